@@ -1,0 +1,38 @@
+"""How the SDK reaches a broker: the port that gRPC implements in `_channel` and simulations implement in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+
+class Stream(Protocol):
+    """One StreamEvents call: frames as encoded bytes, in order, both ways.
+
+    Owned by one connection. `write` waits while the transport is full, which is how back-pressure reaches the
+    sender. After any failure both methods raise Unavailable for good.
+    """
+
+    async def write(self, frame: bytes) -> None: ...
+    async def read(self) -> bytes | None:
+        """The next frame; None when the broker ended the call in good order."""
+
+    def cancel(self) -> None: ...
+
+
+class Channel(Protocol):
+    """A connection to one broker."""
+
+    def stream(self) -> Stream: ...
+    async def unary(self, method: str, request: Message, response: type[Message], timeout_s: float) -> Message:
+        """Calls e.g. "comet.v1.Comet/FetchMetadata". Raises the CometError the broker answered with,
+        Unavailable when it could not be reached, Timeout when no answer came."""
+
+    async def close(self) -> None: ...
+
+
+Connect = Callable[[str], Channel]  # "host:port" -> Channel; never blocks, never fails
+Sleep = Callable[[float], Awaitable[None]]

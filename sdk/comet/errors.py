@@ -1,0 +1,259 @@
+"""Everything that can go wrong, as one tree.
+
+    CometError
+    ├── InvalidArgument            what was asked makes no sense; fix the call
+    │   ├── MalformedFrame         bytes that are no frame of the protocol
+    │   ├── CorruptBatch           bytes that are no record batch, or were damaged on the way
+    │   ├── UnsupportedVersion     a format, codec or flag this version does not know
+    │   ├── RecordTooLarge         more bytes than the topic or the broker takes
+    │   └── SerdeError             a value that the codec of the type cannot encode or decode
+    ├── TopicNotFound, TopicExists, PartitionNotFound
+    ├── NotLeader                  ask another broker; metadata is stale
+    ├── OffsetOutOfRange           the offset is gone, or not there yet
+    ├── DataLoss                   a range of the log is damaged and cannot be read here
+    ├── ProducerError              idempotent producers
+    │   ├── SequenceGap            an earlier batch is missing
+    │   ├── SequenceTooOld         a retry of something long since written
+    │   ├── UnknownProducer        the broker no longer remembers this producer
+    │   └── ProducerFenced         a newer epoch of this producer exists
+    ├── DiskFull                   nothing was written; retry when there is space
+    ├── LogFailed                  the disk failed under this partition; it takes no more writes
+    ├── Unavailable                no broker could be reached, or it went away
+    │   └── Draining               the broker is about to stop
+    ├── Timeout                    no answer in time: it may or may not have happened
+    ├── LimitExceeded              a documented limit; wait, or raise it
+    ├── DataFolderTaken            another process owns the data folder
+    ├── Closed                     used after close()
+    └── Internal                   a bug in Comet; please report it
+
+Each class carries what a program needs to decide: a stable `code`, whether trying again can help
+(`retriable`), whether the cluster moved on (`metadata_stale`), and whether the request may have
+taken effect all the same (`outcome_unknown`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+
+class CometError(Exception):
+    """The root of all errors that Comet raises.
+
+    >>> import comet
+    >>> try:
+    ...     raise comet.TopicNotFound("there is no topic 'quotes'; create it first")
+    ... except comet.CometError as error:
+    ...     print(error.code, error.retriable)
+    TOPIC_NOT_FOUND False
+    """
+
+    code: ClassVar[str] = "INTERNAL"
+    retriable: ClassVar[bool] = False
+    metadata_stale: ClassVar[bool] = False
+    outcome_unknown: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        details: Mapping[str, str] | None = None,
+        retry_after_ms: int = 0,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details: dict[str, str] = dict(details or {})
+        self.retry_after_ms = retry_after_ms
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.message, self.details, self.retry_after_ms)
+
+
+def _rebuild(cls: type[CometError], message: str, details: dict[str, str], retry_after_ms: int) -> CometError:
+    return cls(message, details=details, retry_after_ms=retry_after_ms)
+
+
+class InvalidArgument(CometError):
+    """The request makes no sense as it stands; the message says what to change."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class MalformedFrame(InvalidArgument):
+    """Bytes on a stream that are no frame of the protocol."""
+
+    code = "MALFORMED_FRAME"
+
+
+class CorruptBatch(InvalidArgument):
+    """Bytes that are no record batch: truncated, damaged, or inconsistent in themselves."""
+
+    code = "CORRUPT_BATCH"
+
+
+class UnsupportedVersion(InvalidArgument):
+    """A format version, codec or flag that this version of Comet does not know."""
+
+    code = "UNSUPPORTED_VERSION"
+
+
+class RecordTooLarge(InvalidArgument):
+    """A record or batch larger than its topic, or the broker, takes."""
+
+    code = "RECORD_TOO_LARGE"
+
+
+class SerdeError(InvalidArgument):
+    """A value that cannot be encoded, or bytes that cannot be decoded, as the type asked for."""
+
+    code = "SERDE"
+
+
+class TopicNotFound(CometError):
+    """No topic of that name exists."""
+
+    code = "TOPIC_NOT_FOUND"
+
+
+class TopicExists(CometError):
+    """A topic of that name exists already."""
+
+    code = "TOPIC_EXISTS"
+
+
+class PartitionNotFound(CometError):
+    """The topic has no such partition, or a handle to it is no longer valid: attach again."""
+
+    code = "PARTITION_NOT_FOUND"
+    metadata_stale = True
+
+
+class NotLeader(CometError):
+    """Another broker leads the partition. `details["leader"]` names it where that is known."""
+
+    code = "NOT_LEADER"
+    retriable = True
+    metadata_stale = True
+
+
+class OffsetOutOfRange(CometError):
+    """The offset lies before `details["log_start"]` (deleted) or after `details["log_end"]`."""
+
+    code = "OFFSET_OUT_OF_RANGE"
+
+
+class DataLoss(CometError):
+    """Offsets `details["first"]` up to, not including, `details["end"]` are damaged on this broker."""
+
+    code = "DATA_LOSS"
+
+
+class ProducerError(CometError):
+    """A batch that an idempotent producer may not write as it stands."""
+
+
+class SequenceGap(ProducerError):
+    """A batch that an idempotent producer sent before this one is not in the log."""
+
+    code = "SEQUENCE_GAP"
+
+
+class SequenceTooOld(ProducerError):
+    """A repeated batch from so long ago that its offset is no longer known. It was written once."""
+
+    code = "SEQUENCE_TOO_OLD"
+
+
+class UnknownProducer(ProducerError):
+    """The broker holds no state of this producer (it was idle too long) and this is not its first batch."""
+
+    code = "UNKNOWN_PRODUCER"
+
+
+class ProducerFenced(ProducerError):
+    """A newer epoch of this producer has written; this one must stop."""
+
+    code = "PRODUCER_FENCED"
+
+
+class DiskFull(CometError):
+    """The broker's disk is full. Nothing was written; reads go on; retry when there is space."""
+
+    code = "DISK_FULL"
+    retriable = True
+
+
+class LogFailed(CometError):
+    """Writing or syncing the partition's log failed, so the broker no longer trusts it with writes."""
+
+    code = "LOG_FAILED"
+
+
+class Unavailable(CometError):
+    """No broker could be reached, or the connection went away before the request was sent."""
+
+    code = "UNAVAILABLE"
+    retriable = True
+    metadata_stale = True
+
+
+class Draining(Unavailable):
+    """The broker is about to stop and takes nothing new."""
+
+    code = "DRAINING"
+
+
+class Timeout(CometError):
+    """No answer in time: the request may or may not have taken effect."""
+
+    code = "TIMEOUT"
+    outcome_unknown = True
+
+
+class LimitExceeded(CometError):
+    """A documented limit was reached; the message names it."""
+
+    code = "LIMIT_EXCEEDED"
+    retriable = True
+
+
+class DataFolderTaken(CometError):
+    """Another process owns the data folder."""
+
+    code = "DATA_FOLDER_TAKEN"
+
+
+class Closed(CometError):
+    """The object was used after it was closed."""
+
+    code = "CLOSED"
+
+
+class Internal(CometError):
+    """A bug in Comet: please report it with the message and the broker's log."""
+
+    code = "INTERNAL"
+
+
+def _tree(cls: type[CometError]) -> list[type[CometError]]:
+    return [cls, *(below for child in cls.__subclasses__() for below in _tree(child))]
+
+
+# The class of every stable code; ProducerError is only a branch and has no code of its own.
+BY_CODE: dict[str, type[CometError]] = {cls.code: cls for cls in _tree(CometError) if "code" in vars(cls)} | {
+    "INTERNAL": Internal
+}
+
+
+def from_code(
+    code: str,
+    message: str,
+    *,
+    details: Mapping[str, str] | None = None,
+    retry_after_ms: int = 0,
+) -> CometError:
+    """The error that a code on the wire stands for; an unknown code becomes Internal, its name kept."""
+    cls = BY_CODE.get(code)
+    if cls is None:
+        return Internal(f"{code}: {message}", details=details, retry_after_ms=retry_after_ms)
+    return cls(message, details=details, retry_after_ms=retry_after_ms)

@@ -1,0 +1,241 @@
+"""The values that cross Comet's public API: plain frozen dataclasses, standard library only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta, timezone
+from enum import Enum, IntEnum
+from typing import Final, Literal
+
+from comet.errors import InvalidArgument
+
+NO_LIMIT: Final = -1
+TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,248}")
+
+
+class Acks(IntEnum):
+    """When a produced batch is acknowledged: never, when the leader's log has it, when every in-sync replica has."""
+
+    NONE = 0
+    LEADER = 1
+    ALL = 2
+
+    @classmethod
+    def of(cls, value: Acks | Literal[0, 1, "all"]) -> Acks:
+        """The spelling users know: 0, 1 or "all"."""
+        match value:
+            case Acks():
+                return value
+            case 0:
+                return cls.NONE
+            case 1:
+                return cls.LEADER
+            case "all":
+                return cls.ALL
+        raise InvalidArgument(f'acks must be 0, 1 or "all", not {value!r}')
+
+
+class Flush(str, Enum):
+    """When a topic's log is forced to disk."""
+
+    ALWAYS = "always"
+    INTERVAL = "interval"
+    OS = "os"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """What a topic is set to; -1 means "no limit" in the three retention fields.
+
+    >>> TopicConfig(retention_ms=3_600_000).retention_bytes
+    -1
+    """
+
+    retention_ms: int = 7 * 24 * 3600 * 1000
+    retention_bytes: int = NO_LIMIT
+    retention_events: int = NO_LIMIT
+    flush: Flush = Flush.INTERVAL
+    flush_interval_ms: int = 50
+    record_bytes_max: int = 1 << 20
+    segment_bytes: int = 128 << 20
+    segment_ms: int = 24 * 3600 * 1000
+
+    def __post_init__(self) -> None:
+        def within(name: str, low: int, high: int) -> None:
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+                raise InvalidArgument(f"{name} must be a whole number from {low} to {high}, not {value!r}")
+
+        for name in ("retention_ms", "retention_bytes", "retention_events"):
+            within(name, NO_LIMIT, 1 << 53)
+        if not isinstance(self.flush, Flush):
+            raise InvalidArgument(f"flush must be always, interval or os, not {self.flush!r}")
+        within("flush_interval_ms", 1, 60_000)
+        within("record_bytes_max", 1, 7 << 20)
+        within("segment_bytes", 64 << 10, 1 << 30)
+        within("segment_ms", 100, 10 * 366 * 24 * 3600 * 1000)
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return tuple(f.name for f in fields(cls))
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    id: int
+    host: str
+    port: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """Who holds a partition: broker ids."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    name: str
+    id: bytes
+    partitions: tuple[PartitionInfo, ...]
+    config: TopicConfig
+    created_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """What one replica of a partition holds. Offsets are half-open: log_end is the next one to be written."""
+
+    index: int
+    log_start: int
+    log_end: int
+    high_watermark: int
+    bytes: int
+    segments: int
+    failed: bool
+    lost: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    cluster_id: str
+    controller: int
+    brokers: tuple[BrokerInfo, ...]
+    topics: int
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Where a record was written: what the broker's acknowledgement says. `offset` is -1 with acks=0."""
+
+    topic: str
+    partition: int
+    offset: int
+    append_time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffset:
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    timestamp_us: int
+
+
+Position = Earliest | Latest | AtOffset | AtTime
+StartLike = Position | str | int | datetime | timedelta
+
+_RELATIVE: Final = re.compile(r"-(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)")
+_UNIT_US: Final[Mapping[str, int]] = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+    "w": 604_800_000_000,
+}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def timestamp_us(when: datetime) -> int:
+    """Microseconds since 1970; a naive datetime is local time, as everywhere in Python."""
+    return (when.astimezone(timezone.utc) - _EPOCH) // timedelta(microseconds=1)
+
+
+def position(start: StartLike, *, now_us: int) -> Position:
+    """Reads any way to say where to start.
+
+    >>> position("earliest", now_us=0), position(42, now_us=0)
+    (Earliest(), AtOffset(offset=42))
+    >>> position("-1.5h", now_us=10_000_000_000)
+    AtTime(timestamp_us=4600000000)
+    >>> position("2026-01-01T00:00:00Z", now_us=0)
+    AtTime(timestamp_us=1767225600000000)
+    """
+    match start:
+        case Earliest() | Latest() | AtOffset() | AtTime():
+            return start
+        case bool():
+            pass
+        case int() if start >= 0:
+            return AtOffset(start)
+        case datetime():
+            return AtTime(timestamp_us(start))
+        case timedelta():
+            return AtTime(now_us - abs(start) // timedelta(microseconds=1))
+        case "earliest" | "beginning":
+            return Earliest()
+        case "latest" | "end" | "now":
+            return Latest()
+        case str() if start.isdecimal():
+            return AtOffset(int(start))
+        case str() if relative := _RELATIVE.fullmatch(start):
+            return AtTime(now_us - round(float(relative[1]) * _UNIT_US[relative[2]]))
+        case str():
+            try:
+                return AtTime(timestamp_us(datetime.fromisoformat(start)))
+            except ValueError:
+                pass
+    raise InvalidArgument(
+        f"cannot read {start!r} as a position: give earliest, latest, an offset, a time such as "
+        "2026-01-31T12:00:00Z, or a time ago such as -90s, -15m, -1h, -7d"
+    )
+
+
+def check_topic_name(name: str) -> str:
+    """The name, if it is one: letters, digits, '.', '_' and '-', at most 249, not starting with '.' or '-'."""
+    if not isinstance(name, str) or not TOPIC_NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"{name!r} is no topic name: use 1 to 249 letters, digits, '.', '_' and '-', beginning with a letter, digit or '_'"
+        )
+    return name
+
+
+@dataclass(slots=True)
+class Header:
+    """One header of a record; names may repeat."""
+
+    name: str
+    value: bytes = field(default=b"")

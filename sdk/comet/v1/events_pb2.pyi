@@ -1,0 +1,333 @@
+from comet.v1 import types_pb2 as _types_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class FetchMetadataRequest(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class FetchMetadataResponse(_message.Message):
+    __slots__ = ("cluster_id", "broker_id", "brokers", "topics")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    broker_id: int
+    brokers: _containers.RepeatedCompositeFieldContainer[_types_pb2.Broker]
+    topics: _containers.RepeatedCompositeFieldContainer[_types_pb2.Topic]
+    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[_types_pb2.Broker, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[_types_pb2.Topic, _Mapping]]] = ...) -> None: ...
+
+class ClientFrame(_message.Message):
+    __slots__ = ("request", "hello", "produce", "attach", "subscribe", "unsubscribe", "credit", "find_offset", "ping")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    PRODUCE_FIELD_NUMBER: _ClassVar[int]
+    ATTACH_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
+    UNSUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    FIND_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PING_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    hello: Hello
+    produce: Produce
+    attach: Attach
+    subscribe: Subscribe
+    unsubscribe: Unsubscribe
+    credit: Credit
+    find_offset: FindOffset
+    ping: Ping
+    def __init__(self, request: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., produce: _Optional[_Union[Produce, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., find_offset: _Optional[_Union[FindOffset, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ...) -> None: ...
+
+class ServerFrame(_message.Message):
+    __slots__ = ("request", "welcome", "delivery", "acks", "attached", "subscribed", "unsubscribed", "error", "found_offset", "pong", "go_away")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_FIELD_NUMBER: _ClassVar[int]
+    ACKS_FIELD_NUMBER: _ClassVar[int]
+    ATTACHED_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIBED_FIELD_NUMBER: _ClassVar[int]
+    UNSUBSCRIBED_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    FOUND_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PONG_FIELD_NUMBER: _ClassVar[int]
+    GO_AWAY_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    welcome: Welcome
+    delivery: Delivery
+    acks: ProduceAcks
+    attached: Attached
+    subscribed: Subscribed
+    unsubscribed: Unsubscribed
+    error: StreamError
+    found_offset: FoundOffset
+    pong: Pong
+    go_away: GoAway
+    def __init__(self, request: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., delivery: _Optional[_Union[Delivery, _Mapping]] = ..., acks: _Optional[_Union[ProduceAcks, _Mapping]] = ..., attached: _Optional[_Union[Attached, _Mapping]] = ..., subscribed: _Optional[_Union[Subscribed, _Mapping]] = ..., unsubscribed: _Optional[_Union[Unsubscribed, _Mapping]] = ..., error: _Optional[_Union[StreamError, _Mapping]] = ..., found_offset: _Optional[_Union[FoundOffset, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("client", "software")
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    SOFTWARE_FIELD_NUMBER: _ClassVar[int]
+    client: str
+    software: str
+    def __init__(self, client: _Optional[str] = ..., software: _Optional[str] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("cluster_id", "broker_id", "version", "batch_bytes_max", "credit_bytes_max")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    BATCH_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    broker_id: int
+    version: str
+    batch_bytes_max: int
+    credit_bytes_max: int
+    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., version: _Optional[str] = ..., batch_bytes_max: _Optional[int] = ..., credit_bytes_max: _Optional[int] = ...) -> None: ...
+
+class Attach(_message.Message):
+    __slots__ = ("topic", "partition")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ...) -> None: ...
+
+class Attached(_message.Message):
+    __slots__ = ("partition", "topic_id", "leader_epoch", "log_start", "high_watermark", "record_bytes_max")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    RECORD_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    topic_id: bytes
+    leader_epoch: int
+    log_start: int
+    high_watermark: int
+    record_bytes_max: int
+    def __init__(self, partition: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., leader_epoch: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., record_bytes_max: _Optional[int] = ...) -> None: ...
+
+class Produce(_message.Message):
+    __slots__ = ("partition", "acks", "batch")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    ACKS_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    acks: _types_pb2.Acks
+    batch: bytes
+    def __init__(self, partition: _Optional[int] = ..., acks: _Optional[_Union[_types_pb2.Acks, str]] = ..., batch: _Optional[bytes] = ...) -> None: ...
+
+class ProduceAcks(_message.Message):
+    __slots__ = ("requests", "base_offsets", "append_times_us")
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    BASE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    APPEND_TIMES_US_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedScalarFieldContainer[int]
+    base_offsets: _containers.RepeatedScalarFieldContainer[int]
+    append_times_us: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, requests: _Optional[_Iterable[int]] = ..., base_offsets: _Optional[_Iterable[int]] = ..., append_times_us: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Subscribe(_message.Message):
+    __slots__ = ("subscription", "starts", "credit")
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    STARTS_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    subscription: int
+    starts: _containers.RepeatedCompositeFieldContainer[Start]
+    credit: int
+    def __init__(self, subscription: _Optional[int] = ..., starts: _Optional[_Iterable[_Union[Start, _Mapping]]] = ..., credit: _Optional[int] = ...) -> None: ...
+
+class Start(_message.Message):
+    __slots__ = ("partition", "position")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    position: _types_pb2.Position
+    def __init__(self, partition: _Optional[int] = ..., position: _Optional[_Union[_types_pb2.Position, _Mapping]] = ...) -> None: ...
+
+class Subscribed(_message.Message):
+    __slots__ = ("subscription", "partitions")
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    subscription: int
+    partitions: _containers.RepeatedCompositeFieldContainer[SubscribedPartition]
+    def __init__(self, subscription: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[SubscribedPartition, _Mapping]]] = ...) -> None: ...
+
+class SubscribedPartition(_message.Message):
+    __slots__ = ("partition", "offset", "high_watermark")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    offset: int
+    high_watermark: int
+    def __init__(self, partition: _Optional[int] = ..., offset: _Optional[int] = ..., high_watermark: _Optional[int] = ...) -> None: ...
+
+class Unsubscribe(_message.Message):
+    __slots__ = ("subscription", "partitions")
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    subscription: int
+    partitions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, subscription: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Unsubscribed(_message.Message):
+    __slots__ = ("subscription",)
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    subscription: int
+    def __init__(self, subscription: _Optional[int] = ...) -> None: ...
+
+class Credit(_message.Message):
+    __slots__ = ("subscription", "bytes")
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    subscription: int
+    bytes: int
+    def __init__(self, subscription: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class Delivery(_message.Message):
+    __slots__ = ("partition", "high_watermark", "batches", "leader_epoch")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    high_watermark: int
+    batches: bytes
+    leader_epoch: int
+    def __init__(self, partition: _Optional[int] = ..., high_watermark: _Optional[int] = ..., batches: _Optional[bytes] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
+
+class FindOffset(_message.Message):
+    __slots__ = ("partition", "position")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    position: _types_pb2.Position
+    def __init__(self, partition: _Optional[int] = ..., position: _Optional[_Union[_types_pb2.Position, _Mapping]] = ...) -> None: ...
+
+class FoundOffset(_message.Message):
+    __slots__ = ("offset", "log_start", "high_watermark")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    log_start: int
+    high_watermark: int
+    def __init__(self, offset: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ...) -> None: ...
+
+class Ping(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Pong(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GoAway(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class StreamError(_message.Message):
+    __slots__ = ("error", "subscription", "partition")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    error: _types_pb2.Error
+    subscription: int
+    partition: int
+    def __init__(self, error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ..., subscription: _Optional[int] = ..., partition: _Optional[int] = ...) -> None: ...
+
+class Header(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: bytes
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class Record(_message.Message):
+    __slots__ = ("key", "value", "headers", "timestamp_us", "offset")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    value: bytes
+    headers: _containers.RepeatedCompositeFieldContainer[Header]
+    timestamp_us: int
+    offset: int
+    def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., timestamp_us: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class PublishRequest(_message.Message):
+    __slots__ = ("topic", "partition", "records", "acks", "producer_id", "producer_epoch", "sequence")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    ACKS_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    records: _containers.RepeatedCompositeFieldContainer[Record]
+    acks: _types_pb2.Acks
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., acks: _Optional[_Union[_types_pb2.Acks, str]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class PublishResponse(_message.Message):
+    __slots__ = ("receipts",)
+    RECEIPTS_FIELD_NUMBER: _ClassVar[int]
+    receipts: _containers.RepeatedCompositeFieldContainer[Receipt]
+    def __init__(self, receipts: _Optional[_Iterable[_Union[Receipt, _Mapping]]] = ...) -> None: ...
+
+class Receipt(_message.Message):
+    __slots__ = ("partition", "offset")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    offset: int
+    def __init__(self, partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class FetchRequest(_message.Message):
+    __slots__ = ("topic", "partition", "records_max", "bytes_max", "wait_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    FROM_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_MAX_FIELD_NUMBER: _ClassVar[int]
+    BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    records_max: int
+    bytes_max: int
+    wait_ms: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., records_max: _Optional[int] = ..., bytes_max: _Optional[int] = ..., wait_ms: _Optional[int] = ..., **kwargs) -> None: ...
+
+class FetchResponse(_message.Message):
+    __slots__ = ("records", "next_offset", "log_start", "high_watermark")
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    records: _containers.RepeatedCompositeFieldContainer[Record]
+    next_offset: int
+    log_start: int
+    high_watermark: int
+    def __init__(self, records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., next_offset: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ...) -> None: ...

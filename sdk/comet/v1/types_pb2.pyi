@@ -1,0 +1,196 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ERROR_CODE_UNSPECIFIED: _ClassVar[ErrorCode]
+    ERROR_CODE_INVALID_ARGUMENT: _ClassVar[ErrorCode]
+    ERROR_CODE_MALFORMED_FRAME: _ClassVar[ErrorCode]
+    ERROR_CODE_CORRUPT_BATCH: _ClassVar[ErrorCode]
+    ERROR_CODE_UNSUPPORTED_VERSION: _ClassVar[ErrorCode]
+    ERROR_CODE_RECORD_TOO_LARGE: _ClassVar[ErrorCode]
+    ERROR_CODE_TOPIC_NOT_FOUND: _ClassVar[ErrorCode]
+    ERROR_CODE_TOPIC_EXISTS: _ClassVar[ErrorCode]
+    ERROR_CODE_PARTITION_NOT_FOUND: _ClassVar[ErrorCode]
+    ERROR_CODE_NOT_LEADER: _ClassVar[ErrorCode]
+    ERROR_CODE_OFFSET_OUT_OF_RANGE: _ClassVar[ErrorCode]
+    ERROR_CODE_DATA_LOSS: _ClassVar[ErrorCode]
+    ERROR_CODE_SEQUENCE_GAP: _ClassVar[ErrorCode]
+    ERROR_CODE_SEQUENCE_TOO_OLD: _ClassVar[ErrorCode]
+    ERROR_CODE_UNKNOWN_PRODUCER: _ClassVar[ErrorCode]
+    ERROR_CODE_PRODUCER_FENCED: _ClassVar[ErrorCode]
+    ERROR_CODE_DISK_FULL: _ClassVar[ErrorCode]
+    ERROR_CODE_LOG_FAILED: _ClassVar[ErrorCode]
+    ERROR_CODE_DRAINING: _ClassVar[ErrorCode]
+    ERROR_CODE_UNAVAILABLE: _ClassVar[ErrorCode]
+    ERROR_CODE_TIMEOUT: _ClassVar[ErrorCode]
+    ERROR_CODE_LIMIT_EXCEEDED: _ClassVar[ErrorCode]
+    ERROR_CODE_INTERNAL: _ClassVar[ErrorCode]
+
+class Acks(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACKS_NONE: _ClassVar[Acks]
+    ACKS_LEADER: _ClassVar[Acks]
+    ACKS_ALL: _ClassVar[Acks]
+
+class FlushPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FLUSH_POLICY_UNSPECIFIED: _ClassVar[FlushPolicy]
+    FLUSH_POLICY_ALWAYS: _ClassVar[FlushPolicy]
+    FLUSH_POLICY_INTERVAL: _ClassVar[FlushPolicy]
+    FLUSH_POLICY_OS: _ClassVar[FlushPolicy]
+ERROR_CODE_UNSPECIFIED: ErrorCode
+ERROR_CODE_INVALID_ARGUMENT: ErrorCode
+ERROR_CODE_MALFORMED_FRAME: ErrorCode
+ERROR_CODE_CORRUPT_BATCH: ErrorCode
+ERROR_CODE_UNSUPPORTED_VERSION: ErrorCode
+ERROR_CODE_RECORD_TOO_LARGE: ErrorCode
+ERROR_CODE_TOPIC_NOT_FOUND: ErrorCode
+ERROR_CODE_TOPIC_EXISTS: ErrorCode
+ERROR_CODE_PARTITION_NOT_FOUND: ErrorCode
+ERROR_CODE_NOT_LEADER: ErrorCode
+ERROR_CODE_OFFSET_OUT_OF_RANGE: ErrorCode
+ERROR_CODE_DATA_LOSS: ErrorCode
+ERROR_CODE_SEQUENCE_GAP: ErrorCode
+ERROR_CODE_SEQUENCE_TOO_OLD: ErrorCode
+ERROR_CODE_UNKNOWN_PRODUCER: ErrorCode
+ERROR_CODE_PRODUCER_FENCED: ErrorCode
+ERROR_CODE_DISK_FULL: ErrorCode
+ERROR_CODE_LOG_FAILED: ErrorCode
+ERROR_CODE_DRAINING: ErrorCode
+ERROR_CODE_UNAVAILABLE: ErrorCode
+ERROR_CODE_TIMEOUT: ErrorCode
+ERROR_CODE_LIMIT_EXCEEDED: ErrorCode
+ERROR_CODE_INTERNAL: ErrorCode
+ACKS_NONE: Acks
+ACKS_LEADER: Acks
+ACKS_ALL: Acks
+FLUSH_POLICY_UNSPECIFIED: FlushPolicy
+FLUSH_POLICY_ALWAYS: FlushPolicy
+FLUSH_POLICY_INTERVAL: FlushPolicy
+FLUSH_POLICY_OS: FlushPolicy
+
+class Error(_message.Message):
+    __slots__ = ("code", "message", "retry_after_ms", "details")
+    class DetailsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
+    code: ErrorCode
+    message: str
+    retry_after_ms: int
+    details: _containers.ScalarMap[str, str]
+    def __init__(self, code: _Optional[_Union[ErrorCode, str]] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., details: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class TopicConfig(_message.Message):
+    __slots__ = ("retention_ms", "retention_bytes", "retention_events", "flush", "flush_interval_ms", "record_bytes_max", "segment_bytes", "segment_ms")
+    RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_EVENTS_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    RECORD_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_MS_FIELD_NUMBER: _ClassVar[int]
+    retention_ms: int
+    retention_bytes: int
+    retention_events: int
+    flush: FlushPolicy
+    flush_interval_ms: int
+    record_bytes_max: int
+    segment_bytes: int
+    segment_ms: int
+    def __init__(self, retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., retention_events: _Optional[int] = ..., flush: _Optional[_Union[FlushPolicy, str]] = ..., flush_interval_ms: _Optional[int] = ..., record_bytes_max: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_ms: _Optional[int] = ...) -> None: ...
+
+class Broker(_message.Message):
+    __slots__ = ("id", "host", "port", "version")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    host: str
+    port: int
+    version: str
+    def __init__(self, id: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
+
+class Partition(_message.Message):
+    __slots__ = ("index", "leader", "leader_epoch", "replicas", "in_sync")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    IN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    in_sync: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, index: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., in_sync: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Topic(_message.Message):
+    __slots__ = ("name", "id", "partitions", "config", "created_us")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    CREATED_US_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    id: bytes
+    partitions: _containers.RepeatedCompositeFieldContainer[Partition]
+    config: TopicConfig
+    created_us: int
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., config: _Optional[_Union[TopicConfig, _Mapping]] = ..., created_us: _Optional[int] = ...) -> None: ...
+
+class PartitionStatus(_message.Message):
+    __slots__ = ("index", "log_start", "log_end", "high_watermark", "bytes", "segments", "failed", "lost")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    log_start: int
+    log_end: int
+    high_watermark: int
+    bytes: int
+    segments: int
+    failed: bool
+    lost: _containers.RepeatedCompositeFieldContainer[OffsetRange]
+    def __init__(self, index: _Optional[int] = ..., log_start: _Optional[int] = ..., log_end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., bytes: _Optional[int] = ..., segments: _Optional[int] = ..., failed: _Optional[bool] = ..., lost: _Optional[_Iterable[_Union[OffsetRange, _Mapping]]] = ...) -> None: ...
+
+class OffsetRange(_message.Message):
+    __slots__ = ("first", "end")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    end: int
+    def __init__(self, first: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class Position(_message.Message):
+    __slots__ = ("offset", "timestamp_us", "earliest", "latest")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
+    EARLIEST_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    timestamp_us: int
+    earliest: bool
+    latest: bool
+    def __init__(self, offset: _Optional[int] = ..., timestamp_us: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ...) -> None: ...
