@@ -1,0 +1,85 @@
+"""The canonical encoding of the two hot frames, Produce and Delivery: a fixed prefix, then the batch bytes.
+
+    ClientFrame   0d request:u32  1a len:varint5  0d handle:u32  10 acks:u8  7a len:varint5         24 bytes
+    ServerFrame   1a len:varint5  0d handle:u32  11 high_watermark:u64  85 01 epoch:u32  7a len     32 bytes
+
+Lengths are varints padded to five bytes, so that a prefix has one size and one struct builds or reads it. Any
+protobuf parser reads these frames; frames that some other encoder made are valid too, and the parsers here answer
+None for them, so that the caller falls back to protobuf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+PRODUCE_PREFIX_BYTES: Final = 24
+DELIVERY_PREFIX_BYTES: Final = 32
+FRAME_BYTES_MAX: Final = (1 << 31) - 1  # a protobuf message is no larger
+
+_PRODUCE: Final = Struct("<BI BIB BI BB BIB")
+_DELIVERY: Final = Struct("<BIB BI BQ HI BIB")
+_ACKS_MAX: Final = 2
+
+assert _PRODUCE.size == PRODUCE_PREFIX_BYTES and _DELIVERY.size == DELIVERY_PREFIX_BYTES
+
+
+def _padded(n: int) -> int:
+    """The low four bytes of n as a varint of five bytes; the fifth is n >> 28."""
+    return n & 0x7F | (n & 0x3F80) << 1 | (n & 0x1FC000) << 2 | (n & 0xFE00000) << 3 | 0x80808080
+
+
+def produce_frame(request: int, handle: int, acks: int, parts: Sequence[bytes], batch_bytes: int) -> bytes:
+    """A ClientFrame with a Produce; `parts` join to the batch and are `batch_bytes` long together."""
+    inner = batch_bytes + 13
+    assert batch_bytes <= FRAME_BYTES_MAX - PRODUCE_PREFIX_BYTES and 0 <= acks <= _ACKS_MAX
+    prefix = _PRODUCE.pack(
+        0x0D, request, 0x1A, _padded(inner), inner >> 28, 0x0D, handle, 0x10, acks, 0x7A, _padded(batch_bytes),
+        batch_bytes >> 28,
+    )  # fmt: skip
+    frame = b"".join((prefix, *parts))
+    assert len(frame) == PRODUCE_PREFIX_BYTES + batch_bytes
+    return frame
+
+
+def parse_produce(frame: bytes) -> tuple[int, int, int, memoryview] | None:
+    """(request, handle, acks, batch) of a canonical Produce frame, else None."""
+    batch_bytes = len(frame) - PRODUCE_PREFIX_BYTES
+    if not 0 <= batch_bytes <= FRAME_BYTES_MAX - PRODUCE_PREFIX_BYTES:
+        return None
+    t0, request, t1, low1, high1, t2, handle, t3, acks, t4, low2, high2 = _PRODUCE.unpack_from(frame)
+    inner = batch_bytes + 13
+    if (
+        t0 == 0x0D and t1 == 0x1A and t2 == 0x0D and t3 == 0x10 and t4 == 0x7A and acks <= _ACKS_MAX
+        and low1 == _padded(inner) and high1 == inner >> 28
+        and low2 == _padded(batch_bytes) and high2 == batch_bytes >> 28
+    ):  # fmt: skip
+        return request, handle, acks, memoryview(frame)[PRODUCE_PREFIX_BYTES:]
+    return None
+
+
+def delivery_prefix(handle: int, high_watermark: int, leader_epoch: int, batches_bytes: int) -> bytes:
+    """What goes before `batches_bytes` of whole batches to make a ServerFrame with a Delivery."""
+    inner = batches_bytes + 26
+    assert batches_bytes <= FRAME_BYTES_MAX - DELIVERY_PREFIX_BYTES
+    return _DELIVERY.pack(
+        0x1A, _padded(inner), inner >> 28, 0x0D, handle, 0x11, high_watermark, 0x0185, leader_epoch,
+        0x7A, _padded(batches_bytes), batches_bytes >> 28,
+    )  # fmt: skip
+
+
+def parse_delivery(frame: bytes) -> tuple[int, int, int] | None:
+    """(handle, high_watermark, leader_epoch) of a canonical Delivery frame, else None; batches are frame[32:]."""
+    batches_bytes = len(frame) - DELIVERY_PREFIX_BYTES
+    if not 0 <= batches_bytes <= FRAME_BYTES_MAX - DELIVERY_PREFIX_BYTES:
+        return None
+    t0, low1, high1, t1, handle, t2, high_watermark, t3, epoch, t4, low2, high2 = _DELIVERY.unpack_from(frame)
+    inner = batches_bytes + 26
+    if (
+        t0 == 0x1A and t1 == 0x0D and t2 == 0x11 and t3 == 0x0185 and t4 == 0x7A
+        and low1 == _padded(inner) and high1 == inner >> 28
+        and low2 == _padded(batches_bytes) and high2 == batches_bytes >> 28
+    ):  # fmt: skip
+        return handle, high_watermark, epoch
+    return None

@@ -1,0 +1,66 @@
+"""The record batch: columns in, bytes out, and back. proto/BATCH.md specifies it byte by byte.
+
+    encode(values, keys=..., timestamps=...)  ──►  parts of an unstamped batch
+    make_stamp(...) + batch[28:]              ──►  what a leader writes to its log
+    verify(buffer)                            ──►  BatchHeader: all that a broker needs to know
+    decode(buffer), iterate(buffer)           ──►  Batch: columns, cut on demand
+
+Nothing here does I/O, and nothing trusts its input: whatever the bytes, what is raised is CorruptBatch or
+UnsupportedVersion.
+"""
+
+from __future__ import annotations
+
+from crc32c import crc32c as _crc32c
+
+from comet.errors import InvalidArgument
+from comet.records._batch import Batch, decode, iterate
+from comet.records._encode import encode
+from comet.records._header import (
+    BATCH_BYTES_MAX,
+    BODY_BYTES_MAX,
+    HEADER_BYTES,
+    RECORDS_MAX,
+    STAMP_BYTES,
+    VERSION,
+    BatchHeader,
+    Buffer,
+    Codec,
+    Flag,
+    make_stamp,
+    read_header,
+    verify,
+)
+
+__all__ = [
+    "BATCH_BYTES_MAX",
+    "BODY_BYTES_MAX",
+    "HEADER_BYTES",
+    "RECORDS_MAX",
+    "STAMP_BYTES",
+    "VERSION",
+    "Batch",
+    "BatchHeader",
+    "Buffer",
+    "Codec",
+    "Flag",
+    "decode",
+    "encode",
+    "iterate",
+    "make_stamp",
+    "partition_for",
+    "read_header",
+    "verify",
+]
+
+
+def partition_for(key: bytes, partitions: int) -> int:
+    """The partition that a key belongs to, the same in every client and for good.
+
+    >>> partition_for(b"EURUSD", 8) == partition_for(b"EURUSD", 8)
+    True
+    """
+    if partitions < 1:
+        raise InvalidArgument(f"a topic has at least one partition, not {partitions}")
+    placed: int = _crc32c(key) % partitions
+    return placed

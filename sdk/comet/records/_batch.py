@@ -1,0 +1,187 @@
+"""One batch, read: columns are cut when they are first asked for, and kept.
+
+`decode` checks the checksum, opens the body and walks its buffers, so that everything lies within bounds before
+anything is read. What a column says inside its bounds (offsets that rise, nulls without bytes, names in UTF-8)
+is checked when that column is first read; so a CorruptBatch can come from a property too. Nothing else can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+from operator import lt
+from typing import TYPE_CHECKING
+
+from comet.errors import CorruptBatch
+from comet.records._columns import (
+    Binary,
+    Cursor,
+    read_binary,
+    read_i32,
+    read_i64,
+    read_nullable,
+    read_offsets,
+)
+from comet.records._compression import decompress
+from comet.records._header import (
+    DUE,
+    EXPIRY,
+    HEADER_BYTES,
+    HEADERS,
+    KEY_NULLS,
+    KEYS,
+    OFFSET_DELTAS,
+    VALUE_NULLS,
+    BatchHeader,
+    Buffer,
+    read_header,
+    verify,
+)
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class Batch:
+    """The records of one batch as columns.
+
+    Owned by whoever decoded it; it pins the buffer that it was decoded from for as long as it lives. Not to be
+    changed: what the properties return is shared between callers.
+
+    >>> from comet.records import decode, encode
+    >>> batch = decode(b"".join(encode([b"a", b"b"], timestamps=1_700_000_000_000_000)))
+    >>> batch.values, list(batch.offsets), len(batch)
+    ([b'a', b'b'], [0, 1], 2)
+    """
+
+    def __init__(self, header: BatchHeader, body: memoryview) -> None:
+        self.header = header
+        self.body = body  # not compressed
+        self._lay_out(Cursor(body))
+
+    def _lay_out(self, cursor: Cursor) -> None:
+        """Finds where each column lies, in the order of proto/BATCH.md."""
+        header, flags, count = self.header, self.header.flags, self.header.record_count
+        one_timestamp = header.min_timestamp_us == header.max_timestamp_us
+        self.timestamps_at = -1 if one_timestamp else cursor.take(8 * count)
+        self.deltas_at = cursor.take(4 * count) if flags & OFFSET_DELTAS else -1
+        self.due_at = cursor.take(8 * count) if flags & DUE else -1
+        self.expiry_at = cursor.take(8 * count) if flags & EXPIRY else -1
+        self.keys_column = cursor.take_binary(count, nulls=bool(flags & KEY_NULLS)) if flags & KEYS else None
+        self.values_column = cursor.take_binary(count, nulls=bool(flags & VALUE_NULLS))
+        self.header_columns = _take_headers(cursor, count) if flags & HEADERS else None
+        if cursor.at != len(cursor.body):
+            raise CorruptBatch(f"{len(cursor.body) - cursor.at} bytes after the last column")
+
+    def __len__(self) -> int:
+        return self.header.record_count
+
+    def __repr__(self) -> str:
+        return f"<Batch of {len(self)} from offset {self.header.base_offset}>"
+
+    @cached_property
+    def values(self) -> list[bytes | None]:
+        """One entry per record; None is a tombstone."""
+        return read_nullable(self.body, self.values_column, len(self))
+
+    @cached_property
+    def keys(self) -> list[bytes | None]:
+        """One entry per record; None where the record has no key."""
+        if self.keys_column is None:
+            return [None] * len(self)
+        return read_nullable(self.body, self.keys_column, len(self))
+
+    @cached_property
+    def timestamps(self) -> list[int]:
+        """One entry per record, µs since 1970, as the producer gave them."""
+        low, high = self.header.min_timestamp_us, self.header.max_timestamp_us
+        if self.timestamps_at < 0:
+            return [low] * len(self)
+        timestamps = self._read_times(self.timestamps_at)
+        if min(timestamps) != low or max(timestamps) != high:
+            raise CorruptBatch("timestamps that are not those the header promises")
+        return timestamps
+
+    @cached_property
+    def offsets(self) -> Sequence[int]:
+        """One entry per record; a range where they are dense."""
+        base = self.header.base_offset
+        if self.deltas_at < 0:
+            return range(base, base + len(self))
+        return [base + delta for delta in self.deltas]
+
+    @cached_property
+    def deltas(self) -> Sequence[int]:
+        """Offsets less the base offset."""
+        if self.deltas_at < 0:
+            return range(len(self))
+        deltas = read_i32(self.body[self.deltas_at : self.deltas_at + 4 * len(self)])
+        if deltas[0] < 0 or deltas[-1] != self.header.last_offset_delta or not all(map(lt, deltas, deltas[1:])):
+            raise CorruptBatch("offset deltas that do not rise from 0 or more to the last one")
+        return deltas
+
+    @cached_property
+    def due(self) -> list[int] | None:
+        """When each record is to be delivered, µs since 1970; None where the batch does not say."""
+        return None if self.due_at < 0 else self._read_times(self.due_at)
+
+    @cached_property
+    def expiry(self) -> list[int] | None:
+        """When each record stops being of use, µs since 1970; None where the batch does not say."""
+        return None if self.expiry_at < 0 else self._read_times(self.expiry_at)
+
+    @cached_property
+    def headers(self) -> list[list[tuple[str, bytes]]]:
+        """Per record its headers in the order they were given."""
+        if self.header_columns is None:
+            return [[] for _ in range(len(self))]
+        lists_at, names, values = self.header_columns
+        ends = read_offsets(self.body, lists_at, len(self))
+        try:
+            decoded = [name.decode() for name in read_binary(self.body, names, ends[-1])]
+        except UnicodeDecodeError as error:
+            raise CorruptBatch(f"a header name that is not UTF-8: {error}") from None
+        pairs = list(zip(decoded, read_binary(self.body, values, ends[-1]), strict=True))
+        return [pairs[start:end] for start, end in pairwise(ends)]
+
+    def _read_times(self, at: int) -> list[int]:
+        return read_i64(self.body[at : at + 8 * len(self)])
+
+    def to_arrow(self) -> pyarrow.RecordBatch:
+        """The batch as Arrow, over the same memory: columns offset, timestamp, key, value and headers.
+
+        Needs pyarrow: pip install "comet-stream[arrow]".
+        """
+        from comet.records._arrow import to_arrow
+
+        return to_arrow(self)
+
+
+HeaderColumns = tuple[int, Binary, Binary]  # where the list offsets lie, the names, the values
+
+
+def _take_headers(cursor: Cursor, count: int) -> HeaderColumns:
+    lists_at, total = cursor.take_offsets(count)
+    if total > len(cursor.body) // 8:
+        raise CorruptBatch(f"{total} headers do not fit into the body")
+    return lists_at, cursor.take_binary(total), cursor.take_binary(total)
+
+
+def decode(buffer: Buffer, at: int = 0, *, check: bool = True, stamped: bool = False) -> Batch:
+    """The batch at `at`. `check` verifies its checksum; `stamped`, with it, that of the leader's stamp."""
+    header = verify(buffer, at, stamped=stamped) if check else read_header(buffer, at)
+    stored = memoryview(buffer)[at + HEADER_BYTES : at + header.length]
+    if header.codec:
+        stored = memoryview(decompress(header.codec, stored, header.body_size))
+    return Batch(header, stored)
+
+
+def iterate(buffer: Buffer, *, check: bool = True, stamped: bool = True) -> Iterator[Batch]:
+    """The batches that lie one after the other in `buffer`, which must end with a whole one."""
+    at = 0
+    size = len(buffer)
+    while at < size:
+        batch = decode(buffer, at, check=check, stamped=stamped)
+        at += batch.header.length
+        yield batch

@@ -1,0 +1,200 @@
+"""The buffers that columns are made of, written and read with C-speed building blocks of the standard library.
+
+Every buffer begins 8-aligned in the body and is padded with zero bytes:
+
+    fixed width    i64[n] or i32[n]
+    binary         i32[n+1] offsets, then the bytes; with nulls a bitmap of one bit per record goes before
+
+Measured per record on 100-byte values: an offsets column costs 34 ns to compute and a slice 67 ns to cut, while
+values of one size need neither: their offsets are an arithmetic column, kept and compared whole, and a
+precompiled struct cuts 64 of them at a time. Quotes and other fixed layouts are the common case of a fast topic.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import accumulate, chain
+from operator import eq
+from struct import Struct, pack, unpack
+from struct import error as StructError
+from typing import Final, NamedTuple
+
+from comet.errors import CorruptBatch, InvalidArgument
+from comet.records._header import BODY_BYTES_MAX
+
+PADDING: Final = tuple(bytes(n) for n in range(8))
+_LITTLE: Final = sys.byteorder == "little"
+_I32: Final = Struct("<i")
+
+# Values of one size: how many of them one struct cuts, and the largest size and count worth keeping tables for.
+_CUT: Final = 64
+_EQUAL_BYTES_MAX: Final = 4096
+_EQUAL_RECORDS_MAX: Final = 1 << 16
+
+
+class BadColumn(Exception):
+    """What is wrong with a value that a caller gave; turned into InvalidArgument where the column's name is known."""
+
+
+# ---- writing
+
+
+def pack_i64(numbers: Sequence[int]) -> bytes:
+    return pack(f"<{len(numbers)}q", *numbers)
+
+
+def pack_i32(numbers: Iterable[int], count: int) -> bytes:
+    return pack(f"<{count}i", *numbers)
+
+
+def pack_bitmap(values: Sequence[object]) -> bytes:
+    """One bit per value, least significant first, 1 where it is not None."""
+    digits = "".join(["0" if value is None else "1" for value in values])
+    return int(digits[::-1], 2).to_bytes((len(values) + 7) // 8, "little")
+
+
+@lru_cache(maxsize=32)
+def _arithmetic(size: int, count: int) -> bytes:
+    """The offsets column of `count` values of `size` bytes each."""
+    return pack(f"<{count + 1}i", *range(0, size * count + 1, size)) if size else bytes(4 * (count + 1))
+
+
+def _equal_offsets(size: int, count: int) -> bytes:
+    # Counts differ from batch to batch, so tables are made for the next power of two and cut.
+    if count == 1:
+        return _I32.pack(0) + _I32.pack(size)
+    return _arithmetic(size, 1 << (count - 1).bit_length())[: 4 * (count + 1)]
+
+
+def pack_binary(values: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """Offsets and bytes of values without nulls. Raises TypeError where one is not bytes-like."""
+    data = b"".join(values)
+    count = len(values)
+    if len(data) > BODY_BYTES_MAX:
+        raise BadColumn(f"{len(data)} bytes in one batch; at most {BODY_BYTES_MAX} are possible")
+    if count and count <= _EQUAL_RECORDS_MAX:
+        size = len(values[0])
+        if size * count == len(data) and size <= _EQUAL_BYTES_MAX and list(map(len, values)).count(size) == count:
+            return _equal_offsets(size, count), data
+    offsets = pack(f"<{count + 1}i", 0, *accumulate(map(len, values)))
+    if offsets[-4:] != _I32.pack(len(data)):  # a memoryview of items that are wider than a byte
+        raise TypeError("a value is not made of single bytes")
+    return offsets, data
+
+
+# ---- reading
+
+
+def read_i32(view: memoryview) -> Sequence[int]:
+    """All int32 of a buffer."""
+    return view.cast("i").tolist() if _LITTLE else unpack(f"<{len(view) // 4}i", view)
+
+
+def read_i64(view: memoryview) -> list[int]:
+    """All int64 of a buffer."""
+    return view.cast("q").tolist() if _LITTLE else list(unpack(f"<{len(view) // 8}q", view))
+
+
+class Binary(NamedTuple):
+    """Where one binary column lies in the body. Within bounds, but its offsets are not yet looked at."""
+
+    bitmap: int  # -1: no nulls
+    offsets: int
+    data: int
+    size: int
+
+
+class Cursor:
+    """Walks the buffers of a body from the first to the last, and checks bounds and padding as it goes."""
+
+    __slots__ = ("at", "body")
+
+    def __init__(self, body: memoryview) -> None:
+        self.body = body
+        self.at = 0
+
+    def take(self, size: int) -> int:
+        """Steps over a buffer of `size` bytes and its padding; returns where it begins."""
+        start = self.at
+        end = start + size
+        self.at = after = end + (-size & 7)
+        if after > len(self.body):
+            raise CorruptBatch(f"a column of {size} bytes reaches beyond the body")
+        if after != end and self.body[end:after] != PADDING[after - end]:
+            raise CorruptBatch("padding bytes that are not zero")
+        return start
+
+    def take_offsets(self, count: int) -> tuple[int, int]:
+        """Steps over count + 1 offsets; returns where they begin and what the last one says."""
+        start = self.take(4 * count + 4)
+        last: int = _I32.unpack_from(self.body, start + 4 * count)[0]
+        if last < 0:
+            raise CorruptBatch(f"an offsets column that ends at {last}")
+        return start, last
+
+    def take_binary(self, count: int, *, nulls: bool = False) -> Binary:
+        bitmap = self.take((count + 7) // 8) if nulls else -1
+        offsets, size = self.take_offsets(count)
+        return Binary(bitmap, offsets, self.take(size), size)
+
+
+def read_offsets(body: memoryview, at: int, count: int) -> Sequence[int]:
+    """The count + 1 offsets at `at`, once they start at 0 and never fall; the last one was checked by Cursor."""
+    offsets = read_i32(body[at : at + 4 * count + 4])
+    # Sorting what is in order is one pass, and comparing lists of the same objects another: 5 ns a record.
+    if offsets[0] != 0 or sorted(offsets) != offsets:
+        raise CorruptBatch("an offsets column that does not start at 0 or falls")
+    return offsets
+
+
+def read_binary(body: memoryview, column: Binary, count: int) -> list[bytes]:
+    """The values of a binary column, as if none were null."""
+    data = body[column.data : column.data + column.size].tobytes()
+    if count == 1:
+        if _I32.unpack_from(body, column.offsets)[0] != 0:
+            raise CorruptBatch("an offsets column that does not start at 0")
+        return [data]
+    size = column.size // count
+    if size * count == column.size and size <= _EQUAL_BYTES_MAX and count <= _EQUAL_RECORDS_MAX:
+        offsets_bytes = body[column.offsets : column.offsets + 4 * count + 4].tobytes()
+        if offsets_bytes[4:8] == _I32.pack(size) and offsets_bytes == _equal_offsets(size, count):
+            return _cut_equal(data, size, count)
+    offsets = read_offsets(body, column.offsets, count)
+    return [data[start:end] for start, end in zip(offsets, offsets[1:], strict=False)]
+
+
+@lru_cache(maxsize=32)
+def _cutter(size: int) -> Struct:
+    return Struct(f"{size}s" * _CUT)
+
+
+def _cut_equal(data: bytes, size: int, count: int) -> list[bytes]:
+    if size == 0:
+        return [b""] * count
+    whole = count - count % _CUT
+    values: list[bytes] = list(chain.from_iterable(_cutter(size).iter_unpack(memoryview(data)[: whole * size])))
+    values += [data[at : at + size] for at in range(whole * size, count * size, size)]
+    return values
+
+
+def read_present(body: memoryview, at: int, count: int) -> list[bool]:
+    """For each record whether its bit is set; the bits beyond the last record must not be."""
+    bits = int.from_bytes(body[at : at + (count + 7) // 8], "little")
+    if bits >> count:
+        raise CorruptBatch("a bitmap with bits beyond the last record")
+    digits = f"{bits:0{count}b}"
+    return [digit == "1" for digit in reversed(digits)]
+
+
+def read_nullable(body: memoryview, column: Binary, count: int) -> list[bytes | None]:
+    """The values of a binary column with None where the bitmap says so."""
+    values = read_binary(body, column, count)
+    if column.bitmap < 0:
+        return values  # type: ignore[return-value]  # a list of bytes that only its new owner will see
+    present = read_present(body, column.bitmap, count)
+    if any(value and not there for value, there in zip(values, present, strict=True)):
+        raise CorruptBatch("a null that has bytes")
+    return [value if there else None for value, there in zip(values, present, strict=True)]

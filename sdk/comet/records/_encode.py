@@ -1,0 +1,182 @@
+"""Columns in, one batch out.
+
+The result is a list of parts that join to the batch, so that a large value column is copied once only, when the
+frame around it is built. The encoding is canonical: the same records give the same bytes, and a column that says
+nothing (all keys null, no headers, dense offsets, one timestamp) is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import lt
+from struct import error as StructError
+from typing import Final, NoReturn, TypeVar
+
+from crc32c import crc32c
+
+from comet.errors import InvalidArgument
+from comet.records._columns import PADDING, BadColumn, pack_binary, pack_bitmap, pack_i32, pack_i64
+from comet.records._compression import compress
+from comet.records._header import (
+    BODY_BYTES_MAX,
+    DUE,
+    EXPIRY,
+    HEADER_BYTES,
+    HEADERS,
+    KEY_NULLS,
+    KEYS,
+    OFFSET_DELTAS,
+    PREFIX,
+    RECORDS_MAX,
+    TAIL,
+    VALUE_NULLS,
+    VERSION,
+    Codec,
+)
+
+T = TypeVar("T")
+HeaderPairs = Sequence[tuple[str, bytes]]
+
+# Below this many bytes a join and one checksum are quicker than a checksum of each part.
+_JOIN_BYTES_MAX: Final = 16 << 10
+
+
+def encode(
+    values: Sequence[bytes | None],
+    *,
+    keys: Sequence[bytes | None] | None = None,
+    timestamps: int | Sequence[int],
+    headers: Sequence[HeaderPairs | None] | None = None,
+    codec: Codec = Codec.NONE,
+    producer_id: int = 0,
+    producer_epoch: int = 0,
+    base_sequence: int = 0,
+    schema_id: int = 0,
+    offset_deltas: Sequence[int] | None = None,
+    due: Sequence[int] | None = None,
+    expiry: Sequence[int] | None = None,
+) -> list[bytes]:
+    """The parts of an unstamped batch, header first; b"".join(parts) is the batch.
+
+    Raises InvalidArgument where columns differ in length or hold what the format cannot.
+
+    >>> from comet.records import decode, encode
+    >>> decode(b"".join(encode([b"a", None], keys=[b"k", b"k"], timestamps=1_700_000_000_000_000))).values
+    [b'a', None]
+    """
+    count = len(values)
+    if not 0 < count <= RECORDS_MAX:
+        raise InvalidArgument(f"a batch holds 1 to {RECORDS_MAX} records, not {count}")
+    parts: list[bytes] = []
+    flags = 0
+    last_delta = count - 1
+    try:
+        if isinstance(timestamps, int):
+            earliest = latest = timestamps
+        else:
+            earliest, latest = _add_timestamps(parts, timestamps, count)
+        if offset_deltas is not None and _add_deltas(parts, offset_deltas, count):
+            flags |= OFFSET_DELTAS
+            last_delta = offset_deltas[-1]
+        if due is not None:
+            flags |= DUE
+            _add(parts, pack_i64(_column("due", due, count)))
+        if expiry is not None:
+            flags |= EXPIRY
+            _add(parts, pack_i64(_column("expiry", expiry, count)))
+        if keys is not None:
+            flags |= _add_keys(parts, _column("keys", keys, count))
+        flags |= _add_binary(parts, values, VALUE_NULLS)
+        if headers is not None and any(headers):
+            flags |= HEADERS
+            _add_headers(parts, _column("headers", headers, count))
+        size = sum(map(len, parts))
+        if size > BODY_BYTES_MAX:
+            raise BadColumn(f"the records take {size} bytes; at most {BODY_BYTES_MAX} are possible")
+        stored, body = _pack_body(codec, parts, size)
+        tail = TAIL.pack(
+            VERSION, stored, flags, count, producer_id, base_sequence, earliest, latest,
+            last_delta, producer_epoch, size, schema_id,
+        )  # fmt: skip
+    except (TypeError, ValueError, AttributeError, OverflowError, StructError, BadColumn) as error:
+        _refuse(error)
+    if not producer_id and (base_sequence or producer_epoch):
+        raise InvalidArgument("a sequence or a producer epoch needs a producer id")
+    return _seal(tail, body)
+
+
+def _refuse(error: Exception) -> NoReturn:
+    raise InvalidArgument(f"cannot be put into a batch: {error}") from error
+
+
+def _column(name: str, column: Sequence[T], count: int) -> Sequence[T]:
+    if len(column) != count:
+        raise BadColumn(f"{name} has {len(column)} entries for {count} records")
+    return column
+
+
+def _add(parts: list[bytes], data: bytes) -> None:
+    parts.append(data)
+    if len(data) & 7:
+        parts.append(PADDING[-len(data) & 7])
+
+
+def _add_timestamps(parts: list[bytes], timestamps: Sequence[int], count: int) -> tuple[int, int]:
+    earliest, latest = min(_column("timestamps", timestamps, count)), max(timestamps)
+    if earliest != latest:
+        _add(parts, pack_i64(timestamps))
+    return earliest, latest
+
+
+def _add_deltas(parts: list[bytes], deltas: Sequence[int], count: int) -> bool:
+    if deltas[0] < 0 or not all(map(lt, _column("offset_deltas", deltas, count), deltas[1:])):
+        raise BadColumn("offset_deltas must rise from 0 or more")
+    if deltas[-1] == count - 1:
+        return False  # rising and ending there, they can only be dense
+    _add(parts, pack_i32(deltas, count))
+    return True
+
+
+def _add_keys(parts: list[bytes], keys: Sequence[bytes | None]) -> int:
+    if all(key is None for key in keys):
+        return 0
+    return KEYS | _add_binary(parts, keys, KEY_NULLS)
+
+
+def _add_binary(parts: list[bytes], values: Sequence[bytes | None], nulls: int) -> int:
+    """Adds a binary column; returns `nulls` if it needed a bitmap, else 0."""
+    if None in values:
+        _add(parts, pack_bitmap(values))
+        values = [b"" if value is None else value for value in values]
+    else:
+        nulls = 0
+    offsets, data = pack_binary(values)  # type: ignore[arg-type]  # mypy does not see that no None is left
+    _add(parts, offsets)
+    _add(parts, data)
+    return nulls
+
+
+def _add_headers(parts: list[bytes], headers: Sequence[HeaderPairs | None]) -> None:
+    pairs = [pair for record in headers for pair in record or ()]
+    _add(parts, pack_i32((0, *accumulate(len(record or ()) for record in headers)), len(headers) + 1))
+    _add_binary(parts, [name.encode() for name, _ in pairs], 0)
+    _add_binary(parts, [value for _, value in pairs], 0)
+
+
+def _pack_body(codec: Codec, parts: list[bytes], size: int) -> tuple[Codec, list[bytes]]:
+    if codec == Codec.NONE:
+        return Codec.NONE, parts
+    packed = compress(Codec(codec), b"".join(parts))
+    return (Codec(codec), [packed]) if len(packed) < size else (Codec.NONE, parts)
+
+
+def _seal(tail: bytes, body: list[bytes]) -> list[bytes]:
+    size = sum(map(len, body))
+    if size <= _JOIN_BYTES_MAX:
+        sealed = b"".join((tail, *body))
+        return [PREFIX.pack(0, 0, 0, HEADER_BYTES + size, 0, crc32c(sealed)) + sealed]
+    crc = crc32c(tail)
+    for part in body:
+        crc = crc32c(part, crc)
+    return [PREFIX.pack(0, 0, 0, HEADER_BYTES + size, 0, crc) + tail, *body]

@@ -1,0 +1,199 @@
+"""The 88-byte header of a record batch: what it says, how it is checked, and the stamp of the leader.
+
+     0  base_offset i64 ┐
+     8  append_time i64 │ the stamp: the leader overwrites these (not `length`), so that
+    16  leader_epoch u32│ it need not look at, or checksum again, what follows
+    20  length u32      │
+    24  stamp_crc u32   ┘ of 0..24
+    28  crc u32           of 32..length
+    32  version u8, codec u8, flags u16, record_count u32
+    40  producer_id i64, base_sequence i64, min_timestamp i64, max_timestamp i64
+    72  last_offset_delta u32, producer_epoch u32, body_size u32, schema_id u32
+
+proto/BATCH.md is the specification. Nothing here looks at the body.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+from struct import Struct
+from struct import error as StructError
+from typing import Final, NamedTuple, NoReturn
+
+from crc32c import crc32c
+
+from comet.errors import CorruptBatch, UnsupportedVersion
+
+Buffer = bytes | bytearray | memoryview  # a memoryview must be contiguous, of single bytes
+
+HEADER_BYTES: Final = 88
+STAMP_BYTES: Final = 28
+VERSION: Final = 1
+BODY_BYTES_MAX: Final = 32 << 20
+BATCH_BYTES_MAX: Final = HEADER_BYTES + BODY_BYTES_MAX
+RECORDS_MAX: Final = 1 << 20
+
+
+class Codec(IntEnum):
+    """How the body of a batch is compressed."""
+
+    NONE = 0
+    LZ4 = 1
+    ZSTD = 2
+
+
+class Flag(IntFlag):
+    """Which columns a batch has. The codec itself uses plain integers: IntFlag arithmetic takes a microsecond."""
+
+    KEYS = 1
+    KEY_NULLS = 2
+    VALUE_NULLS = 4
+    HEADERS = 8
+    OFFSET_DELTAS = 16
+    DUE = 32
+    EXPIRY = 64
+
+
+KEYS: Final = 1
+KEY_NULLS: Final = 2
+VALUE_NULLS: Final = 4
+HEADERS: Final = 8
+OFFSET_DELTAS: Final = 16
+DUE: Final = 32
+EXPIRY: Final = 64
+
+HEADER: Final = Struct("<qqIIIIBBHIqqqqIIII")
+TAIL: Final = Struct("<BBHIqqqqIIII")  # bytes 32..88, the part of the header that `crc` covers
+PREFIX: Final = Struct("<qqIIII")  # bytes 0..32
+_STAMPED: Final = Struct("<qqII")
+_U32: Final = Struct("<I")
+CRC_AT: Final = 32
+
+_INT64_MAX: Final = (1 << 63) - 1
+_INT32_MAX: Final = (1 << 31) - 1
+_FLAGS_KNOWN: Final = 127
+# Bit f is set where the flags f make sense: KEY_NULLS never goes without KEYS.
+_FLAGS_VALID: Final = frozenset(f for f in range(_FLAGS_KNOWN + 1) if f & KEYS or not f & KEY_NULLS)
+
+assert HEADER.size == HEADER_BYTES == PREFIX.size + TAIL.size
+assert _STAMPED.size + _U32.size == STAMP_BYTES
+assert int(KEYS | KEY_NULLS | VALUE_NULLS | HEADERS | OFFSET_DELTAS | DUE | EXPIRY) == _FLAGS_KNOWN == sum(Flag)
+
+
+class BatchHeader(NamedTuple):
+    """The header of one batch as read_header found it: consistent in itself, not yet checked against the body."""
+
+    base_offset: int
+    append_time_us: int
+    leader_epoch: int
+    length: int
+    stamp_crc: int
+    crc: int
+    version: int
+    codec: int
+    flags: int
+    record_count: int
+    producer_id: int
+    base_sequence: int
+    min_timestamp_us: int
+    max_timestamp_us: int
+    last_offset_delta: int
+    producer_epoch: int
+    body_size: int
+    schema_id: int
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The first offset after this batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def end_sequence(self) -> int:
+        """The sequence that the producer's next batch begins with."""
+        return self.base_sequence + self.record_count
+
+
+def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
+    """The header at `at`, once everything that it says about itself and the buffer's size holds. No checksum.
+
+    Raises UnsupportedVersion for a version, codec or flag from the future, CorruptBatch for anything else.
+    """
+    assert at >= 0
+    try:
+        header = HEADER.unpack_from(buffer, at)
+    except StructError:
+        raise CorruptBatch(f"{max(len(buffer) - at, 0)} bytes are too few for a batch header of {HEADER_BYTES}") from None
+    (base_offset, _, _, length, _, _, version, codec, flags, count, producer_id, base_sequence) = header[:12]
+    (min_timestamp, max_timestamp, last_delta, producer_epoch, body_size, _) = header[12:]
+    stored = length - HEADER_BYTES
+    # One expression, because it runs for every batch; _refuse finds out which part failed.
+    if (
+        version == VERSION
+        and codec <= 2
+        and flags in _FLAGS_VALID
+        and 0 < stored <= len(buffer) - at - HEADER_BYTES
+        and (stored == body_size if codec == 0 else stored < body_size)
+        and 0 < count <= RECORDS_MAX
+        and body_size <= BODY_BYTES_MAX
+        and body_size & 7 == 0
+        and 4 * count < body_size
+        and (last_delta == count - 1 or (flags & OFFSET_DELTAS and count <= last_delta <= _INT32_MAX))
+        and 0 <= base_offset <= _INT64_MAX - 1 - last_delta
+        and min_timestamp <= max_timestamp
+        and (0 < producer_id and 0 <= base_sequence <= _INT64_MAX - count if producer_id else not base_sequence)
+        and (producer_id or not producer_epoch)
+    ):
+        return tuple.__new__(BatchHeader, header)
+    _refuse(tuple.__new__(BatchHeader, header), len(buffer) - at)
+
+
+def _refuse(h: BatchHeader, available: int) -> NoReturn:
+    """Says what read_header found wrong, in the order that helps most: a newer format before its consequences."""
+    if h.version != VERSION:
+        raise UnsupportedVersion(f"batch format version {h.version}; this is a reader of version {VERSION}")
+    if h.codec > Codec.ZSTD:
+        raise UnsupportedVersion(f"unknown compression codec {h.codec}")
+    if h.flags & ~_FLAGS_KNOWN:
+        raise UnsupportedVersion(f"unknown flags {h.flags & ~_FLAGS_KNOWN:#06x}")
+    if h.length <= HEADER_BYTES or h.length > available:
+        raise CorruptBatch(f"a batch of {h.length} bytes cannot be: {available} bytes are there")
+    if not 1 <= h.record_count <= RECORDS_MAX:
+        raise CorruptBatch(f"{h.record_count} records in one batch; 1 to {RECORDS_MAX} are possible")
+    if h.body_size > BODY_BYTES_MAX:
+        raise CorruptBatch(f"a body of {h.body_size} bytes; at most {BODY_BYTES_MAX} are allowed")
+    for wrong, name in (
+        (h.flags not in _FLAGS_VALID, "flags"),
+        (h.body_size % 8 or h.body_size <= 4 * h.record_count, "body_size"),
+        (h.base_offset < 0 or h.next_offset > _INT64_MAX, "base_offset"),
+        (h.min_timestamp_us > h.max_timestamp_us, "min_timestamp_us"),
+        (h.producer_id < 0 or (not h.producer_id and h.producer_epoch), "producer_id"),
+        (h.base_sequence < 0 or h.end_sequence > _INT64_MAX or (not h.producer_id and h.base_sequence), "base_sequence"),
+        (h.last_offset_delta != h.record_count - 1, "last_offset_delta"),
+        (True, "length"),
+    ):
+        if wrong:
+            raise CorruptBatch(f"batch header does not add up: {name} is {getattr(h, name)}")
+    raise AssertionError("unreachable: the last row always holds")
+
+
+def verify(buffer: Buffer, at: int = 0, *, stamped: bool) -> BatchHeader:
+    """The header at `at`, once the checksum over the batch holds, and, if a leader stamped it, that of the stamp."""
+    header = read_header(buffer, at)
+    view = memoryview(buffer)
+    if crc32c(view[at + CRC_AT : at + header.length]) != header.crc:
+        raise CorruptBatch(f"checksum mismatch in the batch at offset {header.base_offset}")
+    if stamped and crc32c(view[at : at + 24]) != header.stamp_crc:
+        raise CorruptBatch(f"checksum mismatch in the stamp of the batch at offset {header.base_offset}")
+    return header
+
+
+def make_stamp(base_offset: int, append_time_us: int, leader_epoch: int, length: int) -> bytes:
+    """The first 28 bytes of a batch as its leader writes them; the rest of the batch follows unchanged."""
+    assert base_offset >= 0 and length > HEADER_BYTES
+    stamp = _STAMPED.pack(base_offset, append_time_us, leader_epoch, length)
+    return stamp + _U32.pack(crc32c(stamp))
