@@ -22,7 +22,8 @@ _PRODUCE: Final = Struct("<BI BIB BI BB BIB")
 _DELIVERY: Final = Struct("<BIB BI BQ HI BIB")
 _ACKS_MAX: Final = 2
 
-assert _PRODUCE.size == PRODUCE_PREFIX_BYTES and _DELIVERY.size == DELIVERY_PREFIX_BYTES
+assert _PRODUCE.size == PRODUCE_PREFIX_BYTES
+assert _DELIVERY.size == DELIVERY_PREFIX_BYTES
 
 
 def _padded(n: int) -> int:
@@ -33,7 +34,8 @@ def _padded(n: int) -> int:
 def produce_frame(request: int, handle: int, acks: int, parts: Sequence[bytes], batch_bytes: int) -> bytes:
     """A ClientFrame with a Produce; `parts` join to the batch and are `batch_bytes` long together."""
     inner = batch_bytes + 13
-    assert batch_bytes <= FRAME_BYTES_MAX - PRODUCE_PREFIX_BYTES and 0 <= acks <= _ACKS_MAX
+    assert batch_bytes <= FRAME_BYTES_MAX - PRODUCE_PREFIX_BYTES
+    assert 0 <= acks <= _ACKS_MAX
     prefix = _PRODUCE.pack(
         0x0D, request, 0x1A, _padded(inner), inner >> 28, 0x0D, handle, 0x10, acks, 0x7A, _padded(batch_bytes),
         batch_bytes >> 28,

@@ -1,21 +1,114 @@
 """A decoded batch as a pyarrow.RecordBatch over the same memory.
 
-Arrow trusts the offsets that it is handed, so every array is fully validated before it leaves this module, by
-Arrow's own code, which does it faster than ours.
+    offset     int64                                     computed, unless it is a column
+    timestamp  timestamp[us, UTC]
+    key        binary, null where there is none
+    value      binary, null for a tombstone
+    headers    list<struct<name: string, value: binary>>
+
+Arrow trusts the offsets it is handed, so every wrapped array is fully validated before it leaves this module, by
+Arrow's own code, which takes a fraction of the time ours would.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from comet.errors import CorruptBatch, InvalidArgument
-
-if TYPE_CHECKING:
-    from comet.records._batch import Batch
-    from comet.records._columns import Binary
+from comet.errors import CorruptBatch
+from comet.records._columns import Binary
 
 try:
     import pyarrow as pa
     import pyarrow.compute as pc
 except ImportError as error:
     raise ImportError('to_arrow() needs pyarrow: pip install "comet-stream[arrow]"') from error
+
+if TYPE_CHECKING:
+    from comet.records._batch import Batch
+
+_PAIR = pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
+_HEADERS = pa.list_(pa.field("item", _PAIR, nullable=False))
+SCHEMA = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", _HEADERS, nullable=False),
+    ]
+)
+
+
+def to_arrow(batch: Batch) -> pa.RecordBatch:
+    body = _aligned(batch.body)
+    arrays = [_offsets(batch), *(column(batch, body) for column in (_timestamps, _keys, _values, _headers))]
+    try:
+        for array in arrays:
+            array.validate(full=True)
+    except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
+        raise CorruptBatch(f"columns that do not hold together: {error}") from None
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _aligned(body: memoryview) -> pa.Buffer:
+    """The body as an Arrow buffer; copied only where its memory does not start 8-aligned."""
+    buffer = pa.py_buffer(body)
+    return buffer if buffer.address % 8 == 0 else pa.py_buffer(body.tobytes())
+
+
+def _offsets(batch: Batch) -> Any:
+    first, count = batch.header.base_offset, len(batch)
+    if batch.deltas_at >= 0:
+        return pa.array(batch.offsets, pa.int64())
+    # Counting up in Arrow is 30 times as fast as handing it Python integers.
+    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=first - 1)
+
+
+def _timestamps(batch: Batch, body: pa.Buffer) -> Any:
+    kind, count = SCHEMA.field("timestamp").type, len(batch)
+    low, high = batch.header.min_timestamp_us, batch.header.max_timestamp_us
+    if batch.timestamps_at < 0:
+        return pa.repeat(pa.scalar(low, pa.int64()), count).view(kind)
+    times = pa.Array.from_buffers(pa.int64(), count, [None, body.slice(batch.timestamps_at, 8 * count)])
+    if pc.min_max(times).as_py() != {"min": low, "max": high}:
+        raise CorruptBatch("timestamps that are not those the header promises")
+    return times.view(kind)
+
+
+def _keys(batch: Batch, body: pa.Buffer) -> Any:
+    if batch.keys_column is None:
+        return pa.nulls(len(batch), pa.binary())
+    if batch.keys_column.bitmap >= 0:
+        _ = batch.keys  # checks what Arrow does not care about: that nulls have no bytes
+    return _binary(body, batch.keys_column, len(batch), pa.binary())
+
+
+def _values(batch: Batch, body: pa.Buffer) -> Any:
+    if batch.values_column.bitmap >= 0:
+        _ = batch.values
+    return _binary(body, batch.values_column, len(batch), pa.binary())
+
+
+def _binary(body: pa.Buffer, column: Binary, count: int, kind: Any) -> Any:
+    _starts_at_zero(body, column.offsets)
+    bitmap = None if column.bitmap < 0 else body.slice(column.bitmap, (count + 7) // 8)
+    offsets = body.slice(column.offsets, 4 * count + 4)
+    return pa.Array.from_buffers(kind, count, [bitmap, offsets, body.slice(column.data, column.size)])
+
+
+def _starts_at_zero(body: pa.Buffer, at: int) -> None:
+    """Arrow allows a column to begin later; this format does not."""
+    if body.slice(at, 4).to_pybytes() != bytes(4):
+        raise CorruptBatch("an offsets column that does not start at 0")
+
+
+def _headers(batch: Batch, body: pa.Buffer) -> Any:
+    count = len(batch)
+    if batch.header_columns is None:
+        none = pa.StructArray.from_arrays([pa.array([], pa.string()), pa.array([], pa.binary())], fields=list(_PAIR))
+        return pa.Array.from_buffers(_HEADERS, count, [None, pa.py_buffer(bytes(4 * count + 4))], children=[none])
+    lists_at, names, values, total = batch.header_columns
+    _starts_at_zero(body, lists_at)
+    arrays = [_binary(body, names, total, pa.string()), _binary(body, values, total, pa.binary())]
+    pairs = pa.StructArray.from_arrays(arrays, fields=list(_PAIR))
+    return pa.Array.from_buffers(_HEADERS, count, [None, body.slice(lists_at, 4 * count + 4)], children=[pairs])

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from operator import lt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from comet.errors import CorruptBatch
 from comet.records._columns import (
@@ -40,7 +40,7 @@ from comet.records._header import (
 )
 
 if TYPE_CHECKING:
-    import pyarrow
+    import pyarrow as pa
 
 
 class Batch:
@@ -136,19 +136,19 @@ class Batch:
         """Per record its headers in the order they were given."""
         if self.header_columns is None:
             return [[] for _ in range(len(self))]
-        lists_at, names, values = self.header_columns
+        lists_at, names, values, total = self.header_columns
         ends = read_offsets(self.body, lists_at, len(self))
         try:
-            decoded = [name.decode() for name in read_binary(self.body, names, ends[-1])]
+            decoded = [name.decode() for name in read_binary(self.body, names, total)]
         except UnicodeDecodeError as error:
             raise CorruptBatch(f"a header name that is not UTF-8: {error}") from None
-        pairs = list(zip(decoded, read_binary(self.body, values, ends[-1]), strict=True))
+        pairs = list(zip(decoded, read_binary(self.body, values, total), strict=True))
         return [pairs[start:end] for start, end in pairwise(ends)]
 
     def _read_times(self, at: int) -> list[int]:
         return read_i64(self.body[at : at + 8 * len(self)])
 
-    def to_arrow(self) -> pyarrow.RecordBatch:
+    def to_arrow(self) -> pa.RecordBatch:
         """The batch as Arrow, over the same memory: columns offset, timestamp, key, value and headers.
 
         Needs pyarrow: pip install "comet-stream[arrow]".
@@ -158,14 +158,20 @@ class Batch:
         return to_arrow(self)
 
 
-HeaderColumns = tuple[int, Binary, Binary]  # where the list offsets lie, the names, the values
+class HeaderColumns(NamedTuple):
+    """Where the three columns lie that together are the headers, and how many headers there are."""
+
+    lists_at: int
+    names: Binary
+    values: Binary
+    total: int
 
 
 def _take_headers(cursor: Cursor, count: int) -> HeaderColumns:
     lists_at, total = cursor.take_offsets(count)
     if total > len(cursor.body) // 8:
         raise CorruptBatch(f"{total} headers do not fit into the body")
-    return lists_at, cursor.take_binary(total), cursor.take_binary(total)
+    return HeaderColumns(lists_at, cursor.take_binary(total), cursor.take_binary(total), total)
 
 
 def decode(buffer: Buffer, at: int = 0, *, check: bool = True, stamped: bool = False) -> Batch:

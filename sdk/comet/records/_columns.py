@@ -13,16 +13,13 @@ precompiled struct cuts 64 of them at a time. Quotes and other fixed layouts are
 from __future__ import annotations
 
 import sys
-from array import array
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import accumulate, chain
-from operator import eq
+from itertools import accumulate, chain, pairwise
 from struct import Struct, pack, unpack
-from struct import error as StructError
 from typing import Final, NamedTuple
 
-from comet.errors import CorruptBatch, InvalidArgument
+from comet.errors import CorruptBatch
 from comet.records._header import BODY_BYTES_MAX
 
 PADDING: Final = tuple(bytes(n) for n in range(8))
@@ -163,7 +160,7 @@ def read_binary(body: memoryview, column: Binary, count: int) -> list[bytes]:
         if offsets_bytes[4:8] == _I32.pack(size) and offsets_bytes == _equal_offsets(size, count):
             return _cut_equal(data, size, count)
     offsets = read_offsets(body, column.offsets, count)
-    return [data[start:end] for start, end in zip(offsets, offsets[1:], strict=False)]
+    return [data[start:end] for start, end in pairwise(offsets)]
 
 
 @lru_cache(maxsize=32)

@@ -43,7 +43,8 @@ def compress(codec: Codec, body: bytes) -> bytes:
 
 def decompress(codec: int, data: Buffer, body_size: int) -> bytes:
     """Exactly body_size bytes, or CorruptBatch; never allocates more than that."""
-    assert codec != Codec.NONE and 0 < body_size <= BODY_BYTES_MAX
+    assert codec != Codec.NONE
+    assert 0 < body_size <= BODY_BYTES_MAX
     body = _open_lz4(data, body_size) if codec == Codec.LZ4 else _open_zstd(data, body_size)
     if len(body) != body_size:
         raise CorruptBatch(f"the body decompresses to {len(body)} bytes where the header says {body_size}")

@@ -7,10 +7,10 @@ nothing (all keys null, no headers, dense offsets, one timestamp) is left out.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import lt
-from struct import error as StructError
 from typing import Final, NoReturn, TypeVar
 
 from crc32c import crc32c
@@ -99,7 +99,7 @@ def encode(
             VERSION, stored, flags, count, producer_id, base_sequence, earliest, latest,
             last_delta, producer_epoch, size, schema_id,
         )  # fmt: skip
-    except (TypeError, ValueError, AttributeError, OverflowError, StructError, BadColumn) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError, struct.error, BadColumn) as error:
         _refuse(error)
     if not producer_id and (base_sequence or producer_epoch):
         raise InvalidArgument("a sequence or a producer epoch needs a producer id")

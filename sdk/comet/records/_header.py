@@ -15,14 +15,14 @@ proto/BATCH.md is the specification. Nothing here looks at the body.
 
 from __future__ import annotations
 
+import struct
 from enum import IntEnum, IntFlag
 from struct import Struct
-from struct import error as StructError
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from comet.errors import CorruptBatch, UnsupportedVersion
+from comet.errors import CometError, CorruptBatch, UnsupportedVersion
 
 Buffer = bytes | bytearray | memoryview  # a memoryview must be contiguous, of single bytes
 
@@ -126,12 +126,12 @@ def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
     assert at >= 0
     try:
         header = HEADER.unpack_from(buffer, at)
-    except StructError:
-        raise CorruptBatch(f"{max(len(buffer) - at, 0)} bytes are too few for a batch header of {HEADER_BYTES}") from None
+    except struct.error:
+        raise CorruptBatch(f"a batch header is {HEADER_BYTES} bytes; {max(len(buffer) - at, 0)} are there") from None
     (base_offset, _, _, length, _, _, version, codec, flags, count, producer_id, base_sequence) = header[:12]
     (min_timestamp, max_timestamp, last_delta, producer_epoch, body_size, _) = header[12:]
     stored = length - HEADER_BYTES
-    # One expression, because it runs for every batch; _refuse finds out which part failed.
+    # One expression, because it runs for every batch; _refusal finds out which part failed.
     if (
         version == VERSION
         and codec <= 2
@@ -145,40 +145,39 @@ def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
         and (last_delta == count - 1 or (flags & OFFSET_DELTAS and count <= last_delta <= _INT32_MAX))
         and 0 <= base_offset <= _INT64_MAX - 1 - last_delta
         and min_timestamp <= max_timestamp
-        and (0 < producer_id and 0 <= base_sequence <= _INT64_MAX - count if producer_id else not base_sequence)
+        and (producer_id > 0 and 0 <= base_sequence <= _INT64_MAX - count if producer_id else not base_sequence)
         and (producer_id or not producer_epoch)
     ):
         return tuple.__new__(BatchHeader, header)
-    _refuse(tuple.__new__(BatchHeader, header), len(buffer) - at)
+    raise _refusal(tuple.__new__(BatchHeader, header), len(buffer) - at)
 
 
-def _refuse(h: BatchHeader, available: int) -> NoReturn:
-    """Says what read_header found wrong, in the order that helps most: a newer format before its consequences."""
+def _refusal(h: BatchHeader, available: int) -> CometError:
+    """What read_header found wrong, in the order that helps most: a newer format before its consequences."""
     if h.version != VERSION:
-        raise UnsupportedVersion(f"batch format version {h.version}; this is a reader of version {VERSION}")
+        return UnsupportedVersion(f"batch format version {h.version}; this is a reader of version {VERSION}")
     if h.codec > Codec.ZSTD:
-        raise UnsupportedVersion(f"unknown compression codec {h.codec}")
+        return UnsupportedVersion(f"unknown compression codec {h.codec}")
     if h.flags & ~_FLAGS_KNOWN:
-        raise UnsupportedVersion(f"unknown flags {h.flags & ~_FLAGS_KNOWN:#06x}")
-    if h.length <= HEADER_BYTES or h.length > available:
-        raise CorruptBatch(f"a batch of {h.length} bytes cannot be: {available} bytes are there")
-    if not 1 <= h.record_count <= RECORDS_MAX:
-        raise CorruptBatch(f"{h.record_count} records in one batch; 1 to {RECORDS_MAX} are possible")
-    if h.body_size > BODY_BYTES_MAX:
-        raise CorruptBatch(f"a body of {h.body_size} bytes; at most {BODY_BYTES_MAX} are allowed")
+        return UnsupportedVersion(f"unknown flags {h.flags & ~_FLAGS_KNOWN:#06x}")
+    if h.length > available:
+        return CorruptBatch(f"a batch of {h.length} bytes is cut off: {available} are there")
+    idempotent = h.producer_id != 0
     for wrong, name in (
+        (not 1 <= h.record_count <= RECORDS_MAX, "record_count"),
         (h.flags not in _FLAGS_VALID, "flags"),
-        (h.body_size % 8 or h.body_size <= 4 * h.record_count, "body_size"),
+        (h.body_size > BODY_BYTES_MAX or h.body_size % 8 or h.body_size <= 4 * h.record_count, "body_size"),
         (h.base_offset < 0 or h.next_offset > _INT64_MAX, "base_offset"),
         (h.min_timestamp_us > h.max_timestamp_us, "min_timestamp_us"),
-        (h.producer_id < 0 or (not h.producer_id and h.producer_epoch), "producer_id"),
-        (h.base_sequence < 0 or h.end_sequence > _INT64_MAX or (not h.producer_id and h.base_sequence), "base_sequence"),
-        (h.last_offset_delta != h.record_count - 1, "last_offset_delta"),
-        (True, "length"),
+        (h.producer_id < 0, "producer_id"),
+        (h.producer_epoch and not idempotent, "producer_epoch"),
+        (h.base_sequence < 0 or h.end_sequence > _INT64_MAX or (h.base_sequence and not idempotent), "base_sequence"),
+        (h.last_offset_delta + 1 != h.record_count and not h.flags & OFFSET_DELTAS, "last_offset_delta"),
+        (not h.record_count <= h.last_offset_delta + 1 <= _INT32_MAX + 1, "last_offset_delta"),
     ):
         if wrong:
-            raise CorruptBatch(f"batch header does not add up: {name} is {getattr(h, name)}")
-    raise AssertionError("unreachable: the last row always holds")
+            return CorruptBatch(f"the batch header does not add up: {name} is {getattr(h, name)}")
+    return CorruptBatch(f"the batch header does not add up: {h.length} bytes for a body of {h.body_size}")
 
 
 def verify(buffer: Buffer, at: int = 0, *, stamped: bool) -> BatchHeader:
@@ -194,6 +193,7 @@ def verify(buffer: Buffer, at: int = 0, *, stamped: bool) -> BatchHeader:
 
 def make_stamp(base_offset: int, append_time_us: int, leader_epoch: int, length: int) -> bytes:
     """The first 28 bytes of a batch as its leader writes them; the rest of the batch follows unchanged."""
-    assert base_offset >= 0 and length > HEADER_BYTES
+    assert base_offset >= 0
+    assert length > HEADER_BYTES
     stamp = _STAMPED.pack(base_offset, append_time_us, leader_epoch, length)
     return stamp + _U32.pack(crc32c(stamp))
