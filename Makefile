@@ -1,0 +1,56 @@
+# The same few commands everywhere. Each works in a fresh clone: the first one makes .venv.
+
+PYTHON ?= python3
+SEEDS ?= 50
+FUZZ_SECONDS ?= 60
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PROTOS := $(wildcard proto/comet/v1/*.proto)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test quick check format sim bench fuzz proto install clean
+
+help:  ## Show what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+demo: $(READY)  ## A broker, a feed of quotes and a live table
+	$(BIN)/comet demo
+
+test: $(READY)  ## The whole test suite
+	$(BIN)/python -m pytest $(ARGS)
+
+quick: $(READY)  ## The tests that take seconds
+	$(BIN)/python -m pytest -m "not slow" tests/tidy tests/unit tests/contract tests/property $(ARGS)
+
+check: $(READY)  ## Style, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)  ## Put the code in the project's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+sim: $(READY)  ## Simulate brokers under faults: make sim SEEDS=1000
+	$(BIN)/python -m tests.sim --seeds $(SEEDS) $(ARGS)
+
+bench: $(READY)  ## Measure, with the machine's own limits beside it
+	$(BIN)/comet bench $(ARGS)
+
+fuzz: $(READY)  ## Fuzz the decoder of record batches: make fuzz FUZZ_SECONDS=600
+	scripts/fuzz $(BIN)/python $(FUZZ_SECONDS)
+
+proto: $(READY)  ## Generate the code of the protocol again
+	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=sdk --pyi_out=sdk --grpc_python_out=sdk $(PROTOS)
+
+install: $(READY)  ## Make .venv
+
+# Made once, and again whenever pyproject.toml changes.
+$(READY): pyproject.toml scripts/venv
+	scripts/venv "$(PYTHON)" $(VENV)
+	@touch $@
+
+clean:  ## Remove all that the other commands make
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
