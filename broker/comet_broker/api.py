@@ -1,0 +1,63 @@
+"""Every unary call of the protocol with the coroutine that answers it: one table for all transports."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
+
+from comet.errors import CometError, Internal
+from comet.v1 import admin_pb2 as admin
+from comet.v1 import events_pb2 as events
+from comet_broker.broker import Broker
+from comet_broker.control import Control
+from comet_broker.thin import Thin
+
+log = logging.getLogger(__name__)
+
+COMET = "comet.v1.Comet"
+ADMIN = "comet.v1.Admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    service: str
+    name: str
+    request: type[Message]
+    answer: Callable[[Any], Awaitable[Message]]
+
+    @property
+    def path(self) -> str:
+        return f"{self.service}/{self.name}"
+
+    async def __call__(self, request: Message) -> Message:
+        """Answers, or raises a CometError; anything else that is raised is a bug, logged and reported as one."""
+        try:
+            return await self.answer(request)
+        except CometError:
+            raise
+        except Exception as error:
+            log.exception("%s failed", self.path)
+            raise Internal(f"{self.path}: {error!r}; the broker's log has more") from error
+
+
+def methods(broker: Broker) -> list[Method]:
+    control = Control(broker)
+    thin = Thin(broker)
+    return [
+        Method(COMET, "FetchMetadata", events.FetchMetadataRequest, control.fetch_metadata),
+        Method(COMET, "Publish", events.PublishRequest, thin.publish),
+        Method(COMET, "Fetch", events.FetchRequest, thin.fetch),
+        Method(ADMIN, "CreateTopic", admin.CreateTopicRequest, control.create_topic),
+        Method(ADMIN, "ListTopics", admin.ListTopicsRequest, control.list_topics),
+        Method(ADMIN, "DescribeTopic", admin.DescribeTopicRequest, control.describe_topic),
+        Method(ADMIN, "AlterTopic", admin.AlterTopicRequest, control.alter_topic),
+        Method(ADMIN, "DeleteTopic", admin.DeleteTopicRequest, control.delete_topic),
+        Method(ADMIN, "AddPartitions", admin.AddPartitionsRequest, control.add_partitions),
+        Method(ADMIN, "DeleteRecords", admin.DeleteRecordsRequest, control.delete_records),
+        Method(ADMIN, "DescribeCluster", admin.DescribeClusterRequest, control.describe_cluster),
+        Method(ADMIN, "Statistics", admin.StatisticsRequest, control.statistics),
+    ]

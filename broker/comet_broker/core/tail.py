@@ -1,0 +1,150 @@
+"""The recent end of a partition, in memory: what live readers are served from.
+
+A tail holds the last batches as they came from the producer, each with the stamp the leader gave it, and
+the encoded delivery of a batch once somebody asked for it, so that any number of subscribers get the
+same bytes. All tails share one budget; the tail that was written least recently gives way first.
+
+Single-threaded; owned by the broker.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from comet._frames import delivery_prefix
+from comet.records import STAMP_BYTES
+
+ENTRY_OVERHEAD_BYTES: Final = 512  # what the objects around a small batch cost
+
+
+@dataclass(slots=True)
+class TailEntry:
+    base_offset: int
+    next_offset: int
+    stamp: bytes
+    rest: memoryview  # the batch after its stamp
+    size: int  # of the whole batch
+    frame: bytes | None = None  # the delivery of just this batch, once encoded
+
+
+@dataclass(frozen=True, slots=True)
+class TailFrame:
+    """An encoded delivery that takes its reader to `next_offset`; `size` counts the batches in it."""
+
+    frame: bytes
+    size: int
+    next_offset: int
+
+
+class TailBudget:
+    """The memory that all tails share."""
+
+    def __init__(self, total_bytes_max: int, partition_bytes_max: int) -> None:
+        assert 0 < partition_bytes_max <= total_bytes_max
+        self.total_bytes_max = total_bytes_max
+        self.partition_bytes_max = partition_bytes_max
+        self.used_bytes = 0
+        self._recent: OrderedDict[Tail, None] = OrderedDict()
+
+    def _charge(self, tail: Tail, size: int) -> None:
+        self.used_bytes += size
+        self._recent[tail] = None
+        self._recent.move_to_end(tail)
+        while self.used_bytes > self.total_bytes_max:
+            oldest = next(iter(self._recent))
+            oldest._drop_first()
+        assert self.used_bytes >= 0
+
+    def _release(self, tail: Tail, size: int) -> None:
+        self.used_bytes -= size
+        if not tail.entries:
+            self._recent.pop(tail, None)
+        assert self.used_bytes >= 0
+
+
+class Tail:
+    """The tail of one partition: consecutive batches, the last one ending at the log's end."""
+
+    def __init__(self, handle: int, budget: TailBudget) -> None:
+        self.handle = handle
+        self.entries: deque[TailEntry] = deque()
+        self.used_bytes = 0
+        self._budget = budget
+        self._joined: tuple[int, int, TailFrame] | None = None  # first base, last base
+
+    def push(self, base_offset: int, next_offset: int, stamp: bytes, rest: memoryview) -> None:
+        assert len(stamp) == STAMP_BYTES
+        assert base_offset < next_offset
+        if self.entries and self.entries[-1].next_offset != base_offset:
+            self.clear()  # a stretch was written while nobody listened
+        entry = TailEntry(base_offset, next_offset, stamp, rest, STAMP_BYTES + len(rest))
+        self.entries.append(entry)
+        self._charge(entry.size + ENTRY_OVERHEAD_BYTES)
+        while self.used_bytes > self._budget.partition_bytes_max:
+            self._drop_first()
+
+    def frame_from(
+        self, offset: int, high_watermark: int, leader_epoch: int, bytes_max: int
+    ) -> TailFrame | None:
+        """The delivery for a reader at `offset`, of whole batches below the high watermark, at least one and
+        beyond that at most `bytes_max`; None when the offset is not in the tail."""
+        entries = self.entries
+        if not entries or not entries[0].base_offset <= offset < entries[-1].next_offset:
+            return None
+        last = entries[-1]
+        if last.base_offset <= offset:
+            if last.next_offset > high_watermark:
+                return None
+            return self._single(last, high_watermark, leader_epoch)
+        return self._several(offset, high_watermark, leader_epoch, bytes_max)
+
+    def _several(
+        self, offset: int, high_watermark: int, leader_epoch: int, bytes_max: int
+    ) -> TailFrame | None:
+        start = bisect_right(self.entries, offset, key=lambda entry: entry.base_offset) - 1
+        chosen: list[TailEntry] = []
+        size = 0
+        for entry in islice(self.entries, start, None):
+            if entry.next_offset > high_watermark or (chosen and size + entry.size > bytes_max):
+                break
+            chosen.append(entry)
+            size += entry.size
+        if len(chosen) < 2:
+            return self._single(chosen[0], high_watermark, leader_epoch) if chosen else None
+        first, end = chosen[0].base_offset, chosen[-1].next_offset
+        if self._joined is not None and self._joined[:2] == (first, end):
+            return self._joined[2]
+        parts: list[bytes | memoryview] = [delivery_prefix(self.handle, high_watermark, leader_epoch, size)]
+        for entry in chosen:
+            parts += (entry.stamp, entry.rest)
+        joined = TailFrame(b"".join(parts), size, end)
+        self._joined = (first, end, joined)
+        return joined
+
+    def _single(self, entry: TailEntry, high_watermark: int, leader_epoch: int) -> TailFrame:
+        if entry.frame is None:
+            prefix = delivery_prefix(self.handle, high_watermark, leader_epoch, entry.size)
+            entry.frame = b"".join((prefix, entry.stamp, entry.rest))
+            # The encoded frame holds the bytes too, so the producer's message can go.
+            entry.rest = memoryview(entry.frame)[len(prefix) + STAMP_BYTES :]
+        return TailFrame(entry.frame, entry.size, entry.next_offset)
+
+    def clear(self) -> None:
+        while self.entries:
+            self._drop_first()
+        assert self.used_bytes == 0
+
+    def _drop_first(self) -> None:
+        entry = self.entries.popleft()
+        size = entry.size + ENTRY_OVERHEAD_BYTES
+        self.used_bytes -= size
+        self._budget._release(self, size)
+        self._joined = None
+
+    def _charge(self, size: int) -> None:
+        self.used_bytes += size
+        self._budget._charge(self, size)

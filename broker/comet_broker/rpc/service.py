@@ -1,0 +1,96 @@
+"""The gRPC face of a broker: thin handlers around sessions and methods.
+
+StreamEvents is registered without serialisers, so frames arrive and leave as the bytes they are and the hot ones
+never meet a protobuf parser.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from comet.errors import CometError
+from comet_broker.api import COMET, Method, methods
+from comet_broker.broker import Broker
+from comet_broker.rpc.status import abort
+from comet_broker.session import Session
+
+log = logging.getLogger(__name__)
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def handlers(broker: Broker) -> list[grpc.GenericRpcHandler]:
+    """What a gRPC server serves for this broker."""
+    services: dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]] = defaultdict(dict)
+    for method in methods(broker):
+        services[method.service][method.name] = grpc.unary_unary_rpc_method_handler(
+            _unary(method),
+            request_deserializer=method.request.FromString,
+            response_serializer=_serialize,
+        )
+    services[COMET]["StreamEvents"] = grpc.stream_stream_rpc_method_handler(_stream(broker))
+    return [grpc.method_handlers_generic_handler(service, table) for service, table in services.items()]
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+def _unary(method: Method) -> Callable[[Message, Context], Awaitable[Message | None]]:
+    async def answer(request: Message, context: Context) -> Message | None:
+        try:
+            return await method(request)
+        except CometError as error:
+            await abort(context, error)
+            return None
+
+    return answer
+
+
+def _stream(broker: Broker) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
+    async def stream_events(_: AsyncIterator[bytes], context: Context) -> None:
+        try:
+            session = broker.open_session(context.peer())
+        except CometError as error:
+            await abort(context, error)
+            return
+        writer = asyncio.get_running_loop().create_task(_write(session, context), name=f"stream {session.number}")
+        try:
+            await _read(session, context)
+        finally:
+            session.close()
+            writer.cancel()
+
+    return stream_events
+
+
+async def _read(session: Session, context: Context) -> None:
+    """Feeds the session until the client is done; reads nothing while the client is owed too much."""
+    read = context.read
+    receive = session.receive
+    while not session.closed:
+        frame = await read()
+        if frame is grpc.aio.EOF:
+            return
+        receive(frame)
+        if session.backlogged:
+            await session.relieved()
+
+
+async def _write(session: Session, context: Context) -> None:
+    next_frame = session.next_frame
+    write = context.write
+    try:
+        while (frame := await next_frame()) is not None:
+            await write(frame)
+    except (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError) as error:
+        log.debug("stream %d ended while writing: %r", session.number, error)
+        session.close()

@@ -1,0 +1,129 @@
+"""A broker as a process: real disk, real clock, gRPC, signals.
+
+    start    lock the data folder ─► open the metadata store ─► recover the logs ─► listen ─► healthy
+    SIGTERM  unhealthy ─► GoAway to every client ─► owed acknowledgements go out ─► sync, close, unlock
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from random import SystemRandom
+from types import TracebackType
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from comet.errors import Unavailable
+from comet.v1 import admin_pb2, events_pb2
+from comet_broker import limits
+from comet_broker.api import ADMIN, COMET
+from comet_broker.broker import Broker
+from comet_broker.config import BrokerConfig
+from comet_broker.metadata.embedded import EmbeddedStore
+from comet_broker.rpc.service import handlers
+from comet_broker.storage.files import RealFiles
+from comet_broker.system import SystemClock, ThreadWorker
+
+log = logging.getLogger(__name__)
+
+# Measured in docs/performance.md: large HTTP/2 frames and write buffers halve the wake-ups of a small message.
+CHANNEL_OPTIONS = [
+    ("grpc.max_receive_message_length", limits.MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", limits.MESSAGE_BYTES_MAX),
+    ("grpc.http2.max_frame_size", 1 << 20),
+    ("grpc.http2.write_buffer_size", 4 << 20),
+    ("grpc.so_reuseport", 0),  # a second broker on the port is an error, not a lottery
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+]
+
+
+class Server:
+    """One broker, listening. An async context manager: entering returns once it serves, leaving drains it."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.address = ""
+        assert COMET in events_pb2.DESCRIPTOR.services_by_name["Comet"].full_name
+        assert ADMIN in admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
+
+    async def __aenter__(self) -> Server:
+        config = self.config
+        config.data.mkdir(parents=True, exist_ok=True)
+        self._files = RealFiles(config.data)
+        self._files.lock()
+        clock = SystemClock()
+        self._worker = ThreadWorker(limits.BLOCKING_THREADS)
+        self._store = await EmbeddedStore.open(config.data / "metadata.db", clock)
+        self.broker = Broker(
+            config, files=self._files, store=self._store, clock=clock, worker=self._worker, random=SystemRandom()
+        )
+        await self.broker.start()
+        await self._listen()
+        return self
+
+    async def _listen(self) -> None:
+        self._health = health.aio.HealthServicer()
+        self._grpc = grpc.aio.server(options=CHANNEL_OPTIONS)
+        self._grpc.add_generic_rpc_handlers(tuple(handlers(self.broker)))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
+        names = (COMET, ADMIN, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._grpc)
+        wanted = f"{self.config.host}:{self.config.port}"
+        try:
+            port = self._grpc.add_insecure_port(wanted)
+        except RuntimeError:
+            port = 0
+        if port == 0:
+            await self._close()
+            raise Unavailable(f"cannot listen on {wanted}: is something else there? Choose another --port")
+        self.broker.port = port
+        self.address = f"{self.config.host}:{port}"
+        await self._grpc.start()
+        for name in ("", COMET, ADMIN):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Drains: clients hear of it first, what was acknowledged is on disk last."""
+        await self._health.enter_graceful_shutdown()
+        await self.broker.drain()
+        await self._grpc.stop(self.config.drain_grace_ms / 1000)
+        await self._close()
+
+    async def _close(self) -> None:
+        await self.broker.close()
+        await self._store.close()
+        self._worker.close()
+        self._files.unlock()
+
+
+def serve(config: BrokerConfig, on_ready: Callable[[Server], None] | None = None) -> None:
+    """Runs a broker until SIGTERM or SIGINT. `on_ready` is called once it takes requests."""
+    import uvloop
+
+    uvloop.run(_serve(config, on_ready))
+
+
+async def _serve(config: BrokerConfig, on_ready: Callable[[Server], None] | None) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with Server(config) as server:
+        log.info("broker %d serves %s from %s", config.broker_id, server.address, config.data)
+        if on_ready is not None:
+            on_ready(server)
+        await stop.wait()
+        log.info("broker %d drains", config.broker_id)

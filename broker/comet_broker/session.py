@@ -1,0 +1,520 @@
+"""One StreamEvents call, without the transport: frames in, frames out.
+
+    receive(frame)  never waits: it decides, appends, and queues what is to be answered
+    next_frame()    what to send next: answers first, then acknowledgements (as many as have gathered, in one
+                    frame), then deliveries in turn
+
+What a session holds is bounded: answers by SESSION_ANSWERS_MAX (the transport stops reading while `backlogged`),
+deliveries by the client's credit and one frame at a time, the rest by the limits on subscriptions. A client that
+sends nonsense gets a typed error for that request and disturbs nobody.
+
+Owned by the transport's handler, lives as long as its call, runs on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import DecodeError
+
+from comet._frames import delivery_prefix, parse_produce
+from comet._wire import error_to_pb, position_from_pb
+from comet.errors import (
+    CometError,
+    Draining,
+    InvalidArgument,
+    LimitExceeded,
+    MalformedFrame,
+    OffsetOutOfRange,
+    PartitionNotFound,
+)
+from comet.types import Acks, AtOffset, AtTime, Earliest, Latest, Position
+from comet.v1 import events_pb2 as pb
+from comet_broker import limits
+from comet_broker.core.push import Cursor, PushQueue, State
+from comet_broker.partition import Partition
+from comet_broker.storage.log import Extent
+
+if TYPE_CHECKING:
+    from comet_broker.broker import Broker
+
+PREFIX_BYTES = 32
+
+
+class CursorWaiter:
+    """Wakes one cursor of one session when its partition moves."""
+
+    __slots__ = ("cursor", "session")
+
+    def __init__(self, session: Session, cursor: Cursor[Partition]) -> None:
+        self.session = session
+        self.cursor = cursor
+
+    def advanced(self) -> None:
+        self.session.wake(self.cursor)
+
+    def partition_closed(self, error: CometError) -> None:
+        self.session.end_cursor(self.cursor, error)
+
+
+class Session:
+    def __init__(self, broker: Broker, number: int, peer: str) -> None:
+        self.number = number
+        self.peer = peer
+        self.client = ""
+        self.closed = False
+        self._broker = broker
+        self._push: PushQueue[Partition] = PushQueue(
+            subscriptions_max=limits.SESSION_SUBSCRIPTIONS_MAX,
+            cursors_max=limits.SESSION_CURSORS_MAX,
+            credit_bytes_max=limits.CREDIT_BYTES_MAX,
+        )
+        self._answers: deque[bytes] = deque()
+        self._ack_requests: list[int] = []
+        self._ack_offsets: list[int] = []
+        self._ack_times: list[int] = []
+        self._loaded: deque[tuple[Cursor[Partition], bytes, int, int]] = deque()
+        self._owed = 0  # answers and acknowledgements accepted but not yet handed to the transport
+        self._tasks = 0
+        self._writer: asyncio.Future[None] | None = None
+        self._relief: asyncio.Future[None] | None = None
+        self._sent_bytes = 0
+        self._received_bytes = 0
+
+    # ---- the transport's side
+
+    def receive(self, frame: bytes) -> None:
+        """Takes one frame of the client."""
+        self._received_bytes += len(frame)
+        produce = parse_produce(frame)
+        if produce is not None:
+            self._produce(*produce)
+        else:
+            self._receive_any(frame)
+
+    async def next_frame(self) -> bytes | None:
+        """The next frame to send; None when the session is over and everything was said."""
+        while True:
+            frame = self.poll()
+            if frame is not None:
+                return frame
+            if self.closed:
+                return None
+            self._writer = asyncio.get_running_loop().create_future()
+            try:
+                await self._writer
+            finally:
+                self._writer = None
+
+    def poll(self) -> bytes | None:
+        """The next frame to send, if there is one now."""
+        if self._answers:
+            self._settle(1)
+            return self._answers.popleft()
+        if self._ack_requests:
+            return self._take_acks()
+        frame = self._next_delivery()
+        if frame is not None:
+            self._sent_bytes += len(frame)
+        return frame
+
+    @property
+    def backlogged(self) -> bool:
+        """The client is owed so much that nothing more should be read from it."""
+        return self._owed >= limits.SESSION_ANSWERS_MAX
+
+    async def relieved(self) -> None:
+        """Waits until the backlog is half gone."""
+        while self.backlogged and not self.closed:
+            self._relief = asyncio.get_running_loop().create_future()
+            try:
+                await self._relief
+            finally:
+                self._relief = None
+
+    def close(self) -> None:
+        """The call is over: nothing of it stays behind."""
+        if self.closed:
+            return
+        self.closed = True
+        for cursor in list(self._push.cursors.values()):
+            self._forget(cursor)
+            self._push.remove(cursor)
+        self._loaded.clear()
+        self._answers.clear()
+        self._ack_requests.clear()
+        self._rouse()
+        self._relieve()
+        self._broker.session_closed(self)
+
+    def go_away(self, reason: str) -> None:
+        """Tells the client that the broker is about to stop."""
+        self._answer(pb.ServerFrame(go_away=pb.GoAway(reason=reason)))
+
+    # ---- produce
+
+    def _produce(self, request: int, handle: int, acks: int, batch: memoryview) -> None:
+        try:
+            if acks > Acks.ALL:
+                raise InvalidArgument(f"acks is 0, 1 or 2, not {acks}")
+            accepted = self._partition(handle).produce(batch)
+        except CometError as error:
+            if request:
+                self._fail(request, error)
+            else:
+                self._broker.refused_silently += 1
+            return
+        if not request or acks == Acks.NONE:
+            return
+        self._owed += 1
+        base_offset, append_time_us = accepted.base_offset, accepted.append_time_us
+
+        def durable(error: CometError | None) -> None:
+            if error is None:
+                self._acknowledge(request, base_offset, append_time_us)
+            else:
+                self._owed -= 1
+                self._fail(request, error)
+
+        if self._partition(handle).when_durable(accepted.end_offset, durable):
+            self._acknowledge(request, base_offset, append_time_us)
+
+    def _acknowledge(self, request: int, base_offset: int, append_time_us: int) -> None:
+        self._ack_requests.append(request)
+        self._ack_offsets.append(base_offset)
+        self._ack_times.append(append_time_us)
+        self._rouse()
+
+    def _take_acks(self) -> bytes:
+        acks = pb.ProduceAcks(
+            requests=self._ack_requests, base_offsets=self._ack_offsets, append_times_us=self._ack_times
+        )
+        self._settle(len(self._ack_requests))
+        self._ack_requests.clear()
+        self._ack_offsets.clear()
+        self._ack_times.clear()
+        return pb.ServerFrame(acks=acks).SerializeToString()
+
+    # ---- everything but the hot produce frame
+
+    def _receive_any(self, data: bytes) -> None:
+        try:
+            frame = pb.ClientFrame.FromString(data)
+        except DecodeError:
+            self._fail(0, MalformedFrame(f"{len(data)} bytes that are no ClientFrame of comet.v1"))
+            return
+        request = frame.request
+        try:
+            match frame.WhichOneof("frame"):
+                case "produce":
+                    produce = frame.produce
+                    self._produce(request, produce.partition, produce.acks, memoryview(produce.batch))
+                case "credit":
+                    self._credit(frame.credit)
+                case "attach":
+                    self._attach(request, frame.attach)
+                case "subscribe":
+                    self._subscribe(request, frame.subscribe)
+                case "unsubscribe":
+                    self._unsubscribe(request, frame.unsubscribe)
+                case "find_offset":
+                    self._find_offset(request, frame.find_offset)
+                case "hello":
+                    self._hello(request, frame.hello)
+                case "ping":
+                    self._answer(pb.ServerFrame(request=request, pong=pb.Pong()))
+                case _:
+                    raise MalformedFrame("a frame with nothing in it, or with something this broker does not know")
+        except CometError as error:
+            self._fail(request, error)
+
+    def _hello(self, request: int, hello: pb.Hello) -> None:
+        self.client = hello.client[:200]
+        self._answer(pb.ServerFrame(request=request, welcome=self._broker.welcome()))
+
+    def _partition(self, handle: int) -> Partition:
+        partition = self._broker.topics.by_handle.get(handle)
+        if partition is None:
+            raise PartitionNotFound(f"partition handle {handle} is not, or no longer, valid here: attach again")
+        return partition
+
+    def _attach(self, request: int, attach: pb.Attach) -> None:
+        if self._broker.draining:
+            raise Draining("this broker is about to stop", retry_after_ms=200)
+        partition = self._broker.topics.partition(attach.topic, attach.partition)
+        self._answer(
+            pb.ServerFrame(
+                request=request,
+                attached=pb.Attached(
+                    partition=partition.handle,
+                    topic_id=partition.topic_id,
+                    leader_epoch=partition.leader_epoch,
+                    log_start=partition.log.log_start,
+                    high_watermark=partition.high_watermark,
+                    record_bytes_max=partition.log.config.record_bytes_max,
+                ),
+            )
+        )
+
+    # ---- finding offsets
+
+    def _find_offset(self, request: int, find: pb.FindOffset) -> None:
+        partition = self._partition(find.partition)
+        position = position_from_pb(find.position)
+        if isinstance(position, AtTime):
+            self._spawn(request, self._find_later(request, partition, position))
+        else:
+            self._found(request, partition, resolve(partition, position))
+
+    async def _find_later(self, request: int, partition: Partition, position: AtTime) -> None:
+        self._found(request, partition, await self._broker.resolve(partition, position))
+
+    def _found(self, request: int, partition: Partition, offset: int) -> None:
+        found = pb.FoundOffset(
+            offset=offset, log_start=partition.log.log_start, high_watermark=partition.high_watermark
+        )
+        self._answer(pb.ServerFrame(request=request, found_offset=found))
+
+    # ---- subscriptions
+
+    def _subscribe(self, request: int, subscribe: pb.Subscribe) -> None:
+        starts = [(self._partition(start.partition), position_from_pb(start.position)) for start in subscribe.starts]
+        handles = {partition.handle for partition, _ in starts}
+        if len(handles) < len(starts):
+            raise InvalidArgument("one partition was named twice in a subscribe")
+        for handle in handles:
+            self._push.check_free(handle)
+        self._push.open(subscribe.subscription)
+        if any(isinstance(position, AtTime) for _, position in starts):
+            self._spawn(request, self._subscribe_later(request, subscribe, starts))
+        else:
+            offsets = [resolve(partition, position) for partition, position in starts]
+            self._subscribed(request, subscribe, [partition for partition, _ in starts], offsets)
+
+    async def _subscribe_later(
+        self, request: int, subscribe: pb.Subscribe, starts: list[tuple[Partition, Position]]
+    ) -> None:
+        offsets = [await self._broker.resolve(partition, position) for partition, position in starts]
+        self._subscribed(request, subscribe, [partition for partition, _ in starts], offsets)
+
+    def _subscribed(
+        self, request: int, subscribe: pb.Subscribe, partitions: list[Partition], offsets: list[int]
+    ) -> None:
+        number = subscribe.subscription
+        self._push.open(number)
+        self._push.grant(number, subscribe.credit)
+        answer = pb.Subscribed(subscription=number)
+        for partition, offset in zip(partitions, offsets, strict=True):
+            if partition.closed is not None:
+                raise partition.closed
+            self._push.add(number, partition.handle, partition, offset)
+            partition.readers += 1
+            answer.partitions.add(
+                partition=partition.handle, offset=offset, high_watermark=partition.high_watermark
+            )
+        self._answer(pb.ServerFrame(request=request, subscribed=answer))
+
+    def _unsubscribe(self, request: int, unsubscribe: pb.Unsubscribe) -> None:
+        for cursor in self._push.close(unsubscribe.subscription, unsubscribe.partitions):
+            self._forget(cursor)
+        self._answer(
+            pb.ServerFrame(request=request, unsubscribed=pb.Unsubscribed(subscription=unsubscribe.subscription))
+        )
+
+    def _credit(self, credit: pb.Credit) -> None:
+        if self._push.grant(credit.subscription, credit.bytes):
+            self._rouse()
+
+    def wake(self, cursor: Cursor[Partition]) -> None:
+        """The partition moved on: an idle cursor may have something to read."""
+        if self._push.wake(cursor):
+            self._rouse()
+
+    def end_cursor(self, cursor: Cursor[Partition], error: CometError) -> None:
+        """Ends one partition of a subscription and says why."""
+        if cursor.state is State.ENDED:
+            return
+        self._forget(cursor)
+        self._push.remove(cursor)
+        self._answer(
+            pb.ServerFrame(
+                error=pb.StreamError(
+                    error=error_to_pb(error), subscription=cursor.subscription.number, partition=cursor.handle
+                )
+            )
+        )
+
+    def _forget(self, cursor: Cursor[Partition]) -> None:
+        partition = cursor.partition
+        partition.idle.pop(cursor, None)
+        partition.readers -= 1
+        assert partition.readers >= 0
+        if partition.readers == 0:
+            partition.tail.clear()
+
+    # ---- deliveries
+
+    def _next_delivery(self) -> bytes | None:
+        while self._loaded:
+            cursor, frame, size, next_offset = self._loaded.popleft()
+            if cursor.state is State.LOADING:
+                self._push.loaded(cursor, size, next_offset)
+                return frame
+        while (cursor := self._push.take()) is not None:
+            served = self._serve(cursor)
+            if served is not None:
+                return served
+        return None
+
+    def _serve(self, cursor: Cursor[Partition]) -> bytes | None:
+        """The next delivery for a cursor: from memory, else from the page cache, else later from the disk."""
+        partition = cursor.partition
+        high_watermark = partition.high_watermark
+        if cursor.next_offset >= high_watermark:
+            self._push.idle(cursor)
+            partition.idle[cursor] = CursorWaiter(self, cursor)
+            return None
+        bytes_max = min(limits.DELIVERY_BYTES_MAX, cursor.subscription.credit)
+        tail = partition.tail.frame_from(cursor.next_offset, high_watermark, partition.leader_epoch, bytes_max)
+        if tail is not None:
+            self._push.served(cursor, tail.size, tail.next_offset)
+            return tail.frame
+        return self._serve_from_log(cursor, high_watermark, bytes_max)
+
+    def _serve_from_log(self, cursor: Cursor[Partition], high_watermark: int, bytes_max: int) -> bytes | None:
+        partition = cursor.partition
+        try:
+            extent = partition.log.extent(cursor.next_offset, high_watermark)
+        except CometError as error:
+            self.end_cursor(cursor, error)
+            return None
+        buffer = self._broker.read_buffer
+        try:
+            result = extent.read(buffer[PREFIX_BYTES : PREFIX_BYTES + bytes_max], wait=False)
+        except CometError as error:
+            extent.release()
+            self.end_cursor(cursor, error)
+            return None
+        if result is not None and result.size:
+            extent.release()
+            end = PREFIX_BYTES + result.size
+            buffer[:PREFIX_BYTES] = delivery_prefix(
+                partition.handle, high_watermark, partition.leader_epoch, result.size
+            )
+            self._push.served(cursor, result.size, result.next_offset)
+            return bytes(buffer[:end])
+        self._push.loading(cursor)
+        needed = result.needed if result is not None else bytes_max
+        self._broker.tasks.spawn(
+            self._load(cursor, extent, max(needed, bytes_max), high_watermark),
+            f"read {partition.topic}/{partition.index} for stream {self.number}",
+        )
+        return None
+
+    async def _load(self, cursor: Cursor[Partition], extent: Extent, size: int, high_watermark: int) -> None:
+        """Reads one delivery on a worker thread."""
+        partition = cursor.partition
+
+        def read() -> tuple[bytes, int, int]:
+            room = size
+            while True:
+                buffer = memoryview(bytearray(PREFIX_BYTES + room))
+                result = extent.read(buffer[PREFIX_BYTES:], wait=True)
+                assert result is not None, "a read that may wait has an answer"
+                if result.size:
+                    prefix = delivery_prefix(partition.handle, high_watermark, partition.leader_epoch, result.size)
+                    buffer[:PREFIX_BYTES] = prefix
+                    return bytes(buffer[: PREFIX_BYTES + result.size]), result.size, result.next_offset
+                assert result.needed > room
+                room = result.needed
+
+        try:
+            frame, taken, next_offset = await self._broker.worker.run(read)
+        except CometError as error:
+            self.end_cursor(cursor, error)
+        except OSError as error:
+            self.end_cursor(cursor, self._broker.unreadable(partition, error))
+        else:
+            if cursor.state is State.LOADING:
+                self._loaded.append((cursor, frame, taken, next_offset))
+                self._rouse()
+        finally:
+            extent.release()
+
+    # ---- answers
+
+    def _answer(self, frame: pb.ServerFrame) -> None:
+        if not self.closed:
+            self._owed += 1
+            self._answers.append(frame.SerializeToString())
+            self._rouse()
+
+    def _fail(self, request: int, error: CometError) -> None:
+        self._broker.count_error(error)
+        self._answer(pb.ServerFrame(request=request, error=pb.StreamError(error=error_to_pb(error))))
+
+    def _spawn(self, request: int, work: Coroutine[Any, Any, None]) -> None:
+        """Runs what cannot be answered at once; its errors answer the request."""
+        if self._tasks >= limits.SESSION_TASKS_MAX:
+            work.close()
+            raise LimitExceeded(f"{self._tasks} slow requests are under way on this stream; wait for one", retry_after_ms=50)
+        self._tasks += 1
+
+        async def run() -> None:
+            try:
+                await work
+            except CometError as error:
+                self._fail(request, error)
+            finally:
+                self._tasks -= 1
+
+        self._broker.tasks.spawn(run(), f"request {request} of stream {self.number}")
+
+    def _settle(self, count: int) -> None:
+        self._owed -= count
+        assert self._owed >= 0
+        if self._relief is not None and self._owed < limits.SESSION_ANSWERS_MAX // 2:
+            self._relieve()
+
+    def _relieve(self) -> None:
+        if self._relief is not None and not self._relief.done():
+            self._relief.set_result(None)
+
+    def _rouse(self) -> None:
+        if self._writer is not None and not self._writer.done():
+            self._writer.set_result(None)
+
+    def statistics(self) -> dict[str, Any]:
+        return {
+            "stream": self.number,
+            "peer": self.peer,
+            "client": self.client,
+            "subscriptions": len(self._push.subscriptions),
+            "partitions": len(self._push.cursors),
+            "owed": self._owed,
+            "received_bytes": self._received_bytes,
+            "sent_bytes": self._sent_bytes,
+        }
+
+
+def resolve(partition: Partition, position: Position) -> int:
+    """The offset a position stands for; times are looked up by `Broker.resolve`, which may read the disk."""
+    start, end = partition.log.log_start, partition.high_watermark
+    match position:
+        case Earliest():
+            return start
+        case Latest():
+            return end
+        case AtOffset(offset):
+            if not start <= offset <= partition.log.log_end:
+                raise OffsetOutOfRange(
+                    f"offset {offset} of {partition.topic}/{partition.index} is out of range: "
+                    f"the log holds {start} up to {partition.log.log_end}",
+                    details={"log_start": str(start), "log_end": str(partition.log.log_end)},
+                )
+            return offset
+        case AtTime():
+            raise AssertionError("times are resolved by Broker.resolve")

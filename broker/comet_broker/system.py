@@ -1,0 +1,34 @@
+"""The real clock and the real worker threads."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class SystemClock:
+    """ports.Clock."""
+
+    def wall_us(self) -> int:
+        return time.time_ns() // 1000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class ThreadWorker:
+    """ports.Worker: a small pool of threads for fsync and cold reads. Owned by the server."""
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="comet-worker")
+
+    async def run(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)

@@ -1,0 +1,203 @@
+"""Publish and Fetch: records one by one, for clients without the record batch (grpcurl, other languages).
+
+The only place where the broker builds and takes apart batches; the stream never does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+
+from comet import records
+from comet._wire import position_from_pb
+from comet.errors import CometError, Draining, InvalidArgument
+from comet.types import Earliest, Position
+from comet.v1 import events_pb2 as pb
+from comet_broker import limits
+from comet_broker.broker import Broker
+from comet_broker.partition import Accepted, Partition
+from comet_broker.topics import Topic
+
+BATCH_OVERHEAD_BYTES = 64 << 10
+
+
+class Thin:
+    """The coroutines behind Publish and Fetch, protobuf in and out; raises CometErrors."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._turn = 0  # where the next records without a key go
+
+    # ---- publish
+
+    async def publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
+        if self._broker.draining:
+            raise Draining("this broker is about to stop", retry_after_ms=200)
+        self._check(request)
+        topic = self._broker.topics.topic(request.topic)
+        places: dict[int, list[int]] = defaultdict(list)  # partition -> positions in the request
+        for position, index in enumerate(self._partitions(topic, request)):
+            places[index].append(position)
+        receipts: list[pb.Receipt] = [pb.Receipt()] * len(request.records)
+        for index, positions in places.items():
+            partition = self._broker.topics.partition(topic.name, index)
+            batch = self._encode(request, [request.records[position] for position in positions])
+            accepted = partition.produce(memoryview(batch))
+            if request.acks != pb.ACKS_NONE:
+                await self._durable(partition, accepted)
+            for delta, position in enumerate(positions):
+                receipts[position] = pb.Receipt(partition=index, offset=accepted.base_offset + delta)
+        return pb.PublishResponse(receipts=receipts if request.acks != pb.ACKS_NONE else [])
+
+    def _check(self, request: pb.PublishRequest) -> None:
+        if not 1 <= len(request.records) <= limits.PUBLISH_RECORDS_MAX:
+            raise InvalidArgument(
+                f"publish takes 1 to {limits.PUBLISH_RECORDS_MAX} records, not {len(request.records)}"
+            )
+        if request.acks not in (pb.ACKS_NONE, pb.ACKS_LEADER, pb.ACKS_ALL):
+            raise InvalidArgument(f"acks is 0, 1 or 2, not {request.acks}")
+        if request.producer_id and not request.HasField("partition"):
+            raise InvalidArgument("an idempotent publish names its partition: sequences are counted per partition")
+        if request.producer_id < 0 or request.sequence < 0:
+            raise InvalidArgument("producer_id and sequence are not negative")
+
+    def _partitions(self, topic: Topic, request: pb.PublishRequest) -> list[int]:
+        """The partition of each record: the one asked for, else by key, else this call's turn."""
+        if request.HasField("partition"):
+            return [request.partition] * len(request.records)
+        self._turn += 1
+        count = len(topic.partitions)
+        return [
+            records.partition_for(record.key, count) if record.HasField("key") else self._turn % count
+            for record in request.records
+        ]
+
+    def _encode(self, request: pb.PublishRequest, chosen: list[pb.Record]) -> bytes:
+        now = self._broker.clock.wall_us()
+        keyed = any(record.HasField("key") for record in chosen)
+        headed = any(record.headers for record in chosen)
+        parts = records.encode(
+            [record.value if record.HasField("value") else None for record in chosen],
+            keys=[record.key if record.HasField("key") else None for record in chosen] if keyed else None,
+            timestamps=[record.timestamp_us or now for record in chosen],
+            headers=[[(header.name, header.value) for header in record.headers] for record in chosen]
+            if headed
+            else None,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            base_sequence=request.sequence,
+        )
+        return b"".join(parts)
+
+    async def _durable(self, partition: Partition, accepted: Accepted) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settle(error: CometError | None) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        if not partition.when_durable(accepted.end_offset, settle):
+            await done
+
+    # ---- fetch
+
+    async def fetch(self, request: pb.FetchRequest) -> pb.FetchResponse:
+        records_max = min(request.records_max or 100, limits.FETCH_RECORDS_MAX)
+        bytes_max = min(request.bytes_max or limits.KIB * limits.KIB, limits.FETCH_BYTES_MAX)
+        partition = self._broker.topics.partition(request.topic, request.partition)
+        at: Position = position_from_pb(getattr(request, "from")) if request.HasField("from") else Earliest()
+        offset = await self._broker.resolve(partition, at)
+        if offset >= partition.high_watermark and request.wait_ms:
+            await self._wait(partition, min(request.wait_ms, limits.FETCH_WAIT_MS_MAX) / 1000)
+        found: list[pb.Record] = []
+        size = 0
+        while offset < partition.high_watermark and len(found) < records_max and size < bytes_max:
+            data, next_offset = await self._read(partition, offset, bytes_max)
+            for record in _records(data, offset):
+                if found and (len(found) >= records_max or size >= bytes_max):
+                    break
+                found.append(record)
+                size += len(record.value) + len(record.key)
+                offset = record.offset + 1
+            else:
+                offset = next_offset
+        return pb.FetchResponse(
+            records=found,
+            next_offset=offset,
+            log_start=partition.log.log_start,
+            high_watermark=partition.high_watermark,
+        )
+
+    async def _read(self, partition: Partition, offset: int, bytes_max: int) -> tuple[memoryview, int]:
+        """Whole batches from the one that holds `offset`."""
+        if partition.closed is not None:
+            raise partition.closed
+        extent = partition.log.extent(offset, partition.high_watermark)
+
+        def read() -> tuple[memoryview, int]:
+            room = bytes_max + BATCH_OVERHEAD_BYTES
+            while True:
+                buffer = memoryview(bytearray(room))
+                result = extent.read(buffer, wait=True)
+                assert result is not None, "a read that may wait has an answer"
+                if result.size:
+                    return buffer[: result.size], result.next_offset
+                room = result.needed
+
+        try:
+            return await self._broker.worker.run(read)
+        except OSError as error:
+            raise self._broker.unreadable(partition, error) from error
+        finally:
+            extent.release()
+
+    async def _wait(self, partition: Partition, seconds: float) -> None:
+        """Until there is something new, or the time is up."""
+        waiter = FetchWaiter(asyncio.get_running_loop().create_future())
+        partition.idle[waiter] = waiter
+        try:
+            async with asyncio.timeout(seconds):
+                await waiter.future
+        except TimeoutError:
+            pass
+        finally:
+            partition.idle.pop(waiter, None)
+
+
+class FetchWaiter:
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        self.future = future
+
+    def advanced(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+    def partition_closed(self, error: CometError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+def _records(data: memoryview, offset: int) -> list[pb.Record]:
+    """The records at or after `offset` as messages."""
+    found: list[pb.Record] = []
+    for batch in records.iterate(data, check=False):
+        keys = batch.keys or [None] * len(batch)
+        headers = batch.headers or [[]] * len(batch)
+        for at, value, key, names, when in zip(
+            batch.offsets, batch.values, keys, headers, batch.timestamps, strict=True
+        ):
+            if at < offset:
+                continue
+            record = pb.Record(offset=at, timestamp_us=when)
+            if value is not None:
+                record.value = value
+            if key is not None:
+                record.key = key
+            for name, content in names:
+                record.headers.add(name=name, value=content)
+            found.append(record)
+    return found
