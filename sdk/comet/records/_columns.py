@@ -5,9 +5,10 @@ Every buffer begins 8-aligned in the body and is padded with zero bytes:
     fixed width    i64[n] or i32[n]
     binary         i32[n+1] offsets, then the bytes; with nulls a bitmap of one bit per record goes before
 
-Measured per record on 100-byte values: an offsets column costs 34 ns to compute and a slice 67 ns to cut, while
-values of one size need neither: their offsets are an arithmetic column, kept and compared whole, and a
-precompiled struct cuts 64 of them at a time. Quotes and other fixed layouts are the common case of a fast topic.
+Measured per record on 100-byte values: an offsets column costs 34 ns to compute; cutting values costs 48 ns with
+BytesIO.read (a slice costs 67, and numpy has no bytes objects to offer). Values of one size need neither: their
+offsets are an arithmetic column, kept and compared whole, and a precompiled struct cuts 64 of them at a time in
+20 ns each. Quotes and other fixed layouts are the common case of a fast topic.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import accumulate, chain, pairwise
+from io import BytesIO
+from itertools import accumulate, chain, repeat
+from operator import sub
 from struct import Struct, pack, unpack
 from typing import Final, NamedTuple
 
@@ -160,7 +163,7 @@ def read_binary(body: memoryview, column: Binary, count: int) -> list[bytes]:
         if offsets_bytes[4:8] == _I32.pack(size) and offsets_bytes == _equal_offsets(size, count):
             return _cut_equal(data, size, count)
     offsets = read_offsets(body, column.offsets, count)
-    return [data[start:end] for start, end in pairwise(offsets)]
+    return list(map(BytesIO(data).read, map(sub, offsets[1:], offsets)))
 
 
 @lru_cache(maxsize=32)
@@ -171,9 +174,10 @@ def _cutter(size: int) -> Struct:
 def _cut_equal(data: bytes, size: int, count: int) -> list[bytes]:
     if size == 0:
         return [b""] * count
-    whole = count - count % _CUT
-    values: list[bytes] = list(chain.from_iterable(_cutter(size).iter_unpack(memoryview(data)[: whole * size])))
-    values += [data[at : at + size] for at in range(whole * size, count * size, size)]
+    rest = count % _CUT
+    whole = (count - rest) * size
+    values: list[bytes] = list(chain.from_iterable(_cutter(size).iter_unpack(memoryview(data)[:whole])))
+    values += map(BytesIO(data[whole:]).read, repeat(size, rest))
     return values
 
 

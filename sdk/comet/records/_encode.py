@@ -146,12 +146,14 @@ def _add_keys(parts: list[bytes], keys: Sequence[bytes | None]) -> int:
 
 def _add_binary(parts: list[bytes], values: Sequence[bytes | None], nulls: int) -> int:
     """Adds a binary column; returns `nulls` if it needed a bitmap, else 0."""
-    if None in values:
-        _add(parts, pack_bitmap(values))
-        values = [b"" if value is None else value for value in values]
-    else:
+    try:
+        offsets, data = pack_binary(values)  # type: ignore[arg-type]  # asking for None costs more than stumbling on it
         nulls = 0
-    offsets, data = pack_binary(values)  # type: ignore[arg-type]  # mypy does not see that no None is left
+    except TypeError:
+        if None not in values:
+            raise
+        _add(parts, pack_bitmap(values))
+        offsets, data = pack_binary([b"" if value is None else value for value in values])
     _add(parts, offsets)
     _add(parts, data)
     return nulls
