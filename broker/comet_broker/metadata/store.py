@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+# What every store takes. All of it fits into an etcd with its default settings (128 operations, 1.5 MiB a request).
+KEY_BYTES_MAX: Final = 1024
+OPERATIONS_MAX: Final = 128  # of one transaction, and as many compares
+TRANSACTION_BYTES_MAX: Final = 1_250_000  # keys and values
+TOTAL_BYTES_MAX: Final = 256 << 20  # all keys and values
+LEASES_MAX: Final = 10_000
+LEASE_TTL_MS_MAX: Final = 24 * 3600 * 1000
+
+assert KEY_BYTES_MAX * OPERATIONS_MAX * 2 < TRANSACTION_BYTES_MAX < TOTAL_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +76,10 @@ class WatchEvent:
 
 
 class Compacted(Exception):
-    """The watch asked for a revision that the store has forgotten: list again and watch from there."""
+    """The watch asked for a revision that the store has forgotten: list again and watch from there.
+
+    `compact_revision` is the oldest one that can still be watched from.
+    """
 
     def __init__(self, compact_revision: int) -> None:
         super().__init__(f"history before revision {compact_revision} is gone")
@@ -82,20 +95,35 @@ class StoreUnavailable(Exception):
 
 
 class MetadataStore(Protocol):
+    """Used from one event loop. After close() every call raises comet.errors.Closed and every watch ends.
+
+    A call that is cancelled may have taken effect, unless it is a read. Reads show what was acknowledged.
+    """
+
     async def get(self, key: str) -> KeyValue | None: ...
-    async def range(self, prefix: str) -> RangeResult: ...
-    async def transact(
-        self, compares: Sequence[Compare], operations: Sequence[Put | Delete]
-    ) -> TransactionResult:
-        """Applies all operations at one revision if every compare holds, else none."""
+    async def range(self, prefix: str) -> RangeResult:
+        """All keys that begin with the prefix; the empty prefix stands for all keys."""
+
+    async def transact(self, compares: Sequence[Compare], operations: Sequence[Put | Delete]) -> TransactionResult:
+        """Applies all operations at one revision if every compare holds, else none.
+
+        The revision grows by one when something changed; deleting a key that is not there changes nothing. Raises
+        ValueError when an operation repeats a key or a size above is exceeded, and LeaseLost when the compares
+        hold and a Put names a lease that has ended; then nothing was applied.
+        """
 
     def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Sequence[WatchEvent]]:
         """Every change to keys of the prefix with revision >= from_revision, in order, all events of one
-        revision together. Raises Compacted. Ends when the store is closed or the iterator is closed."""
+        revision together. Raises Compacted. Ends when the store is closed or the iterator is closed.
+
+        A watcher that is slower than the store forgets gets Compacted too, so that it costs no memory.
+        """
 
     async def grant_lease(self, ttl_ms: int) -> int: ...
     async def keep_alive(self, lease: int) -> int:
         """Renews the lease and returns its time to live in ms; raises LeaseLost."""
 
-    async def revoke_lease(self, lease: int) -> None: ...
+    async def revoke_lease(self, lease: int) -> None:
+        """Ends the lease and deletes its keys; a lease that has ended already is no error."""
+
     async def close(self) -> None: ...
