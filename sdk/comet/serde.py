@@ -1,0 +1,276 @@
+"""Typed events: how a Python type becomes the bytes of a record, and back.
+
+    bytes                                         as they are
+    str                                           UTF-8
+    dict, list, int, float, bool, Any, unions …   JSON, by msgspec
+    dataclass, msgspec.Struct, TypedDict,         a JSON object, by msgspec
+    a class marked with @comet.event
+    pydantic model or dataclass                   a JSON object, by pydantic
+
+A codec checks fully when it decodes. When it encodes it checks the class of the value and trusts the fields,
+as msgspec does; a float that is not a number becomes null in JSON, and does not come back.
+
+msgspec is imported with the first codec, pydantic only ever by the program that uses it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+import typing
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from types import UnionType
+from typing import Any, Final, Generic, NoReturn, TypeVar, dataclass_transform, overload
+
+from comet.errors import InvalidArgument, SerdeError
+
+T = TypeVar("T")
+
+_CODECS_MAX: Final = 256  # types whose codec is kept
+_FIELD_IN_MESSAGE: Final = re.compile(r"`\$\.?([^`]*)`$|field `([^`]+)`")
+
+
+class Serde(Generic[T]):
+    """Encodes and decodes the values of one type. Immutable, shared, safe in any thread.
+
+    Get one from codec_for.
+    """
+
+    __slots__ = ("_accepts", "_decode", "_encode", "_errors", "_refuses", "type")
+
+    def __init__(
+        self,
+        kind: Any,
+        encode: Callable[[T], bytes],
+        decode: Callable[[bytes], T],
+        *,
+        errors: tuple[type[Exception], ...],
+        accepts: tuple[type, ...] = (object,),
+        refuses: tuple[type, ...] = (),
+    ) -> None:
+        self.type = kind
+        self._encode = encode
+        self._decode = decode
+        self._errors = errors  # what the two functions raise for a value that is wrong
+        self._accepts = accepts  # classes that `encode` takes,
+        self._refuses = refuses  # but for these subclasses of them
+
+    def __repr__(self) -> str:
+        return f"<Serde of {self.name}>"
+
+    @property
+    def name(self) -> str:
+        """The type as a person would write it."""
+        return _name(self.type)
+
+    def encode(self, value: T) -> bytes:
+        """The value as the bytes of a record. Raises SerdeError, naming the type.
+
+        >>> codec_for(dict).encode({"symbol": "EURUSD"})
+        b'{"symbol":"EURUSD"}'
+        """
+        if not isinstance(value, self._accepts) or isinstance(value, self._refuses):
+            raise SerdeError(f"cannot encode {_name(type(value))} as {self.name}", details={"type": self.name})
+        try:
+            return self._encode(value)
+        except self._errors as error:
+            self._refuse("encode", error, {})
+
+    def decode(self, data: bytes) -> T:
+        """The value that the bytes of a record stand for. Raises SerdeError, naming the type and the field.
+
+        >>> codec_for(dict).decode(b'{"symbol":"EURUSD"}')
+        {'symbol': 'EURUSD'}
+        """
+        try:
+            return self._decode(data)
+        except self._errors as error:
+            self._refuse("decode", error, {})
+
+    def decode_many(self, values: Sequence[bytes]) -> list[T]:
+        """All values of a batch. Raises SerdeError, naming also the index of the first that is wrong.
+
+        >>> codec_for(int).decode_many([b"1", b"2"])
+        [1, 2]
+        """
+        try:
+            return list(map(self._decode, values))
+        except self._errors:
+            return [self._decode_at(index, value) for index, value in enumerate(values)]
+
+    def _decode_at(self, index: int, data: bytes) -> T:
+        try:
+            return self._decode(data)
+        except self._errors as error:
+            self._refuse(f"decode value {index}", error, {"index": str(index)})
+
+    def _refuse(self, action: str, error: Exception, details: dict[str, str]) -> NoReturn:
+        field, reason = _explain(error)
+        details["type"] = self.name
+        if field:
+            details["field"] = field
+        at = f", field {field!r}" if field else ""
+        raise SerdeError(f"cannot {action} as {self.name}{at}: {reason}", details=details) from error
+
+
+@overload
+def codec_for(kind: type[T]) -> Serde[T]: ...
+@overload
+def codec_for(kind: Any) -> Serde[Any]: ...
+def codec_for(kind: Any) -> Serde[Any]:
+    """The codec of a type. Raises SerdeError for a type that has none, and says what to do.
+
+    >>> import comet.serde
+    >>> @comet.serde.event
+    ... class Quote:
+    ...     symbol: str
+    ...     bid: float
+    >>> codec_for(Quote).decode(b'{"symbol": "EURUSD", "bid": 1.1}')
+    Quote(symbol='EURUSD', bid=1.1)
+    """
+    try:
+        return _kept(kind)
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+        return _make(kind)
+
+
+@dataclass_transform()
+def event(cls: type[T]) -> type[T]:
+    """Marks a class as an event type: its annotated fields are what a record holds.
+
+    A dataclass, msgspec.Struct, pydantic model or TypedDict stays as it is; any other class becomes a dataclass
+    with slots.
+
+    >>> @event
+    ... class Trade:
+    ...     symbol: str
+    ...     price: float
+    ...     volume: int = 1
+    >>> Trade("EURUSD", 1.1)
+    Trade(symbol='EURUSD', price=1.1, volume=1)
+    """
+    if not isinstance(cls, type):
+        raise InvalidArgument(f"@comet.event marks a class, not {cls!r}")
+    if "__dataclass_fields__" in vars(cls) or hasattr(cls, "__struct_fields__") or _is_pydantic(cls):
+        return cls
+    if typing.is_typeddict(cls):
+        return cls
+    if not any("__annotations__" in vars(base) for base in cls.__mro__):
+        raise InvalidArgument(f"{cls.__qualname__} has no annotated fields; write them as `symbol: str`")
+    return dataclasses.dataclass(slots=True)(cls)
+
+
+# ---- how a codec is made
+
+
+@lru_cache(maxsize=_CODECS_MAX)
+def _kept(kind: Any) -> Serde[Any]:
+    return _make(kind)
+
+
+def _make(kind: Any) -> Serde[Any]:
+    if kind is bytes:
+        return Serde(kind, bytes, _identity, errors=(TypeError,), accepts=(bytes, bytearray, memoryview))
+    if kind is str:
+        return Serde(kind, str.encode, _text, errors=(UnicodeError, TypeError), accepts=(str,))
+    if _is_pydantic(kind):
+        return _make_pydantic(kind)
+    return _make_json(kind)
+
+
+def _identity(data: bytes) -> bytes:
+    if data.__class__ is not bytes:
+        raise TypeError(f"expected bytes, got {_name(type(data))}")
+    return data
+
+
+def _text(data: bytes) -> str:
+    return str(data, "utf-8")
+
+
+def _make_json(kind: Any) -> Serde[Any]:
+    import msgspec
+
+    _check_supported(kind)
+    encode = msgspec.json.Encoder().encode
+    decode = msgspec.json.Decoder(kind).decode
+    errors = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
+    refuses = (bool,) if kind is int or kind is float else ()
+    return Serde(kind, encode, decode, errors=errors, accepts=_classes_of(kind), refuses=refuses)
+
+
+def _classes_of(kind: Any) -> tuple[type, ...]:
+    """The classes that values of the type have, as far as one isinstance() can tell."""
+    if kind is float:
+        return (float, int)
+    if typing.is_typeddict(kind):
+        return (dict,)
+    origin = typing.get_origin(kind) or kind
+    return (origin,) if isinstance(origin, type) and origin is not Any and origin is not UnionType else (object,)
+
+
+def _check_supported(kind: Any) -> None:
+    """Refuses a type that msgspec would take now and fail on with the first record: a class it knows nothing of."""
+    from msgspec import inspect
+
+    try:
+        info = inspect.type_info(kind)
+    except (TypeError, NameError) as error:
+        raise SerdeError(f"{_name(kind)} is no type of events: {error}", details={"type": _name(kind)}) from error
+    seen: set[int] = set()
+    stack: list[Any] = [info]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, inspect.CustomType):
+            _refuse_class(kind, node.cls)
+        if isinstance(node, tuple | list):
+            stack.extend(node)
+        elif isinstance(node, inspect.Type | inspect.Field) and id(node) not in seen:
+            seen.add(id(node))  # types may contain themselves
+            stack.extend(getattr(node, name) for name in node.__struct_fields__)
+
+
+def _refuse_class(kind: Any, cls: Any) -> NoReturn:
+    within = "" if cls is kind else f" inside {_name(kind)}"
+    advice = "use pydantic models throughout" if _is_pydantic(cls) else "decorate it with @comet.event"
+    raise SerdeError(f"no codec for {_name(cls)}{within}: {advice}", details={"type": _name(cls)})
+
+
+def _is_pydantic(kind: Any) -> bool:
+    """A pydantic model or dataclass. Pydantic marks both, so there is no need to import it to know."""
+    return isinstance(kind, type) and hasattr(kind, "__pydantic_validator__")
+
+
+def _make_pydantic(kind: Any) -> Serde[Any]:
+    import pydantic
+
+    if issubclass(kind, pydantic.BaseModel):
+        dump, decode = kind.__pydantic_serializer__.to_json, kind.model_validate_json
+    else:
+        adapter: Any = pydantic.TypeAdapter(kind)
+        dump, decode = adapter.dump_json, adapter.validate_json
+    return Serde(kind, dump, decode, errors=(ValueError, TypeError, RecursionError), accepts=(kind,))
+
+
+# ---- saying what is wrong
+
+
+def _name(kind: Any) -> str:
+    return getattr(kind, "__qualname__", None) or str(kind) if isinstance(kind, type) else str(kind)
+
+
+def _explain(error: Exception) -> tuple[str, str]:
+    """The field that an error is about, as a path, and what is wrong with it."""
+    pydantic = sys.modules.get("pydantic")
+    if pydantic is not None and isinstance(error, pydantic.ValidationError):
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        return ".".join(map(str, first["loc"])), first["msg"]
+    message = str(error) or type(error).__name__
+    found = _FIELD_IN_MESSAGE.search(message)
+    if found is None:
+        return "", message
+    return found.group(1) or found.group(2), message
