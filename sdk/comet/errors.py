@@ -23,6 +23,7 @@
     ├── Timeout                    no answer in time: it may or may not have happened
     ├── LimitExceeded              a documented limit; wait, or raise it
     ├── DataFolderTaken            another process owns the data folder
+    ├── StoreDamaged               the metadata file is damaged; the message says how to restore it
     ├── Closed                     used after close()
     └── Internal                   a bug in Comet; please report it
 
@@ -221,6 +222,12 @@ class DataFolderTaken(CometError):
     """Another process owns the data folder."""
 
     code = "DATA_FOLDER_TAKEN"
+
+
+class StoreDamaged(CometError):
+    """The broker's metadata file is damaged or gone. `details["restore"]` is a command that puts the copy back."""
+
+    code = "STORE_DAMAGED"
 
 
 class Closed(CometError):

@@ -14,7 +14,6 @@ from itertools import islice, takewhile
 from typing import Final
 
 from comet.errors import LimitExceeded
-
 from comet_broker.metadata.store import (
     KEY_BYTES_MAX,
     LEASES_MAX,
@@ -193,10 +192,10 @@ class Draft:
 
     def _check_leases(self, operations: Sequence[Put | Delete]) -> None:
         for operation in operations:
-            if isinstance(operation, Put) and operation.lease:
-                # The clock decides, not the timer: after a pause the lease may be over with its keys still there.
-                if not self._lease_exists(operation.lease) or not self._lease_alive(operation.lease):
-                    raise LeaseLost(f"lease {operation.lease} has ended; {operation.key!r} was not written")
+            lease = operation.lease if isinstance(operation, Put) else 0
+            # The clock decides, not the timer: after a pause the lease may be over with its keys still there.
+            if lease and not (self._lease_exists(lease) and self._lease_alive(lease)):
+                raise LeaseLost(f"lease {lease} has ended; {operation.key!r} was not written")
 
     def _check_space(self, events: Sequence[WatchEvent]) -> None:
         growth = sum(item_bytes(event.item) for event in events if event.item is not None)

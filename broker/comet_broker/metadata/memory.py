@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from comet.errors import Closed
-
 from comet_broker.metadata.history import HISTORY_REVISIONS_MAX, History
 from comet_broker.metadata.keyspace import Draft, Keyspace, check_key, check_transaction
 from comet_broker.metadata.leases import LeaseTimer, check_ttl

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from comet_broker.metadata.history import History
+from comet_broker.metadata.keyspace import FIRST_REVISION
 from comet_broker.metadata.store import WatchEvent
 
 
@@ -61,7 +62,7 @@ class Watch(AsyncIterator[Sequence[WatchEvent]]):
             raise ValueError(f"a watch starts at a revision from 1 on, not {from_revision}")
         self.prefix = prefix
         self._watches = watches
-        self._next_revision = from_revision
+        self._next_revision = max(from_revision, FIRST_REVISION + 1)  # the first revision is the empty store's
         self._closed = False
 
     async def __anext__(self) -> Sequence[WatchEvent]:
