@@ -1,0 +1,168 @@
+"""The batch codec against drawn columns, hostile bytes and a dumb second reader."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from comet.errors import CorruptBatch, UnsupportedVersion
+from comet.records import HEADER_BYTES, Batch, Codec, decode, iterate, read_header, verify
+from tests.property import records_oracle as oracle
+from tests.property.records_strategies import build, columns, int64, stamp
+
+REFUSALS = (CorruptBatch, UnsupportedVersion)
+
+
+def read_all(batch: Batch) -> list[oracle.Record]:
+    """Every column of a batch as records."""
+    due, expiry = batch.due or [None] * len(batch), batch.expiry or [None] * len(batch)
+    rows = zip(
+        batch.offsets, batch.timestamps, batch.keys, batch.values, batch.headers, due, expiry, strict=True
+    )  # fmt: skip
+    return [oracle.Record(*row) for row in rows]
+
+
+def agree(data: bytes) -> None:
+    """Both readers take the bytes and find the same, or both refuse them for the same class of reason."""
+    try:
+        header, records = oracle.read(data)
+    except oracle.FromTheFuture:
+        with pytest.raises(UnsupportedVersion):
+            decode(data)
+        return
+    except oracle.Refused:
+        with pytest.raises(CorruptBatch):
+            read_all(decode(data))
+        return
+    batch = decode(data)
+    assert batch.header._asdict() == header
+    assert read_all(batch) == records
+
+
+def sealed(data: bytes) -> bytes:
+    """The batch with the checksum that its bytes should have, so that a change gets past it."""
+    length = struct.unpack_from("<I", data, 20)[0]
+    return data[:28] + struct.pack("<I", crc32c(data[32:length])) + data[32:]
+
+
+@given(columns())
+def test_what_was_encoded_is_decoded(drawn: dict[str, Any]) -> None:
+    batch = decode(build(drawn))
+    count = len(drawn["values"])
+    assert len(batch) == count
+    assert batch.values == drawn["values"]
+    assert batch.keys == drawn.get("keys", [None] * count)
+    stamps = drawn["timestamps"]
+    assert batch.timestamps == ([stamps] * count if isinstance(stamps, int) else stamps)
+    assert list(batch.offsets) == list(drawn.get("offset_deltas", range(count)))
+    assert batch.headers == [record or [] for record in drawn.get("headers", [None] * count)]
+    assert batch.due == drawn.get("due")
+    assert batch.expiry == drawn.get("expiry")
+    for name in ("producer_id", "producer_epoch", "base_sequence", "schema_id"):
+        assert getattr(batch.header, name) == drawn.get(name, 0)
+    assert (batch.header.min_timestamp_us, batch.header.max_timestamp_us) == (
+        min(batch.timestamps),
+        max(batch.timestamps),
+    )
+
+
+@given(columns())
+def test_the_second_reader_finds_the_same(drawn: dict[str, Any]) -> None:
+    agree(build(drawn))
+
+
+@given(columns(codecs=(Codec.NONE,)))
+def test_the_encoding_is_canonical(drawn: dict[str, Any]) -> None:
+    data = build(drawn)
+    batch = decode(data)
+    again = drawn | {
+        "values": batch.values, "keys": batch.keys, "timestamps": batch.timestamps, "headers": batch.headers,
+        "offset_deltas": batch.deltas, "due": batch.due, "expiry": batch.expiry,
+    }  # fmt: skip
+    assert build(again) == data
+
+
+@given(columns(codecs=(Codec.NONE,)), st.data())
+def test_a_changed_batch_with_a_good_checksum_is_read_alike_or_refused(drawn: dict[str, Any], data: st.DataObject) -> None:
+    changed = bytearray(build(drawn))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(HEADER_BYTES, len(changed) - 1))
+        changed[at] = data.draw(st.integers(0, 255) | st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]))
+    agree(sealed(bytes(changed)))
+
+
+@given(columns(codecs=(Codec.LZ4, Codec.ZSTD)), st.data())
+def test_a_changed_compressed_body_is_read_alike_or_refused(drawn: dict[str, Any], data: st.DataObject) -> None:
+    changed = bytearray(build(drawn | {"values": [b"x" * 40] * len(drawn["values"])}))
+    at = data.draw(st.integers(HEADER_BYTES, len(changed) - 1))
+    changed[at] ^= data.draw(st.integers(1, 255))
+    agree(sealed(bytes(changed)))
+
+
+FIELD_AT = {name: struct.calcsize("<" + "".join(k for _, k in oracle.FIELDS[:i])) for i, (name, _) in enumerate(oracle.FIELDS)}
+EDGES = [0, 1, 2, 87, 88, 89, 2**20, 2**20 + 1, 2**25, 2**25 + 8, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
+
+
+@given(columns(codecs=(Codec.NONE,)), st.sampled_from(oracle.FIELDS), st.sampled_from(EDGES) | st.integers(0, 300))
+def test_any_header_field_set_to_anything(drawn: dict[str, Any], field: tuple[str, str], value: int) -> None:
+    name, kind = field
+    size = struct.calcsize("<" + kind)
+    data = bytearray(build(drawn))
+    data[FIELD_AT[name] : FIELD_AT[name] + size] = (value % (1 << 8 * size)).to_bytes(size, "little")
+    agree(bytes(data) if name == "crc" else sealed(bytes(data)))
+
+
+@given(st.binary(max_size=300))
+@example(b"")
+@example(bytes(88))
+def test_random_bytes_are_refused(data: bytes) -> None:
+    for read in (read_header, decode, lambda raw: verify(raw, stamped=True), lambda raw: list(iterate(raw or b"\0"))):
+        with pytest.raises(REFUSALS):
+            read(data)  # type: ignore[operator]  # a tuple of functions of different results
+    agree(data)
+
+
+@given(columns(), st.data())
+def test_no_part_of_a_batch_is_a_batch(drawn: dict[str, Any], data: st.DataObject) -> None:
+    whole = stamp(build(drawn))
+    cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    with pytest.raises(REFUSALS):
+        read_header(cut)
+    with pytest.raises(REFUSALS):
+        verify(cut, stamped=True)
+
+
+@settings(max_examples=25)
+@given(columns(), int64.map(abs).filter(lambda offset: offset < 2**62))
+def test_every_flipped_bit_of_a_stamped_batch_is_found(drawn: dict[str, Any], base: int) -> None:
+    """With another batch behind it, so that a longer length has bytes to reach into."""
+    whole = stamp(build(drawn), base_offset=base)
+    data = bytearray(whole + whole)
+    for bit in range(len(whole) * 8):
+        data[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(REFUSALS):
+            verify(data, stamped=True)
+        data[bit // 8] ^= 1 << bit % 8
+    assert verify(data, stamped=True).base_offset == base
+
+
+@given(st.lists(columns(), max_size=4), st.integers(0, 7), st.sampled_from([bytes, bytearray, memoryview]))
+def test_batches_one_after_the_other(several: list[dict[str, Any]], before: int, kind: Any) -> None:
+    batches = []
+    offset = 0
+    for drawn in several:
+        batches.append(stamp(build(drawn), base_offset=offset))
+        offset = read_header(batches[-1]).next_offset
+    whole = b"".join(batches)
+    found = list(iterate(kind(whole)))
+    assert [batch.values for batch in found] == [drawn["values"] for drawn in several]
+    assert all(a.header.next_offset == b.header.base_offset for a, b in zip(found, found[1:], strict=False))
+    at = before
+    for batch in found:  # at a position inside a larger, unaligned buffer
+        assert read_all(decode(kind(bytes(before) + whole), at, stamped=True)) == read_all(batch)
+        at += batch.header.length
