@@ -1,0 +1,157 @@
+"""Looks a store file over before it is trusted, and keeps the backup.
+
+    metadata.db            the store                       metadata.db-wal   its write-ahead log, while it is open
+    metadata.db.backup     the last state found sound      metadata.db.copy  one being made
+
+Opening a store copies both its files and examines the copy: structure, checksums, and the write-ahead log for commits
+that SQLite would pass over. So a damaged store stays exactly as it was found, for whoever restores it, and a sound
+copy becomes the backup at no further cost.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sqlite3
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from comet.errors import StoreDamaged
+from comet_broker.metadata.sqlite import StoreFile, create, log_of
+
+_LOG_MAGIC = (0x377F0682, 0x377F0683)
+_LOG_VERSION = 3007000
+_LOG_HEADER = struct.Struct(">IIII8sII")  # magic, version, page size, checkpoint number, salts, checksum
+_FRAME_HEADER = struct.Struct(">II8s8s")  # page number, pages after a commit (0: no commit), salts, checksum
+
+
+def backup_of(path: Path) -> Path:
+    return path.with_name(path.name + ".backup")
+
+
+def restore_command(path: Path) -> str:
+    """The shell command that puts the backup in the store's place and keeps the damaged files beside it."""
+    store, log, backup = (shlex.quote(str(p)) for p in (path, log_of(path), backup_of(path)))
+    return f"for f in {store} {log}; do if [ -e $f ]; then mv $f $f.damaged; fi; done; cp {backup} {store}"
+
+
+def prepare(path: Path) -> None:
+    """Makes sure that a sound store lies at the path: a new one where there never was one, else the one found, with a
+    fresh backup beside it. Raises StoreDamaged with what to do."""
+    if path.exists():
+        _examine(path)
+    elif backup_of(path).exists() or log_of(path).exists():
+        raise damaged(path, f"{path} is gone")
+    else:
+        new = path.with_name(path.name + ".copy")
+        _remove(new)
+        create(new)
+        _install(new, path)
+
+
+def replace_backup(file: StoreFile) -> None:
+    """Brings the backup of an open store up to date."""
+    copy = file.path.with_name(file.path.name + ".copy")
+    _remove(copy)
+    file.copy_to(copy)
+    _install(copy, backup_of(file.path))
+
+
+def damaged(path: Path, what: str) -> StoreDamaged:
+    """The error for a store that cannot be used, with the way back."""
+    if not backup_of(path).exists():
+        return StoreDamaged(f"{what}. There is no backup; nothing was changed")
+    command = restore_command(path)
+    return StoreDamaged(
+        f"{what}. Nothing was changed. A backup of an earlier state is in {backup_of(path)}; to go back to it, run\n"
+        f"    {command}\nTopics created since then will be missing; their data stays on disk",
+        details={"restore": command, "backup": str(backup_of(path))},
+    )
+
+
+def _examine(path: Path) -> None:
+    copy = path.with_name(path.name + ".copy")
+    _remove(copy)
+    try:
+        _copy(path, copy)
+        if log_of(path).exists():
+            _copy(log_of(path), log_of(copy))
+        commits = list(_commits(log_of(copy)))
+        file = StoreFile(copy)
+        try:
+            file.load()
+            _check_structure(file, path)
+            _check_log(file, commits, path)
+        finally:
+            file.close()
+        _install(copy, backup_of(path))
+    except StoreDamaged as error:
+        raise damaged(path, error.message.replace(str(copy), str(path))) from error
+    except sqlite3.DatabaseError as error:
+        raise damaged(path, f"{path} cannot be read: {error}") from error
+    finally:
+        _remove(copy)
+
+
+def _check_structure(file: StoreFile, path: Path) -> None:
+    """Rows that no query passes by, pages that two trees claim: what SQLite can find."""
+    if problems := file.structure_problems():
+        raise StoreDamaged(f"{path} is damaged: {problems}")
+
+
+def _check_log(file: StoreFile, commits: list[int], path: Path) -> None:
+    """SQLite reads its log up to the first frame that fails a checksum, and passes over the rest without a word. A
+    commit is synced before the next one begins, so a crash can leave one commit unfinished at the end. More commits
+    beyond the readable part were acknowledged, and something damaged the log before them."""
+    readable = file.log_frames()
+    passed_over = [frame for frame in commits if frame > readable]
+    if len(passed_over) > 1:
+        raise StoreDamaged(f"{log_of(path)} is damaged: {len(passed_over)} commits in it cannot be read")
+
+
+def _commits(log: Path) -> Iterator[int]:
+    """The numbers, from 1, of the frames that end a commit, whether or not their checksums hold."""
+    data = log.read_bytes() if log.exists() else b""
+    if len(data) < _LOG_HEADER.size + _FRAME_HEADER.size:
+        return  # nothing was ever committed to it: the header is synced together with the first frames
+    magic, version, page_bytes, *_, sum1, sum2 = _LOG_HEADER.unpack_from(data)
+    if magic not in _LOG_MAGIC or version != _LOG_VERSION or (sum1, sum2) != _header_sums(data, magic):
+        raise StoreDamaged(f"{log} is damaged: its header cannot be read")
+    positions = range(_LOG_HEADER.size, len(data) - _FRAME_HEADER.size + 1, _FRAME_HEADER.size + page_bytes)
+    for number, position in enumerate(positions, 1):
+        if _FRAME_HEADER.unpack_from(data, position)[1]:
+            yield number
+
+
+def _header_sums(data: bytes, magic: int) -> tuple[int, int]:
+    """SQLite's checksum of the log's header; the magic number says in which byte order it was computed."""
+    words = struct.unpack_from((">" if magic & 1 else "<") + "6I", data)
+    sum1 = sum2 = 0
+    for first, second in zip(words[::2], words[1::2], strict=True):
+        sum1 = (sum1 + first + sum2) & 0xFFFFFFFF
+        sum2 = (sum2 + second + sum1) & 0xFFFFFFFF
+    return sum1, sum2
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.touch(mode=0o600)
+    shutil.copyfile(source, target)
+
+
+def _install(source: Path, target: Path) -> None:
+    """Gives a complete file its name, durably."""
+    with source.open("rb") as file:
+        os.fsync(file.fileno())
+    source.rename(target)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    log_of(path).unlink(missing_ok=True)
