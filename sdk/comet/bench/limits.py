@@ -1,0 +1,125 @@
+"""The machine's own limits, one way between two processes: what no broker on it can beat.
+
+Each is the plainest program that does it, so that Comet's figures have an honest ceiling beside them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import tempfile
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from comet.bench.worker import Link, Work
+
+HOST: Final = "127.0.0.1"
+METHOD: Final = "/comet.bench.Limit/Sink"
+TCP_CHUNK_BYTES: Final = 1 << 20
+FILE_CHUNK_BYTES: Final = 1 << 20
+MEMCPY_BYTES: Final = 64 << 20  # far beyond the caches
+STOP_GRACE_S: Final = 1.0
+
+
+async def grpc_sink(link: Link, config: Any) -> dict[str, Any]:
+    """Serves one call: takes messages as bytes and, when they end, says how much it was."""
+    import grpc
+    import grpc.aio
+
+    from comet._channel import OPTIONS
+
+    async def sink(_request: Any, context: Any) -> None:
+        total = 0
+        while (message := await context.read()) is not grpc.aio.EOF:
+            total += len(message)
+        await context.write(total.to_bytes(8, "little"))
+
+    handler = grpc.stream_stream_rpc_method_handler(sink)
+    server = grpc.aio.server(options=OPTIONS)
+    service, _, method = METHOD[1:].partition("/")
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
+    port = server.add_insecure_port(f"{HOST}:0")
+    await server.start()
+    await link.go(port=port)  # the order here means: stop
+    await server.stop(STOP_GRACE_S)
+    return {}
+
+
+async def grpc_source(link: Link, config: Any) -> dict[str, Any]:
+    """Writes `messages` messages of `message_bytes`; the clock stops when the sink has them all."""
+    import grpc.aio
+
+    from comet._channel import OPTIONS
+
+    message = os.urandom(config["message_bytes"])
+    async with grpc.aio.insecure_channel(f"{HOST}:{config['port']}", options=OPTIONS) as channel:
+        await channel.channel_ready()
+        await link.go()
+        call: Any = channel.stream_stream(METHOD)()
+        start = time.perf_counter()
+        for _ in range(config["messages"]):
+            await call.write(message)
+        await call.done_writing()
+        total = int.from_bytes(await call.read(), "little")
+        seconds = time.perf_counter() - start
+    assert total == config["messages"] * config["message_bytes"], total
+    return {"bytes_per_s": total / seconds}
+
+
+async def tcp_sink(link: Link, config: Any) -> dict[str, Any]:
+    """Blocking sockets: no loop, no callbacks, as fast as the kernel moves bytes."""
+    with socket.create_server((HOST, 0)) as server:
+        await link.go(port=server.getsockname()[1])
+        connection, _ = server.accept()
+        with connection:
+            into = memoryview(bytearray(TCP_CHUNK_BYTES))
+            total = 0
+            while got := connection.recv_into(into):
+                total += got
+            return {"total": total, "end": time.perf_counter()}
+
+
+async def tcp_source(link: Link, config: Any) -> dict[str, Any]:
+    await link.go()
+    chunk = os.urandom(TCP_CHUNK_BYTES)
+    with socket.create_connection((HOST, config["port"])) as connection:
+        start = time.perf_counter()
+        for _ in range(config["bytes"] // TCP_CHUNK_BYTES):
+            connection.sendall(chunk)
+    return {"start": start}
+
+
+async def file(link: Link, config: Any) -> dict[str, Any]:
+    """Appends to one file, as the broker with flush=os does: the page cache takes it, the disk later."""
+    await link.go()
+    chunk = os.urandom(FILE_CHUNK_BYTES)
+    with tempfile.TemporaryFile(dir=config["folder"], buffering=0) as target:
+        start = time.perf_counter()
+        for _ in range(config["bytes"] // FILE_CHUNK_BYTES):
+            os.write(target.fileno(), chunk)
+        seconds = time.perf_counter() - start
+    return {"bytes_per_s": config["bytes"] / seconds}
+
+
+async def memcpy(link: Link, config: Any) -> dict[str, Any]:
+    source, target = memoryview(os.urandom(MEMCPY_BYTES)), memoryview(bytearray(MEMCPY_BYTES))
+    target[:] = source  # the pages exist before the clock starts
+    await link.go()
+    times = max(config["bytes"] // MEMCPY_BYTES, 1)
+    start = time.perf_counter()
+    for _ in range(times):
+        target[:] = source
+        await asyncio.sleep(0)
+    return {"bytes_per_s": times * MEMCPY_BYTES / (time.perf_counter() - start)}
+
+
+WORKS: Final[dict[str, Work]] = {
+    "grpc_sink": grpc_sink,
+    "grpc_source": grpc_source,
+    "tcp_sink": tcp_sink,
+    "tcp_source": tcp_source,
+    "file": file,
+    "memcpy": memcpy,
+}

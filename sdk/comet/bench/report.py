@@ -1,0 +1,93 @@
+"""Results of a benchmark: their fields, the median of repeated runs, the JSON document and the table. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+Run = Mapping[str, float]
+Result = dict[str, float]
+
+# Every field a result may have, and how runs of it are put together: a load's memory is its worst.
+FIELDS: Final = {
+    "records_per_s": statistics.median,
+    "bytes_per_s": statistics.median,
+    "p50_us": statistics.median,
+    "p99_us": statistics.median,
+    "p999_us": statistics.median,
+    "broker_rss_bytes": max,
+    "broker_cpu_s": statistics.median,
+    # Of the rows that are about something else than speed.
+    "startup_s": statistics.median,
+    "import_s": statistics.median,
+    "subscriber_rss_bytes": statistics.median,
+}
+_WHOLE: Final = ("records_per_s", "bytes_per_s", "broker_rss_bytes", "subscriber_rss_bytes")
+
+
+def combine(runs: Sequence[Run]) -> Result:
+    """One result of repeated runs, field by field.
+
+    >>> combine([{"records_per_s": 1.0}, {"records_per_s": 9.0}, {"records_per_s": 2.0}])
+    {'records_per_s': 2, 'runs': 3}
+    """
+    assert runs and all(run.keys() == runs[0].keys() <= FIELDS.keys() for run in runs)
+    result: Result = {}
+    for name, together in FIELDS.items():
+        if name in runs[0]:
+            value = together([run[name] for run in runs])
+            result[name] = round(value) if name in _WHOLE else round(value, 4 if name.endswith("_s") else 1)
+    return result | {"runs": len(runs)}
+
+
+def quantiles(latencies_us: Sequence[float]) -> Result:
+    """p50, p99 and p99.9 by rank: a latency that was measured, not one between two.
+
+    >>> quantiles(range(1, 1001))
+    {'p50_us': 500, 'p99_us': 990, 'p999_us': 999}
+    """
+    ordered = sorted(latencies_us)
+
+    def at(share: float) -> float:
+        rank = -int(-share * len(ordered) // 1)  # rounded up
+        return ordered[min(max(rank, 1), len(ordered)) - 1]
+
+    return {"p50_us": at(0.5), "p99_us": at(0.99), "p999_us": at(0.999)}
+
+
+def document(machine: Mapping[str, Any], results: Mapping[str, Result]) -> dict[str, Any]:
+    return {"machine": dict(machine), "results": {name: dict(result) for name, result in results.items()}}
+
+
+COLUMNS: Final = ("what", "records/s", "MB/s", "p50 µs", "p99 µs", "p99.9 µs", "broker MB", "broker CPU s", "also")
+
+
+def table_row(name: str, result: Mapping[str, float]) -> list[str]:
+    """One row under COLUMNS; a field the result has not got stays empty."""
+
+    def cell(field: str, form: str, scale: float = 1) -> str:
+        return format(result[field] / scale, form) if field in result else ""
+
+    return [
+        name,
+        cell("records_per_s", ",.0f"),
+        cell("bytes_per_s", ",.0f", 1e6),
+        cell("p50_us", ",.0f"),
+        cell("p99_us", ",.0f"),
+        cell("p999_us", ",.0f"),
+        cell("broker_rss_bytes", ",.0f", 1e6),
+        cell("broker_cpu_s", ".2f"),
+        _also(result),
+    ]
+
+
+def _also(result: Mapping[str, float]) -> str:
+    notes = []
+    if "startup_s" in result:
+        notes.append(f"first ack after {result['startup_s']:.2f} s")
+    if "import_s" in result:
+        notes.append(f"import comet {result['import_s'] * 1e3:.0f} ms")
+    if "subscriber_rss_bytes" in result:
+        notes.append(f"{result['subscriber_rss_bytes'] / 1e3:.0f} kB a subscriber")
+    return ", ".join(notes)

@@ -1,0 +1,305 @@
+"""What is measured, one function a subject: which processes run, and what becomes of their figures.
+
+A subject gets a Bench and returns one run's fields (see report.FIELDS). Subjects with a broker get a fresh one
+for all their runs; every run has a topic of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from comet.bench.machine import ProcessMeter, Usage
+from comet.bench.processes import Broker, Worker
+from comet.bench.report import Result
+
+RECORD_BYTES: Final = 100
+FANOUT: Final = 50
+# Before a paced load starts, so that every process is up; and what is left out of its figures as warm-up.
+LEAD_S: Final = 0.2
+WARM_SHARE: Final = 0.1
+SETTLE_S: Final = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much work a run is."""
+
+    records: int  # of the bulk loads
+    each_records: int
+    typed_records: int
+    fanout_records: int
+    paced_s: float
+    idle_subscribers: int
+    limit_bytes: int
+    runs: int
+
+
+FULL: Final = Sizes(10_000_000, 2_000_000, 4_000_000, 500_000, 10.0, 1_000, 4 << 30, 3)
+QUICK: Final = Sizes(2_000_000, 500_000, 1_000_000, 100_000, 1.0, 1_000, 1 << 30, 1)
+
+
+@dataclass(slots=True)
+class Bench:
+    """One subject's surroundings: where to measure, how much, and what a run may look up."""
+
+    sizes: Sizes
+    folder: Path | None
+    broker: Broker | None = None
+    topics: list[str] = field(default_factory=list)
+    _warm: str = ""
+
+    @property
+    def address(self) -> str:
+        assert self.broker is not None
+        return self.broker.address
+
+    def topic(self) -> str:
+        """A new topic, which the broker deletes at the end of the subject."""
+        name = f"bench-{uuid.uuid4().hex[:12]}"
+        asyncio.run(_create(self.address, name))
+        self.topics.append(name)
+        return name
+
+    def drop_topics(self) -> None:
+        asyncio.run(_delete(self.address, self.topics))
+        self.topics.clear()
+
+    @property
+    def warm_topic(self) -> str:
+        """Where producers send their first record, which no figure counts."""
+        if self._warm not in self.topics:
+            self._warm = self.topic()
+        return self._warm
+
+    def worker(self, name: str, **config: Any) -> Worker:
+        return Worker(name, **config)
+
+    def client(self, name: str, topic: str, records: int, **config: Any) -> Worker:
+        return Worker(
+            name,
+            address=self.address,
+            topic=topic,
+            warm_topic=self.warm_topic,
+            records=records,
+            record_bytes=RECORD_BYTES,
+            **config,
+        )
+
+    @contextmanager
+    def metered(self) -> Iterator[Callable[[], Result]]:
+        """Within it, what the broker uses counts; the function it gives tells how much."""
+        meter = self.broker.meter if self.broker else None
+        if meter is not None:
+            meter.restart_peak()
+        before = meter.read() if meter is not None else None
+        yield lambda: _used(meter, before)
+
+
+def _used(meter: ProcessMeter | None, before: Usage | None) -> Result:
+    if meter is None or before is None:
+        return {}
+    after = meter.read()
+    return {"broker_rss_bytes": after.rss_peak_bytes, "broker_cpu_s": after.cpu_s - before.cpu_s}
+
+
+async def _create(address: str, name: str) -> None:
+    import comet
+
+    async with comet.Admin(address) as admin:
+        await admin.create_topic(name)
+
+
+async def _delete(address: str, names: list[str]) -> None:
+    import comet
+
+    async with comet.Admin(address) as admin:
+        for name in names:
+            await admin.delete_topic(name)
+
+
+def _speed(records: int, size: int, seconds: float) -> Result:
+    assert seconds > 0
+    return {"records_per_s": records / seconds, "bytes_per_s": size / seconds}
+
+
+def _produce(bench: Bench, name: str, topic: str, records: int, **config: Any) -> Result:
+    with bench.client(name, topic, records, **config) as producer:
+        producer.ready()
+        with bench.metered() as used:
+            producer.go()
+            done = producer.done()
+            return _speed(records, done["bytes"], done["end"] - done["start"]) | used()
+
+
+def produce_many(bench: Bench) -> Result:
+    return _produce(bench, "produce_many", bench.topic(), bench.sizes.records, json=False)
+
+
+def produce_each(bench: Bench) -> Result:
+    return _produce(bench, "produce_each", bench.topic(), bench.sizes.each_records)
+
+
+def _catch_up(bench: Bench, name: str, records: int, *, json: bool) -> Result:
+    """The topic is filled first, outside the clock."""
+    topic = bench.topic()
+    _produce(bench, "produce_many", topic, records, json=json)
+    with bench.client(name, topic, records) as consumer:
+        consumer.ready()
+        with bench.metered() as used:
+            consumer.go()
+            done = consumer.done()
+            assert done["seen"] == records, (done["seen"], records)
+            return _speed(records, done["bytes"], done["end"] - done["start"]) | used()
+
+
+def consume_raw(bench: Bench) -> Result:
+    return _catch_up(bench, "consume_raw", bench.sizes.records, json=False)
+
+
+def consume_typed(bench: Bench) -> Result:
+    return _catch_up(bench, "consume_typed", bench.sizes.typed_records, json=True)
+
+
+def _follow(bench: Bench, records: int, subscribers: int) -> Result:
+    """A producer and its subscribers at once: from the first send until the last one has seen the last record."""
+    topic = bench.topic()
+    with ExitStack() as stack:
+        consumer = stack.enter_context(bench.client("tail", topic, records, subscribers=subscribers))
+        producer = stack.enter_context(bench.client("produce_many", topic, records, json=False))
+        consumer.ready()
+        producer.ready()
+        with bench.metered() as used:
+            consumer.go()
+            producer.go()
+            sent, seen = producer.done(), consumer.done()
+            assert seen["seen"] == records * subscribers, (seen["seen"], records)
+            speed = _speed(seen["seen"], sent["bytes"] * subscribers, seen["end"] - sent["start"])
+            return speed | used()
+
+
+def live(bench: Bench) -> Result:
+    return _follow(bench, bench.sizes.records, 1)
+
+
+def fanout_50(bench: Bench) -> Result:
+    return _follow(bench, bench.sizes.fanout_records, FANOUT)
+
+
+def _latency(bench: Bench, rate: int) -> Result:
+    topic = bench.topic()
+    records = round(rate * bench.sizes.paced_s)
+    skip = round(records * WARM_SHARE)
+    with ExitStack() as stack:
+        consumer = stack.enter_context(bench.client("stopwatch", topic, records, skip=skip))
+        producer = stack.enter_context(bench.client("pace", topic, records, rate=rate))
+        consumer.ready()
+        producer.ready()
+        with bench.metered() as used:
+            consumer.go()
+            producer.go(lead_s=LEAD_S)
+            producer.done()
+            return consumer.done() | used()
+
+
+def latency_1000(bench: Bench) -> Result:
+    return _latency(bench, 1_000)
+
+
+def latency_5000(bench: Bench) -> Result:
+    return _latency(bench, 5_000)
+
+
+def idle_subscribers(bench: Bench) -> Result:
+    """What each of many subscribers costs the broker while nothing happens."""
+    assert bench.broker is not None
+    topic, meter, count = bench.topic(), bench.broker.meter, bench.sizes.idle_subscribers
+    if meter is None:
+        return {}
+    before = meter.read().rss_bytes
+    with bench.client("idle", topic, 0, subscribers=count) as consumers:
+        consumers.ready()
+        after = meter.read().rss_bytes
+        consumers.go()
+        consumers.done()
+    return {"broker_rss_bytes": after, "subscriber_rss_bytes": (after - before) / count}
+
+
+def startup(bench: Bench) -> Result:
+    with tempfile.TemporaryDirectory(prefix="comet-bench-", dir=bench.folder) as folder:
+        with bench.worker("startup", folder=folder) as worker:
+            worker.ready()
+            worker.go()
+            return worker.done()
+
+
+def limit_grpc_stream(bench: Bench) -> Result:
+    """Messages as large as those that send_many makes."""
+    from comet._limits import BULK_BATCH_BYTES
+
+    message_bytes = BULK_BATCH_BYTES
+    with bench.worker("grpc_sink") as sink:
+        port = sink.ready()["port"]
+        messages = bench.sizes.limit_bytes // 4 // message_bytes
+        with bench.worker("grpc_source", port=port, messages=messages, message_bytes=message_bytes) as source:
+            source.ready()
+            source.go()
+            return source.done()
+
+
+def limit_tcp(bench: Bench) -> Result:
+    with bench.worker("tcp_sink") as sink:
+        port = sink.ready()["port"]
+        with bench.worker("tcp_source", port=port, bytes=bench.sizes.limit_bytes) as source:
+            source.ready()
+            sink.go()
+            source.go()
+            start = source.done()["start"]
+        received = sink.done()
+        return {"bytes_per_s": received["total"] / (received["end"] - start)}
+
+
+def _alone(bench: Bench, name: str, **config: Any) -> Result:
+    with bench.worker(name, bytes=bench.sizes.limit_bytes // 4, **config) as worker:
+        worker.ready()
+        worker.go()
+        return worker.done()
+
+
+def limit_file(bench: Bench) -> Result:
+    return _alone(bench, "file", folder=str(bench.folder) if bench.folder else None)
+
+
+def limit_memcpy(bench: Bench) -> Result:
+    return _alone(bench, "memcpy")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    run: Callable[[Bench], Result]
+    needs_broker: bool
+    about: str
+
+
+SUBJECTS: Final[dict[str, Subject]] = {
+    "produce_many": Subject(produce_many, True, "send_many, acknowledged"),
+    "produce_each": Subject(produce_each, True, "send one by one, acknowledged"),
+    "consume_raw": Subject(consume_raw, True, "catch up, values as bytes"),
+    "consume_typed": Subject(consume_typed, True, "catch up, JSON to msgspec events"),
+    "live": Subject(live, True, "produce and consume at once"),
+    "latency_1000": Subject(latency_1000, True, "end to end at 1,000 events/s"),
+    "latency_5000": Subject(latency_5000, True, "end to end at 5,000 events/s"),
+    "fanout_50": Subject(fanout_50, True, "one producer, 50 subscribers; records delivered"),
+    "idle_subscribers": Subject(idle_subscribers, True, "subscribers with nothing to do"),
+    "startup": Subject(startup, False, "comet up to the first acknowledged record"),
+    "limit_grpc_stream": Subject(limit_grpc_stream, False, "bare gRPC byte stream, frames as send_many makes"),
+    "limit_tcp": Subject(limit_tcp, False, "loopback TCP"),
+    "limit_file": Subject(limit_file, False, "appending to a file, page cache"),
+    "limit_memcpy": Subject(limit_memcpy, False, "copying memory"),
+}

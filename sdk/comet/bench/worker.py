@@ -1,0 +1,65 @@
+"""A measuring process: `python -m comet.bench.worker NAME CONFIG`. See `processes` for what it says and hears."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+Work = Callable[["Link", Any], Awaitable[dict[str, Any]]]
+
+
+class Link:
+    """The line to the command that started us. When that goes away, so do we."""
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._orders: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        asyncio.get_running_loop().add_reader(0, self._on_readable)
+
+    def _on_readable(self) -> None:
+        chunk = os.read(0, 1 << 16)
+        if not chunk:
+            os._exit(1)  # nobody is there to report to
+        *lines, self._held = (self._held + chunk).split(b"\n")
+        for line in lines:
+            self._orders.put_nowait(json.loads(line)["go"])
+
+    def say(self, kind: str, content: Any) -> None:
+        sys.stdout.write(json.dumps({kind: content}) + "\n")
+        sys.stdout.flush()
+
+    async def go(self, **ready: Any) -> dict[str, Any]:
+        """Reports to be ready and waits for the order to start. The collector does not run on our start-up's litter."""
+        gc.collect()
+        gc.freeze()
+        self.say("ready", ready)
+        return await self._orders.get()
+
+
+def main() -> None:
+    import uvloop
+
+    from comet.bench import clients, limits
+
+    name, config = sys.argv[1], json.loads(sys.argv[2])
+    works: dict[str, Work] = {**clients.WORKS, **limits.WORKS}
+
+    async def run() -> None:
+        link = Link()
+        try:
+            done = await works[name](link, config)
+        except Exception as error:
+            link.say("failed", f"{type(error).__name__}: {error}")
+            raise
+        link.say("done", done)
+
+    uvloop.run(run())
+
+
+if __name__ == "__main__":
+    main()

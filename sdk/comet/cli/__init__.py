@@ -1,0 +1,19 @@
+"""The command line, `comet`.
+
+    comet up | topic ... | produce | consume | cluster | doctor | demo | bench
+
+`comet.cli` may start the broker and the demo; nothing else in `comet` knows of them. Everything heavy (gRPC,
+the broker, rich) is imported by the command that needs it, so that `comet --help` and completion stay quick.
+Exit codes, which scripts may rely on, are in `comet.cli._exit`; what each option takes is in docs/cli.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs one command and leaves with its exit code."""
+    from comet.cli._commands import app
+
+    app(None if arguments is None else list(arguments), prog_name="comet")

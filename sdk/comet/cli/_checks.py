@@ -1,0 +1,208 @@
+"""What `comet doctor` looks at, one function a check. Each says what it found and, where needed, what to do."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from comet.cli._values import format_bytes
+
+SPACE_BYTES_MIN: Final = 1 << 30
+SPACE_BYTES_GOOD: Final = 10 << 30
+WRITE_BYTES: Final = 64 << 20
+WRITE_RATE_GOOD: Final = 100e6
+SYNC_COUNT: Final = 10
+SYNC_MS_GOOD: Final = 20.0
+FILES_GOOD: Final = 4096
+CLOCK_STEP_S_MAX: Final = 0.05
+PROBE_TIMEOUT_S: Final = 10.0
+# A comet-data that does not exist yet is judged by the folder that would hold it.
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    name: str
+    status: str  # ok, warn: works but look at it, fail: will not work
+    detail: str
+    advice: str = ""
+
+    def document(self) -> dict[str, Any]:
+        return {"name": self.name, "status": self.status, "detail": self.detail, "advice": self.advice}
+
+
+def run_checks(data: Path, host: str, port: int) -> list[Finding]:
+    checks: list[tuple[str, Callable[[], Finding]]] = [
+        ("python", check_python),
+        ("packages", check_packages),
+        ("uvloop", check_uvloop),
+        ("data folder", lambda: check_data_folder(data)),
+        ("disk space", lambda: check_space(data)),
+        ("disk speed", lambda: check_disk_speed(data)),
+        ("fsync", lambda: check_fsync(data)),
+        ("port", lambda: check_port(host, port)),
+        ("open files", check_open_files),
+        ("clock", check_clock),
+        ("memory", check_memory),
+        ("etcd", lambda: check_program("etcd", ["--version"], "only a cluster of several brokers needs it")),
+        ("java", lambda: check_program("java", ["-version"], "only the Spark source and sink need it")),
+    ]
+    return [_guarded(name, check) for name, check in checks]
+
+
+def _guarded(name: str, check: Callable[[], Finding]) -> Finding:
+    try:
+        return check()
+    except OSError as error:
+        return Finding(name, "fail", error.strerror or str(error), f"could not even look: {error}")
+
+
+def check_python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < (3, 11):
+        return Finding("python", "fail", version, "Comet needs Python 3.11 or later")
+    return Finding("python", "ok", f"{version} at {sys.executable}")
+
+
+def check_packages() -> Finding:
+    """Every required dependency of the wheel is there and new enough for it to import."""
+    missing = []
+    for requirement in importlib.metadata.requires("comet-stream") or []:
+        name, _, marker = requirement.partition(";")
+        if "extra ==" in marker or "sys_platform" in marker:
+            continue
+        package = re.split(r"[<>=!~ \[]", name, maxsplit=1)[0]
+        try:
+            importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(package)
+    if missing:
+        return Finding("packages", "fail", "missing: " + ", ".join(missing), f"pip install {' '.join(missing)}")
+    versions = {name: importlib.metadata.version(name) for name in ("comet-stream", "grpcio", "protobuf")}
+    return Finding("packages", "ok", ", ".join(f"{name} {version}" for name, version in versions.items()))
+
+
+def check_uvloop() -> Finding:
+    try:
+        return Finding("uvloop", "ok", importlib.metadata.version("uvloop"))
+    except importlib.metadata.PackageNotFoundError:
+        return Finding("uvloop", "warn", "missing", "without it latency doubles: pip install uvloop")
+
+
+def _nearest(data: Path) -> Path:
+    folder = data.resolve()
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder
+
+
+def check_data_folder(data: Path) -> Finding:
+    folder = _nearest(data)
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        return Finding("data folder", "fail", f"cannot write in {folder}", "choose another: comet up --data DIR")
+    state = "there" if data.exists() else "will be made"
+    return Finding("data folder", "ok", f"{data.resolve()} ({state})")
+
+
+def check_space(data: Path) -> Finding:
+    free = shutil.disk_usage(_nearest(data)).free
+    detail = f"{format_bytes(free)} free"
+    advice = "free space, put --data elsewhere, or keep topics short: --set retention_bytes=1GiB"
+    if free < SPACE_BYTES_MIN:
+        return Finding("disk space", "fail", detail, advice)
+    return Finding("disk space", "ok" if free >= SPACE_BYTES_GOOD else "warn", detail, "" if free >= SPACE_BYTES_GOOD else advice)
+
+
+def check_disk_speed(data: Path) -> Finding:
+    """One file, written and forced to disk: what a broker can keep up for long, page cache or not."""
+    block = os.urandom(1 << 20)
+    with tempfile.TemporaryFile(dir=_nearest(data)) as file:
+        start = time.perf_counter()
+        for _ in range(WRITE_BYTES // len(block)):
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+        rate = WRITE_BYTES / (time.perf_counter() - start)
+    detail = f"{format_bytes(rate)}/s to disk"
+    if rate < WRITE_RATE_GOOD:
+        return Finding("disk speed", "warn", detail, "a broker can take no more than this for long; use a local SSD")
+    return Finding("disk speed", "ok", detail)
+
+
+def check_fsync(data: Path) -> Finding:
+    waits = []
+    with tempfile.TemporaryFile(dir=_nearest(data), buffering=0) as file:
+        for _ in range(SYNC_COUNT):
+            file.write(b"x" * 4096)
+            start = time.perf_counter()
+            os.fsync(file.fileno())
+            waits.append((time.perf_counter() - start) * 1e3)
+    median = statistics.median(waits)
+    detail = f"{median:.2f} ms median, {max(waits):.2f} ms worst of {SYNC_COUNT}"
+    if median > SYNC_MS_GOOD:
+        return Finding("fsync", "warn", detail, "topics with flush=always wait this long; flush=interval does not")
+    return Finding("fsync", "ok", detail)
+
+
+def check_port(host: str, port: int) -> Finding:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            detail = f"{host}:{port}: {error.strerror}"
+            return Finding("port", "warn", detail, "a broker may run there already; or choose another: comet up --port N")
+    return Finding("port", "ok", f"{host}:{port} is free")
+
+
+def check_open_files() -> Finding:
+    try:
+        import resource
+    except ImportError:
+        return Finding("open files", "ok", "no limit on this system")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < FILES_GOOD:
+        return Finding("open files", "warn", f"{soft} (hard {hard})", f"each partition and client needs some: ulimit -n {FILES_GOOD}")
+    return Finding("open files", "ok", f"{soft}")
+
+
+def check_clock() -> Finding:
+    """Wall time must run as monotonic time does, and not be absurd: retention and --from -1h go by it."""
+    wall, steady = time.time(), time.monotonic()
+    time.sleep(CLOCK_STEP_S_MAX)
+    step = abs((time.time() - wall) - (time.monotonic() - steady))
+    if time.time() < 1_700_000_000:
+        return Finding("clock", "fail", time.ctime(), "the clock is years behind: set it, and run a time service")
+    if step > CLOCK_STEP_S_MAX:
+        return Finding("clock", "warn", f"jumped by {step * 1e3:.0f} ms", "run a time service such as chrony, slewing")
+    return Finding("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S %Z"))
+
+
+def check_memory() -> Finding:
+    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    cores = os.cpu_count() or 1
+    return Finding("memory", "ok" if pages * size >= 1 << 30 else "warn", f"{format_bytes(pages * size)}, {cores} cores")
+
+
+def check_program(name: str, arguments: list[str], why: str) -> Finding:
+    """Optional programs: missing is fine, it only says what would need it."""
+    path = shutil.which(name)
+    if path is None:
+        return Finding(name, "ok", f"not found; {why}")
+    try:
+        shown = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return Finding(name, "warn", f"{path} does not answer", why)
+    first = (shown.stdout + shown.stderr).strip().splitlines()[:1]
+    return Finding(name, "ok", f"{first[0] if first else 'present'} ({path})")

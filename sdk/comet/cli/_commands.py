@@ -1,0 +1,45 @@
+"""The tree of commands. Importing it is all that `comet --help` costs, so command modules import nothing heavy."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from comet import __version__
+from comet.cli import bench, cluster, consume, demo, doctor, produce, topic, up
+from comet.cli._guard import reraise_all
+
+app = typer.Typer(
+    help="Comet: event streaming that a Python team installs with pip.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"comet {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks instead of one-line errors.")] = False,
+) -> None:
+    reraise_all(debug)
+
+
+app.command("up")(up.up)
+app.add_typer(topic.app, name="topic")
+app.command("produce")(produce.produce)
+app.command("consume")(consume.consume)
+app.command("cluster")(cluster.cluster)
+app.command("doctor")(doctor.doctor)
+app.command("bench")(bench.bench)
+app.command("demo")(demo.demo)

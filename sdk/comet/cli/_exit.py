@@ -1,0 +1,56 @@
+"""Exit codes and error texts: what the command line makes of an error.
+
+    0 done   1 failed   2 wrong usage   3 no such topic or partition   4 broker not reachable, or no answer
+    130 interrupted by Ctrl-C
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from comet.errors import BY_CODE, CometError
+
+OK: Final = 0
+ERROR: Final = 1
+USAGE: Final = 2
+NOT_FOUND: Final = 3
+UNAVAILABLE: Final = 4
+INTERRUPTED: Final = 130
+
+# Every code of the error tree that is not a plain ERROR; a code that is missing here is one.
+_EXIT_CODE: Final[dict[str, int]] = {
+    "INVALID_ARGUMENT": USAGE,
+    "TOPIC_NOT_FOUND": NOT_FOUND,
+    "PARTITION_NOT_FOUND": NOT_FOUND,
+    "UNAVAILABLE": UNAVAILABLE,
+    "DRAINING": UNAVAILABLE,
+    "TIMEOUT": UNAVAILABLE,
+}
+assert _EXIT_CODE.keys() <= BY_CODE.keys()
+
+# What a person can do next. The message says what is wrong; this says which command helps.
+_HINT: Final[dict[str, str]] = {
+    "TOPIC_NOT_FOUND": "see what there is: comet topic list; make it: comet topic create NAME",
+    "TOPIC_EXISTS": "look at it: comet topic describe NAME; change it: comet topic alter NAME --set ...",
+    "PARTITION_NOT_FOUND": "see its partitions: comet topic describe NAME",
+    "OFFSET_OUT_OF_RANGE": "see what is there: comet topic describe NAME; or read --from earliest",
+    "DATA_LOSS": "go on after the damage with --from OFFSET; comet topic describe shows the lost range",
+    "RECORD_TOO_LARGE": "raise the topic's limit: comet topic alter NAME --set record_bytes_max=4MiB",
+    "UNAVAILABLE": "is a broker running there? start one: comet up; another address: --bootstrap HOST:PORT",
+    "DRAINING": "the broker is stopping; try again in a moment",
+    "TIMEOUT": "it may have happened all the same: look before you repeat it",
+    "DISK_FULL": "free space on the broker's disk, or let go of old data: comet topic alter NAME --set retention_ms=1h",
+    "LOG_FAILED": "the broker's disk failed: check it, then restart the broker",
+    "DATA_FOLDER_TAKEN": "a broker runs on it already; stop that one, or give another folder: comet up --data DIR",
+    "INTERNAL": "this is a bug in Comet: please report it, with the output of comet --debug ...",
+}
+assert _HINT.keys() <= BY_CODE.keys()
+
+
+def exit_code(error: CometError) -> int:
+    return _EXIT_CODE.get(error.code, ERROR)
+
+
+def hint(error: CometError) -> str:
+    """One line that says which command helps, or nothing."""
+    return _HINT.get(error.code, "")

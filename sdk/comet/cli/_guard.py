@@ -1,0 +1,92 @@
+"""The boundary around every command: errors become one line and an exit code, never a traceback."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any, ParamSpec
+
+import typer
+
+from comet.cli._exit import ERROR, INTERRUPTED, OK, exit_code
+from comet.cli._output import abandon_stdout, note, report_error
+from comet.errors import CometError, Internal
+
+P = ParamSpec("P")
+DEBUG_VARIABLE = "COMET_DEBUG"
+
+
+def guarded(command: Callable[P, Awaitable[None]] | Callable[P, None]) -> Callable[P, None]:
+    """Runs a command, async ones on uvloop. The signature stays visible to typer."""
+
+    @functools.wraps(command)
+    def run(*arguments: P.args, **options: P.kwargs) -> None:
+        try:
+            outcome = command(*arguments, **options)
+            if inspect.isawaitable(outcome):
+                run_async(outcome)
+        except (KeyboardInterrupt, Exception) as error:
+            code = _report(error, as_json=options.get("json_output") is True)
+            raise typer.Exit(code) from None
+
+    return run
+
+
+def run_async(work: Awaitable[None]) -> None:
+    """uvloop halves the cost of a loop turn; where there is none (Windows) asyncio's own loop does."""
+    import asyncio
+
+    async def main() -> None:
+        await work
+
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main())
+    else:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main())
+
+
+def _report(error: BaseException, *, as_json: bool) -> int:
+    if isinstance(error, typer.Exit):
+        return int(error.exit_code)
+    if os.environ.get(DEBUG_VARIABLE) and not isinstance(error, (KeyboardInterrupt, BrokenPipeError)):
+        raise error
+    match error:
+        case CometError():
+            report_error(error, as_json=as_json)
+            return exit_code(error)
+        case KeyboardInterrupt():
+            return INTERRUPTED
+        case BrokenPipeError():  # the reader had enough, as `head` does
+            abandon_stdout()
+            return OK
+        case OSError():
+            note(f"error: {_describe(error)}")
+            return ERROR
+        case typer.Abort():
+            raise error
+        case _ if type(error).__module__.startswith("typer"):  # wrong usage found in a command's body
+            raise error
+        case _:
+            report_error(Internal(f"{type(error).__name__}: {error}"), as_json=as_json)
+            return ERROR
+
+
+def _describe(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"
+
+
+def reraise_all(flag: bool) -> None:
+    """`comet --debug`: show tracebacks. Through the environment, so that processes we start follow."""
+    if flag:
+        os.environ[DEBUG_VARIABLE] = "1"
+
+
+def drop_nones(**options: Any) -> dict[str, Any]:
+    """Only what was given, so that defaults stay where they belong: in the SDK."""
+    return {name: value for name, value in options.items() if value is not None}

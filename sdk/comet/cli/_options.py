@@ -1,0 +1,43 @@
+"""Options that several commands share, so that they are spelled and explained once."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+DEFAULT_BOOTSTRAP: Final = "localhost:9092"
+COMPLETION_TIMEOUT_S: Final = 1.0
+
+Bootstrap = Annotated[
+    str,
+    typer.Option("--bootstrap", "-b", envvar="COMET_BOOTSTRAP", metavar="HOST:PORT", help="Any broker of the cluster."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="A topic setting, e.g. retention_ms=7d; may repeat."),
+]
+
+
+def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of the cluster's topics for the shell; nothing where no broker answers at once."""
+    import asyncio
+
+    from comet.errors import CometError
+
+    async def names() -> list[str]:
+        import comet
+
+        async with comet.Admin(context.params.get("bootstrap") or DEFAULT_BOOTSTRAP) as admin:
+            return [topic.name for topic in await admin.list_topics()]
+
+    try:
+        found = asyncio.run(asyncio.wait_for(names(), COMPLETION_TIMEOUT_S))
+    except (CometError, OSError, TimeoutError):
+        return []  # a completion that complains would garble the line being typed
+    return [name for name in found if name.startswith(incomplete)]
+
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topic)]

@@ -1,0 +1,94 @@
+"""Everything a command prints: one JSON document or a table on stdout, errors and progress on stderr.
+
+A table is drawn by rich on a terminal and plainly aligned in a pipe, where colours and frames only get in the
+way of awk. stdout carries nothing but the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from comet.cli._exit import hint
+from comet.errors import CometError
+
+
+def print_json(document: object) -> None:
+    """One document, on one line in a pipe and indented on a terminal."""
+    text = json.dumps(document, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None)
+    print(text, flush=True)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "") -> None:
+    """Columns whose every cell is a number stand right-aligned."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    right = [bool(rows) and all(_is_number(row[at]) for row in rows) for at in range(len(columns))]
+    if sys.stdout.isatty():
+        _print_rich(columns, cells, right, title)
+    else:
+        print(plain_table(columns, cells, right))
+
+
+def plain_table(columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
+    lines = [[column.replace(" ", "_") for column in columns], *cells]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _is_number(cell: object) -> bool:
+    return str(cell)[:1].isdigit() or str(cell) in ("", "-")
+
+
+def _print_rich(columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool], title: str) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left")
+    for column, to_right in zip(columns, right, strict=True):
+        table.add_column(column, justify="right" if to_right else "left")
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+def print_fields(fields: Mapping[str, object]) -> None:
+    """Names and values, one a line."""
+    width = max(len(name) for name in fields)
+    for name, value in fields.items():
+        print(f"{name.ljust(width)}  {value}")
+
+
+def note(text: str) -> None:
+    """Something for the person at the terminal, which is no part of the answer."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def report_error(error: CometError, *, as_json: bool) -> None:
+    """One line that says what is wrong, one that says what to do."""
+    if as_json:
+        document: dict[str, Any] = {"code": error.code, "message": error.message, "retriable": error.retriable}
+        if error.details:
+            document["details"] = error.details
+        if advice := hint(error):
+            document["hint"] = advice
+        note(json.dumps({"error": document}, ensure_ascii=False))
+        return
+    note(f"error: {error.message} [{error.code}]")
+    if advice := hint(error):
+        note(f"hint: {advice}")
+
+
+def abandon_stdout() -> None:
+    """After a broken pipe: what is still buffered must not raise again when Python closes stdout."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

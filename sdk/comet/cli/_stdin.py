@@ -1,0 +1,66 @@
+"""Lines from a file, pipe or terminal for an event loop, in bounded memory.
+
+Reads come when the descriptor has something, so a person's line goes out at once and a full pipe in large
+chunks; whoever iterates slowly slows the writer down. No thread sits in a read that Ctrl-C could not end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from typing import Final
+
+from comet.errors import RecordTooLarge
+
+CHUNK_BYTES: Final = 1 << 20
+LINE_BYTES_MAX: Final = 7 << 20  # no topic takes a larger record
+
+
+async def line_chunks(descriptor: int) -> AsyncIterator[list[bytes]]:
+    """The lines as they come, many at a time, without their newline; a last line without one counts too."""
+    splitter = LineSplitter()
+    while chunk := await _read(descriptor):
+        if lines := splitter.feed(chunk):
+            yield lines
+    if last := splitter.finish():
+        yield last
+
+
+class LineSplitter:
+    """Cuts chunks into lines; holds the beginning of the one that is not complete. Pure."""
+
+    def __init__(self) -> None:
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        *lines, rest = chunk.split(b"\n")
+        if lines:
+            lines[0] = b"".join([*self._held, lines[0]])
+            self._held, self._held_bytes = [], 0
+        if rest:
+            self._held.append(rest)
+            self._held_bytes += len(rest)
+        if self._held_bytes > LINE_BYTES_MAX:
+            raise RecordTooLarge(f"a line is longer than {LINE_BYTES_MAX} bytes; one line is one record")
+        return [line.removesuffix(b"\r") for line in lines] if b"\r" in chunk else lines
+
+    def finish(self) -> list[bytes]:
+        last, self._held = b"".join(self._held), []
+        return [last] if last else []
+
+
+async def _read(descriptor: int) -> bytes:
+    loop = asyncio.get_running_loop()
+    readable = loop.create_future()
+    try:
+        loop.add_reader(descriptor, lambda: readable.done() or readable.set_result(None))
+    except PermissionError:
+        await asyncio.sleep(0)  # a plain file: it cannot be waited for, and need not be
+        return os.read(descriptor, CHUNK_BYTES)
+    try:
+        await readable
+    finally:
+        loop.remove_reader(descriptor)
+    return os.read(descriptor, CHUNK_BYTES)

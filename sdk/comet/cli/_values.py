@@ -1,0 +1,138 @@
+"""How people write sizes, durations and settings on a command line, and how we write them back. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from comet.errors import InvalidArgument
+from comet.types import NO_LIMIT, Flush, TopicConfig
+
+_NUMBER: Final = r"(\d+(?:\.\d+)?)\s*"
+_DURATION: Final = re.compile(_NUMBER + r"(ms|s|m|h|d|w)?")
+_SIZE: Final = re.compile(_NUMBER + r"(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB|K|M|G|T)?")
+_UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_UNIT_BYTES: Final = {
+    "B": 1,
+    **{f"{prefix}B": 1000**power for power, prefix in enumerate(("k", "M", "G", "T"), 1)},
+    "KB": 1000,
+    **{f"{prefix}iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T"), 1)},
+    # A bare letter means what it means to dd, ulimit and the JVM.
+    **{prefix: 1024**power for power, prefix in enumerate(("K", "M", "G", "T"), 1)},
+}
+_UNLIMITED: Final = ("-1", "none", "unlimited", "forever")
+
+
+def parse_duration_ms(text: str) -> int:
+    """Milliseconds from `250`, `1500ms`, `1.5h`, `7d`.
+
+    >>> parse_duration_ms("7d"), parse_duration_ms("250")
+    (604800000, 250)
+    """
+    if match := _DURATION.fullmatch(text.strip()):
+        return round(float(match[1]) * _UNIT_MS[match[2] or "ms"])
+    raise InvalidArgument(f"cannot read {text!r} as a duration: write e.g. 500ms, 30s, 15m, 12h, 7d, 2w")
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes from `4096`, `64KiB`, `1.5GB`.
+
+    >>> parse_bytes("1GiB"), parse_bytes("2kB")
+    (1073741824, 2000)
+    """
+    if match := _SIZE.fullmatch(text.strip()):
+        return round(float(match[1]) * _UNIT_BYTES[match[2] or "B"])
+    raise InvalidArgument(f"cannot read {text!r} as a size: write e.g. 4096, 64KiB, 512MiB, 1.5GB")
+
+
+def parse_settings(pairs: Sequence[str]) -> dict[str, int | str]:
+    """Topic settings from `name=value` words, units read by the setting's name.
+
+    >>> parse_settings(["retention_ms=7d", "retention_bytes=none", "flush=always"])
+    {'retention_ms': 604800000, 'retention_bytes': -1, 'flush': 'always'}
+    """
+    settings: dict[str, int | str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise InvalidArgument(f"a setting is written name=value, not {pair!r}; e.g. retention_ms=7d")
+        if name not in TopicConfig.names():
+            raise InvalidArgument(f"there is no setting {name!r}; the settings are {', '.join(TopicConfig.names())}")
+        if name in settings:
+            raise InvalidArgument(f"{name} is given twice")
+        settings[name] = parse_setting(name, value.strip())
+    return settings
+
+
+def parse_setting(name: str, text: str) -> int | str:
+    """One value; the name's suffix says which unit it takes."""
+    if name == "flush":
+        if text not in [policy.value for policy in Flush]:
+            raise InvalidArgument(f"flush must be always, interval or os, not {text!r}")
+        return text
+    if name.startswith("retention_") and text.lower() in _UNLIMITED:
+        return NO_LIMIT
+    if name.endswith("_ms"):
+        return parse_duration_ms(text)
+    if "bytes" in name:
+        return parse_bytes(text)
+    digits = text.replace("_", "").replace(",", "")
+    if not digits.isdecimal():
+        raise InvalidArgument(f"{name} takes a whole number, not {text!r}")
+    return int(digits)
+
+
+def format_setting(name: str, value: object) -> str:
+    """A setting as `parse_setting` reads it back.
+
+    >>> format_setting("retention_ms", 604800000), format_setting("segment_bytes", 134217728)
+    ('7d', '128MiB')
+    """
+    if isinstance(value, Flush):
+        return value.value
+    if not isinstance(value, int) or value < 0:
+        return "none" if value == NO_LIMIT else str(value)
+    if name.endswith("_ms"):
+        return format_duration_ms(value)
+    return format_exact_bytes(value) if "bytes" in name else str(value)
+
+
+def format_duration_ms(duration_ms: int) -> str:
+    """The largest unit that says it without a fraction: a setting must read back as itself."""
+    for unit in ("d", "h", "m", "s"):
+        if duration_ms and duration_ms % _UNIT_MS[unit] == 0:
+            return f"{duration_ms // _UNIT_MS[unit]}{unit}"
+    return f"{duration_ms}ms"
+
+
+def format_exact_bytes(size: int) -> str:
+    for unit in ("GiB", "MiB", "KiB"):
+        if size and size % _UNIT_BYTES[unit] == 0:
+            return f"{size // _UNIT_BYTES[unit]}{unit}"
+    return f"{size}B"
+
+
+def format_bytes(size: float) -> str:
+    """A size for the eye, rounded.
+
+    >>> format_bytes(1536), format_bytes(0)
+    ('1.5 KiB', '0 B')
+    """
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if size >= _UNIT_BYTES[unit]:
+            return f"{size / _UNIT_BYTES[unit]:.1f} {unit}"
+    return f"{size:.0f} B"
+
+
+def format_rate(per_second: float) -> str:
+    """
+    >>> format_rate(4_120_000), format_rate(912.4)
+    ('4.12 M/s', '912 /s')
+    """
+    if per_second >= 1e6:
+        return f"{per_second / 1e6:.2f} M/s"
+    if per_second >= 1e4:
+        return f"{per_second / 1e3:.1f} k/s"
+    return f"{per_second:.0f} /s"

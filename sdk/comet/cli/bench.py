@@ -1,0 +1,70 @@
+"""`comet bench`: measures Comet on this machine. The work is in `comet.bench`; this shows it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from comet.cli._guard import guarded
+from comet.cli._output import note, print_table
+from comet.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from comet.bench.report import Result
+
+
+@guarded
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="What to measure; all by default.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller loads, one run each: under 50 s in all.")] = False,
+    runs: Annotated[int | None, typer.Option("--runs", "-r", min=1, max=100, help="Runs of each; medians count.")] = None,
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON; - is stdout.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", "-d", exists=True, file_okay=False, help="Folder for the broker's data.")
+    ] = None,
+    bootstrap: Annotated[
+        str | None, typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="Measure this broker, not one of its own.")
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Say what can be measured, and end.")] = False,
+) -> None:
+    """Measure speed, latency and memory, with the machine's own limits beside them."""
+    from dataclasses import replace
+
+    from comet.bench import machine, report
+    from comet.bench.runner import run_subjects
+    from comet.bench.subjects import FULL, QUICK, SUBJECTS
+
+    if list_:
+        print_table(["name", "what"], [[name, subject.about] for name, subject in SUBJECTS.items()])
+        return
+    for name in names or ():
+        if name not in SUBJECTS:
+            raise InvalidArgument(f"there is no benchmark {name!r}; there are {', '.join(SUBJECTS)}")
+    sizes = QUICK if quick else FULL
+    if runs is not None:
+        sizes = replace(sizes, runs=runs)
+    results = run_subjects(
+        names or list(SUBJECTS), sizes, address=bootstrap, folder=data, progress=lambda *step: _show(sizes.runs, *step)
+    )
+    document = report.document(machine.describe(), results)
+    if json_file == "-":
+        print(json.dumps(document, indent=2))
+        return
+    if json_file is not None:
+        Path(json_file).write_text(json.dumps(document, indent=2) + "\n")
+    found = document["machine"]
+    print(f"{found['cpu']}, {found['cores']} cores, Linux {found['kernel']}, Python {found['python']}")
+    print_table(report.COLUMNS, [report.table_row(name, result) for name, result in results.items()])
+
+
+def _show(runs: int, name: str, run: int, result: Result | None) -> None:
+    """One line a run on stderr: a long benchmark must not look like a hanging one."""
+    if result is None:
+        note(f"{name} {run}/{runs} ...")
+    else:
+        note(f"{name} {run}/{runs} " + "  ".join(f"{field}={value:,.6g}" for field, value in result.items()))

@@ -1,0 +1,186 @@
+"""`comet produce`: lines become records, in bounded memory however long the input is."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Awaitable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from comet.cli._guard import drop_nones, guarded
+from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Topic
+from comet.cli._output import note, print_json
+from comet.cli._records import check_json_lines, parse_headers, split_keys
+from comet.cli._values import format_bytes, format_rate
+from comet.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from comet import Producer
+
+# Chunks (at most 1 MiB of lines each) that may wait for their acknowledgement.
+CHUNKS_IN_FLIGHT_MAX: Final = 16
+PROGRESS_EVERY_S: Final = 0.25
+
+
+@dataclass(slots=True)
+class Sent:
+    """What went out so far; `bytes` counts values and keys."""
+
+    records: int = 0
+    bytes: int = 0
+    started: float = 0.0
+
+    def seconds(self) -> float:
+        return max(time.monotonic() - self.started, 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How lines become records."""
+
+    topic: str
+    key_separator: bytes
+    json_lines: bool
+    partition: int | None
+    headers: list[tuple[str, bytes]]
+
+
+@guarded
+async def produce(
+    topic: Topic,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", exists=True, dir_okay=False, help="Read this instead of stdin.")
+    ] = None,
+    key_separator: Annotated[
+        str, typer.Option("--key-separator", "-k", metavar="TEXT", help="A line is KEY TEXT VALUE; \\t is a tab.")
+    ] = "",
+    json_lines: Annotated[bool, typer.Option("--json-lines", help="Refuse a line that is not JSON.")] = False,
+    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Send all here.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="On every record; may repeat.")
+    ] = None,
+    acks: Annotated[str, typer.Option("--acks", help="0, 1 or all: what an acknowledgement means.")] = "1",
+    compression: Annotated[str | None, typer.Option("--compression", help="lz4 or zstd.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report on stderr.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json_output: Json = False,
+) -> None:
+    """Send each line of stdin, or of a file, as one record."""
+    import comet
+
+    if acks not in ("0", "1", "all"):
+        raise InvalidArgument(f"--acks takes 0, 1 or all, not {acks!r}")
+    separator = key_separator.replace("\\t", "\t").encode()
+    how = How(topic, separator, json_lines, partition, parse_headers(header or []))
+    sent = Sent()
+    if file is None and sys.stdin.isatty() and not quiet:
+        note("one line is one record; Ctrl-D ends")
+    options = drop_nones(acks="all" if acks == "all" else int(acks), compression=compression)
+    with closing(_Input(file)) as source:
+        async with comet.Producer(bootstrap, **options) as producer:
+            sent.started = time.monotonic()
+            await _send_lines(producer, source, how, sent, _progress(source, quiet))
+    _report(sent, quiet, json_output)
+
+
+class _Input:
+    """The descriptor that lines come from, and how large it is, if it is known."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._owned = file is not None
+        self.descriptor = os.open(file, os.O_RDONLY) if file is not None else sys.stdin.fileno()
+        self.size = file.stat().st_size if file is not None else 0
+
+    def close(self) -> None:
+        if self._owned:
+            os.close(self.descriptor)
+
+
+async def _send_lines(producer: Producer, source: _Input, how: How, sent: Sent, progress: _Progress) -> None:
+    """Each chunk of lines is sent in one call; a chunk's acknowledgement is awaited a window behind."""
+    from comet.cli._stdin import line_chunks
+
+    waiting: deque[list[Awaitable[Any]]] = deque()
+    with progress:
+        async for lines in line_chunks(source.descriptor):
+            if how.json_lines:
+                check_json_lines(lines, sent.records + 1)
+            waiting.append(await _send_chunk(producer, lines, how, sent))
+            if len(waiting) >= CHUNKS_IN_FLIGHT_MAX:
+                await _all(waiting.popleft())
+            progress.update(sent)
+        for deliveries in waiting:
+            await _all(deliveries)
+
+
+async def _all(deliveries: list[Awaitable[Any]]) -> None:
+    for delivery in deliveries:
+        await delivery
+
+
+async def _send_chunk(producer: Producer, lines: list[bytes], how: How, sent: Sent) -> list[Awaitable[Any]]:
+    keys, values = split_keys(lines, how.key_separator, sent.records + 1) if how.key_separator else (None, lines)
+    sent.records += len(lines)
+    sent.bytes += sum(map(len, lines))
+    if not how.headers:
+        return [await producer.send_many(how.topic, values, keys=keys, partition=how.partition)]
+    return [
+        await producer.send(
+            how.topic, value, key=keys[at] if keys else None, headers=how.headers, partition=how.partition
+        )
+        for at, value in enumerate(values)
+    ]
+
+
+class _Progress:
+    """A bar on a terminal when a file of known size is sent; otherwise nothing."""
+
+    def __init__(self, size: int, shown: bool) -> None:
+        self._size = size
+        self._shown = shown
+        self._bar: Any = None
+        self._next = 0.0
+
+    def __enter__(self) -> _Progress:
+        if self._shown:
+            from rich.console import Console
+            from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+            console = Console(stderr=True)
+            self._bar = Progress(
+                BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(), console=console
+            )
+            self._task = self._bar.add_task("", total=self._size)
+            self._bar.start()
+        return self
+
+    def update(self, sent: Sent) -> None:
+        if self._bar is not None and (now := time.monotonic()) >= self._next:
+            self._next = now + PROGRESS_EVERY_S
+            self._bar.update(self._task, completed=sent.bytes + sent.records)
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._size)
+            self._bar.stop()
+
+
+def _progress(source: _Input, quiet: bool) -> _Progress:
+    return _Progress(source.size, shown=bool(source.size) and sys.stderr.isatty() and not quiet)
+
+
+def _report(sent: Sent, quiet: bool, json_output: bool) -> None:
+    seconds = sent.seconds()
+    if json_output:
+        document = {"records": sent.records, "bytes": sent.bytes, "seconds": round(seconds, 6)}
+        print_json(document | {"records_per_s": round(sent.records / seconds, 1)})
+    elif not quiet:
+        rates = f"{format_rate(sent.records / seconds)}, {format_bytes(sent.bytes / seconds)}/s"
+        note(f"{sent.records:,} records, {format_bytes(sent.bytes)} in {seconds:.2f} s ({rates})")
