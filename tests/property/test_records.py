@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from comet.records import HEADER_BYTES, Batch, Codec, decode, iterate, read_head
 from tests.property import records_oracle as oracle
 from tests.property.records_strategies import build, columns, int64, stamp
 
+Columns = dict[str, Any]
 REFUSALS = (CorruptBatch, UnsupportedVersion)
 
 
@@ -51,7 +53,7 @@ def sealed(data: bytes) -> bytes:
 
 
 @given(columns())
-def test_what_was_encoded_is_decoded(drawn: dict[str, Any]) -> None:
+def test_what_was_encoded_is_decoded(drawn: Columns) -> None:
     batch = decode(build(drawn))
     count = len(drawn["values"])
     assert len(batch) == count
@@ -72,12 +74,12 @@ def test_what_was_encoded_is_decoded(drawn: dict[str, Any]) -> None:
 
 
 @given(columns())
-def test_the_second_reader_finds_the_same(drawn: dict[str, Any]) -> None:
+def test_the_second_reader_finds_the_same(drawn: Columns) -> None:
     agree(build(drawn))
 
 
 @given(columns(codecs=(Codec.NONE,)))
-def test_the_encoding_is_canonical(drawn: dict[str, Any]) -> None:
+def test_the_encoding_is_canonical(drawn: Columns) -> None:
     data = build(drawn)
     batch = decode(data)
     again = drawn | {
@@ -88,7 +90,7 @@ def test_the_encoding_is_canonical(drawn: dict[str, Any]) -> None:
 
 
 @given(columns(codecs=(Codec.NONE,)), st.data())
-def test_a_changed_batch_with_a_good_checksum_is_read_alike_or_refused(drawn: dict[str, Any], data: st.DataObject) -> None:
+def test_a_changed_body_with_a_good_checksum_is_read_alike_or_refused(drawn: Columns, data: st.DataObject) -> None:
     changed = bytearray(build(drawn))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(HEADER_BYTES, len(changed) - 1))
@@ -97,19 +99,20 @@ def test_a_changed_batch_with_a_good_checksum_is_read_alike_or_refused(drawn: di
 
 
 @given(columns(codecs=(Codec.LZ4, Codec.ZSTD)), st.data())
-def test_a_changed_compressed_body_is_read_alike_or_refused(drawn: dict[str, Any], data: st.DataObject) -> None:
+def test_a_changed_compressed_body_is_read_alike_or_refused(drawn: Columns, data: st.DataObject) -> None:
     changed = bytearray(build(drawn | {"values": [b"x" * 40] * len(drawn["values"])}))
     at = data.draw(st.integers(HEADER_BYTES, len(changed) - 1))
     changed[at] ^= data.draw(st.integers(1, 255))
     agree(sealed(bytes(changed)))
 
 
-FIELD_AT = {name: struct.calcsize("<" + "".join(k for _, k in oracle.FIELDS[:i])) for i, (name, _) in enumerate(oracle.FIELDS)}
-EDGES = [0, 1, 2, 87, 88, 89, 2**20, 2**20 + 1, 2**25, 2**25 + 8, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
+KINDS = [kind for _, kind in oracle.FIELDS]
+FIELD_AT = {name: struct.calcsize("<" + "".join(KINDS[:i])) for i, (name, _) in enumerate(oracle.FIELDS)}
+EDGES = [0, 1, 2, 87, 88, 89, 2**20, 2**20 + 1, 2**25, 2**25 + 8, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64]
 
 
 @given(columns(codecs=(Codec.NONE,)), st.sampled_from(oracle.FIELDS), st.sampled_from(EDGES) | st.integers(0, 300))
-def test_any_header_field_set_to_anything(drawn: dict[str, Any], field: tuple[str, str], value: int) -> None:
+def test_any_header_field_set_to_anything(drawn: Columns, field: tuple[str, str], value: int) -> None:
     name, kind = field
     size = struct.calcsize("<" + kind)
     data = bytearray(build(drawn))
@@ -128,7 +131,7 @@ def test_random_bytes_are_refused(data: bytes) -> None:
 
 
 @given(columns(), st.data())
-def test_no_part_of_a_batch_is_a_batch(drawn: dict[str, Any], data: st.DataObject) -> None:
+def test_no_part_of_a_batch_is_a_batch(drawn: Columns, data: st.DataObject) -> None:
     whole = stamp(build(drawn))
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
     with pytest.raises(REFUSALS):
@@ -139,7 +142,7 @@ def test_no_part_of_a_batch_is_a_batch(drawn: dict[str, Any], data: st.DataObjec
 
 @settings(max_examples=25)
 @given(columns(), int64.map(abs).filter(lambda offset: offset < 2**62))
-def test_every_flipped_bit_of_a_stamped_batch_is_found(drawn: dict[str, Any], base: int) -> None:
+def test_every_flipped_bit_of_a_stamped_batch_is_found(drawn: Columns, base: int) -> None:
     """With another batch behind it, so that a longer length has bytes to reach into."""
     whole = stamp(build(drawn), base_offset=base)
     data = bytearray(whole + whole)
@@ -152,7 +155,7 @@ def test_every_flipped_bit_of_a_stamped_batch_is_found(drawn: dict[str, Any], ba
 
 
 @given(st.lists(columns(), max_size=4), st.integers(0, 7), st.sampled_from([bytes, bytearray, memoryview]))
-def test_batches_one_after_the_other(several: list[dict[str, Any]], before: int, kind: Any) -> None:
+def test_batches_one_after_the_other(several: list[Columns], before: int, kind: Any) -> None:
     batches = []
     offset = 0
     for drawn in several:
@@ -161,7 +164,7 @@ def test_batches_one_after_the_other(several: list[dict[str, Any]], before: int,
     whole = b"".join(batches)
     found = list(iterate(kind(whole)))
     assert [batch.values for batch in found] == [drawn["values"] for drawn in several]
-    assert all(a.header.next_offset == b.header.base_offset for a, b in zip(found, found[1:], strict=False))
+    assert all(a.header.next_offset == b.header.base_offset for a, b in pairwise(found))
     at = before
     for batch in found:  # at a position inside a larger, unaligned buffer
         assert read_all(decode(kind(bytes(before) + whole), at, stamped=True)) == read_all(batch)

@@ -24,6 +24,7 @@ from comet.records._header import (
     EXPIRY,
     HEADER_BYTES,
     HEADERS,
+    INT64_MAX,
     KEY_NULLS,
     KEYS,
     OFFSET_DELTAS,
@@ -101,6 +102,8 @@ def encode(
         )  # fmt: skip
     except (TypeError, ValueError, AttributeError, OverflowError, struct.error, BadColumn) as error:
         _refuse(error)
+    if producer_id < 0 or not 0 <= base_sequence <= INT64_MAX - count:
+        raise InvalidArgument(f"producer id {producer_id} and sequence {base_sequence} must be 0 or more")
     if not producer_id and (base_sequence or producer_epoch):
         raise InvalidArgument("a sequence or a producer epoch needs a producer id")
     return _seal(tail, body)
@@ -162,8 +165,9 @@ def _add_binary(parts: list[bytes], values: Sequence[bytes | None], nulls: int) 
 def _add_headers(parts: list[bytes], headers: Sequence[HeaderPairs | None]) -> None:
     pairs = [pair for record in headers for pair in record or ()]
     _add(parts, pack_i32((0, *accumulate(len(record or ()) for record in headers)), len(headers) + 1))
-    _add_binary(parts, [name.encode() for name, _ in pairs], 0)
-    _add_binary(parts, [value for _, value in pairs], 0)
+    for column in ([name.encode() for name, _ in pairs], [value for _, value in pairs]):
+        for buffer in pack_binary(column):
+            _add(parts, buffer)
 
 
 def _pack_body(codec: Codec, parts: list[bytes], size: int) -> tuple[Codec, list[bytes]]:

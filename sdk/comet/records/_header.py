@@ -69,8 +69,8 @@ _STAMPED: Final = Struct("<qqII")
 _U32: Final = Struct("<I")
 CRC_AT: Final = 32
 
-_INT64_MAX: Final = (1 << 63) - 1
-_INT32_MAX: Final = (1 << 31) - 1
+INT64_MAX: Final = (1 << 63) - 1
+INT32_MAX: Final = (1 << 31) - 1
 _FLAGS_KNOWN: Final = 127
 # Bit f is set where the flags f make sense: KEY_NULLS never goes without KEYS.
 _FLAGS_VALID: Final = frozenset(f for f in range(_FLAGS_KNOWN + 1) if f & KEYS or not f & KEY_NULLS)
@@ -142,10 +142,10 @@ def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
         and body_size <= BODY_BYTES_MAX
         and body_size & 7 == 0
         and 4 * count < body_size
-        and (last_delta == count - 1 or (flags & OFFSET_DELTAS and count <= last_delta <= _INT32_MAX))
-        and 0 <= base_offset <= _INT64_MAX - 1 - last_delta
+        and (last_delta == count - 1 or (flags & OFFSET_DELTAS and count <= last_delta <= INT32_MAX))
+        and 0 <= base_offset <= INT64_MAX - 1 - last_delta
         and min_timestamp <= max_timestamp
-        and (producer_id > 0 and 0 <= base_sequence <= _INT64_MAX - count if producer_id else not base_sequence)
+        and (producer_id > 0 and 0 <= base_sequence <= INT64_MAX - count if producer_id else not base_sequence)
         and (producer_id or not producer_epoch)
     ):
         return tuple.__new__(BatchHeader, header)
@@ -167,13 +167,13 @@ def _refusal(h: BatchHeader, available: int) -> CometError:
         (not 1 <= h.record_count <= RECORDS_MAX, "record_count"),
         (h.flags not in _FLAGS_VALID, "flags"),
         (h.body_size > BODY_BYTES_MAX or h.body_size % 8 or h.body_size <= 4 * h.record_count, "body_size"),
-        (h.base_offset < 0 or h.next_offset > _INT64_MAX, "base_offset"),
+        (h.base_offset < 0 or h.next_offset > INT64_MAX, "base_offset"),
         (h.min_timestamp_us > h.max_timestamp_us, "min_timestamp_us"),
         (h.producer_id < 0, "producer_id"),
         (h.producer_epoch and not idempotent, "producer_epoch"),
-        (h.base_sequence < 0 or h.end_sequence > _INT64_MAX or (h.base_sequence and not idempotent), "base_sequence"),
+        (h.base_sequence < 0 or h.end_sequence > INT64_MAX or (h.base_sequence and not idempotent), "base_sequence"),
         (h.last_offset_delta + 1 != h.record_count and not h.flags & OFFSET_DELTAS, "last_offset_delta"),
-        (not h.record_count <= h.last_offset_delta + 1 <= _INT32_MAX + 1, "last_offset_delta"),
+        (not h.record_count <= h.last_offset_delta + 1 <= INT32_MAX + 1, "last_offset_delta"),
     ):
         if wrong:
             return CorruptBatch(f"the batch header does not add up: {name} is {getattr(h, name)}")
