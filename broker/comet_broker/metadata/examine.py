@@ -81,9 +81,10 @@ def _examine(path: Path) -> None:
         commits = list(_commits(log_of(copy)))
         file = StoreFile(copy)
         try:
+            readable = file.log_frames()
             file.load()
             _check_structure(file, path)
-            _check_log(file, commits, path)
+            _check_log(readable, commits, path)
         finally:
             file.close()
         _install(copy, backup_of(path))
@@ -101,11 +102,10 @@ def _check_structure(file: StoreFile, path: Path) -> None:
         raise StoreDamaged(f"{path} is damaged: {problems}")
 
 
-def _check_log(file: StoreFile, commits: list[int], path: Path) -> None:
+def _check_log(readable: int, commits: list[int], path: Path) -> None:
     """SQLite reads its log up to the first frame that fails a checksum, and passes over the rest without a word. A
     commit is synced before the next one begins, so a crash can leave one commit unfinished at the end. More commits
     beyond the readable part were acknowledged, and something damaged the log before them."""
-    readable = file.log_frames()
     passed_over = [frame for frame in commits if frame > readable]
     if len(passed_over) > 1:
         raise StoreDamaged(f"{log_of(path)} is damaged: {len(passed_over)} commits in it cannot be read")
@@ -115,7 +115,7 @@ def _commits(log: Path) -> Iterator[int]:
     """The numbers, from 1, of the frames that end a commit, whether or not their checksums hold."""
     data = log.read_bytes() if log.exists() else b""
     if len(data) < _LOG_HEADER.size + _FRAME_HEADER.size:
-        return  # nothing was ever committed to it: the header is synced together with the first frames
+        return  # nothing was ever committed to it: SQLite syncs the header before it writes the first frame
     magic, version, page_bytes, *_, sum1, sum2 = _LOG_HEADER.unpack_from(data)
     if magic not in _LOG_MAGIC or version != _LOG_VERSION or (sum1, sum2) != _header_sums(data, magic):
         raise StoreDamaged(f"{log} is damaged: its header cannot be read")
