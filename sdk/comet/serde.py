@@ -22,7 +22,7 @@ import typing
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import UnionType
-from typing import Any, Final, Generic, NoReturn, TypeVar, dataclass_transform, overload
+from typing import Annotated, Any, Final, Generic, NoReturn, TypeVar, dataclass_transform, overload
 
 from comet.errors import InvalidArgument, SerdeError
 
@@ -195,6 +195,8 @@ def _text(data: bytes) -> str:
 def _make_json(kind: Any) -> Serde[Any]:
     import msgspec
 
+    if kind is object:
+        kind = Any
     _check_supported(kind)
     encode = msgspec.json.Encoder().encode
     decode = msgspec.json.Decoder(kind).decode
@@ -205,6 +207,8 @@ def _make_json(kind: Any) -> Serde[Any]:
 
 def _classes_of(kind: Any) -> tuple[type, ...]:
     """The classes that values of the type have, as far as one isinstance() can tell."""
+    while typing.get_origin(kind) is Annotated:
+        kind = typing.get_args(kind)[0]
     if kind is float:
         return (float, int)
     if typing.is_typeddict(kind):

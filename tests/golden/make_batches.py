@@ -59,7 +59,10 @@ def build(case: list[dict[str, Any]]) -> bytes:
     whole = []
     for batch in case:
         data = b"".join(encode(**{name: value for name, value in batch.items() if name != "stamp"}))
-        whole.append(make_stamp(*batch["stamp"], len(data)) + data[28:] if "stamp" in batch else data)
+        if "stamp" in batch:
+            offset, time, epoch = batch["stamp"]
+            data = make_stamp(offset, time, epoch, len(data)) + data[28:]
+        whole.append(data)
     return b"".join(whole)
 
 

@@ -43,12 +43,10 @@ def with_header(data: bytes, **fields: int) -> bytes:
     return packed[:28] + crc32c(packed[32:]).to_bytes(4, "little") + packed[32:]
 
 
-def with_body(body: bytes, *, codec: Codec = Codec.NONE, body_size: int | None = None, **fields: int) -> bytes:
+def with_body(body: bytes, **fields: int) -> bytes:
     """A batch of one record around any body."""
-    size = len(body) if body_size is None else body_size
-    return with_header(
-        join([b"A"])[:HEADER_BYTES] + body, length=HEADER_BYTES + len(body), codec=codec, body_size=size, **fields
-    )
+    fields = {"length": HEADER_BYTES + len(body), "body_size": len(body)} | fields
+    return with_header(join([b"A"])[:HEADER_BYTES] + body, **fields)
 
 
 def read_columns(data: bytes) -> None:

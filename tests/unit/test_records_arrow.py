@@ -1,0 +1,130 @@
+"""Batches as Arrow: the same memory, the same content, and never on bytes that do not hold together."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from comet.errors import CorruptBatch, UnsupportedVersion
+from comet.records import HEADER_BYTES, Batch, Codec, decode, encode
+from tests.property.records_strategies import build, columns
+
+COLUMNS = ["offset", "timestamp", "key", "value", "headers"]
+
+
+def aligned(data: bytes, shift: int = 0) -> memoryview:
+    """A copy of the batch whose body starts `shift` bytes after an 8-aligned address."""
+    room = bytearray(len(data) + 16)
+    address = pa.py_buffer(room).address
+    at = -address % 8 + shift
+    room[at : at + len(data)] = data
+    return memoryview(room)[at : at + len(data)]
+
+
+def as_rows(batch: Batch) -> list[dict[str, Any]]:
+    rows = zip(batch.offsets, batch.timestamps, batch.keys, batch.values, batch.headers, strict=True)
+    return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+
+
+def from_arrow(table: pa.RecordBatch) -> list[dict[str, Any]]:
+    times = table.column("timestamp").cast(pa.int64()).to_pylist()
+    rows: list[dict[str, Any]] = table.select(["offset", "key", "value", "headers"]).to_pylist()
+    for row, time in zip(rows, times, strict=True):
+        row["timestamp"] = time
+        row["headers"] = [(pair["name"], pair["value"]) for pair in row["headers"]]
+    return rows
+
+
+def test_columns_lie_in_the_memory_they_came_in() -> None:
+    data = aligned(
+        build({
+            "values": [b"abc", None, b"d"], "keys": [b"k", None, b""], "timestamps": [3, 1, 2],
+            "headers": [[("a", b"1")], None, [("b", b"2"), ("c", b"3")]],
+        })
+    )  # fmt: skip
+    first = pa.py_buffer(data).address
+    table = decode(data).to_arrow()
+    buffers = [
+        buffer
+        for name in ("timestamp", "key", "value", "headers")
+        for buffer in table.column(name).buffers()
+        if buffer is not None
+    ]
+    assert len(buffers) == 12  # 1 timestamps, 3 keys, 3 values, 1 lists, 2 names, 2 values
+    for buffer in buffers:
+        assert first + HEADER_BYTES <= buffer.address
+        assert buffer.address + buffer.size <= first + len(data)
+        assert buffer.address % 8 == 0
+
+
+@pytest.mark.parametrize("shift", range(8))
+def test_memory_that_is_not_aligned_is_copied(shift: int) -> None:
+    batch = decode(aligned(build({"values": [b"abc", b"d"], "timestamps": [3, 1]}), shift))
+    table = batch.to_arrow()
+    assert table.column("value").buffers()[1].address % 8 == 0
+    assert from_arrow(table) == as_rows(batch)
+
+
+def test_the_schema_is_always_the_same() -> None:
+    bare = decode(build({"values": [b"a"], "timestamps": 1})).to_arrow()
+    full = decode(
+        build({"values": [b"a"], "keys": [b"k"], "timestamps": 1, "headers": [[("a", b"b")]], "offset_deltas": [3]})
+    ).to_arrow()
+    assert bare.schema == full.schema
+    assert bare.schema.names == COLUMNS
+    assert bare.schema.field("timestamp").type == pa.timestamp("us", tz="UTC")
+    assert pa.Table.from_batches([bare, full]).num_rows == 2
+
+
+def test_the_batch_may_be_dropped() -> None:
+    """Arrow keeps the memory, whoever else let go of it."""
+    table = decode(bytearray(build({"values": [b"abc" * 1000], "timestamps": 1, "codec": Codec.ZSTD}))).to_arrow()
+    assert table.column("value").to_pylist() == [b"abc" * 1000]
+
+
+@given(columns())
+def test_arrow_holds_what_the_columns_hold(drawn: dict[str, Any]) -> None:
+    batch = decode(build(drawn))
+    assert from_arrow(batch.to_arrow()) == as_rows(batch)
+
+
+@settings(max_examples=200)
+@given(columns(codecs=(Codec.NONE,)), st.data())
+def test_arrow_gets_only_what_holds_together(drawn: dict[str, Any], data: st.DataObject) -> None:
+    changed = bytearray(build(drawn))
+    at = data.draw(st.integers(HEADER_BYTES, len(changed) - 1))
+    changed[at] = data.draw(st.integers(0, 255))
+    changed[28:32] = crc32c(changed[32:]).to_bytes(4, "little")
+    try:
+        batch = decode(changed)
+        rows = as_rows(batch)
+    except (CorruptBatch, UnsupportedVersion):
+        with pytest.raises(CorruptBatch):
+            decode(changed).to_arrow()
+        return
+    assert from_arrow(batch.to_arrow()) == rows
+
+
+def test_without_pyarrow_it_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "from comet.records import decode, encode\n"
+        "batch = decode(b''.join(encode([b'a'], timestamps=1)))\n"
+        "try: batch.to_arrow()\n"
+        "except ImportError as error: print(error)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert 'pip install "comet-stream[arrow]"' in said
+
+
+def test_encode_gives_arrow_its_alignment() -> None:
+    """Both prefixes and the header are multiples of 8, so a received column stays aligned."""
+    assert HEADER_BYTES % 8 == 0
+    assert len(b"".join(encode([b"abc"], timestamps=1))) % 8 == 0

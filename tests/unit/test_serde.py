@@ -1,0 +1,306 @@
+"""Typed codecs: every kind of type there and back, and errors that say which type, field and value."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict, assert_type
+
+import msgspec
+import pydantic
+import pydantic.dataclasses
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from comet.errors import InvalidArgument, SerdeError
+from comet.serde import Serde, codec_for, event
+
+JSON = b'{"symbol":"EURUSD","bid":1.25}'
+
+
+@event
+class Plain:
+    symbol: str
+    bid: float
+
+
+@event
+@dataclasses.dataclass
+class Data:
+    symbol: str
+    bid: float
+
+
+@event
+class Struct(msgspec.Struct):
+    symbol: str
+    bid: float
+
+
+@event
+class Model(pydantic.BaseModel):
+    symbol: str
+    bid: float
+
+
+@pydantic.dataclasses.dataclass
+class PydanticData:
+    symbol: str
+    bid: float
+
+
+@event
+class Typed(TypedDict):
+    symbol: str
+    bid: float
+
+
+class Tuple(NamedTuple):
+    symbol: str
+    bid: float
+
+
+class Side(enum.Enum):
+    BUY = "buy"
+
+
+@event
+class Derived(Data):
+    side: Side = Side.BUY
+
+
+class Tree(msgspec.Struct):
+    children: list[Tree] = []
+
+
+class Plainest:
+    """No annotations, no decorator."""
+
+
+class Undecorated:
+    symbol: str
+
+
+@dataclasses.dataclass
+class Holds:
+    model: Model
+
+
+@dataclasses.dataclass
+class HoldsUndecorated:
+    many: dict[str, list[Undecorated]]
+
+
+CLASSES: list[Callable[..., Any]] = [Plain, Data, Struct, Model, PydanticData, Typed]
+MODELS = {Model, PydanticData}
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_an_event_is_a_json_object(kind: Any) -> None:
+    codec: Serde[Any] = codec_for(kind)
+    value = kind(symbol="EURUSD", bid=1.25)
+    assert codec.encode(value) == JSON
+    assert codec.decode(JSON) == value
+    assert type(codec.decode(JSON)) is type(value)
+    assert codec.decode_many([JSON, JSON]) == [value, value]
+    assert repr(codec) == f"<Serde of {kind.__name__}>"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "data"),
+    [
+        (bytes, b"\x00\xff", b"\x00\xff"),
+        (bytes, b"", b""),
+        (str, "größe", "größe".encode()),
+        (str, "", b""),
+        (int, -5, b"-5"),
+        (float, 1.5, b"1.5"),
+        (bool, True, b"true"),
+        (dict, {"a": [1, None]}, b'{"a":[1,null]}'),
+        (list, [1, "a"], b'[1,"a"]'),
+        (Any, {"a": 1}, b'{"a":1}'),
+        (Any, None, b"null"),
+        (object, [1], b"[1]"),
+        (dict[str, int], {"a": 1}, b'{"a":1}'),
+        (list[Struct], [Struct("a", 1.0)], b'[{"symbol":"a","bid":1.0}]'),
+        (Struct | None, None, b"null"),
+        (Struct | None, Struct("a", 1.0), b'{"symbol":"a","bid":1.0}'),
+        (int | str, "a", b'"a"'),
+        (Literal["a", "b"], "a", b'"a"'),
+        (Side, Side.BUY, b'"buy"'),
+        (datetime, datetime(2024, 1, 2, tzinfo=UTC), b'"2024-01-02T00:00:00Z"'),
+        (Tuple, Tuple("a", 1.0), b'["a",1.0]'),
+        (Annotated[int, msgspec.Meta(ge=0)], 3, b"3"),
+        (Annotated[int, ["not hashable"]], 3, b"3"),
+        (Derived, Derived("a", 1.0), b'{"symbol":"a","bid":1.0,"side":"buy"}'),
+        (Tree, Tree([Tree()]), b'{"children":[{"children":[]}]}'),
+    ],
+)
+def test_there_and_back(kind: Any, value: Any, data: bytes) -> None:
+    codec = codec_for(kind)
+    assert codec.encode(value) == data
+    assert codec.decode(data) == value
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize(
+    ("data", "field"),
+    [
+        (b'{"symbol":"EURUSD","bid":"much"}', "bid"),
+        (b'{"symbol":"EURUSD"}', "bid"),
+        (b'{"symbol":7,"bid":1}', "symbol"),
+        (b"[]", None),
+        (b"{", None),
+        (b"", None),
+        (b"\xff", None),
+        (b'{"symbol":"\xff","bid":1}', None),
+        (b"[" * 100_000, None),
+        (None, None),
+    ],
+)
+def test_an_error_names_the_type_the_field_and_the_value(kind: Any, data: bytes, field: str | None) -> None:
+    codec: Serde[Any] = codec_for(kind)
+    with pytest.raises(SerdeError) as caught:
+        codec.decode(data)
+    assert caught.value.details == {"type": kind.__name__} | ({"field": field} if field else {})
+    assert f"cannot decode as {kind.__name__}" in caught.value.message
+    assert caught.value.__cause__ is not None
+    with pytest.raises(SerdeError, match="cannot decode value 2 as") as caught:
+        codec.decode_many([JSON, JSON, data, b"{"])
+    assert caught.value.details["index"] == "2"
+
+
+def test_a_field_deep_inside_is_named_by_its_path() -> None:
+    with pytest.raises(SerdeError) as caught:
+        codec_for(list[Struct]).decode(b'[{"symbol":"a","bid":1},{"symbol":"a","bid":null}]')
+    assert caught.value.details["field"] == "[1].bid"
+
+    class Book(pydantic.BaseModel):
+        quotes: list[Model]
+
+    with pytest.raises(SerdeError) as caught:
+        codec_for(Book).decode(b'{"quotes":[{"symbol":"a","bid":1},{"symbol":"a","bid":null}]}')
+    assert caught.value.details["field"] == "quotes.1.bid"
+
+
+@pytest.mark.parametrize("kind", [Any, dict, list, int, float, bool, str])
+@pytest.mark.parametrize("data", [b"\xff", b"\xc3(", None, b"[" * 100_000 + b"\xff"])
+def test_bytes_that_are_no_text_are_refused(kind: Any, data: bytes) -> None:
+    with pytest.raises(SerdeError):
+        codec_for(kind).decode(data)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (bytes, "text"), (bytes, 3), (bytes, None), (str, b"bytes"), (str, "\ud800"), (int, True), (int, 1.0),
+        (int, "1"), (float, True), (float, "1"), (bool, 1), (dict, []), (dict, {"a": object()}),
+        (Plain, Struct("a", 1.0)), (Struct, {"symbol": "a"}), (Struct, Struct("\ud800", 1.0)), (Model, Plain("a", 1.0)), (Typed, []),
+        (dict[str, int], [1]), (Model, Model.model_construct(symbol=object(), bid=1.0)),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_type_is_not_encoded(kind: Any, value: Any) -> None:
+    with pytest.raises(SerdeError) as caught:
+        codec_for(kind).encode(value)
+    assert "cannot encode" in caught.value.message
+    assert caught.value.details["type"] == (kind.__name__ if not hasattr(kind, "__args__") else str(kind))
+
+
+def test_a_list_that_contains_itself_is_not_encoded() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(SerdeError):
+        codec_for(list).encode(endless)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Plainest, "no codec for Plainest: decorate it with @comet.event"),
+        (Undecorated, "no codec for Undecorated: decorate it with @comet.event"),
+        (HoldsUndecorated, "no codec for Undecorated inside HoldsUndecorated: decorate it"),
+        (Holds, "no codec for Model inside Holds: use pydantic models throughout"),
+        (list[Undecorated], "no codec for Undecorated inside list"),
+        ("Struct", "Struct is no type of events"),
+        (5, "5 is no type of events"),
+        (Struct | Typed, "no type of events"),
+    ],
+)
+def test_a_type_without_a_codec_is_refused_at_once(kind: Any, message: str) -> None:
+    with pytest.raises(SerdeError, match=message):
+        codec_for(kind)
+
+
+def test_codecs_are_kept() -> None:
+    assert codec_for(Struct) is codec_for(Struct)
+    assert codec_for(int) is not codec_for(float)
+
+
+def test_the_types_are_known_to_a_type_checker() -> None:
+    codec = codec_for(Struct)
+    assert_type(codec, Serde[Struct])
+    assert_type(codec.decode(JSON), Struct)
+    assert_type(codec.decode_many([JSON]), list[Struct])
+    assert_type(codec_for(Plain).decode(JSON).bid, float)
+    assert_type(codec_for(bytes).decode(b""), bytes)
+
+
+# ---- event
+
+
+def test_a_plain_class_becomes_a_dataclass_with_slots() -> None:
+    value = Plain("a", 1.0)
+    assert dataclasses.is_dataclass(value)
+    assert not hasattr(value, "__dict__")
+
+
+@pytest.mark.parametrize("kind", [Data, Struct, Model, PydanticData, Typed])
+def test_an_event_type_stays_what_it_is(kind: Any) -> None:
+    assert event(kind) is kind
+
+
+def test_a_subclass_of_an_event_gets_its_own_fields() -> None:
+    assert [field.name for field in dataclasses.fields(Derived)] == ["symbol", "bid", "side"]
+
+
+@pytest.mark.parametrize("wrong", [Plainest, "Plain", lambda: None, 3])
+def test_what_cannot_be_an_event_is_refused(wrong: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        event(wrong)
+
+
+# ---- properties
+
+
+@given(st.text(), st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(CLASSES))
+def test_any_values_survive(symbol: str, bid: float, kind: Any) -> None:
+    codec: Serde[Any] = codec_for(kind)
+    value = kind(symbol=symbol, bid=bid)
+    assert codec.decode(codec.encode(value)) == value
+
+
+@given(st.binary() | st.text().map(str.encode), st.sampled_from([*CLASSES, Any, dict, str, int, list[int], Side]))
+def test_hostile_bytes_give_serde_errors_only(data: bytes, kind: Any) -> None:
+    codec: Serde[Any] = codec_for(kind)
+    try:
+        value = codec.decode(data)
+    except SerdeError:
+        return
+    assert codec.decode(codec.encode(value)) == value
+
+
+def test_pydantic_is_never_imported_for_others() -> None:
+    code = (
+        "import sys, dataclasses, comet.serde as serde\n"
+        "@serde.event\nclass A:\n  x: int\n"
+        "serde.codec_for(A).decode(b'{\"x\":1}')\n"
+        "try: serde.codec_for(A).decode(b'{}')\nexcept serde.SerdeError: pass\n"
+        "print('pydantic' in sys.modules, 'numpy' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert said.split() == ["False", "False"]
