@@ -298,15 +298,15 @@ class EmbeddedStore:
 
 def _open(path: Path) -> tuple[StoreFile, Keyspace]:
     prepare(path)
-    file = StoreFile(path)
     try:
-        return file, file.load()
+        file = StoreFile(path)
+        try:
+            return file, file.load()
+        except BaseException:
+            file.close()
+            raise
     except StoreDamaged as error:
-        file.close()
         raise damaged(path, error.message) from error
-    except BaseException:
-        file.close()
-        raise
 
 
 def _answer(change: _Change, error: Exception) -> None:

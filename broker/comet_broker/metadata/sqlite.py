@@ -15,6 +15,7 @@ from __future__ import annotations
 import sqlite3
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,15 +68,20 @@ def size_of(path: Path) -> int:
 def connect(path: Path) -> sqlite3.Connection:
     """Opens the file for this process alone; what is wrong with it shows when it is read."""
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
-    for pragma in (
+    pragmas = (
         "locking_mode = EXCLUSIVE",  # no other process; and no shared-memory file beside it
         "synchronous = FULL",
         "fullfsync = ON",  # where an ordinary fsync stops at the drive's cache (macOS)
         "wal_autocheckpoint = 0",
         "trusted_schema = OFF",
         "temp_store = MEMORY",
-    ):
-        database.execute(f"PRAGMA {pragma}")
+    )
+    try:
+        for pragma in pragmas:
+            database.execute(f"PRAGMA {pragma}")
+    except sqlite3.Error:
+        database.close()
+        raise
     return database
 
 
@@ -101,21 +107,16 @@ class StoreFile:
         self.failed: sqlite3.Error | None = None
         self._items = 0
         self._digest = 0
-        self._database = connect(path)
+        with _reading(path):
+            self._database = connect(path)
 
     def load(self) -> Keyspace:
         """Reads everything and checks it. Raises StoreDamaged, UnsupportedVersion or DataFolderTaken."""
-        try:
+        with _reading(self.path):
             keyspace = self._load()
-            # A commit that a crash left unfinished goes now, so that there is never more than one to be found.
-            self._checkpoint()
-            return keyspace
-        except sqlite3.OperationalError as error:
-            if _primary(error) == sqlite3.SQLITE_BUSY:
-                raise DataFolderTaken(f"another process has {self.path} open") from error
-            raise StoreDamaged(f"{self.path} cannot be read: {error}") from error
-        except (sqlite3.DatabaseError, UnicodeDecodeError, struct.error) as error:
-            raise StoreDamaged(f"{self.path} cannot be read: {error}") from error
+        # A commit that a crash left unfinished goes now, so that there is never more than one to be found.
+        self._checkpoint()
+        return keyspace
 
     def write(self, draft: Draft) -> None:
         """Makes a draft durable. Raises DiskFull when nothing was written, StoreUnavailable when the outcome is
@@ -262,6 +263,19 @@ class StoreFile:
         except sqlite3.Error as error:
             if _primary(error) != sqlite3.SQLITE_FULL:  # no space in the file: the log keeps growing until there is
                 self.failed = error
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """What SQLite, and bytes that are no rows of ours, raise while a file is read, as errors of Comet."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if _primary(error) == sqlite3.SQLITE_BUSY:
+            raise DataFolderTaken(f"another process has {path} open") from error
+        raise StoreDamaged(f"{path} cannot be read: {error}") from error
+    except (sqlite3.DatabaseError, UnicodeDecodeError, struct.error) as error:
+        raise StoreDamaged(f"{path} cannot be read: {error}") from error
 
 
 def _rows(items: Iterable[KeyValue | None]) -> list[tuple[Any, ...]]:
