@@ -190,7 +190,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         self._check_closed()  # type: ignore[attr-defined]
@@ -224,7 +224,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def _write_to_self(self) -> None:
         raise AssertionError("a simulation has one thread")
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         raise AssertionError("a simulation has one thread: what blocks goes through the Worker port")
 
     def _note(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -260,7 +260,7 @@ class SimLoop(asyncio.BaseEventLoop):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             coroutine = task.get_coro()
             with contextlib.suppress(BaseException):
-                coroutine.close()  # type: ignore[union-attr]
+                coroutine.close()
         self._every_task.clear()
         self.close()
 

@@ -1,0 +1,407 @@
+"""Holds a history against every promise: one function per invariant, one table of them.
+
+Each function goes over the history and reports what breaks its promise and how many observations it looked at. An
+invariant that saw nothing is "not exercised", which fails a run whose purpose it was.
+
+What a loss may be excused by (the promise table for one replica, docs/guarantees.md):
+
+    a process killed        nothing: the page cache survives
+    power cut, or a disk    always: nothing. interval: what was acknowledged within the loss window before.
+    that failed an fsync    os: what was acknowledged since the broker last closed the log in good order.
+                            In each case only a suffix of the log; its offsets may then be used again.
+    damage on disk          the batches that were damaged, reported as lost; never wrong bytes
+    deletion                what was asked for, and what the topic's retention covers
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from comet.errors import BY_CODE
+from comet.types import Flush
+from tests.sim.history import FinalLog, History, Outcome, Place, Produce, read_value
+
+SETTLE_S_MAX: Final = 60.0  # after all faults are healed, everything works again within this
+SLICE_MAX: Final = 5  # violations of one invariant that are printed
+
+
+@dataclass(slots=True)
+class Finding:
+    """What one invariant found."""
+
+    checked: int = 0
+    violations: list[str] = field(default_factory=list)
+
+    def holds(self, statement: bool) -> bool:
+        """Counts one observation; the caller says what is wrong when it does not hold."""
+        self.checked += 1
+        return statement
+
+
+@dataclass(slots=True)
+class Verdict:
+    findings: dict[str, Finding]
+
+    @property
+    def violated(self) -> list[str]:
+        return [name for name, finding in self.findings.items() if finding.violations]
+
+    @property
+    def ok(self) -> bool:
+        return not self.violated
+
+    def lines(self) -> list[str]:
+        lines = []
+        for name, finding in self.findings.items():
+            state = "VIOLATED" if finding.violations else "pass" if finding.checked else "not exercised"
+            lines.append(f"{name:4} {state:14} {finding.checked:7} checked  {TITLES[name]}")
+            lines += [f"       {text}" for text in finding.violations[:SLICE_MAX]]
+            if len(finding.violations) > SLICE_MAX:
+                lines.append(f"       ... and {len(finding.violations) - SLICE_MAX} more")
+        return lines
+
+
+@dataclass(slots=True, frozen=True)
+class Cut:
+    """A recovery after which a suffix of the log may be gone, from `end` on."""
+
+    since: float  # when power failed
+    synced: float  # everything known before was certainly on disk
+    end: int
+
+
+class Evidence:
+    """The history, indexed for the questions the invariants ask."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.writes: dict[bytes, Produce] = {op.value: op for op in history.produces}
+        self.cuts: dict[Place, list[Cut]] = defaultdict(list)
+        for opened in history.recovered:
+            if opened.lossy_since is not None:
+                self.cuts[opened.place].append(Cut(opened.lossy_since, opened.synced_at, opened.log_end))
+        self.final: dict[Place, dict[int, bytes]] = {place: dict(log.records) for place, log in history.final.items()}
+        self.offsets: dict[bytes, list[tuple[Place, int]]] = defaultdict(list)
+        for place, log in history.final.items():
+            for offset, value in log.records:
+                self.offsets[value].append((place, offset))
+
+    def window(self, topic: str) -> float:
+        """Seconds before a power cut in which an acknowledged record may be lost."""
+        match self.history.flush.get(topic, Flush.ALWAYS):
+            case Flush.ALWAYS:
+                return 0.0
+            case Flush.INTERVAL:
+                return self.history.loss_window_s[topic]
+            case Flush.OS:
+                return float("inf")
+
+    def may_be_lost(self, place: Place, offset: int, known_at: float) -> bool:
+        """Whether a record that somebody knew of at that time may be missing now, or its offset hold another."""
+        if self.deleted(place, offset) or self.damaged(place, offset):
+            return True
+        window = self.window(place[0])
+        return window > 0 and any(
+            cut.end <= offset and known_at > max(cut.since - window, cut.synced) for cut in self.cuts[place]
+        )
+
+    def deleted(self, place: Place, offset: int) -> bool:
+        return offset < self.history.deletes.get(place, 0)
+
+    def damaged(self, place: Place, offset: int) -> bool:
+        return any(damage.place == place and damage.first <= offset < damage.end for damage in self.history.damage)
+
+    def reused(self, place: Place, offset: int) -> bool:
+        """Whether a power cut may have made room for another record at this offset."""
+        return self.window(place[0]) > 0 and any(cut.end <= offset for cut in self.cuts[place])
+
+    def disturbed(self, start: float, end: float) -> bool:
+        return any(start <= off and on <= end for on, off in self.history.disturbed)
+
+    def partitions(self) -> Iterable[tuple[Place, FinalLog]]:
+        return self.history.final.items()
+
+
+def _name(value: bytes) -> str:
+    whole = read_value(value)
+    return repr(value[:40]) if whole is None else f"{whole[0]}#{whole[1]}"
+
+
+# ---- the log
+
+
+def no_acked_loss(evidence: Evidence, finding: Finding) -> None:
+    for op in evidence.history.produces:
+        if op.outcome is not Outcome.OK or op.acks == 0 or op.place not in evidence.final:
+            continue
+        there = evidence.final[op.place].get(op.offset)
+        if not finding.holds(there == op.value or evidence.may_be_lost(op.place, op.offset, op.completed)):
+            finding.violations.append(
+                f"{_name(op.value)} was acknowledged at {op.place} offset {op.offset} at {op.completed:.4f} s, "
+                f"there is {'nothing' if there is None else _name(there)}"
+            )
+
+
+def integrity(evidence: Evidence, finding: Finding) -> None:
+    seen = [(read.place, read.offset, read.value, read.process) for read in evidence.history.reads]
+    seen += [
+        (place, offset, value, "the final read")
+        for place, log in evidence.partitions()
+        for offset, value in log.records
+    ]
+    for place, offset, value, who in seen:
+        op = evidence.writes.get(value)
+        if not finding.holds(op is not None and op.place == place and read_value(value) is not None):
+            finding.violations.append(f"{who} got {_name(value)} at {place} offset {offset}, which nobody wrote there")
+        if op is not None and not finding.holds(op.outcome is not Outcome.FAIL):
+            finding.violations.append(
+                f"{who} got {_name(value)} at {place} offset {offset}, but its producer was told {op.code}"
+            )
+
+
+def unique_slot(evidence: Evidence, finding: Finding) -> None:
+    slots: dict[tuple[Place, int], set[bytes]] = defaultdict(set)
+    for op in evidence.history.produces:
+        if op.outcome is Outcome.OK and op.acks > 0:
+            slots[op.place, op.offset].add(op.value)
+    for read in evidence.history.reads:
+        slots[read.place, read.offset].add(read.value)
+    for place, log in evidence.partitions():
+        for offset, value in log.records:
+            slots[place, offset].add(value)
+    for (place, offset), values in slots.items():
+        lives = 1 + sum(cut.end <= offset for cut in evidence.cuts[place] if evidence.window(place[0]) > 0)
+        if not finding.holds(len(values) <= lives):
+            finding.violations.append(
+                f"{place} offset {offset} held {sorted(map(_name, values))}, at most {lives} can be right"
+            )
+
+
+def dense_offsets(evidence: Evidence, finding: Finding) -> None:
+    for place, log in evidence.partitions():
+        if not finding.holds(log.complete):
+            finding.violations.append(f"the final read of {place} did not reach its end {log.log_end}")
+        lost = {offset for first, end in log.lost for offset in range(first, end)}
+        want = [offset for offset in range(log.log_start, log.log_end) if offset not in lost]
+        have = [offset for offset, _ in log.records]
+        if not finding.holds(not log.complete or have == want):
+            finding.violations.append(f"{place} holds offsets {_ranges(have)}, expected {_ranges(want)}")
+        for offset in lost:
+            if not finding.holds(evidence.damaged(place, offset)):
+                finding.violations.append(f"{place} offset {offset} is reported lost, nothing damaged it")
+
+
+def _ranges(offsets: list[int]) -> str:
+    parts: list[list[int]] = []
+    for offset in offsets:
+        if parts and parts[-1][1] == offset - 1:
+            parts[-1][1] = offset
+        else:
+            parts.append([offset, offset])
+    return ", ".join(f"{first}-{last}" for first, last in parts[:8]) or "none"
+
+
+def no_vanishing_reads(evidence: Evidence, finding: Finding) -> None:
+    for read in evidence.history.reads:
+        if not finding.holds(read.offset < read.high_watermark):
+            finding.violations.append(
+                f"{read.process} got {read.place} offset {read.offset}, the high watermark said {read.high_watermark}"
+            )
+        if read.place not in evidence.final:
+            continue
+        there = evidence.final[read.place].get(read.offset)
+        if not finding.holds(there == read.value or evidence.may_be_lost(read.place, read.offset, read.at)):
+            finding.violations.append(
+                f"{read.process} read {_name(read.value)} at {read.place} offset {read.offset} at {read.at:.4f} s, "
+                f"there is {'nothing' if there is None else _name(there)}"
+            )
+
+
+def monotone_ends(evidence: Evidence, finding: Finding) -> None:
+    by_place: dict[Place, list[tuple[float, float, int, int]]] = defaultdict(list)
+    for ends in evidence.history.ends:
+        by_place[ends.place].append((ends.invoked, ends.completed, ends.log_start, ends.high_watermark))
+    for place, log in evidence.partitions():
+        by_place[place].append((float("inf"), float("inf"), log.log_start, log.log_end))
+    for place, answers in by_place.items():
+        for invoked, completed, log_start, high_watermark in answers:
+            if not finding.holds(0 <= log_start <= high_watermark):
+                finding.violations.append(f"{place} was said to begin at {log_start} and end at {high_watermark}")
+            before = [answer for answer in answers if answer[1] < invoked]
+            start = max((answer[2] for answer in before), default=0)
+            if not finding.holds(start <= log_start):
+                finding.violations.append(f"the start of {place} went back from {start} to {log_start}")
+            for _, known, _, end in before:
+                if not finding.holds(end <= high_watermark or evidence.may_be_lost(place, end - 1, known)):
+                    finding.violations.append(
+                        f"the end of {place} went back from {end} ({known:.4f} s) "
+                        f"to {high_watermark} ({completed:.4f} s)"
+                    )
+
+
+# ---- producers
+
+
+def no_duplicates(evidence: Evidence, finding: Finding) -> None:
+    where: dict[bytes, set[int]] = defaultdict(set)
+    for value, places in evidence.offsets.items():
+        where[value].update(offset for _, offset in places)
+    for read in evidence.history.reads:
+        if not evidence.reused(read.place, read.offset):
+            where[read.value].add(read.offset)
+    for value, offsets in where.items():
+        op = evidence.writes.get(value)
+        if op is None or not (op.idempotent or not evidence.disturbed(op.invoked, op.completed)):
+            continue
+        if not finding.holds(len(offsets) == 1):
+            finding.violations.append(f"{_name(value)} is at {op.place} offsets {sorted(offsets)}: written twice")
+
+
+def producer_order(evidence: Evidence, finding: Finding) -> None:
+    last: dict[tuple[Place, str], tuple[int, int]] = {}
+    for place, log in evidence.partitions():
+        for offset, value in log.records:
+            op = evidence.writes.get(value)
+            if op is None or not op.idempotent:
+                continue
+            number, at = last.get((place, op.process), (-1, -1))
+            if not finding.holds(op.number > number):
+                finding.violations.append(
+                    f"{place}: {op.process} sent {op.number} before {number}, they are at {offset} and {at}"
+                )
+            last[place, op.process] = (op.number, offset)
+
+
+def real_time_order(evidence: Evidence, finding: Finding) -> None:
+    by_place: dict[Place, list[Produce]] = defaultdict(list)
+    for op in evidence.history.produces:
+        if op.outcome is Outcome.OK and op.acks > 0:
+            by_place[op.place].append(op)
+    for place, ops in by_place.items():
+        done = sorted(ops, key=lambda op: op.completed)
+        highest: Produce | None = None
+        position = 0
+        for op in sorted(ops, key=lambda op: op.invoked):
+            while position < len(done) and done[position].completed < op.invoked:
+                if highest is None or done[position].offset > highest.offset:
+                    highest = done[position]
+                position += 1
+            earlier = highest
+            if earlier is None:
+                continue
+            if not finding.holds(earlier.offset < op.offset or evidence.reused(place, op.offset)):
+                finding.violations.append(
+                    f"{place}: {_name(earlier.value)} was acknowledged at {earlier.offset} before "
+                    f"{_name(op.value)} was sent, which is at {op.offset}"
+                )
+
+
+def typed_failures(evidence: Evidence, finding: Finding) -> None:
+    history = evidence.history
+    operations = [(op.process, op.code, op.outcome) for op in history.produces]
+    operations += [(call.process, call.code, call.outcome) for call in history.calls]
+    for process, code, outcome in operations:
+        failed = outcome in (Outcome.FAIL, Outcome.UNKNOWN)
+        if failed and not finding.holds(code in BY_CODE and code != "INTERNAL"):
+            finding.violations.append(f"{process}: a request failed with {code!r}, which is no documented answer")
+
+
+# ---- consumers
+
+
+def no_skip_no_repeat(evidence: Evidence, finding: Finding) -> None:
+    position: dict[tuple[str, int, Place], int] = {}
+    for read in evidence.history.reads:
+        key = (read.process, read.session, read.place)
+        expected = position.get(key, read.offset)
+        if not finding.holds(read.offset == expected or evidence.reused(read.place, min(read.offset, expected))):
+            finding.violations.append(
+                f"{read.process} (session {read.session}) got {read.place} offset {read.offset} instead of {expected}"
+            )
+        position[key] = read.offset + 1
+
+
+def no_silent_reset(evidence: Evidence, finding: Finding) -> None:
+    first: dict[tuple[str, int, Place], tuple[int, float]] = {}
+    for read in evidence.history.reads:
+        first.setdefault((read.process, read.session, read.place), (read.offset, read.at))
+    bounds: dict[Place, list[tuple[float, float, int, int]]] = defaultdict(list)
+    for ends in evidence.history.ends:
+        bounds[ends.place].append((ends.invoked, ends.completed, ends.log_start, ends.high_watermark))
+    for session in evidence.history.sessions:
+        found = first.get((session.process, session.session, session.place))
+        if found is None:
+            continue
+        offset, at = found
+        known = bounds[session.place]
+        match session.start:
+            case "offset":
+                holds = offset == session.first
+            case "earliest":
+                # Not before any start that was known by then, and not after one that was learnt later.
+                holds = all(start <= offset for _, done, start, _ in known if done < session.at) and all(
+                    offset <= start for asked, _, start, _ in known if asked > at
+                )
+            case _:
+                holds = all(end <= offset for _, done, _, end in known if done < session.at)
+        if not finding.holds(holds or evidence.reused(session.place, offset)):
+            finding.violations.append(
+                f"{session.process} began {session.place} at {session.start} {session.first} ({session.why}), "
+                f"its first record was {offset}"
+            )
+
+
+# ---- liveness and bounds
+
+
+def everything_ends(evidence: Evidence, finding: Finding) -> None:
+    history = evidence.history
+    for op in history.produces:
+        if not finding.holds(op.outcome is not Outcome.PENDING):
+            finding.violations.append(f"{_name(op.value)}, sent at {op.invoked:.4f} s, never ended")
+    for call in history.calls:
+        if not finding.holds(call.outcome is not Outcome.PENDING):
+            finding.violations.append(f"{call.process}: {call.name} at {call.invoked:.4f} s never ended")
+    if not finding.holds(history.settled_within_s is not None and history.settled_within_s <= SETTLE_S_MAX):
+        finding.violations.append(
+            f"after all was healed it took {history.settled_within_s} s until everything worked again"
+        )
+
+
+def stays_within_bounds(evidence: Evidence, finding: Finding) -> None:
+    finding.checked += 1
+    finding.violations += evidence.history.complaints
+
+
+Check = Callable[[Evidence, Finding], None]
+
+# The letters and numbers are those of the issue that names every promise; the cluster's come with the cluster.
+INVARIANTS: Final[dict[str, tuple[str, Check]]] = {
+    "C1": ("nothing acknowledged is lost outside its documented window", no_acked_loss),
+    "C2": ("every value read was written, there, whole, and not refused", integrity),
+    "C3": ("one value per offset", unique_slot),
+    "C4": ("offsets are dense and the final read is complete", dense_offsets),
+    "C7": ("what was read stays, and lies below the high watermark", no_vanishing_reads),
+    "C8": ("start and end of a log never go back", monotone_ends),
+    "C9": ("no duplicates under idempotence", no_duplicates),
+    "C10": ("the order of a producer is the order of the log", producer_order),
+    "C11": ("acknowledged before sent is before in the log", real_time_order),
+    "C19": ("every failure has a documented code", typed_failures),
+    "C20": ("a consumer neither skips nor repeats", no_skip_no_repeat),
+    "C22": ("a consumer begins where it was told to", no_silent_reset),
+    "C25": ("every call ends, and a healed broker works again", everything_ends),
+    "C29": ("queues, credit and background tasks keep their bounds", stays_within_bounds),
+}
+TITLES: Final = {name: title for name, (title, _) in INVARIANTS.items()}
+
+
+def check(history: History) -> Verdict:
+    evidence = Evidence(history)
+    findings = {}
+    for name, (_, function) in INVARIANTS.items():
+        findings[name] = Finding()
+        function(evidence, findings[name])
+    return Verdict(findings)
