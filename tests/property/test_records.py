@@ -3,55 +3,22 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from crc32c import crc32c
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from comet.errors import CorruptBatch, UnsupportedVersion
-from comet.records import HEADER_BYTES, Batch, Codec, decode, iterate, read_header, verify
+from comet.records import HEADER_BYTES, Codec, decode, iterate, read_header, verify
+from tests.property import fuzz_records
 from tests.property import records_oracle as oracle
+from tests.property.records_agree import agree, read_all, sealed
 from tests.property.records_strategies import build, columns, int64, stamp
 
 Columns = dict[str, Any]
 REFUSALS = (CorruptBatch, UnsupportedVersion)
-
-
-def read_all(batch: Batch) -> list[oracle.Record]:
-    """Every column of a batch as records."""
-    due: Sequence[int | None] = batch.due or [None] * len(batch)
-    expiry: Sequence[int | None] = batch.expiry or [None] * len(batch)
-    rows = zip(
-        batch.offsets, batch.timestamps, batch.keys, batch.values, batch.headers, due, expiry, strict=True
-    )  # fmt: skip
-    return [oracle.Record(*row) for row in rows]
-
-
-def agree(data: bytes) -> None:
-    """Both readers take the bytes and find the same, or both refuse them for the same class of reason."""
-    try:
-        header, records = oracle.read(data)
-    except oracle.FromTheFuture:
-        with pytest.raises(UnsupportedVersion):
-            decode(data)
-        return
-    except oracle.Refused:
-        with pytest.raises(CorruptBatch):
-            read_all(decode(data))
-        return
-    batch = decode(data)
-    assert batch.header._asdict() == header
-    assert read_all(batch) == records
-
-
-def sealed(data: bytes) -> bytes:
-    """The batch with the checksum that its bytes should have, so that a change gets past it."""
-    length = struct.unpack_from("<I", data, 20)[0]
-    return data[:28] + struct.pack("<I", crc32c(data[32:length])) + data[32:]
 
 
 @given(columns())
@@ -77,7 +44,7 @@ def test_what_was_encoded_is_decoded(drawn: Columns) -> None:
 
 @given(columns())
 def test_the_second_reader_finds_the_same(drawn: Columns) -> None:
-    agree(build(drawn))
+    assert agree(build(drawn))
 
 
 @given(columns(codecs=(Codec.NONE,)))
@@ -171,3 +138,13 @@ def test_batches_one_after_the_other(several: list[Columns], before: int, kind: 
     for batch in found:  # at a position inside a larger, unaligned buffer
         assert read_all(decode(kind(bytes(before) + whole), at, stamped=True)) == read_all(batch)
         at += batch.header.length
+
+
+@pytest.mark.parametrize("name", fuzz_records.seeds())
+def test_the_fuzz_target_takes_its_seeds(name: str) -> None:
+    fuzz_records.one_input(fuzz_records.seeds()[name])
+
+
+@given(st.binary(max_size=120))
+def test_the_fuzz_target_takes_anything(data: bytes) -> None:
+    fuzz_records.one_input(data)

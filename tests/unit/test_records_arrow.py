@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from crc32c import crc32c
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from comet.errors import CorruptBatch, UnsupportedVersion
-from comet.records import HEADER_BYTES, Batch, Codec, decode, encode
-from tests.property.records_strategies import build, columns
+from comet.records import HEADER_BYTES, Codec, decode, encode
+from tests.property.records_agree import read_all, read_arrow, without_times
+from tests.property.records_strategies import build
 
 COLUMNS = ["offset", "timestamp", "key", "value", "headers"]
 
@@ -26,20 +22,6 @@ def aligned(data: bytes, shift: int = 0) -> memoryview:
     at = -address % 8 + shift
     room[at : at + len(data)] = data
     return memoryview(room)[at : at + len(data)]
-
-
-def as_rows(batch: Batch) -> list[dict[str, Any]]:
-    rows = zip(batch.offsets, batch.timestamps, batch.keys, batch.values, batch.headers, strict=True)
-    return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
-
-
-def from_arrow(table: pa.RecordBatch) -> list[dict[str, Any]]:
-    times = table.column("timestamp").cast(pa.int64()).to_pylist()
-    rows: list[dict[str, Any]] = table.select(["offset", "key", "value", "headers"]).to_pylist()
-    for row, time in zip(rows, times, strict=True):
-        row["timestamp"] = time
-        row["headers"] = [(pair["name"], pair["value"]) for pair in row["headers"]]
-    return rows
 
 
 def test_columns_lie_in_the_memory_they_came_in() -> None:
@@ -69,7 +51,7 @@ def test_memory_that_is_not_aligned_is_copied(shift: int) -> None:
     batch = decode(aligned(build({"values": [b"abc", b"d"], "timestamps": [3, 1]}), shift))
     table = batch.to_arrow()
     assert table.column("value").buffers()[1].address % 8 == 0
-    assert from_arrow(table) == as_rows(batch)
+    assert read_arrow(batch) == [without_times(record) for record in read_all(batch)]
 
 
 def test_the_schema_is_always_the_same() -> None:
@@ -87,29 +69,6 @@ def test_the_batch_may_be_dropped() -> None:
     """Arrow keeps the memory, whoever else let go of it."""
     table = decode(bytearray(build({"values": [b"abc" * 1000], "timestamps": 1, "codec": Codec.ZSTD}))).to_arrow()
     assert table.column("value").to_pylist() == [b"abc" * 1000]
-
-
-@given(columns())
-def test_arrow_holds_what_the_columns_hold(drawn: dict[str, Any]) -> None:
-    batch = decode(build(drawn))
-    assert from_arrow(batch.to_arrow()) == as_rows(batch)
-
-
-@settings(max_examples=200)
-@given(columns(codecs=(Codec.NONE,)), st.data())
-def test_arrow_gets_only_what_holds_together(drawn: dict[str, Any], data: st.DataObject) -> None:
-    changed = bytearray(build(drawn))
-    at = data.draw(st.integers(HEADER_BYTES, len(changed) - 1))
-    changed[at] = data.draw(st.integers(0, 255))
-    changed[28:32] = crc32c(changed[32:]).to_bytes(4, "little")
-    try:
-        batch = decode(changed)
-        rows = as_rows(batch)
-    except (CorruptBatch, UnsupportedVersion):
-        with pytest.raises(CorruptBatch):
-            decode(changed).to_arrow()
-        return
-    assert from_arrow(batch.to_arrow()) == rows
 
 
 def test_without_pyarrow_it_says_what_to_install() -> None:

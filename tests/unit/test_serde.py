@@ -200,7 +200,8 @@ def test_bytes_that_are_no_text_are_refused(kind: Any, data: bytes) -> None:
     [
         (bytes, "text"), (bytes, 3), (bytes, None), (str, b"bytes"), (str, "\ud800"), (int, True), (int, 1.0),
         (int, "1"), (float, True), (float, "1"), (bool, 1), (dict, []), (dict, {"a": object()}),
-        (Plain, Struct("a", 1.0)), (Struct, {"symbol": "a"}), (Struct, Struct("\ud800", 1.0)), (Model, Plain("a", 1.0)), (Typed, []),
+        (Plain, Struct("a", 1.0)), (Struct, {"symbol": "a"}),
+        (Struct, Struct("\ud800", 1.0)), (Model, Plain("a", 1.0)), (Typed, []),
         (dict[str, int], [1]), (Model, Model.model_construct(symbol=object(), bid=1.0)),
     ],
 )  # fmt: skip
