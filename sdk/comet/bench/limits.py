@@ -23,7 +23,7 @@ MEMCPY_BYTES: Final = 64 << 20  # far beyond the caches
 STOP_GRACE_S: Final = 1.0
 
 
-async def grpc_sink(link: Link, config: Any) -> dict[str, Any]:
+async def grpc_sink(link: Link, _config: Any) -> dict[str, Any]:
     """Serves one call: takes messages as bytes and, when they end, says how much it was."""
     import grpc
     import grpc.aio
@@ -36,7 +36,7 @@ async def grpc_sink(link: Link, config: Any) -> dict[str, Any]:
             total += len(message)
         await context.write(total.to_bytes(8, "little"))
 
-    handler = grpc.stream_stream_rpc_method_handler(sink)
+    handler: Any = grpc.stream_stream_rpc_method_handler(sink)
     server = grpc.aio.server(options=OPTIONS)
     service, _, method = METHOD[1:].partition("/")
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
@@ -68,7 +68,7 @@ async def grpc_source(link: Link, config: Any) -> dict[str, Any]:
     return {"bytes_per_s": total / seconds}
 
 
-async def tcp_sink(link: Link, config: Any) -> dict[str, Any]:
+async def tcp_sink(link: Link, _config: Any) -> dict[str, Any]:
     """Blocking sockets: no loop, no callbacks, as fast as the kernel moves bytes."""
     with socket.create_server((HOST, 0)) as server:
         await link.go(port=server.getsockname()[1])

@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -62,10 +63,9 @@ class ProcessMeter:
 
     def restart_peak(self) -> None:
         """Lets the kernel's peak count from now on, so that one load does not answer for an earlier one."""
-        try:
+        # Not Linux, or not allowed: the peak since the process began is reported instead.
+        with suppress(OSError):
             (self._folder / "clear_refs").write_text("5")
-        except OSError:
-            pass  # not Linux, or not allowed: the peak since the process began is reported instead
 
     def read(self) -> Usage:
         try:

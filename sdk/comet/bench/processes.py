@@ -22,9 +22,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from comet.bench.machine import ProcessMeter
 from comet.errors import CometError, Timeout, Unavailable
@@ -68,7 +68,7 @@ class Child:
     def __init__(self, arguments: list[str]) -> None:
         self.name = arguments[1]
         # A session of its own, so that Ctrl-C reaches the command alone, which then ends us in order.
-        self.process = subprocess.Popen(
+        self.process = subprocess.Popen(  # noqa: S603 - our own modules
             [sys.executable, "-m", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
         assert self.process.stdin is not None and self.process.stdout is not None
@@ -103,10 +103,8 @@ class Child:
             self.process.kill()
             self.process.wait()
         for pipe in (self._stdin, self._stdout):
-            try:
+            with suppress(BrokenPipeError):  # what it never read, it no longer needs
                 pipe.close()
-            except BrokenPipeError:
-                pass  # what it never read, it no longer needs
 
 
 class Worker(Child):
@@ -116,7 +114,7 @@ class Worker(Child):
         super().__init__(["comet.bench.worker", name, json.dumps(config)])
         self.name = name
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 Run = Mapping[str, float]
 Result = dict[str, float]
 
 # Every field a result may have, and how runs of it are put together: a load's memory is its worst.
-FIELDS: Final = {
+FIELDS: Final[dict[str, Callable[[Sequence[float]], float]]] = {
     "records_per_s": statistics.median,
     "bytes_per_s": statistics.median,
     "p50_us": statistics.median,

@@ -232,11 +232,12 @@ def idle_subscribers(bench: Bench) -> Result:
 
 
 def startup(bench: Bench) -> Result:
-    with tempfile.TemporaryDirectory(prefix="comet-bench-", dir=bench.folder) as folder:
-        with bench.worker("startup", folder=folder) as worker:
-            worker.ready()
-            worker.go()
-            return worker.done()
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="comet-bench-", dir=bench.folder))
+        worker = stack.enter_context(bench.worker("startup", folder=folder))
+        worker.ready()
+        worker.go()
+        return worker.done()
 
 
 def limit_grpc_stream(bench: Bench) -> Result:

@@ -1,7 +1,7 @@
 """Exit codes and error texts: what the command line makes of an error.
 
-    0 done   1 failed   2 wrong usage   3 no such topic or partition   4 broker not reachable, or no answer
-    130 interrupted by Ctrl-C
+0 done   1 failed   2 wrong usage   3 no such topic or partition   4 broker not reachable, or no answer
+130 interrupted by Ctrl-C
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def guarded(command: Callable[P, Awaitable[None]] | Callable[P, None]) -> Callab
             outcome = command(*arguments, **options)
             if inspect.isawaitable(outcome):
                 run_async(outcome)
-        except (KeyboardInterrupt, Exception) as error:
+        except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - this is the boundary: no traceback passes
             code = _report(error, as_json=options.get("json_output") is True)
             raise typer.Exit(code) from None
 
@@ -35,7 +35,7 @@ def guarded(command: Callable[P, Awaitable[None]] | Callable[P, None]) -> Callab
 
 
 def run_async(work: Awaitable[None]) -> None:
-    """uvloop halves the cost of a loop turn; where there is none (Windows) asyncio's own loop does."""
+    """Uvloop halves the cost of a loop turn; where there is none (Windows) asyncio's own loop does."""
     import asyncio
 
     async def main() -> None:

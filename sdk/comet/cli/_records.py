@@ -16,7 +16,8 @@ Row = tuple[int, int, bytes | None, bytes | None, Sequence[Header]]
 
 
 def parse_headers(pairs: Sequence[str]) -> list[Header]:
-    """
+    """Headers from NAME=VALUE words.
+
     >>> parse_headers(["source=desk"])
     [('source', b'desk')]
     """

@@ -53,9 +53,9 @@ class LineSplitter:
 
 async def _read(descriptor: int) -> bytes:
     loop = asyncio.get_running_loop()
-    readable = loop.create_future()
+    readable: asyncio.Future[None] = loop.create_future()
     try:
-        loop.add_reader(descriptor, lambda: readable.done() or readable.set_result(None))
+        loop.add_reader(descriptor, _set, readable)
     except PermissionError:
         await asyncio.sleep(0)  # a plain file: it cannot be waited for, and need not be
         return os.read(descriptor, CHUNK_BYTES)
@@ -64,3 +64,8 @@ async def _read(descriptor: int) -> bytes:
     finally:
         loop.remove_reader(descriptor)
     return os.read(descriptor, CHUNK_BYTES)
+
+
+def _set(readable: asyncio.Future[None]) -> None:
+    if not readable.done():
+        readable.set_result(None)

@@ -9,11 +9,11 @@ from typing import Final
 from comet.errors import InvalidArgument
 from comet.types import NO_LIMIT, Flush, TopicConfig
 
-_NUMBER: Final = r"(\d+(?:\.\d+)?)\s*"
+_NUMBER: Final = r"([0-9]+(?:\.[0-9]+)?)\s*"
 _DURATION: Final = re.compile(_NUMBER + r"(ms|s|m|h|d|w)?")
 _SIZE: Final = re.compile(_NUMBER + r"(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB|K|M|G|T)?")
-_UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_UNIT_BYTES: Final = {
+_UNIT_MS: Final[dict[str, int]] = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_UNIT_BYTES: Final[dict[str, int]] = {
     "B": 1,
     **{f"{prefix}B": 1000**power for power, prefix in enumerate(("k", "M", "G", "T"), 1)},
     "KB": 1000,
@@ -127,7 +127,8 @@ def format_bytes(size: float) -> str:
 
 
 def format_rate(per_second: float) -> str:
-    """
+    """A rate for the eye.
+
     >>> format_rate(4_120_000), format_rate(912.4)
     ('4.12 M/s', '912 /s')
     """

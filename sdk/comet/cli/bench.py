@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 
 @guarded
 def bench(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="What to measure; all by default.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="What to measure; all by default.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller loads, one run each: under 50 s in all.")] = False,
-    runs: Annotated[int | None, typer.Option("--runs", "-r", min=1, max=100, help="Runs of each; medians count.")] = None,
+    runs: Annotated[
+        int | None, typer.Option("--runs", "-r", min=1, max=100, help="Runs of each; medians count.")
+    ] = None,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON; - is stdout.")
     ] = None,
@@ -28,7 +32,8 @@ def bench(
         Path | None, typer.Option("--data", "-d", exists=True, file_okay=False, help="Folder for the broker's data.")
     ] = None,
     bootstrap: Annotated[
-        str | None, typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="Measure this broker, not one of its own.")
+        str | None,
+        typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="Measure this broker, not one of its own."),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Say what can be measured, and end.")] = False,
 ) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 import typer
 
@@ -148,7 +148,7 @@ class _Progress:
         self._bar: Any = None
         self._next = 0.0
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> Self:
         if self._shown:
             from rich.console import Console
             from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -231,9 +232,9 @@ def _retention(config: TopicConfig) -> str:
 
 
 def _when(timestamp_us: int) -> str:
-    from datetime import datetime, timezone
+    from datetime import datetime
 
-    return datetime.fromtimestamp(timestamp_us / 1e6, timezone.utc).isoformat(timespec="seconds")
+    return datetime.fromtimestamp(timestamp_us / 1e6, UTC).isoformat(timespec="seconds")
 
 
 def _count(number: int, noun: str) -> str:

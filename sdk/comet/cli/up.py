@@ -50,9 +50,7 @@ def up(
         raise typer.BadParameter("give debug, info, warning or error", param_hint="--log-level")
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     with _data_folder(data, ephemeral) as folder:
-        config = BrokerConfig(
-            data=folder, host=host, port=port, advertised_host=advertised_host, broker_id=broker_id
-        )
+        config = BrokerConfig(data=folder, host=host, port=port, advertised_host=advertised_host, broker_id=broker_id)
         serve(config, _announce(folder, ephemeral, json_output))
     if not json_output:
         note("stopped" if ephemeral else f"stopped; the data is in {folder}")

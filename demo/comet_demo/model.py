@@ -1,0 +1,57 @@
+"""What travels in the demo: a quote of one instrument, with the trade that came with it, if one did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import comet
+
+TOPIC: Final = "quotes"
+
+
+@comet.event
+class Quote:
+    """The best bid and ask at one moment. `last_size` is 0 where no trade came with it, `last` then the one before."""
+
+    symbol: str
+    bid: float
+    ask: float
+    bid_size: int
+    ask_size: int
+    last: float
+    last_size: int
+    timestamp_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instrument:
+    """What can be quoted, and where a synthetic price of it starts."""
+
+    symbol: str
+    sector: str
+    price: float
+    volatility: float  # of a year, as a share of the price
+    activity: float  # how often it is quoted, compared with the others
+    tick: float = 0.01
+
+
+# Names a reader knows; prices and everything that follows from them are made up.
+INSTRUMENTS: Final = (
+    Instrument("AAPL", "tech", 228.0, 0.24, 3.0),
+    Instrument("MSFT", "tech", 425.0, 0.22, 2.5),
+    Instrument("NVDA", "tech", 132.0, 0.48, 4.0),
+    Instrument("AMZN", "tech", 198.0, 0.29, 2.0),
+    Instrument("GOOG", "tech", 174.0, 0.27, 2.0),
+    Instrument("TSLA", "auto", 251.0, 0.55, 3.0),
+    Instrument("F", "auto", 11.2, 0.36, 1.0),
+    Instrument("GM", "auto", 52.4, 0.34, 0.8),
+    Instrument("JPM", "bank", 224.0, 0.21, 1.2),
+    Instrument("BAC", "bank", 42.1, 0.25, 1.2),
+    Instrument("GS", "bank", 518.0, 0.25, 0.7),
+    Instrument("XOM", "energy", 119.0, 0.23, 1.0),
+    Instrument("CVX", "energy", 151.0, 0.22, 0.8),
+    Instrument("PFE", "health", 28.3, 0.24, 0.9),
+    Instrument("JNJ", "health", 161.0, 0.15, 0.7),
+    Instrument("KO", "food", 69.8, 0.13, 0.7),
+)

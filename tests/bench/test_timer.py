@@ -1,0 +1,34 @@
+"""The ticker: as many ticks as are due, however late somebody looks. No tick is asserted to be on time."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from comet.bench.timer import Ticker, monotonic_is_shared
+
+
+async def test_no_tick_is_lost_when_nobody_looks() -> None:
+    assert monotonic_is_shared()
+    interval_ns = 100_000
+    start_ns = time.perf_counter_ns()
+    ticker = Ticker(start_ns, interval_ns)
+    try:
+        count = 0
+        while count < 50:
+            due = await ticker.due()
+            assert due >= 1
+            count += due
+            busy_until = time.perf_counter_ns() + 3 * interval_ns
+            while time.perf_counter_ns() < busy_until:
+                pass  # a program that is late: the ticks add up meanwhile
+        elapsed_ns = time.perf_counter_ns() - start_ns
+    finally:
+        ticker.close()
+    assert count <= elapsed_ns // interval_ns + 1
+
+
+async def test_a_ticker_wants_an_interval() -> None:
+    with pytest.raises(AssertionError):
+        Ticker(1, 0)
