@@ -6,8 +6,8 @@
 
 SQLite checks neither pages nor rows, so each row carries the CRC-32C of its columns, and `digest` is the XOR of them
 all: a changed, lost or resurrected row is found when the file is opened. The write-ahead log is synced at each commit
-(synchronous=FULL). A checkpoint is made here and not by SQLite on its own, because SQLite would pass over a failed
-sync in it and call the next one a success.
+(synchronous=FULL). A checkpoint is made here and not by SQLite on its own, because SQLite says nothing about one that
+failed.
 """
 
 from __future__ import annotations
@@ -152,7 +152,8 @@ class StoreFile:
             target.close()
 
     def close(self) -> None:
-        """Folds the write-ahead log into the file. After a failure the log is left for recovery to read."""
+        """Folds the write-ahead log into the file. After a failure it is left to SQLite, which on closing writes every
+        page again and so relies on no sync that failed."""
         try:
             if self.failed is None:
                 self._checkpoint()
