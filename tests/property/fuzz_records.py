@@ -66,12 +66,8 @@ def seeds() -> dict[str, bytes]:
         batch = path.read_bytes()
         for way, _ in enumerate(WAYS[:-1]):
             found[f"{path.stem}-{way}"] = bytes([way]) + batch
-        frames = (
-            _frames.produce_frame(1, 2, 1, [batch], len(batch)),
-            _frames.delivery_prefix(1, 2, 3, len(batch)) + batch,
-        )
-        for kind, frame in zip(("produce", "delivery"), frames, strict=True):
-            found[f"{path.stem}-{kind}"] = bytes([3]) + frame
+        found[f"{path.stem}-produce"] = b"\3" + _frames.produce_frame(1, 2, 1, [batch], len(batch))
+        found[f"{path.stem}-delivery"] = b"\3" + _frames.delivery_prefix(1, 2, 3, len(batch)) + batch
     return found
 
 

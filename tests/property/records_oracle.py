@@ -131,6 +131,7 @@ class Body:
         return offsets
 
     def binary(self, count: int, *, nulls: bool = False) -> list[Any]:
+        need(4 * count < len(self.body), "as many offsets as the body has room for")
         present = [True] * count
         if nulls:
             bitmap = self.buffer((count + 7) // 8)
