@@ -16,6 +16,7 @@ from random import Random
 from typing import Any, Final
 
 import comet
+from comet._frames import DELIVERY_PREFIX_BYTES
 from comet.errors import CometError, Draining, Internal, LimitExceeded
 from comet.types import AtTime, Position
 from comet.v1 import events_pb2 as pb
@@ -25,7 +26,7 @@ from comet_broker.core.tail import TailBudget
 from comet_broker.metadata.store import Compare, MetadataStore, Put
 from comet_broker.partition import Partition
 from comet_broker.ports import Clock, Files, Worker
-from comet_broker.session import PREFIX_BYTES, Session, resolve
+from comet_broker.session import Session, resolve
 from comet_broker.tasks import Tasks
 from comet_broker.topics import TopicTable
 
@@ -63,7 +64,7 @@ class Broker:
         self.refused_silently = 0  # batches sent with acks=0 that could not be written
         self.errors: Counter[str] = Counter()
         # Where deliveries from the page cache are put together; used between two awaits only.
-        self.read_buffer = memoryview(bytearray(PREFIX_BYTES + limits.DELIVERY_BYTES_MAX))
+        self.read_buffer = memoryview(bytearray(DELIVERY_PREFIX_BYTES + limits.DELIVERY_BYTES_MAX))
         self._sessions: dict[int, Session] = {}
         self._next_session = 1
 

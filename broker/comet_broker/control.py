@@ -57,9 +57,7 @@ class Control:
 
     def _this_broker(self) -> BrokerInfo:
         config = self._broker.config
-        return BrokerInfo(
-            config.broker_id, config.advertised_host or config.host, self._broker.port, comet.__version__
-        )
+        return BrokerInfo(config.broker_id, config.advertised_host or config.host, self._broker.port, comet.__version__)
 
     def _topic_pb(self, topic: Topic) -> types.Topic:
         return topic_to_pb(topic.info(self._broker.config.broker_id))
@@ -90,7 +88,7 @@ class Control:
             partitions=[status_to_pb(partition.status()) for partition in topic.partitions],
         )
 
-    async def describe_cluster(self, request: admin.DescribeClusterRequest) -> admin.DescribeClusterResponse:
+    async def describe_cluster(self, _: admin.DescribeClusterRequest) -> admin.DescribeClusterResponse:
         return admin.DescribeClusterResponse(
             cluster_id=self._broker.cluster_id,
             controller=self._broker.config.broker_id,
@@ -99,7 +97,7 @@ class Control:
             partitions=len(self._topics.by_handle),
         )
 
-    async def statistics(self, request: admin.StatisticsRequest) -> admin.StatisticsResponse:
+    async def statistics(self, _: admin.StatisticsRequest) -> admin.StatisticsResponse:
         return admin.StatisticsResponse(json=json.dumps(self._broker.statistics()))
 
     # ---- changing

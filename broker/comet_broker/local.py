@@ -41,7 +41,7 @@ class RefusedStream:
     def __init__(self, error: CometError) -> None:
         self._error = error
 
-    async def write(self, frame: bytes) -> None:
+    async def write(self, _: bytes) -> None:
         raise self._error
 
     async def read(self) -> bytes | None:

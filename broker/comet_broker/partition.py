@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from comet import records
-from comet.errors import CometError, LogFailed, RecordTooLarge
+from comet.errors import CometError, CorruptBatch, LogFailed, RecordTooLarge
 from comet.records import BatchHeader
 from comet.types import Flush, PartitionStatus, TopicConfig
 from comet_broker import limits
@@ -112,13 +112,13 @@ class Partition:
     def _admit(self, header: BatchHeader, batch: memoryview) -> None:
         """What a producer may send; `records.verify` has seen to what a batch may be."""
         if header.length != len(batch):
-            raise records.CorruptBatch(f"the frame holds {len(batch)} bytes, its batch says {header.length}")
+            raise CorruptBatch(f"the frame holds {len(batch)} bytes, its batch says {header.length}")
         if header.length > limits.BATCH_BYTES_MAX:
             raise RecordTooLarge(
                 f"a batch of {header.length} bytes is over the broker's {limits.BATCH_BYTES_MAX}; send smaller batches"
             )
         if header.flags & records.Flag.OFFSET_DELTAS:
-            raise records.CorruptBatch("a producer does not choose offsets: OFFSET_DELTAS is not allowed in produce")
+            raise CorruptBatch("a producer does not choose offsets: OFFSET_DELTAS is not allowed in produce")
         record_bytes_max = self.log.config.record_bytes_max
         if header.body_size > record_bytes_max:
             # Only a batch with so large a body can hold a record that is too large: look inside.

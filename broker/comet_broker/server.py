@@ -1,7 +1,7 @@
 """A broker as a process: real disk, real clock, gRPC, signals.
 
-    start    lock the data folder ─► open the metadata store ─► recover the logs ─► listen ─► healthy
-    SIGTERM  unhealthy ─► GoAway to every client ─► owed acknowledgements go out ─► sync, close, unlock
+start    lock the data folder ─► open the metadata store ─► recover the logs ─► listen ─► healthy
+SIGTERM  unhealthy ─► GoAway to every client ─► owed acknowledgements go out ─► sync, close, unlock
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable
 from random import SystemRandom
 from types import TracebackType
+from typing import Self
 
 import grpc
 import grpc.aio
@@ -54,7 +55,7 @@ class Server:
         assert COMET in events_pb2.DESCRIPTOR.services_by_name["Comet"].full_name
         assert ADMIN in admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
 
-    async def __aenter__(self) -> Server:
+    async def __aenter__(self) -> Self:
         config = self.config
         config.data.mkdir(parents=True, exist_ok=True)
         self._files = RealFiles(config.data)
@@ -70,7 +71,7 @@ class Server:
         return self
 
     async def _listen(self) -> None:
-        self._health = health.aio.HealthServicer()
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs lack it
         self._grpc = grpc.aio.server(options=CHANNEL_OPTIONS)
         self._grpc.add_generic_rpc_handlers(tuple(handlers(self.broker)))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)

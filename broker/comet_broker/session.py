@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
-from comet._frames import delivery_prefix, parse_produce
+from comet._frames import parse_produce
 from comet._wire import error_to_pb, position_from_pb
 from comet.errors import (
     CometError,
@@ -34,30 +34,11 @@ from comet.errors import (
 from comet.types import Acks, AtOffset, AtTime, Earliest, Latest, Position
 from comet.v1 import events_pb2 as pb
 from comet_broker import limits
-from comet_broker.core.push import Cursor, PushQueue, State
+from comet_broker.feed import Feed
 from comet_broker.partition import Partition
-from comet_broker.storage.log import Extent
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
-
-PREFIX_BYTES = 32
-
-
-class CursorWaiter:
-    """Wakes one cursor of one session when its partition moves."""
-
-    __slots__ = ("cursor", "session")
-
-    def __init__(self, session: Session, cursor: Cursor[Partition]) -> None:
-        self.session = session
-        self.cursor = cursor
-
-    def advanced(self) -> None:
-        self.session.wake(self.cursor)
-
-    def partition_closed(self, error: CometError) -> None:
-        self.session.end_cursor(self.cursor, error)
 
 
 class Session:
@@ -67,16 +48,11 @@ class Session:
         self.client = ""
         self.closed = False
         self._broker = broker
-        self._push: PushQueue[Partition] = PushQueue(
-            subscriptions_max=limits.SESSION_SUBSCRIPTIONS_MAX,
-            cursors_max=limits.SESSION_CURSORS_MAX,
-            credit_bytes_max=limits.CREDIT_BYTES_MAX,
-        )
+        self._feed = Feed(broker, self._answer, self._rouse)
         self._answers: deque[bytes] = deque()
         self._ack_requests: list[int] = []
         self._ack_offsets: list[int] = []
         self._ack_times: list[int] = []
-        self._loaded: deque[tuple[Cursor[Partition], bytes, int, int]] = deque()
         self._owed = 0  # answers and acknowledgements accepted but not yet handed to the transport
         self._tasks = 0
         self._writer: asyncio.Future[None] | None = None
@@ -116,7 +92,7 @@ class Session:
             return self._answers.popleft()
         if self._ack_requests:
             return self._take_acks()
-        frame = self._next_delivery()
+        frame = self._feed.next_delivery()
         if frame is not None:
             self._sent_bytes += len(frame)
         return frame
@@ -140,10 +116,7 @@ class Session:
         if self.closed:
             return
         self.closed = True
-        for cursor in list(self._push.cursors.values()):
-            self._forget(cursor)
-            self._push.remove(cursor)
-        self._loaded.clear()
+        self._feed.close()
         self._answers.clear()
         self._ack_requests.clear()
         self._rouse()
@@ -286,8 +259,8 @@ class Session:
         if len(handles) < len(starts):
             raise InvalidArgument("one partition was named twice in a subscribe")
         for handle in handles:
-            self._push.check_free(handle)
-        self._push.open(subscribe.subscription)
+            self._feed.push.check_free(handle)
+        self._feed.push.open(subscribe.subscription)
         if any(isinstance(position, AtTime) for _, position in starts):
             self._spawn(request, self._subscribe_later(request, subscribe, starts))
         else:
@@ -304,145 +277,22 @@ class Session:
         self, request: int, subscribe: pb.Subscribe, partitions: list[Partition], offsets: list[int]
     ) -> None:
         number = subscribe.subscription
-        self._push.open(number)
-        self._push.grant(number, subscribe.credit)
+        self._feed.push.open(number)
+        self._feed.push.grant(number, subscribe.credit)
         answer = pb.Subscribed(subscription=number)
         for partition, offset in zip(partitions, offsets, strict=True):
-            if partition.closed is not None:
-                raise partition.closed
-            self._push.add(number, partition.handle, partition, offset)
-            partition.readers += 1
-            answer.partitions.add(
-                partition=partition.handle, offset=offset, high_watermark=partition.high_watermark
-            )
+            self._feed.add(number, partition, offset)
+            answer.partitions.add(partition=partition.handle, offset=offset, high_watermark=partition.high_watermark)
         self._answer(pb.ServerFrame(request=request, subscribed=answer))
 
     def _unsubscribe(self, request: int, unsubscribe: pb.Unsubscribe) -> None:
-        for cursor in self._push.close(unsubscribe.subscription, unsubscribe.partitions):
-            self._forget(cursor)
+        self._feed.remove(unsubscribe.subscription, list(unsubscribe.partitions))
         self._answer(
             pb.ServerFrame(request=request, unsubscribed=pb.Unsubscribed(subscription=unsubscribe.subscription))
         )
 
     def _credit(self, credit: pb.Credit) -> None:
-        if self._push.grant(credit.subscription, credit.bytes):
-            self._rouse()
-
-    def wake(self, cursor: Cursor[Partition]) -> None:
-        """The partition moved on: an idle cursor may have something to read."""
-        if self._push.wake(cursor):
-            self._rouse()
-
-    def end_cursor(self, cursor: Cursor[Partition], error: CometError) -> None:
-        """Ends one partition of a subscription and says why."""
-        if cursor.state is State.ENDED:
-            return
-        self._forget(cursor)
-        self._push.remove(cursor)
-        self._answer(
-            pb.ServerFrame(
-                error=pb.StreamError(
-                    error=error_to_pb(error), subscription=cursor.subscription.number, partition=cursor.handle
-                )
-            )
-        )
-
-    def _forget(self, cursor: Cursor[Partition]) -> None:
-        partition = cursor.partition
-        partition.idle.pop(cursor, None)
-        partition.readers -= 1
-        assert partition.readers >= 0
-        if partition.readers == 0:
-            partition.tail.clear()
-
-    # ---- deliveries
-
-    def _next_delivery(self) -> bytes | None:
-        while self._loaded:
-            cursor, frame, size, next_offset = self._loaded.popleft()
-            if cursor.state is State.LOADING:
-                self._push.loaded(cursor, size, next_offset)
-                return frame
-        while (cursor := self._push.take()) is not None:
-            served = self._serve(cursor)
-            if served is not None:
-                return served
-        return None
-
-    def _serve(self, cursor: Cursor[Partition]) -> bytes | None:
-        """The next delivery for a cursor: from memory, else from the page cache, else later from the disk."""
-        partition = cursor.partition
-        high_watermark = partition.high_watermark
-        if cursor.next_offset >= high_watermark:
-            self._push.idle(cursor)
-            partition.idle[cursor] = CursorWaiter(self, cursor)
-            return None
-        bytes_max = min(limits.DELIVERY_BYTES_MAX, cursor.subscription.credit)
-        tail = partition.tail.frame_from(cursor.next_offset, high_watermark, partition.leader_epoch, bytes_max)
-        if tail is not None:
-            self._push.served(cursor, tail.size, tail.next_offset)
-            return tail.frame
-        return self._serve_from_log(cursor, high_watermark, bytes_max)
-
-    def _serve_from_log(self, cursor: Cursor[Partition], high_watermark: int, bytes_max: int) -> bytes | None:
-        partition = cursor.partition
-        try:
-            extent = partition.log.extent(cursor.next_offset, high_watermark)
-        except CometError as error:
-            self.end_cursor(cursor, error)
-            return None
-        buffer = self._broker.read_buffer
-        try:
-            result = extent.read(buffer[PREFIX_BYTES : PREFIX_BYTES + bytes_max], wait=False)
-        except CometError as error:
-            extent.release()
-            self.end_cursor(cursor, error)
-            return None
-        if result is not None and result.size:
-            extent.release()
-            end = PREFIX_BYTES + result.size
-            buffer[:PREFIX_BYTES] = delivery_prefix(
-                partition.handle, high_watermark, partition.leader_epoch, result.size
-            )
-            self._push.served(cursor, result.size, result.next_offset)
-            return bytes(buffer[:end])
-        self._push.loading(cursor)
-        needed = result.needed if result is not None else bytes_max
-        self._broker.tasks.spawn(
-            self._load(cursor, extent, max(needed, bytes_max), high_watermark),
-            f"read {partition.topic}/{partition.index} for stream {self.number}",
-        )
-        return None
-
-    async def _load(self, cursor: Cursor[Partition], extent: Extent, size: int, high_watermark: int) -> None:
-        """Reads one delivery on a worker thread."""
-        partition = cursor.partition
-
-        def read() -> tuple[bytes, int, int]:
-            room = size
-            while True:
-                buffer = memoryview(bytearray(PREFIX_BYTES + room))
-                result = extent.read(buffer[PREFIX_BYTES:], wait=True)
-                assert result is not None, "a read that may wait has an answer"
-                if result.size:
-                    prefix = delivery_prefix(partition.handle, high_watermark, partition.leader_epoch, result.size)
-                    buffer[:PREFIX_BYTES] = prefix
-                    return bytes(buffer[: PREFIX_BYTES + result.size]), result.size, result.next_offset
-                assert result.needed > room
-                room = result.needed
-
-        try:
-            frame, taken, next_offset = await self._broker.worker.run(read)
-        except CometError as error:
-            self.end_cursor(cursor, error)
-        except OSError as error:
-            self.end_cursor(cursor, self._broker.unreadable(partition, error))
-        else:
-            if cursor.state is State.LOADING:
-                self._loaded.append((cursor, frame, taken, next_offset))
-                self._rouse()
-        finally:
-            extent.release()
+        self._feed.grant(credit.subscription, credit.bytes)
 
     # ---- answers
 
@@ -460,7 +310,9 @@ class Session:
         """Runs what cannot be answered at once; its errors answer the request."""
         if self._tasks >= limits.SESSION_TASKS_MAX:
             work.close()
-            raise LimitExceeded(f"{self._tasks} slow requests are under way on this stream; wait for one", retry_after_ms=50)
+            raise LimitExceeded(
+                f"{self._tasks} slow requests are under way on this stream; wait for one", retry_after_ms=50
+            )
         self._tasks += 1
 
         async def run() -> None:
@@ -492,8 +344,8 @@ class Session:
             "stream": self.number,
             "peer": self.peer,
             "client": self.client,
-            "subscriptions": len(self._push.subscriptions),
-            "partitions": len(self._push.cursors),
+            "subscriptions": len(self._feed.push.subscriptions),
+            "partitions": len(self._feed.push.cursors),
             "owed": self._owed,
             "received_bytes": self._received_bytes,
             "sent_bytes": self._sent_bytes,

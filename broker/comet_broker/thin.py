@@ -13,8 +13,10 @@ from comet._wire import position_from_pb
 from comet.errors import CometError, Draining, InvalidArgument
 from comet.types import Earliest, Position
 from comet.v1 import events_pb2 as pb
+from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from comet_broker import limits
 from comet_broker.broker import Broker
+from comet_broker.feed import read_waiting
 from comet_broker.partition import Accepted, Partition
 from comet_broker.topics import Topic
 
@@ -43,18 +45,18 @@ class Thin:
             partition = self._broker.topics.partition(topic.name, index)
             batch = self._encode(request, [request.records[position] for position in positions])
             accepted = partition.produce(memoryview(batch))
-            if request.acks != pb.ACKS_NONE:
+            if request.acks != ACKS_NONE:
                 await self._durable(partition, accepted)
             for delta, position in enumerate(positions):
                 receipts[position] = pb.Receipt(partition=index, offset=accepted.base_offset + delta)
-        return pb.PublishResponse(receipts=receipts if request.acks != pb.ACKS_NONE else [])
+        return pb.PublishResponse(receipts=receipts if request.acks != ACKS_NONE else [])
 
     def _check(self, request: pb.PublishRequest) -> None:
         if not 1 <= len(request.records) <= limits.PUBLISH_RECORDS_MAX:
             raise InvalidArgument(
                 f"publish takes 1 to {limits.PUBLISH_RECORDS_MAX} records, not {len(request.records)}"
             )
-        if request.acks not in (pb.ACKS_NONE, pb.ACKS_LEADER, pb.ACKS_ALL):
+        if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
             raise InvalidArgument(f"acks is 0, 1 or 2, not {request.acks}")
         if request.producer_id and not request.HasField("partition"):
             raise InvalidArgument("an idempotent publish names its partition: sequences are counted per partition")
@@ -138,22 +140,14 @@ class Thin:
             raise partition.closed
         extent = partition.log.extent(offset, partition.high_watermark)
 
-        def read() -> tuple[memoryview, int]:
-            room = bytes_max + BATCH_OVERHEAD_BYTES
-            while True:
-                buffer = memoryview(bytearray(room))
-                result = extent.read(buffer, wait=True)
-                assert result is not None, "a read that may wait has an answer"
-                if result.size:
-                    return buffer[: result.size], result.next_offset
-                room = result.needed
-
+        room = bytes_max + BATCH_OVERHEAD_BYTES
         try:
-            return await self._broker.worker.run(read)
+            data, size, next_offset = await self._broker.worker.run(lambda: read_waiting(extent, room))
         except OSError as error:
             raise self._broker.unreadable(partition, error) from error
         finally:
             extent.release()
+        return data[:size], next_offset
 
     async def _wait(self, partition: Partition, seconds: float) -> None:
         """Until there is something new, or the time is up."""

@@ -189,7 +189,7 @@ class TopicTable:
         opened: list[Partition] = []
         try:
             for index in range(len(topic.partitions), spec.partitions):
-                opened.append(await self._open(topic, spec, index))
+                opened.append(await self._open(topic, spec, index))  # noqa: PERF401 - what is open must be closed on failure
         except (CometError, OSError):
             for partition in opened:
                 del self.by_handle[partition.handle]
@@ -202,9 +202,7 @@ class TopicTable:
             raise LimitExceeded(f"this broker holds at most {limits.PARTITIONS_MAX} partitions")
         identity = LogIdentity(bytes.fromhex(spec.id), index)
         folder = f"{FOLDER}/{spec.id}/{index}"
-        storage = await self._worker.run(
-            lambda: Log.open(self._files, folder, identity, spec.config, self._clock)
-        )
+        storage = await self._worker.run(lambda: Log.open(self._files, folder, identity, spec.config, self._clock))
         partition = Partition(
             self._next_handle,
             topic.name,

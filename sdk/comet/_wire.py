@@ -32,9 +32,7 @@ _FLUSH_FROM_PB: Final = {value: key for key, value in _FLUSH_TO_PB.items()}
 
 def error_to_pb(error: CometError) -> pb.Error:
     code = pb.ErrorCode.Value(_CODE_PREFIX + error.code) if _known(error.code) else pb.ERROR_CODE_INTERNAL
-    return pb.Error(
-        code=code, message=error.message, retry_after_ms=error.retry_after_ms, details=error.details
-    )
+    return pb.Error(code=code, message=error.message, retry_after_ms=error.retry_after_ms, details=error.details)
 
 
 def error_from_pb(message: pb.Error) -> CometError:
@@ -42,13 +40,11 @@ def error_from_pb(message: pb.Error) -> CometError:
         code = pb.ErrorCode.Name(message.code).removeprefix(_CODE_PREFIX)
     except ValueError:  # a newer broker
         return Internal(f"error {message.code}: {message.message}")
-    return from_code(
-        code, message.message, details=message.details, retry_after_ms=message.retry_after_ms
-    )
+    return from_code(code, message.message, details=message.details, retry_after_ms=message.retry_after_ms)
 
 
 def _known(code: str) -> bool:
-    return _CODE_PREFIX + code in pb.ErrorCode.keys()
+    return _CODE_PREFIX + code in pb.ErrorCode.DESCRIPTOR.values_by_name
 
 
 def config_to_pb(config: TopicConfig) -> pb.TopicConfig:
@@ -61,7 +57,9 @@ def settings_to_pb(settings: dict[str, Any]) -> pb.TopicConfig:
     message = pb.TopicConfig()
     for name, value in settings.items():
         if name not in TopicConfig.names():
-            raise InvalidArgument(f"there is no topic setting {name!r}; the settings are {', '.join(TopicConfig.names())}")
+            raise InvalidArgument(
+                f"there is no topic setting {name!r}; the settings are {', '.join(TopicConfig.names())}"
+            )
         try:
             setattr(message, name, _FLUSH_TO_PB[Flush(value)] if name == "flush" else value)
         except (TypeError, ValueError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from enum import Enum, IntEnum
 from typing import Final, Literal
 
@@ -144,6 +144,25 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
+class ReceiptRange:
+    """Where a run of records was written, one after the other. `first` is -1 with acks=0.
+
+    >>> list(ReceiptRange("quotes", 0, first=40, count=2, append_time_us=0).offsets)
+    [40, 41]
+    """
+
+    topic: str
+    partition: int
+    first: int
+    count: int
+    append_time_us: int
+
+    @property
+    def offsets(self) -> range:
+        return range(self.first, self.first + self.count) if self.first >= 0 else range(0)
+
+
+@dataclass(frozen=True, slots=True)
 class Earliest:
     pass
 
@@ -176,12 +195,12 @@ _UNIT_US: Final[Mapping[str, int]] = {
     "d": 86_400_000_000,
     "w": 604_800_000_000,
 }
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def timestamp_us(when: datetime) -> int:
     """Microseconds since 1970; a naive datetime is local time, as everywhere in Python."""
-    return (when.astimezone(timezone.utc) - _EPOCH) // timedelta(microseconds=1)
+    return (when.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
 def position(start: StartLike, *, now_us: int) -> Position:
@@ -228,7 +247,8 @@ def check_topic_name(name: str) -> str:
     """The name, if it is one: letters, digits, '.', '_' and '-', at most 249, not starting with '.' or '-'."""
     if not isinstance(name, str) or not TOPIC_NAME.fullmatch(name):
         raise InvalidArgument(
-            f"{name!r} is no topic name: use 1 to 249 letters, digits, '.', '_' and '-', beginning with a letter, digit or '_'"
+            f"{name!r} is no topic name: use 1 to 249 letters, digits, '.', '_' and '-', "
+            "beginning with a letter, digit or '_'"
         )
     return name
 

@@ -66,7 +66,9 @@ class PushQueue(Generic[P]):
         subscription = self.subscriptions.get(number)
         if subscription is None:
             if len(self.subscriptions) >= self._subscriptions_max:
-                raise LimitExceeded(f"a stream has at most {self._subscriptions_max} subscriptions; open another stream")
+                raise LimitExceeded(
+                    f"a stream has at most {self._subscriptions_max} subscriptions; open another stream"
+                )
             subscription = self.subscriptions[number] = Subscription(number)
         return subscription
 
@@ -167,9 +169,7 @@ class PushQueue(Generic[P]):
         if subscription is None:
             return []
         chosen = list(handles)
-        ended = [
-            cursor for handle, cursor in list(subscription.cursors.items()) if not chosen or handle in chosen
-        ]
+        ended = [cursor for handle, cursor in list(subscription.cursors.items()) if not chosen or handle in chosen]
         for cursor in ended:
             self.remove(cursor)
         if not chosen:

@@ -87,9 +87,7 @@ class Tail:
         while self.used_bytes > self._budget.partition_bytes_max:
             self._drop_first()
 
-    def frame_from(
-        self, offset: int, high_watermark: int, leader_epoch: int, bytes_max: int
-    ) -> TailFrame | None:
+    def frame_from(self, offset: int, high_watermark: int, leader_epoch: int, bytes_max: int) -> TailFrame | None:
         """The delivery for a reader at `offset`, of whole batches below the high watermark, at least one and
         beyond that at most `bytes_max`; None when the offset is not in the tail."""
         entries = self.entries
@@ -102,9 +100,7 @@ class Tail:
             return self._single(last, high_watermark, leader_epoch)
         return self._several(offset, high_watermark, leader_epoch, bytes_max)
 
-    def _several(
-        self, offset: int, high_watermark: int, leader_epoch: int, bytes_max: int
-    ) -> TailFrame | None:
+    def _several(self, offset: int, high_watermark: int, leader_epoch: int, bytes_max: int) -> TailFrame | None:
         start = bisect_right(self.entries, offset, key=lambda entry: entry.base_offset) - 1
         chosen: list[TailEntry] = []
         size = 0
