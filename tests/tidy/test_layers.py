@@ -1,0 +1,129 @@
+"""Who may import whom."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection
+
+import pytest
+
+from tests.tidy.tree import Import, Source, imports, sources
+
+SERVERS = ("comet_broker", "comet_gateway", "comet_web", "comet_demo")
+# What reaches outside the process, waits, or differs from one run to the next.
+IMPURE = {
+    "asyncio", "concurrent", "datetime", "fcntl", "grpc", "http", "io", "locale", "logging", "mmap", "multiprocessing",
+    "os", "pathlib", "platform", "queue", "random", "resource", "sched", "secrets", "select", "selectors", "shutil",
+    "signal", "socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "time", "urllib", "uuid",
+}  # fmt: skip
+STANDARD = set(sys.stdlib_module_names)
+
+
+def _within(module: str, allowed: Collection[str]) -> bool:
+    return any(module == name or module.startswith(name + ".") for name in allowed)
+
+
+def _top(found: Import) -> str:
+    return found.module.split(".")[0]
+
+
+def _offences(chosen: Callable[[Source], bool], allowed: Callable[[Import], bool]) -> list[str]:
+    looked_at = [source for source in sources() if chosen(source)]
+    assert looked_at, "the rule concerns no module: was something moved?"
+    return [
+        f"{source}:{found.line} imports {found.module}"
+        for source in looked_at
+        for found in imports(source)
+        if not allowed(found)
+    ]
+
+
+def test_the_foundations_need_only_the_standard_library_and_the_codecs() -> None:
+    own = ("comet.errors", "comet.types", "comet.records", "comet._frames")
+    wheels = {"crc32c", "lz4", "zstandard"}
+
+    def allowed(found: Import) -> bool:
+        # Arrow is for those who have it: only inside the functions that return its types.
+        arrow = found.lazy and _top(found) == "pyarrow"
+        return arrow or _top(found) in STANDARD | wheels or _within(found.module, own)
+
+    assert not _offences(lambda source: source.within(*own), allowed)
+
+
+def test_the_sdk_knows_no_server() -> None:
+    """All but the command line, which starts them, and the test helper, which runs one; and they only when asked."""
+
+    def allowed(found: Import) -> bool:
+        return _top(found) not in SERVERS
+
+    def launches(source: Source) -> bool:
+        return source.within("comet.cli", "comet.testing", "comet.bench")
+
+    assert not _offences(lambda source: source.within("comet") and not launches(source), allowed)
+    assert not _offences(launches, lambda found: found.lazy or allowed(found))
+
+
+def test_the_demo_is_a_user_like_any_other() -> None:
+    assert not _offences(lambda source: source.within("comet_demo"), lambda found: _top(found) != "comet_broker")
+
+
+def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
+    shared = ("comet.errors", "comet.types", "comet.records", "comet._frames", "comet._wire", "comet._transport",
+              "comet._tuning", "comet.v1", "comet.__version__")  # fmt: skip
+
+    def allowed(found: Import) -> bool:
+        return _top(found) != "comet" or _within(found.module, shared)
+
+    assert not _offences(lambda source: source.within("comet_broker"), allowed)
+
+
+@pytest.mark.parametrize(
+    "pure", ["comet_broker.core", "comet_broker.metadata.keyspace", "comet_broker.metadata.history"]
+)
+def test_decisions_are_made_without_the_world(pure: str) -> None:
+    ours = ("comet.errors", "comet.types", "comet.records", "comet._frames", "comet_broker.core", "comet_broker.limits",
+            "comet_broker.ports", "comet_broker.metadata.store", "comet_broker.metadata.keyspace")  # fmt: skip
+
+    def allowed(found: Import) -> bool:
+        return _top(found) in STANDARD - IMPURE or _within(found.module, ours) or _top(found) == "crc32c"
+
+    assert not _offences(lambda source: source.within(pure), allowed)
+
+
+def test_the_broker_takes_clock_and_chance_as_arguments() -> None:
+    """`random.Random` may be named, to say what is taken; only the process itself makes one, or reads a clock."""
+    adapters = ("comet_broker.system", "comet_broker.server", "comet_broker.__main__")
+
+    def allowed(found: Import) -> bool:
+        return found.module == "random.Random" or _top(found) not in {"time", "random", "secrets", "uuid", "datetime"}
+
+    assert not _offences(lambda source: source.within("comet_broker") and not source.within(*adapters), allowed)
+
+
+def test_only_adapters_know_grpc() -> None:
+    adapters = ("comet_broker.rpc", "comet_broker.server", "comet._channel", "comet.bench", "comet.cli")
+
+    def allowed(found: Import) -> bool:
+        return not _top(found).startswith("grpc")
+
+    assert not _offences(lambda source: not source.within(*adapters), allowed)
+
+
+def test_only_the_files_port_touches_the_disk() -> None:
+    """Besides SQLite's own file, whose checks and copies live next to it."""
+    allowed_modules = ("comet_broker.storage.files", "comet_broker.metadata.examine", "comet_broker.server",
+                       "comet_broker.__main__")  # fmt: skip
+
+    def allowed(found: Import) -> bool:
+        return _top(found) not in {"os", "io", "shutil", "tempfile", "fcntl", "mmap"}
+
+    assert not _offences(lambda source: source.within("comet_broker") and not source.within(*allowed_modules), allowed)
+
+
+def test_nobody_forks() -> None:
+    """A fork copies gRPC's threads in whatever state they are."""
+    forking = ("os.fork", "multiprocessing.Process", "multiprocessing.Pool", "multiprocessing.pool", "pty.fork")
+    assert not _offences(lambda source: True, lambda found: not _within(found.module, forking))
+    for source in sources():
+        assert "os.fork(" not in source.text, source
+        assert 'get_context("fork")' not in source.text, source
