@@ -13,7 +13,20 @@ from comet.bench import machine, report
 from comet.bench.machine import ProcessMeter
 from comet.bench.subjects import SUBJECTS
 
-PROMISED = ["produce_many", "produce_each", "consume_raw", "consume_typed", "live", "latency_1000", "latency_5000", "fanout_50", "limit_grpc_stream", "limit_tcp", "limit_file", "limit_memcpy"]
+PROMISED = [
+    "produce_many",
+    "produce_each",
+    "consume_raw",
+    "consume_typed",
+    "live",
+    "latency_1000",
+    "latency_5000",
+    "fanout_50",
+    "limit_grpc_stream",
+    "limit_tcp",
+    "limit_file",
+    "limit_memcpy",
+]
 PROMISED_FIELDS = ["records_per_s", "bytes_per_s", "p50_us", "p99_us", "p999_us", "broker_rss_bytes", "broker_cpu_s"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -32,7 +33,7 @@ def test_a_seed_gives_the_same_market_however_often_it_is_asked() -> None:
 def test_quotes_are_in_order_and_make_sense(seed: int) -> None:
     quotes = market(seed).advance(5 * SECOND_US)
     assert {quote.symbol for quote in quotes} == {instrument.symbol for instrument in INSTRUMENTS}
-    assert all(before.timestamp_us <= after.timestamp_us for before, after in zip(quotes, quotes[1:], strict=False))
+    assert all(before.timestamp_us <= after.timestamp_us for before, after in pairwise(quotes))
     for quote in quotes:
         assert 0 < quote.bid < quote.ask < quote.bid * 1.05
         assert quote.bid_size > 0 and quote.ask_size > 0 and quote.last_size >= 0
@@ -57,7 +58,7 @@ def returns(quotes: Sequence[Quote], symbol: str) -> list[float]:
         if quote.symbol == symbol:
             middles[quote.timestamp_us // SECOND_US] = (quote.bid + quote.ask) / 2
     prices = [middles[second] for second in sorted(middles)]
-    return [math.log(after / before) for before, after in zip(prices, prices[1:], strict=False)]
+    return [math.log(after / before) for before, after in pairwise(prices)]
 
 
 def correlation(ones: Sequence[float], others: Sequence[float]) -> float:
@@ -75,10 +76,9 @@ def test_instruments_move_together_and_those_of_a_sector_more_so() -> None:
 
 
 async def test_after_a_sleep_no_more_than_a_second_is_made_up_for() -> None:
-    now_us = 0
-    provider = SyntheticProvider(INSTRUMENTS, Random(1), rate=1000, now_us=lambda: now_us)
+    times_us = iter([0, 3600 * SECOND_US])
+    provider = SyntheticProvider(INSTRUMENTS, Random(1), rate=1000, now_us=lambda: next(times_us))
     stream = provider.stream()
-    now_us = 3600 * SECOND_US
     quotes = await anext(stream)
     assert quotes[0].timestamp_us >= 3599 * SECOND_US
     assert len(quotes) < 20_000

@@ -134,7 +134,7 @@ async def _print_batches(consumer: Consumer[bytes], printer: Printer, stop: Stop
         if printer.print(batch, end):
             return
         if stop is not None:
-            stop.passed(batch.partition, batch.offsets[-1] + 1)
+            stop.passed(batch.partition, batch.next_offset)
             if stop.done:
                 return
 

@@ -43,12 +43,12 @@ def up(
     """Start a broker; Ctrl-C stops it in good order."""
     import logging
 
-    from comet_broker.config import BrokerConfig
-    from comet_broker.server import serve
-
     if log_level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
         raise typer.BadParameter("give debug, info, warning or error", param_hint="--log-level")
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    from comet_broker.config import BrokerConfig
+    from comet_broker.server import serve
+
     with _data_folder(data, ephemeral) as folder:
         config = BrokerConfig(data=folder, host=host, port=port, advertised_host=advertised_host, broker_id=broker_id)
         serve(config, _announce(folder, ephemeral, json_output))

@@ -1,0 +1,126 @@
+"""What the command line does before it reaches a broker: usage, help, exit codes, what it imports."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from comet.cli._commands import app
+
+NOBODY = "127.0.0.1:1"  # nothing listens on port 1
+
+runner = CliRunner()
+
+
+def test_help_lists_every_command() -> None:
+    shown = runner.invoke(app, ["--help"])
+    assert shown.exit_code == 0
+    for command in ("up", "topic", "produce", "consume", "cluster", "doctor", "bench", "demo"):
+        assert f"\n  {command} " in shown.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["up"],
+        ["produce"],
+        ["consume"],
+        ["cluster"],
+        ["doctor"],
+        ["bench"],
+        ["demo"],
+        *(["topic", name] for name in ("create", "list", "describe", "alter", "delete", "delete-records")),
+    ],
+)
+def test_every_command_explains_itself_and_knows_json(words: list[str]) -> None:
+    shown = runner.invoke(app, [*words, "--help"], terminal_width=200)
+    assert shown.exit_code == 0
+    assert "--json" in shown.stdout
+
+
+def test_version() -> None:
+    shown = runner.invoke(app, ["--version"])
+    assert (shown.exit_code, shown.stdout.split()[0]) == (0, "comet")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["nonsense"],
+        ["topic", "create"],
+        ["topic", "create", "quotes", "--partitions", "0"],
+        ["topic", "create", "quotes", "--set", "retention=7d"],
+        ["topic", "create", "quotes", "--set", "retention_ms=soon"],
+        ["topic", "alter", "quotes"],
+        ["consume", "quotes", "--until", "latest", "--follow"],
+        ["consume", "quotes", "--from", "yesterday"],
+        ["consume", "quotes", "--format", "xml"],
+        ["produce", "quotes", "--acks", "2"],
+        ["produce", "quotes", "--header", "nonsense"],
+        ["produce", "quotes", "--file", "/nowhere/at/all"],
+        ["up", "--port", "70000"],
+        ["up", "--log-level", "loud"],
+        ["bench", "everything"],
+    ],
+)
+def test_wrong_usage_ends_with_2_and_no_traceback(words: list[str]) -> None:
+    shown = runner.invoke(app, words)
+    assert shown.exit_code == 2, shown.output
+    assert "Traceback" not in shown.output
+    assert shown.stderr.strip()
+
+
+@pytest.mark.parametrize("words", [["topic", "list"], ["cluster"], ["consume", "quotes"], ["topic", "describe", "x"]])
+def test_no_broker_ends_with_4_and_says_how_to_start_one(words: list[str]) -> None:
+    shown = runner.invoke(app, [*words, "--bootstrap", NOBODY])
+    assert shown.exit_code == 4, shown.output
+    assert "Traceback" not in shown.output
+    assert shown.stderr.startswith("error: ") and "hint: is a broker running there?" in shown.stderr
+    assert shown.stdout == ""
+
+
+def test_the_address_comes_from_the_environment_too() -> None:
+    shown = runner.invoke(app, ["cluster", "--json"], env={"COMET_BOOTSTRAP": NOBODY})
+    assert shown.exit_code == 4
+    error = json.loads(shown.stderr)["error"]
+    assert error["code"] == "UNAVAILABLE" and error["retriable"] and NOBODY in error["message"]
+
+
+def test_bench_lists_what_it_measures() -> None:
+    shown = runner.invoke(app, ["bench", "--list"])
+    assert shown.exit_code == 0
+    assert "produce_many" in shown.stdout and "limit_memcpy" in shown.stdout
+
+
+def test_doctor_as_json_says_what_it_found() -> None:
+    shown = runner.invoke(app, ["doctor", "--json", "--port", "9"])
+    findings = {finding["name"]: finding for finding in json.loads(shown.stdout)}
+    assert {"python", "packages", "data folder", "disk space", "fsync", "port", "clock"} <= findings.keys()
+    assert findings["python"]["status"] == "ok"
+    assert all(finding["status"] in {"ok", "warn", "fail"} for finding in findings.values())
+    failed = any(finding["status"] == "fail" for finding in findings.values())
+    assert shown.exit_code == (1 if failed else 0)
+
+
+def test_doctor_fails_for_a_folder_that_cannot_be(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("not a folder")
+    shown = runner.invoke(app, ["doctor", "--data", str(in_the_way / "data"), "--json"])
+    findings = {finding["name"]: finding for finding in json.loads(shown.stdout)}
+    assert shown.exit_code == 1
+    assert findings["data folder"]["status"] == "fail" and findings["data folder"]["advice"]
+
+
+def test_help_imports_nothing_heavy() -> None:
+    probe = (
+        "import sys, comet.cli._commands\n"
+        "heavy = {'grpc', 'google.protobuf', 'asyncio', 'comet_broker', 'comet_demo', 'msgspec', 'uvloop', 'numpy'}\n"
+        "sys.exit(', '.join(sorted(heavy & sys.modules.keys())) or 0)"
+    )
+    found = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
