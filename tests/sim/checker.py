@@ -22,7 +22,7 @@ from typing import Final
 
 from comet.errors import BY_CODE
 from comet.types import Flush
-from tests.sim.history import FinalLog, History, Outcome, Place, Produce, read_value
+from tests.sim.history import FinalLog, History, Outcome, Place, Produce, Session, read_value
 
 SETTLE_S_MAX: Final = 60.0  # after all faults are healed, everything works again within this
 SLICE_MAX: Final = 5  # violations of one invariant that are printed
@@ -117,9 +117,6 @@ class Evidence:
     def reused(self, place: Place, offset: int) -> bool:
         """Whether a power cut may have made room for another record at this offset."""
         return self.window(place[0]) > 0 and any(cut.end <= offset for cut in self.cuts[place])
-
-    def disturbed(self, start: float, end: float) -> bool:
-        return any(start <= off and on <= end for on, off in self.history.disturbed)
 
     def partitions(self) -> Iterable[tuple[Place, FinalLog]]:
         return self.history.final.items()
@@ -253,11 +250,8 @@ def no_duplicates(evidence: Evidence, finding: Finding) -> None:
         if not evidence.reused(read.place, read.offset):
             where[read.value].add(read.offset)
     for value, offsets in where.items():
-        op = evidence.writes.get(value)
-        if op is None or not (op.idempotent or not evidence.disturbed(op.invoked, op.completed)):
-            continue
         if not finding.holds(len(offsets) == 1):
-            finding.violations.append(f"{_name(value)} is at {op.place} offsets {sorted(offsets)}: written twice")
+            finding.violations.append(f"{_name(value)} is at offsets {sorted(offsets)}: written twice")
 
 
 def producer_order(evidence: Evidence, finding: Finding) -> None:
@@ -324,6 +318,17 @@ def no_skip_no_repeat(evidence: Evidence, finding: Finding) -> None:
         position[key] = read.offset + 1
 
 
+def _has_a_cause(evidence: Evidence, session: Session) -> bool:
+    """Whether anything happened to a partition that makes what the consumer was told of it true."""
+    match session.why:
+        case "OFFSET_OUT_OF_RANGE":
+            return session.place in evidence.history.deletes or evidence.reused(session.place, 1 << 62)
+        case "DATA_LOSS":
+            return evidence.damaged(session.place, session.first - 1)
+        case _:
+            return True
+
+
 def no_silent_reset(evidence: Evidence, finding: Finding) -> None:
     first: dict[tuple[str, int, Place], tuple[int, float]] = {}
     for read in evidence.history.reads:
@@ -332,6 +337,8 @@ def no_silent_reset(evidence: Evidence, finding: Finding) -> None:
     for ends in evidence.history.ends:
         bounds[ends.place].append((ends.invoked, ends.completed, ends.log_start, ends.high_watermark))
     for session in evidence.history.sessions:
+        if not finding.holds(_has_a_cause(evidence, session)):
+            finding.violations.append(f"{session.process} was told {session.why} of {session.place}, without a cause")
         found = first.get((session.process, session.session, session.place))
         if found is None:
             continue
@@ -386,7 +393,7 @@ INVARIANTS: Final[dict[str, tuple[str, Check]]] = {
     "C4": ("offsets are dense and the final read is complete", dense_offsets),
     "C7": ("what was read stays, and lies below the high watermark", no_vanishing_reads),
     "C8": ("start and end of a log never go back", monotone_ends),
-    "C9": ("no duplicates under idempotence", no_duplicates),
+    "C9": ("nothing is written twice: idempotent producers repeat safely, others do not repeat", no_duplicates),
     "C10": ("the order of a producer is the order of the log", producer_order),
     "C11": ("acknowledged before sent is before in the log", real_time_order),
     "C19": ("every failure has a documented code", typed_failures),

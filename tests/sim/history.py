@@ -147,13 +147,8 @@ class History:
     loss_window_s: dict[str, float] = field(default_factory=dict)  # by topic with flush=interval
     deletes: dict[Place, int] = field(default_factory=dict)  # records below may be gone: asked for, or retention
     faults: Counter[str] = field(default_factory=Counter)
-    disturbed: list[tuple[float, float]] = field(default_factory=list)  # when faults were on
     complaints: list[str] = field(default_factory=list)  # what an observer saw that must never be, as it happened
     settled_within_s: float | None = None  # after the heal, how long until every probe was answered
-
-    def fault(self, name: str, start: float, end: float) -> None:
-        self.faults[name] += 1
-        self.disturbed.append((start, end))
 
     def counts(self) -> dict[str, int]:
         outcomes = Counter(f"produce {op.outcome.value}" for op in self.produces)

@@ -101,7 +101,7 @@ class SimHandle(asyncio.Handle):
 
     def _run(self) -> None:
         if self.node is None or self.node.admits(self):
-            super()._run()  # type: ignore[misc]
+            super()._run()
 
 
 class SimTimerHandle(asyncio.TimerHandle):
@@ -115,7 +115,7 @@ class SimTimerHandle(asyncio.TimerHandle):
 
     def _run(self) -> None:
         if self.node is None or self.node.admits(self):
-            super()._run()  # type: ignore[misc]
+            super()._run()
 
 
 class SimTask(asyncio.Task[T]):

@@ -167,6 +167,14 @@ def begin_before_the_end_that_was_known(history: History) -> None:
     history.sessions[0].start, history.sessions[0].at = "latest", 5.0
 
 
+def lose_a_position_for_no_reason(history: History) -> None:
+    history.sessions.append(Session("c", 2, PLACE, "earliest", "OFFSET_OUT_OF_RANGE"))
+
+
+def report_a_hole_for_no_reason(history: History) -> None:
+    history.sessions.append(Session("c", 2, PLACE, "offset", "DATA_LOSS", 5))
+
+
 def never_answer_a_produce(history: History) -> None:
     history.produces[4].outcome = Outcome.PENDING
 
@@ -207,6 +215,8 @@ WRONG: list[tuple[str, Callable[[History], None]]] = [
     ("C22", begin_too_late),
     ("C22", begin_elsewhere),
     ("C22", begin_before_the_end_that_was_known),
+    ("C22", lose_a_position_for_no_reason),
+    ("C22", report_a_hole_for_no_reason),
     ("C25", never_answer_a_produce),
     ("C25", never_answer_a_call),
     ("C25", never_settle),

@@ -1,0 +1,220 @@
+"""A machine with a broker on it: starts, drains, dies, comes back, over one disk that it keeps.
+
+What is lost when: a killed process loses nothing that it wrote; a power cut loses what was not synced; an fsync that
+failed counts as a power cut for its partition, because nobody knows any more what is on disk. The host writes both
+into the history, since they are what excuses a loss.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from comet_broker import limits
+from comet_broker.broker import Broker
+from comet_broker.config import BrokerConfig
+from comet_broker.metadata.memory import MemoryStore
+from comet_broker.partition import Partition
+from comet_broker.storage.memory import MemoryFiles
+from tests.sim.clock import SimClock
+from tests.sim.disk import DiskFaults, HostFiles
+from tests.sim.history import History, Place, Recovered
+from tests.sim.loop import Node, SimLoop
+from tests.sim.network import Network
+from tests.sim.worker import SimWorker, WorkerPace
+
+DRAIN_GRACE_S: Final = 5.0
+RESTART_S_MIN: Final = 0.05  # longer than any frame takes to arrive
+START_S_MAX: Final = 30.0
+
+
+class OpenPartitions(dict[int, Partition]):
+    """The broker's table of partitions, which tells when a log was opened: before anything is appended to it."""
+
+    def __init__(self, opened: Callable[[Partition], None]) -> None:
+        super().__init__()
+        self._opened = opened
+
+    def __setitem__(self, handle: int, partition: Partition) -> None:
+        super().__setitem__(handle, partition)
+        self._opened(partition)
+
+
+class Host:
+    """Owned by the world. At most one incarnation of the broker lives at a time."""
+
+    def __init__(
+        self, loop: SimLoop, random: Random, network: Network, history: History, store: MemoryStore, broker_id: int = 1
+    ) -> None:
+        self.address = f"10.0.0.{broker_id}:9092"
+        self.clock = SimClock(loop)
+        self.pace = WorkerPace()
+        self.disk = MemoryFiles(Random(random.getrandbits(64)))
+        self.disk_faults = DiskFaults(sync_failed=self._sync_failed)
+        self.broker: Broker | None = None
+        self.node: Node | None = None
+        self.files: HostFiles | None = None
+        self.incarnation = 0
+        self._loop = loop
+        self._random = random
+        self._network = network
+        self._history = history
+        self._store = store
+        self._broker_id = broker_id
+        self._lossy_since: dict[Place, float] = {}
+        self._synced_at: dict[Place, float] = {}
+        self._ended: asyncio.Future[None] | None = None
+
+    @property
+    def up(self) -> bool:
+        return self._network.listener(self.address) is not None
+
+    # ---- life
+
+    async def start(self) -> bool:
+        """Starts the broker; False if it died before it could take requests."""
+        assert self.node is None or self.node.dead
+        self.incarnation += 1
+        node = self.node = Node(self._loop, f"broker-{self._broker_id}.{self.incarnation}")
+        self.files = HostFiles(self.disk, node, self.disk_faults)
+        ended = self._ended = self._loop.create_future()
+        node.spawn(self._run(node, self.files, ended), "start")
+        async with asyncio.timeout(START_S_MAX):
+            await asyncio.wait([ended])
+        if node.dead:
+            return False
+        ended.result()
+        return True
+
+    async def _run(self, node: Node, files: HostFiles, started: asyncio.Future[None]) -> None:
+        try:
+            broker = Broker(
+                BrokerConfig(
+                    Path("data"),
+                    host=self.address.split(":")[0],
+                    broker_id=self._broker_id,
+                    retention_check_ms=self._random.randint(200, 2000),
+                ),
+                files=files,
+                store=self._store,
+                clock=self.clock,
+                worker=SimWorker(Random(self._random.getrandbits(64)), self.pace),
+                random=Random(self._random.getrandbits(64)),
+            )
+            broker.topics.by_handle = OpenPartitions(self._opened)
+            await broker.start()
+            self.broker = broker
+            self._network.listen(self.address, node, broker)
+            if not started.done():
+                started.set_result(None)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the one who waits must hear of it
+            if not started.done():
+                started.set_exception(error)
+
+    def kill(self, *, power: bool) -> None:
+        """The process is gone between two instructions; with `power`, so is all that was not synced."""
+        if self.node is None or self.node.dead:
+            return
+        self.node.kill()
+        self.look_for_trouble()
+        self._network.unlisten(self.address, silent=power)
+        if power:
+            for place in self._places():
+                self._lossy_since.setdefault(place, self._loop.time())
+            self.disk.crash()
+        else:
+            self.disk.kill()
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+
+    async def drain(self) -> None:
+        """Stops the broker as SIGTERM does."""
+        node, broker = self.node, self.broker
+        if node is None or node.dead or broker is None:
+            return
+        stopped = self._ended = self._loop.create_future()
+        node.spawn(self._drain(broker, stopped), "drain")
+        await asyncio.wait([stopped])
+        if not node.dead:
+            self.look_for_trouble()
+            node.kill()
+
+    async def _drain(self, broker: Broker, stopped: asyncio.Future[None]) -> None:
+        try:
+            listener = self._network.listener(self.address)
+            await broker.drain()
+            deadline = self._loop.time() + DRAIN_GRACE_S
+            while listener is not None and listener.links and self._loop.time() < deadline:  # noqa: ASYNC110 - as gRPC does
+                await asyncio.sleep(0.05)
+            self._network.unlisten(self.address, silent=False)
+            await broker.close()
+            for partition in broker.topics.by_handle.values():
+                if partition.log.failed is None:
+                    self._synced_at[partition.topic, partition.index] = self._loop.time()
+        finally:
+            if not stopped.done():
+                stopped.set_result(None)
+
+    def crash_in(self, operations: int, *, after: bool, power: bool) -> None:
+        """The process will die at the so-manieth change to its disk from now."""
+        if self.files is None or self.node is None or self.node.dead:
+            return
+        point = self.files.point
+        point.operations, point.after = operations, after
+        point.strike = lambda: self.kill(power=power)
+
+    # ---- what excuses a loss
+
+    def _places(self) -> list[Place]:
+        known = {opened.place: None for opened in self._history.recovered}
+        return list(known)
+
+    def _opened(self, partition: Partition) -> None:
+        place = (partition.topic, partition.index)
+        self._history.recovered.append(
+            Recovered(
+                place,
+                self._loop.time(),
+                partition.log.log_start,
+                partition.log.log_end,
+                self._lossy_since.pop(place, None),
+                self._synced_at.get(place, -1.0),
+            )
+        )
+
+    def _sync_failed(self, path: str) -> None:
+        """What was written to that log since its last good sync may be gone."""
+        if self.broker is None:
+            return
+        for partition in self.broker.topics.by_handle.values():
+            if path.startswith(f"topics/{partition.topic_id.hex()}/{partition.index}/"):
+                self._lossy_since.setdefault((partition.topic, partition.index), self._loop.time())
+
+    # ---- looking in
+
+    def look_for_trouble(self) -> None:
+        """Notes what must never be: a dead background task, a queue beyond its limit."""
+        if self.broker is None:
+            return
+        numbers = self.broker.statistics()
+        complain = self._history.complaints.append
+        for task in numbers["failed_tasks"]:
+            complain(f"{self.node and self.node.name} at {self._loop.time():.4f} s: task {task}")
+        if numbers["tail_bytes"] > limits.TAIL_TOTAL_BYTES_MAX:
+            complain(f"the tails hold {numbers['tail_bytes']} bytes")
+        for session in numbers["sessions"]:
+            if session["owed"] > limits.SESSION_ANSWERS_MAX + 1:
+                complain(f"{session['peer']} is owed {session['owed']} answers, more than the limit")
+
+    def partitions(self) -> list[Partition]:
+        return [] if self.broker is None else list(self.broker.topics.by_handle.values())
+
+    def failed(self) -> bool:
+        """Whether a disk failed under one of the logs, so that only a restart brings it back."""
+        return any(partition.log.failed is not None for partition in self.partitions())
+
+    def statistics(self) -> dict[str, Any]:
+        return {} if self.broker is None else self.broker.statistics()

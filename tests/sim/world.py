@@ -1,0 +1,55 @@
+"""Everything one simulated run consists of, made from one seed.
+
+Each part draws from a random source of its own, named after it, so that a change in one part does not shift what all
+the others do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from random import Random
+from typing import Any
+
+from comet_broker.metadata.memory import MemoryStore
+from tests.sim.clock import SimClock
+from tests.sim.history import History
+from tests.sim.host import Host
+from tests.sim.loop import Node, SimLoop
+from tests.sim.network import Network
+
+
+class World:
+    def __init__(self, loop: SimLoop, seed: int) -> None:
+        self.loop = loop
+        self.seed = seed
+        self.history = History()
+        self.network = Network(loop, self.random("network"))
+        self.clock = SimClock(loop)  # of the clients
+        self.store = MemoryStore(self.clock)
+        self.hosts = [Host(loop, self.random("host"), self.network, self.history, self.store)]
+        self.stopping = False  # clients finish what they have begun and send nothing new
+        self.clients: dict[str, Node] = {}
+        self.log: list[str] = []  # what was done to the world, for -v
+
+    @property
+    def host(self) -> Host:
+        return self.hosts[0]
+
+    def random(self, name: str) -> Random:
+        return Random(f"{self.seed}/{name}")
+
+    def now(self) -> float:
+        return self.loop.time()
+
+    def note(self, text: str) -> None:
+        self.log.append(f"{self.now():10.4f}  {text}")
+
+    def client(self, name: str, work: Coroutine[Any, Any, None]) -> Node:
+        """Starts a client process."""
+        node = self.clients[name] = Node(self.loop, name)
+        node.spawn(work, "main")
+        return node
+
+    async def sleep(self, random: Random, mean_s: float) -> None:
+        await asyncio.sleep(min(random.expovariate(1 / mean_s), mean_s * 10))
