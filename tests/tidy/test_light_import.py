@@ -7,8 +7,20 @@ import sys
 
 import pytest
 
-HEAVY = ("grpc", "google.protobuf", "typer", "rich", "numpy", "pyarrow", "pydantic", "uvloop", "comet_broker",
-         "multiprocessing", "http", "unittest")  # fmt: skip
+HEAVY = (
+    "grpc",
+    "google.protobuf",
+    "typer",
+    "rich",
+    "numpy",
+    "pyarrow",
+    "pydantic",
+    "uvloop",
+    "comet_broker",
+    "multiprocessing",
+    "http",
+    "unittest",
+)
 
 
 @pytest.mark.parametrize("statement", ["import comet", "import comet.errors, comet.types, comet.records"])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.tidy.tree import ROOT, Source, files, sources, tests, tree
+from tests.tidy.tree import ROOT, Source, files, sources, sources_of_tests, tree
 
 MODULE_LINES_MAX = 500
 # Put together here, so that this file does not find itself.
@@ -16,7 +16,7 @@ MACHINE_PATHS = ["/wo" + "rk/", "/tmp/ve" + "nv"]
 
 
 def test_no_module_is_too_long() -> None:
-    lengths = {str(source): source.text.count("\n") for source in (*sources(), *tests())}
+    lengths = {str(source): source.text.count("\n") for source in (*sources(), *sources_of_tests())}
     assert not {name: lines for name, lines in lengths.items() if lines > MODULE_LINES_MAX}
 
 
@@ -24,7 +24,7 @@ def test_every_module_says_what_it_is() -> None:
     silent = [str(source) for source in sources() if not ast.get_docstring(tree(source))]
     assert not silent
     # An empty package file says enough about a folder of tests.
-    assert not [str(source) for source in tests() if source.text and not ast.get_docstring(tree(source))]
+    assert not [str(source) for source in sources_of_tests() if source.text and not ast.get_docstring(tree(source))]
 
 
 @pytest.mark.parametrize("word", LEFT_FOR_LATER + MACHINE_PATHS)
@@ -54,7 +54,7 @@ def test_no_test_sleeps() -> None:
     """Real time is waited for by events; virtual time, where sleeping is free, belongs to the simulated loop."""
     offences = [
         f"{source}:{call.lineno} {_name(call)}"
-        for source in tests()
+        for source in sources_of_tests()
         for call in _calls(source)
         if _name(call) == "time.sleep" or (_name(call) == "asyncio.sleep" and not _virtual(source) and not _zero(call))
     ]
@@ -63,7 +63,9 @@ def test_no_test_sleeps() -> None:
 
 def test_no_test_patches_what_it_tests() -> None:
     offences = [
-        str(source) for source in tests() if "unittest.mock" in source.text and source.path.name != "test_source.py"
+        str(source)
+        for source in sources_of_tests()
+        if "unittest.mock" in source.text and source.path.name != "test_source.py"
     ]
     assert not offences, "give the code under test another Clock, Files, Worker or Channel instead"
 

@@ -53,7 +53,7 @@ def sources() -> tuple[Source, ...]:
 
 
 @cache
-def tests() -> tuple[Source, ...]:
+def sources_of_tests() -> tuple[Source, ...]:
     return tuple(Source(path, _module_name(path, ROOT)) for path in sorted((ROOT / "tests").rglob("*.py")))
 
 
