@@ -89,7 +89,12 @@ def test_what_is_from_the_future_is_said_to_be(fields: dict[str, int], message: 
         ({"codec": 1}, "104 bytes for a body of 16"),  # not smaller than what it holds
         ({"record_count": 0}, "record_count is 0"),
         ({"record_count": RECORDS_MAX + 1}, "record_count"),
+        (
+            {"record_count": RECORDS_MAX + 1, "last_offset_delta": RECORDS_MAX, "codec": 1, "body_size": 8 << 20},
+            "record_c",
+        ),
         ({"flags": 2}, "flags is 2"),
+        ({"codec": 1, "body_size": 4097}, "body_size is 4097"),
         ({"body_size": 17}, "body_size is 17"),
         ({"body_size": 8, "length": 96, "record_count": 2, "last_offset_delta": 1}, "body_size is 8"),
         ({"body_size": BODY_BYTES_MAX + 8, "codec": 1}, "body_size"),
@@ -170,6 +175,13 @@ def test_offsets_that_fall_or_leave_the_column_are_refused(offsets: list[int]) -
     data = with_body(column + b"abc\0\0\0\0\0", record_count=3, last_offset_delta=2)
     with pytest.raises(CorruptBatch, match="falls"):
         _ = decode(data).values
+
+
+def test_offset_deltas_below_zero_are_refused() -> None:
+    body = bytes.fromhex("ffffffff 01000000  00000000 00000000 00000000 00000000")
+    data = with_body(body, record_count=2, last_offset_delta=1, flags=Flag.OFFSET_DELTAS)
+    with pytest.raises(CorruptBatch, match="offset deltas"):
+        _ = decode(data).offsets
 
 
 def test_timestamps_that_are_not_those_of_the_header_are_refused() -> None:
@@ -261,6 +273,13 @@ ZEROS = bytes(1 << 20)
 def test_a_bomb_is_not_opened(codec: Codec, stored: bytes, body_size: int) -> None:
     with pytest.raises(CorruptBatch):
         decode(with_body(stored, codec=codec, body_size=body_size))
+
+
+def test_a_compressed_body_is_as_long_as_the_header_says() -> None:
+    """Not shorter either, even where what is there would make a body."""
+    stored = lz4.block.compress(join([b"A"])[HEADER_BYTES:], store_size=False)
+    with pytest.raises(CorruptBatch, match="decompresses to 16 bytes where the header says 24"):
+        decode(with_body(stored, codec=Codec.LZ4, body_size=24))
 
 
 # ---- writing

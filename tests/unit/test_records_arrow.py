@@ -8,8 +8,9 @@ import sys
 import pyarrow as pa
 import pytest
 
+from comet.errors import CorruptBatch
 from comet.records import HEADER_BYTES, Codec, decode, encode
-from tests.property.records_agree import read_all, read_arrow, without_times
+from tests.property.records_agree import read_all, read_arrow, sealed, without_times
 from tests.property.records_strategies import build
 
 COLUMNS = ["offset", "timestamp", "key", "value", "headers"]
@@ -69,6 +70,15 @@ def test_the_batch_may_be_dropped() -> None:
     """Arrow keeps the memory, whoever else let go of it."""
     table = decode(bytearray(build({"values": [b"abc" * 1000], "timestamps": 1, "codec": Codec.ZSTD}))).to_arrow()
     assert table.column("value").to_pylist() == [b"abc" * 1000]
+
+
+@pytest.mark.parametrize("column", ["values", "keys"])
+def test_a_null_with_bytes_is_refused_though_arrow_would_take_it(column: str) -> None:
+    data = bytearray(build({"values": [b"a", b"b"], "timestamps": 1} | {column: [b"abc", None]}))
+    at = data.index(b"\1" + bytes(7), HEADER_BYTES)
+    data[at] = 2  # the other one is null now
+    with pytest.raises(CorruptBatch, match="a null that has bytes"):
+        decode(sealed(bytes(data))).to_arrow()
 
 
 def test_without_pyarrow_it_says_what_to_install() -> None:
