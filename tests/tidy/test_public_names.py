@@ -35,7 +35,9 @@ def test_a_public_name_has_an_example_that_runs(name: str) -> None:
     thing = getattr(comet, name)
     if inspect.ismodule(thing) or isinstance(thing, VALUES):
         return
-    assert inspect.getdoc(thing), f"comet.{name} has no docstring"
+    assert vars(thing).get("__doc__"), f"comet.{name} has no docstring of its own"
+    if isinstance(thing, type) and issubclass(thing, comet.CometError) and thing is not comet.CometError:
+        return  # they are raised, not made: the example is at the root of the tree
     found = _examples(name)
     assert any(test.examples for test in found), f"comet.{name} has no example in its docstring"
     runner = doctest.DocTestRunner(optionflags=RUNS)
