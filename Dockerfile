@@ -1,0 +1,18 @@
+# One broker: docker build -t comet . && docker run -p 9092:9092 -v comet:/data comet
+FROM python:3.12-slim AS build
+WORKDIR /src
+COPY . .
+RUN pip wheel --no-cache-dir --wheel-dir /wheels .
+
+FROM python:3.12-slim
+COPY --from=build /wheels /wheels
+RUN pip install --no-cache-dir --no-index --find-links /wheels comet-stream \
+    && rm -r /wheels \
+    && useradd --system comet \
+    && install -d -o comet /data
+USER comet
+VOLUME /data
+EXPOSE 9092
+# SIGTERM drains: clients are told, what is owed is acknowledged, logs are synced.
+STOPSIGNAL SIGTERM
+CMD ["comet", "up", "--host", "0.0.0.0", "--data", "/data"]
