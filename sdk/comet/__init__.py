@@ -1,1 +1,160 @@
+"""Comet: event streaming for Python teams.
+
+    Producer, Consumer, Admin, App     asynchronous; comet.sync has the same, synchronous
+    event                              marks a class as an event type
+    Record, RecordBatch, Receipt, …    what they give and take
+    CometError and its children        everything that can go wrong, see comet.errors
+    run                                runs a coroutine on a fast event loop
+
+Names are imported when they are first used, so that `import comet` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from comet import sync, testing
+    from comet._admin import Admin
+    from comet._consumer import Consumer
+    from comet._delivery import BulkDelivery, Delivery
+    from comet._producer import Producer
+    from comet._record import Record, RecordBatch
+    from comet._run import run
+    from comet.app import App
+    from comet.errors import (
+        Closed,
+        CometError,
+        CorruptBatch,
+        DataFolderTaken,
+        DataLoss,
+        DiskFull,
+        Draining,
+        Internal,
+        InvalidArgument,
+        LimitExceeded,
+        LogFailed,
+        MalformedFrame,
+        NotLeader,
+        OffsetOutOfRange,
+        PartitionNotFound,
+        ProducerError,
+        ProducerFenced,
+        RecordTooLarge,
+        SequenceGap,
+        SequenceTooOld,
+        SerdeError,
+        Timeout,
+        TopicExists,
+        TopicNotFound,
+        Unavailable,
+        UnknownProducer,
+        UnsupportedVersion,
+    )
+    from comet.serde import event
+    from comet.types import (
+        Acks,
+        AtOffset,
+        AtTime,
+        BrokerInfo,
+        ClusterInfo,
+        Earliest,
+        Flush,
+        Latest,
+        PartitionInfo,
+        PartitionStatus,
+        Receipt,
+        ReceiptRange,
+        TopicConfig,
+        TopicInfo,
+    )
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Acks",
+    "Admin",
+    "App",
+    "AtOffset",
+    "AtTime",
+    "BrokerInfo",
+    "BulkDelivery",
+    "Closed",
+    "ClusterInfo",
+    "CometError",
+    "Consumer",
+    "CorruptBatch",
+    "DataFolderTaken",
+    "DataLoss",
+    "Delivery",
+    "DiskFull",
+    "Draining",
+    "Earliest",
+    "Flush",
+    "Internal",
+    "InvalidArgument",
+    "Latest",
+    "LimitExceeded",
+    "LogFailed",
+    "MalformedFrame",
+    "NotLeader",
+    "OffsetOutOfRange",
+    "PartitionInfo",
+    "PartitionNotFound",
+    "PartitionStatus",
+    "Producer",
+    "ProducerError",
+    "ProducerFenced",
+    "Receipt",
+    "ReceiptRange",
+    "Record",
+    "RecordBatch",
+    "RecordTooLarge",
+    "SequenceGap",
+    "SequenceTooOld",
+    "SerdeError",
+    "Timeout",
+    "TopicConfig",
+    "TopicExists",
+    "TopicInfo",
+    "TopicNotFound",
+    "Unavailable",
+    "UnknownProducer",
+    "UnsupportedVersion",
+    "event",
+    "run",
+    "sync",
+    "testing",
+]
+
+_OWN = {
+    "Admin": "comet._admin",
+    "App": "comet.app",
+    "BulkDelivery": "comet._delivery",
+    "Consumer": "comet._consumer",
+    "Delivery": "comet._delivery",
+    "Producer": "comet._producer",
+    "Record": "comet._record",
+    "RecordBatch": "comet._record",
+    "event": "comet.serde",
+    "run": "comet._run",
+}
+_TYPES = {
+    "Acks", "AtOffset", "AtTime", "BrokerInfo", "ClusterInfo", "Earliest", "Flush", "Latest", "PartitionInfo",
+    "PartitionStatus", "Receipt", "ReceiptRange", "TopicConfig", "TopicInfo",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in {"sync", "testing"}:
+        return import_module(f"comet.{name}")
+    if name not in __all__:
+        raise AttributeError(f"module 'comet' has no attribute {name!r}")
+    module = _OWN.get(name) or ("comet.types" if name in _TYPES else "comet.errors")
+    value = globals()[name] = getattr(import_module(module), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

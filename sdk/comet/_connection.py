@@ -1,0 +1,412 @@
+"""One StreamEvents call to one broker, from Hello until it fails.
+
+    requests ─► control frames ─┐                       ┌─► answers to requests, by number
+    lanes with batches ready ───┴─► writer ═► reader ───┼─► acknowledgements, to the batch they are for
+                                                        └─► deliveries, to the sink of their partition
+
+Produce frames are pulled, not queued: a lane is asked for its next batch when the stream can take one. So what waits
+is still being filled with records, nothing piles up in front of a slow broker, and a batch that becomes ready while
+the stream is idle is written in the next turn of the loop.
+
+A connection fails once, for good, and everyone who waits on it hears of it in that moment. It is owned by the client
+that opened it, and belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from google.protobuf.message import DecodeError
+
+from comet import _limits as limits
+from comet._frames import DELIVERY_PREFIX_BYTES, parse_delivery
+from comet._transport import Channel
+from comet._wire import error_from_pb
+from comet.errors import Closed, CometError, Draining, Internal, LimitExceeded, MalformedFrame, Timeout, Unavailable
+from comet.v1 import events_pb2 as pb
+
+log = logging.getLogger("comet")
+
+REQUEST_MAX: Final = (1 << 32) - 1
+
+
+class Source(Protocol):
+    """Something with produce frames to send."""
+
+    def next_frame(self, connection: Connection) -> bytes | None:
+        """The next frame, or None when there is none now; asked again only after `Connection.ready`."""
+
+
+class Produced(Protocol):
+    """One batch on the wire; hears exactly one of the two, or of the end of the connection by its lane."""
+
+    def acked(self, base_offset: int, append_time_us: int) -> None: ...
+    def refused(self, error: CometError) -> None: ...
+
+
+class Sink(Protocol):
+    """One subscribed partition. Must not wait and must not raise."""
+
+    def delivered(self, batches: memoryview, high_watermark: int, leader_epoch: int) -> None: ...
+    def ended(self, error: CometError) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A partition as one connection knows it."""
+
+    connection: Connection
+    handle: int
+    topic_id: bytes
+    leader_epoch: int
+    log_start: int
+    high_watermark: int
+    record_bytes_max: int
+
+
+class Connection:
+    def __init__(self, channel: Channel, address: str, *, client_name: str, software: str) -> None:
+        self.address = address
+        self.lost: CometError | None = None
+        self.broker_id = 0
+        self.batch_bytes_max = limits.BATCH_BYTES_MAX
+        self.leaving = False  # the broker said that it stops: no new batches
+        self._hello = pb.Hello(client=client_name, software=software)
+        self._loop = asyncio.get_running_loop()
+        self._stream = channel.stream()
+        self._control: deque[bytes] = deque()
+        self._ready: deque[Source] = deque()
+        self._wake: asyncio.Future[None] | None = None
+        self._requests: dict[int, asyncio.Future[pb.ServerFrame]] = {}
+        self._produced: dict[int, Produced] = {}
+        self._sinks: dict[int, Sink] = {}
+        self._attached: dict[tuple[str, int], asyncio.Future[pb.ServerFrame]] = {}
+        self._lost_callbacks: list[Callable[[CometError], None]] = []
+        self._request = 0
+        self._subscription = 0
+        self._heard = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # ---- life
+
+    async def open(self) -> None:
+        """Introduces the client; afterwards the connection is usable. Raises what went wrong."""
+        self._tasks = [
+            self._loop.create_task(self._read(), name=f"comet: read from {self.address}"),
+            self._loop.create_task(self._write(), name=f"comet: write to {self.address}"),
+        ]
+        try:
+            answer = await self.call(pb.ClientFrame(hello=self._hello), limits.CONNECT_TIMEOUT_MS)
+        except BaseException as error:
+            self.fail(error if isinstance(error, CometError) else Closed("connecting was given up"))
+            raise
+        self.broker_id = answer.welcome.broker_id
+        self.batch_bytes_max = min(answer.welcome.batch_bytes_max or limits.BATCH_BYTES_MAX, limits.BATCH_BYTES_MAX)
+        self._timer = self._loop.call_later(limits.PING_AFTER_MS / 1000, self._check_alive, self._loop.time())
+
+    def on_lost(self, callback: Callable[[CometError], None]) -> None:
+        """Calls back once when the connection fails; at once if it has."""
+        if self.lost is not None:
+            callback(self.lost)
+        else:
+            self._lost_callbacks.append(callback)
+
+    def fail(self, error: CometError) -> None:
+        """Ends the connection; everyone who waits is told."""
+        if self.lost is not None:
+            return
+        self.lost = error
+        if self._timer is not None:
+            self._timer.cancel()
+        requests, self._requests = self._requests, {}
+        for future in requests.values():
+            if not future.done():
+                future.set_exception(Unavailable(f"the connection to {self.address} was lost: {error.message}"))
+                future.exception()  # a waiter that gave up must not be reported as forgotten
+        self._produced.clear()
+        self._sinks.clear()
+        self._attached.clear()
+        self._control.clear()
+        self._ready.clear()
+        callbacks, self._lost_callbacks = self._lost_callbacks, []
+        for callback in callbacks:
+            callback(error)
+        self._stream.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    async def close(self) -> None:
+        """Ends the connection and waits until nothing of it runs any more."""
+        self.fail(Closed(f"the connection to {self.address} was closed"))
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # ---- requests
+
+    async def call(self, frame: pb.ClientFrame, timeout_ms: int = limits.REQUEST_TIMEOUT_MS) -> pb.ServerFrame:
+        """Sends a request and waits for its answer. Raises the error it was answered with."""
+        future = self._send_request(frame)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await future
+        except TimeoutError:
+            raise Timeout(f"the broker at {self.address} did not answer within {timeout_ms} ms") from None
+        finally:
+            self._requests.pop(frame.request, None)
+
+    def _send_request(self, frame: pb.ClientFrame) -> asyncio.Future[pb.ServerFrame]:
+        if self.lost is not None:
+            raise Unavailable(f"the connection to {self.address} was lost: {self.lost.message}")
+        if len(self._requests) >= limits.REQUESTS_MAX:
+            raise LimitExceeded(f"{len(self._requests)} requests wait for {self.address} already")
+        frame.request = self.next_request()
+        future = self._requests[frame.request] = self._loop.create_future()
+        self.send(frame.SerializeToString())
+        return future
+
+    def send(self, frame: bytes) -> None:
+        """Queues a control frame that wants no answer."""
+        if self.lost is not None:
+            return
+        if len(self._control) >= limits.CONTROL_FRAMES_MAX:
+            raise LimitExceeded(f"{len(self._control)} frames wait to be sent to {self.address}")
+        self._control.append(frame)
+        self._rouse()
+
+    def next_request(self) -> int:
+        """A number no waiting request has; 0 is never used."""
+        while True:
+            self._request = self._request % REQUEST_MAX + 1
+            if self._request not in self._requests and self._request not in self._produced:
+                return self._request
+
+    async def attach(self, topic: str, partition: int) -> Attachment:
+        """The partition's handle on this connection, asked for once."""
+        key = (topic, partition)
+        future = self._attached.get(key)
+        if future is None:
+            future = self._send_request(pb.ClientFrame(attach=pb.Attach(topic=topic, partition=partition)))
+            self._attached[key] = future
+            future.add_done_callback(lambda done: self._attach_answered(key, done))
+        try:
+            async with asyncio.timeout(limits.REQUEST_TIMEOUT_MS / 1000):
+                answer = await asyncio.shield(future)
+        except TimeoutError:
+            self.fail(Unavailable(f"the broker at {self.address} does not answer"))
+            raise Unavailable(f"the broker at {self.address} does not answer") from None
+        attached = answer.attached
+        return Attachment(
+            self,
+            attached.partition,
+            attached.topic_id,
+            attached.leader_epoch,
+            attached.log_start,
+            attached.high_watermark,
+            attached.record_bytes_max,
+        )
+
+    def _attach_answered(self, key: tuple[str, int], done: asyncio.Future[pb.ServerFrame]) -> None:
+        if (done.cancelled() or done.exception() is not None) and self._attached.get(key) is done:
+            del self._attached[key]
+
+    def detach(self, topic: str, partition: int) -> None:
+        """Forgets a handle that the broker no longer takes, so that the next attach asks again."""
+        self._attached.pop((topic, partition), None)
+
+    # ---- produce
+
+    def track(self, request: int, produced: Produced) -> None:
+        """The batch that the request number stands for is about to be sent."""
+        self._produced[request] = produced
+
+    def forget(self, request: int) -> None:
+        """The batch is no longer waited for; an answer that comes all the same is ignored."""
+        self._produced.pop(request, None)
+
+    def ready(self, source: Source) -> None:
+        """The source has a frame to send; it is in the queue once at most, which it sees to itself."""
+        self._ready.append(source)
+        self._rouse()
+
+    # ---- subscriptions
+
+    def next_subscription(self) -> int:
+        self._subscription += 1
+        return self._subscription
+
+    def add_sink(self, handle: int, sink: Sink) -> None:
+        self._sinks[handle] = sink
+
+    def remove_sink(self, handle: int) -> None:
+        self._sinks.pop(handle, None)
+
+    # ---- writing
+
+    def _rouse(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def _next_frame(self) -> bytes | None:
+        if self._control:
+            return self._control.popleft()
+        if self.leaving:
+            return None
+        while self._ready:
+            frame = self._ready.popleft().next_frame(self)
+            if frame is not None:
+                return frame
+        return None
+
+    async def _write(self) -> None:
+        write = self._stream.write
+        try:
+            while True:
+                frame = self._next_frame()
+                if frame is not None:
+                    await write(frame)
+                    continue
+                self._wake = self._loop.create_future()
+                await self._wake
+        except asyncio.CancelledError:
+            if self.lost is None:  # the transport was cancelled, not this task
+                self.fail(Unavailable(f"the connection to {self.address} was cut"))
+            raise
+        except CometError as error:
+            self.fail(error)
+        except Exception as error:
+            self._broke(error)
+
+    # ---- reading
+
+    async def _read(self) -> None:
+        read = self._stream.read
+        sinks = self._sinks
+        try:
+            while (frame := await read()) is not None:
+                self._heard = True
+                delivery = parse_delivery(frame)
+                if delivery is None:
+                    self._receive(frame)
+                    continue
+                handle, high_watermark, leader_epoch = delivery
+                sink = sinks.get(handle)
+                if sink is not None:
+                    sink.delivered(memoryview(frame)[DELIVERY_PREFIX_BYTES:], high_watermark, leader_epoch)
+            self.fail(Unavailable(f"the broker at {self.address} ended the connection"))
+        except asyncio.CancelledError:
+            if self.lost is None:
+                self.fail(Unavailable(f"the connection to {self.address} was cut"))
+            raise
+        except CometError as error:
+            self.fail(error)
+        except Exception as error:
+            self._broke(error)
+
+    def _broke(self, error: Exception) -> None:
+        """A bug must not leave anyone waiting."""
+        log.exception("comet: the connection to %s broke", self.address, exc_info=error)
+        self.fail(Internal(f"the connection to {self.address} broke: {error!r}"))
+
+    def _receive(self, data: bytes) -> None:
+        try:
+            frame = pb.ServerFrame.FromString(data)
+        except DecodeError:
+            raise MalformedFrame(f"{self.address} sent {len(data)} bytes that are no ServerFrame") from None
+        match frame.WhichOneof("frame"):
+            case "acks":
+                self._acknowledge(frame.acks)
+            case "error":
+                self._failed(frame)
+            case "delivery":
+                delivery = frame.delivery
+                sink = self._sinks.get(delivery.partition)
+                if sink is not None:
+                    sink.delivered(memoryview(delivery.batches), delivery.high_watermark, delivery.leader_epoch)
+            case "go_away":
+                self._go_away(frame.go_away.reason)
+            case None:
+                return  # a frame of a newer broker
+            case _:
+                self._answer(frame)
+
+    def _acknowledge(self, acks: pb.ProduceAcks) -> None:
+        take = self._produced.pop
+        for request, base_offset, append_time_us in zip(
+            acks.requests, acks.base_offsets, acks.append_times_us, strict=True
+        ):
+            produced = take(request, None)
+            if produced is not None:
+                produced.acked(base_offset, append_time_us)
+        if self.leaving:
+            self._leave_if_done()
+
+    def _answer(self, frame: pb.ServerFrame) -> None:
+        future = self._requests.pop(frame.request, None)
+        if future is not None and not future.done():
+            future.set_result(frame)
+
+    def _failed(self, frame: pb.ServerFrame) -> None:
+        error = error_from_pb(frame.error.error)
+        produced = self._produced.pop(frame.request, None)
+        if produced is not None:
+            produced.refused(error)
+            if self.leaving:
+                self._leave_if_done()
+            return
+        future = self._requests.pop(frame.request, None)
+        if future is not None:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()
+        elif frame.error.HasField("partition"):
+            sink = self._sinks.pop(frame.error.partition, None)
+            if sink is not None:
+                sink.ended(error)
+        else:
+            log.warning("comet: %s reports %s: %s", self.address, error.code, error.message)
+
+    # ---- the end of it
+
+    def _go_away(self, reason: str) -> None:
+        """The broker stops: answers under way are waited for, everything else goes elsewhere."""
+        log.info("comet: the broker at %s is leaving: %s", self.address, reason)
+        self.leaving = True
+        if not self._leave_if_done():
+            self._loop.call_later(limits.GO_AWAY_GRACE_MS / 1000, self.fail, self._gone())
+
+    def _leave_if_done(self) -> bool:
+        if self._produced:
+            return False
+        self.fail(self._gone())
+        return True
+
+    def _gone(self) -> CometError:
+        return Draining(f"the broker at {self.address} has stopped", retry_after_ms=limits.BACKOFF_FIRST_MS)
+
+    def _check_alive(self, due: float) -> None:
+        """Asks a silent broker whether it is there. A loop that was itself held up gives it another turn."""
+        late_ms = (self._loop.time() - due) * 1000 - limits.PING_AFTER_MS
+        if self._heard or late_ms > limits.PING_TIMEOUT_MS / 2:
+            self._heard = False
+            self._again(limits.PING_AFTER_MS, self._check_alive)
+            return
+        self.send(pb.ClientFrame(request=self.next_request(), ping=pb.Ping()).SerializeToString())
+        self._again(limits.PING_TIMEOUT_MS, self._check_answered)
+
+    def _check_answered(self, due: float) -> None:
+        late_ms = (self._loop.time() - due) * 1000 - limits.PING_TIMEOUT_MS
+        if self._heard or late_ms > limits.PING_TIMEOUT_MS / 2:
+            self._heard = False
+            self._again(limits.PING_AFTER_MS, self._check_alive)
+        else:
+            silent_ms = limits.PING_AFTER_MS + limits.PING_TIMEOUT_MS
+            self.fail(Unavailable(f"nothing was heard from {self.address} for {silent_ms} ms"))
+
+    def _again(self, delay_ms: int, check: Callable[[float], None]) -> None:
+        self._timer = self._loop.call_later(delay_ms / 1000, check, self._loop.time())

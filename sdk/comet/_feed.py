@@ -1,0 +1,167 @@
+"""What a consumer has open with one broker, and what it knows of each partition.
+
+A Feed is one subscription on one connection. It keeps the broker supplied with credit: a window of bytes that the
+consumer is ready to hold, given back in quarters as the application takes what has arrived. Nothing is decoded here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from comet import _limits as limits
+from comet import records
+from comet._connection import Attachment, Connection
+from comet._wire import position_to_pb
+from comet.errors import CometError, Timeout, Unavailable
+from comet.types import AtOffset, Position
+from comet.v1 import events_pb2 as pb
+
+_UNKNOWN: Final = -1
+
+
+class Reader:
+    """One partition of a consumer, for as long as the consumer lives. The sink of its deliveries.
+
+    position   the next record for the application
+    fetch      the first record that has not arrived; from there it goes on after a reconnect
+    """
+
+    def __init__(self, partition: int, start: Position, arrived: Callable[[Reader, memoryview], None],
+                 troubled: Callable[[Reader, CometError], None]) -> None:  # fmt: skip
+        self.partition = partition
+        self.start = start  # where to begin, until the broker has said which offset that is
+        self.position = _UNKNOWN
+        self.fetch = _UNKNOWN
+        self.high_watermark = _UNKNOWN
+        self.leader_epoch = 0
+        self.topic_id = b""
+        self.feed: Feed | None = None
+        self.attachment: Attachment | None = None
+        self.queued_bytes = 0
+        self.generation = 0  # what arrived before a seek is not for the application
+        self.stopped: CometError | None = None  # why nothing more comes, once what arrived is taken
+        self.paused = False  # a seek is under way
+        self.last: memoryview | None = None  # the newest delivery, while it is not taken
+        self._arrived = arrived
+        self._troubled = troubled
+
+    @property
+    def wants_feed(self) -> bool:
+        """It is not subscribed, and should be."""
+        return self.feed is None and self.stopped is None and not self.paused
+
+    def delivered(self, batches: memoryview, high_watermark: int, leader_epoch: int) -> None:
+        self.high_watermark = high_watermark
+        self.leader_epoch = leader_epoch
+        self.last = batches
+        self.queued_bytes += len(batches)
+        self._arrived(self, batches)
+
+    def ended(self, error: CometError) -> None:
+        self.leave_feed()
+        self._troubled(self, error)
+
+    def subscribed(self, offset: int, high_watermark: int) -> None:
+        """The broker has said where it begins."""
+        if self.position == _UNKNOWN:
+            self.position = offset
+        self.fetch = offset
+        self.high_watermark = max(high_watermark, self.high_watermark)
+
+    def resume_position(self) -> Position:
+        """Where to subscribe: after what has arrived."""
+        if self.last is not None:
+            self.fetch = end_of(self.last)
+        return self.start if self.fetch == _UNKNOWN else AtOffset(self.fetch)
+
+    def leave_feed(self) -> None:
+        """It is no longer subscribed; what has arrived stays."""
+        if self.feed is not None:
+            self.feed.readers.discard(self)
+            if self.attachment is not None:
+                self.feed.connection.remove_sink(self.attachment.handle)
+        self.feed = None
+        self.attachment = None
+
+    def restart(self, position: Position) -> None:
+        """Begins anew elsewhere: what arrived before is not for the application."""
+        assert self.feed is None
+        self.generation += 1
+        self.start = position
+        self.position = position.offset if isinstance(position, AtOffset) else _UNKNOWN
+        self.fetch = self.position
+        self.last = None
+        self.stopped = None
+
+
+class Feed:
+    """Owned by a consumer; lives as long as its connection."""
+
+    def __init__(self, connection: Connection, window_bytes: int) -> None:
+        self.connection = connection
+        self.number = connection.next_subscription()
+        self.window_bytes = window_bytes
+        self.readers: set[Reader] = set()
+        self._opened = False  # the window was granted
+        self._owed_bytes = 0
+
+    async def subscribe(self, chosen: list[tuple[Reader, Attachment]]) -> None:
+        """Adds partitions. Raises what the broker answers; then none of them is subscribed."""
+        frame = pb.ClientFrame(subscribe=pb.Subscribe(subscription=self.number))
+        by_handle: dict[int, Reader] = {}
+        for reader, attachment in chosen:
+            by_handle[attachment.handle] = reader
+            frame.subscribe.starts.add(partition=attachment.handle, position=position_to_pb(reader.resume_position()))
+            reader.feed, reader.attachment = self, attachment
+            self.readers.add(reader)
+            self.connection.add_sink(attachment.handle, reader)
+        if not self._opened:
+            # What still waits to be taken from an earlier connection counts against the window.
+            frame.subscribe.credit = max(self.window_bytes - sum(reader.queued_bytes for reader, _ in chosen), 0)
+        try:
+            answer = await self.connection.call(frame)
+        except BaseException as error:
+            if not isinstance(error, CometError) or isinstance(error, Timeout):
+                # Nobody knows whether the broker took it; a connection where that is unclear is of no use.
+                self.connection.fail(Unavailable("a subscribe was not answered"))
+            for reader, _ in chosen:
+                reader.leave_feed()
+            raise
+        self._opened = True
+        for started in answer.subscribed.partitions:
+            by_handle[started.partition].subscribed(started.offset, started.high_watermark)
+
+    async def unsubscribe(self, reader: Reader) -> None:
+        """Takes a partition out; when this returns, no delivery of it is under way any more."""
+        attachment = reader.attachment
+        if attachment is None:
+            return
+        frame = pb.ClientFrame(
+            unsubscribe=pb.Unsubscribe(subscription=self.number, partitions=[attachment.handle])
+        )
+        await self.connection.call(frame)
+
+    def taken(self, size: int) -> None:
+        """The application took that many bytes: the broker may send as many more."""
+        self._owed_bytes += size
+        if self._owed_bytes * 4 >= self.window_bytes:
+            credit = pb.Credit(subscription=self.number, bytes=self._owed_bytes)
+            self._owed_bytes = 0
+            self.connection.send(pb.ClientFrame(credit=credit).SerializeToString())
+
+
+def end_of(batches: memoryview) -> int:
+    """The offset after the last of some whole batches, without decoding them."""
+    at, end = 0, _UNKNOWN
+    while at < len(batches):
+        header = records.read_header(batches, at)
+        end = header.next_offset
+        at += header.length
+    assert end != _UNKNOWN, "a delivery holds at least one batch"
+    return end
+
+
+def window_for(buffer_bytes: int, brokers: int) -> int:
+    """A broker's share of the consumer's buffer."""
+    return max(buffer_bytes // max(brokers, 1), limits.CONSUMER_BUFFER_BYTES_MIN)

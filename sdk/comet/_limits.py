@@ -1,0 +1,53 @@
+"""Every limit of the SDK, in one place, with the relations between them asserted. A name ends in its unit."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+
+# One gRPC message, both ways; the broker's limit is the same.
+MESSAGE_BYTES_MAX: Final = 16 * MIB
+# One record batch; the broker says its own limit in Welcome, which is never larger.
+BATCH_BYTES_MAX: Final = 8 * MIB
+BATCH_RECORDS_MAX: Final = 1 << 17
+
+# What the format adds to a record: an offset of its value, one of its key, and a timestamp.
+RECORD_OVERHEAD_BYTES: Final = 16
+HEADER_OVERHEAD_BYTES: Final = 8
+
+# `send` seals a batch at this size, `send_many` cuts its slices to the other.
+SEND_BATCH_BYTES: Final = 64 * KIB
+BULK_BATCH_BYTES: Final = 512 * KIB
+PRODUCER_BUFFER_BYTES: Final = 32 * MIB
+# Batches of one partition sent and not yet answered. The broker remembers at least as many, so that a
+# repeated one is known for what it is.
+IN_FLIGHT_BATCHES_MAX: Final = 32
+# Failures that nobody has looked at, kept for flush() to raise.
+FAILURES_KEPT_MAX: Final = 100
+
+CONSUMER_BUFFER_BYTES: Final = 8 * MIB
+CONSUMER_BUFFER_BYTES_MIN: Final = 64 * KIB
+CONSUMER_BUFFER_BYTES_MAX: Final = 64 * MIB  # the broker cuts credit to this
+
+# Requests of one connection that wait for an answer, produce aside, and frames waiting to be written.
+REQUESTS_MAX: Final = 20_000
+CONTROL_FRAMES_MAX: Final = 20_000
+
+CONNECT_TIMEOUT_MS: Final = 5_000
+REQUEST_TIMEOUT_MS: Final = 10_000
+# A connection that has heard nothing for this long asks; without an answer for as long again it is dead.
+PING_AFTER_MS: Final = 5_000
+PING_TIMEOUT_MS: Final = 5_000
+# After the broker said that it stops, how long answers under way are waited for.
+GO_AWAY_GRACE_MS: Final = 5_000
+METADATA_REFRESH_MS: Final = 30_000
+
+BACKOFF_FIRST_MS: Final = 20
+BACKOFF_MAX_MS: Final = 1_000
+
+assert SEND_BATCH_BYTES <= BULK_BATCH_BYTES <= BATCH_BYTES_MAX < MESSAGE_BYTES_MAX
+assert BATCH_BYTES_MAX <= PRODUCER_BUFFER_BYTES
+assert CONSUMER_BUFFER_BYTES_MIN <= CONSUMER_BUFFER_BYTES <= CONSUMER_BUFFER_BYTES_MAX
+assert BACKOFF_FIRST_MS <= BACKOFF_MAX_MS <= CONNECT_TIMEOUT_MS

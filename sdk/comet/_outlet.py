@@ -1,0 +1,300 @@
+"""A lane with its way to the broker: attaches it, feeds its batches to the connection, waits and tries again.
+
+    idle ──append──► armed ─┬─ no attachment ──► attaching ──► in the connection's queue
+                            ├─ lingering (timer) ────────────► in the connection's queue
+                            └────────────────────────────────► in the connection's queue
+    asked for a frame: sends one, then queues up again, blocks (window full, trouble) or goes idle
+
+`armed` is true in every state but idle, so that an append to a busy partition costs one comparison.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from comet._batching import Batch, Lane
+from comet._connection import Attachment, Connection
+from comet._frames import produce_frame
+from comet._retry import Backoff
+from comet.errors import Closed, CometError, InvalidArgument, RecordTooLarge, Timeout, TopicNotFound
+from comet.records import Codec
+
+if TYPE_CHECKING:
+    from comet._client import Client
+
+log = logging.getLogger("comet")
+
+
+class Settings:
+    """What all outlets of a producer share."""
+
+    __slots__ = ("acks", "codec", "in_flight_max", "linger_s", "producer_id", "timeout_s")
+
+    def __init__(
+        self, *, acks: int, codec: Codec, in_flight_max: int, linger_s: float, producer_id: int, timeout_s: float
+    ) -> None:
+        self.acks = acks
+        self.codec = codec
+        self.in_flight_max = in_flight_max
+        self.linger_s = linger_s
+        self.producer_id = producer_id
+        self.timeout_s = timeout_s
+
+
+class Outlet:
+    """Owned by a producer, one per partition it writes to, for as long as the producer lives."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        client: Client,
+        settings: Settings,
+        finished: Callable[[Batch], None],
+        sealed: Callable[[Outlet], None],
+    ) -> None:
+        self.lane = Lane(
+            topic,
+            partition,
+            idempotent=settings.producer_id != 0,
+            in_flight_max=settings.in_flight_max,
+            finished=finished,
+            changed=self._changed,
+        )
+        self.armed = False
+        self.reason: CometError | None = None  # why it cannot send now
+        self._client = client
+        self._settings = settings
+        self._sealed = sealed
+        self._attachment: Attachment | None = None
+        self._blocked = False
+        self._hurried = False  # flush: no lingering
+        self._backoff = Backoff(client.random)
+        self._queued: Connection | None = None  # whose queue it is in
+        self._linger_timer: asyncio.TimerHandle | None = None
+        self._retry_timer: asyncio.TimerHandle | None = None
+        self._attaching: asyncio.Task[None] | None = None
+
+    # ---- getting ready to send
+
+    def arm(self) -> None:
+        """There is something to send, and nothing under way that would see to it."""
+        self.armed = True
+        attachment = self._attachment
+        if attachment is None:
+            self._start_attaching()
+        elif self._settings.linger_s and not self._hurried and not self.lane.sendable:
+            self._linger()
+        else:
+            self._queue_up(attachment.connection)
+
+    def _queue_up(self, connection: Connection) -> None:
+        if self._queued is not connection:
+            self._queued = connection
+            connection.ready(self)
+
+    def hurry(self) -> None:
+        """Sends what there is without lingering."""
+        if self.lane.open is not None:
+            self._hurried = True
+            if self._linger_timer is not None:
+                self._stop_lingering()
+                self.arm()
+
+    def filled(self) -> None:
+        """The open batch is full: it is sealed, and lingers no more."""
+        self.lane.seal()
+        self._sealed(self)
+        if not self.armed or self._linger_timer is not None:
+            self._stop_lingering()
+            self.arm()
+
+    def add(self, batch: Batch) -> None:
+        """Queues a whole batch."""
+        self.lane.add(batch)
+        if not self.armed or self._linger_timer is not None:
+            self._stop_lingering()
+            self.arm()
+
+    def _linger(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._linger_timer = loop.call_later(self._settings.linger_s, self._lingered)
+
+    def _lingered(self) -> None:
+        self._linger_timer = None
+        self._hurried = True
+        self.arm()
+
+    def _stop_lingering(self) -> None:
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
+            self._linger_timer = None
+
+    # ---- attaching
+
+    def _start_attaching(self) -> None:
+        if self._attaching is None:
+            self._attaching = self._client.spawn(self._attach())
+
+    async def _attach(self) -> None:
+        """Until there is a connection, or nothing left that needs one."""
+        lane = self.lane
+        try:
+            while lane.pending:
+                try:
+                    attachment = await self._client.attach(lane.topic, lane.partition)
+                except CometError as error:
+                    self.reason = error
+                    if self._hopeless(error):
+                        lane.fail(error)
+                        continue
+                    await asyncio.sleep(self._backoff.next_s(error.retry_after_ms))
+                else:
+                    if attachment.connection.lost is None:
+                        self._attached(attachment)
+                        return
+            self.armed = False
+        finally:
+            self._attaching = None
+
+    def _hopeless(self, error: CometError) -> bool:
+        return isinstance(error, Closed | TopicNotFound) or not (
+            error.retriable or error.metadata_stale or isinstance(error, Timeout)
+        )
+
+    def _attached(self, attachment: Attachment) -> None:
+        self._attachment = attachment
+        self.reason = None
+        self._backoff.reset()
+        attachment.connection.on_lost(partial(self._lost, attachment))
+        self._queue_up(attachment.connection)
+
+    def _lost(self, attachment: Attachment, error: CometError) -> None:
+        if self._attachment is not attachment:
+            return  # it had gone elsewhere already
+        self._detach(error)
+        self.lane.lost(error)
+        self._rearm()
+
+    def _detach(self, error: CometError) -> None:
+        self._attachment = None
+        self.reason = error
+        self._blocked = False
+        self._queued = None
+        self._stop_lingering()
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+            self._retry_timer = None
+
+    def _rearm(self) -> None:
+        if self.lane.pending:
+            self.arm()
+        else:
+            self.armed = False
+
+    # ---- sending
+
+    def next_frame(self, connection: Connection) -> bytes | None:
+        """Called by the connection when it can send; see _connection.Source."""
+        attachment = self._attachment
+        if attachment is None or attachment.connection is not connection:
+            return None
+        self._queued = None
+        lane = self.lane
+        while True:
+            if not lane.has_room:
+                self._blocked = True
+                return None
+            if not lane.sendable:
+                if lane.open is None:
+                    self.armed = self._hurried = False
+                    return None
+                lane.seal()
+                self._sealed(self)
+            frame = self._frame(attachment)
+            if frame is not None:
+                break
+        if lane.sendable or (lane.open is not None and (self._hurried or not self._settings.linger_s)):
+            self._queue_up(connection)
+        elif lane.open is not None:
+            self._linger()
+        else:
+            self.armed = self._hurried = False
+        return frame
+
+    def _frame(self, attachment: Attachment) -> bytes | None:
+        settings, connection = self._settings, attachment.connection
+        waits = settings.acks != 0
+        request = connection.next_request()
+        batch = self.lane.take(request)
+        try:
+            parts = batch.encode(settings.codec, settings.producer_id)
+            size = sum(map(len, parts))
+            if size > connection.batch_bytes_max:
+                raise RecordTooLarge(f"a batch of {size} bytes is over the broker's {connection.batch_bytes_max}")
+        except InvalidArgument as error:
+            batch.refused(error)
+            return None
+        if waits:
+            connection.track(request, batch)
+        else:
+            self.lane.sent_unasked(batch)
+        return produce_frame(request if waits else 0, attachment.handle, settings.acks, parts, size)
+
+    # ---- answers
+
+    def _changed(self, lane: Lane) -> None:
+        """An answer came: the window may have room, or trouble may be over."""
+        if lane.trouble is not None:
+            if lane.settled and self._retry_timer is None and self._attachment is not None:
+                self._recover(lane.trouble)
+            return
+        self._backoff.tries = 0
+        if self._blocked and self._attachment is not None:
+            self._blocked = False
+            self._queue_up(self._attachment.connection)
+
+    def _recover(self, error: CometError) -> None:
+        if error.metadata_stale:
+            attachment = self._attachment
+            assert attachment is not None
+            attachment.connection.detach(self.lane.topic, self.lane.partition)
+            self._client.forget(self.lane.topic)
+            self._detach(error)
+            self.lane.recover()
+            self._rearm()
+            return
+        # Where the answer alone has cleared matters up, the first try needs no wait.
+        delay_s = self._backoff.next_s(error.retry_after_ms)
+        first = self._backoff.tries == 1 and not error.retriable
+        self.armed = True
+        self.reason = error
+        if error.retriable:
+            log.info("comet: %s/%d: trying again: %s", self.lane.topic, self.lane.partition, error)
+        self._retry_timer = asyncio.get_running_loop().call_later(0.0 if first else delay_s, self._recovered)
+
+    def _recovered(self) -> None:
+        self._retry_timer = None
+        self._blocked = False
+        if self.lane.settled:
+            self.lane.recover()
+        self.reason = None
+        self._rearm()
+
+    # ---- giving up
+
+    def expire(self, now: float) -> None:
+        """Fails what has waited too long."""
+        forgotten = self.lane.expire(now, self.reason)
+        if self._attachment is not None:
+            for request in forgotten:
+                self._attachment.connection.forget(request)
+
+    def close(self, error: CometError) -> None:
+        self._detach(error)
+        self.lane.fail(error)

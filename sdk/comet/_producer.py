@@ -1,0 +1,579 @@
+"""The producer: takes records, gathers them per partition, hands out deliveries, keeps memory bounded.
+
+Its memory is what has been sent and not yet answered, at most `buffer_bytes` of it; `send` waits while that is full.
+How a partition stays in order and free of duplicates is told in _batching.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from random import Random
+from types import TracebackType, coroutine
+from typing import Any, Final, Literal, Self
+
+from comet import _limits as limits
+from comet._batching import Batch, Lane
+from comet._client import Addresses, Client
+from comet._delivery import BulkDelivery, Delivery, wait, wake
+from comet._outlet import Outlet, Settings
+from comet._routing import Headers, Key, by_partition, check_partition, check_timestamp, header_pairs, key_bytes
+from comet._transport import Connect
+from comet.errors import Closed, CometError, InvalidArgument, RecordTooLarge
+from comet.records import Codec, partition_for
+from comet.types import Acks, Receipt, TopicInfo
+
+log = logging.getLogger("comet")
+
+Compression = Literal["none", "lz4", "zstd"] | None
+
+_CODECS: Final = {None: Codec.NONE, "none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+_OVERHEAD: Final = limits.RECORD_OVERHEAD_BYTES
+
+
+def wall_clock_us() -> int:
+    return time.time_ns() // 1000
+
+
+@coroutine
+def _next_turn() -> Generator[None, None, None]:
+    """Lets everything else that is ready run once."""
+    yield
+
+
+class Route:
+    """A topic as the producer knows it: its outlets, one per partition, and the one that records without a key go to.
+
+    That one changes with every batch, so that they spread evenly and still travel in large batches.
+    """
+
+    __slots__ = ("current", "make", "outlets", "record_bytes_max", "topic")
+
+    def __init__(self, topic: str, make: Callable[[str, int], Outlet]) -> None:
+        self.topic = topic
+        self.make = make
+        self.outlets: list[Outlet] = []
+        self.current: Outlet
+        self.record_bytes_max = 0
+
+    def update(self, info: TopicInfo) -> None:
+        """Takes note of new partitions and settings."""
+        self.record_bytes_max = info.config.record_bytes_max
+        for index in range(len(self.outlets), len(info.partitions)):
+            self.outlets.append(self.make(self.topic, index))
+
+    def sealed(self, outlet: Outlet) -> None:
+        if outlet is self.current:
+            self.current = self.outlets[(outlet.lane.partition + 1) % len(self.outlets)]
+
+
+class Producer:
+    """Writes records to topics. Async; `comet.sync.Producer` is the same for synchronous code.
+
+    `acks` says when a record counts as written: 1, the leader's log has it; "all", every in-sync replica has; 0, nobody
+    is asked. `linger_ms` waits for more records before a batch is sent; with 0 an idle partition sends at once and
+    a busy one gathers what comes meanwhile. `idempotent`, the default, writes every record once and in order, whatever
+    has to be repeated. A record that is not acknowledged within `timeout_ms` fails.
+
+    >>> async def example(address: str) -> None:
+    ...     async with comet.Producer(address, acks="all", compression="zstd") as producer:
+    ...         receipt = await producer.publish("quotes", {"symbol": "EURUSD", "bid": 1.08}, key="EURUSD")
+    ...         print(receipt.offset)
+    >>> run(example)
+    0
+    """
+
+    def __init__(
+        self,
+        addresses: Addresses,
+        *,
+        acks: Acks | Literal[0, 1, "all"] = 1,
+        linger_ms: float = 0,
+        batch_bytes: int = limits.SEND_BATCH_BYTES,
+        bulk_batch_bytes: int = limits.BULK_BATCH_BYTES,
+        buffer_bytes: int = limits.PRODUCER_BUFFER_BYTES,
+        compression: Compression = None,
+        idempotent: bool = True,
+        timeout_ms: int = 30_000,
+        in_flight_max: int = limits.IN_FLIGHT_BATCHES_MAX,
+        name: str = "",
+        connect: Connect | None = None,
+        random: Random | None = None,
+        clock_us: Callable[[], int] = wall_clock_us,
+    ) -> None:
+        _within("linger_ms", linger_ms, 0, 60_000)
+        _within("batch_bytes", batch_bytes, 1, limits.BATCH_BYTES_MAX)
+        _within("bulk_batch_bytes", bulk_batch_bytes, 1, limits.BATCH_BYTES_MAX)
+        _within("buffer_bytes", buffer_bytes, 1, 1 << 40)
+        _within("timeout_ms", timeout_ms, 1, 24 * 3600 * 1000)
+        _within("in_flight_max", in_flight_max, 1, limits.IN_FLIGHT_BATCHES_MAX)
+        if compression not in _CODECS:
+            raise InvalidArgument(f'compression is "lz4", "zstd" or None, not {compression!r}')
+        self._acks = Acks.of(acks)
+        self._client = Client(addresses, name=name, connect=connect, random=random)
+        # Nobody answers with acks=0, so a lost batch could not be told from its successors: no sequences then.
+        remembered = idempotent and self._acks is not Acks.NONE
+        self._settings = Settings(
+            acks=int(self._acks),
+            codec=_CODECS[compression],
+            in_flight_max=in_flight_max,
+            linger_s=linger_ms / 1000,
+            producer_id=self._client.random.getrandbits(62) + 1 if remembered else 0,
+            timeout_s=timeout_ms / 1000,
+        )
+        self._clock_us = clock_us
+        self._batch_bytes = batch_bytes
+        self._bulk_batch_bytes = bulk_batch_bytes
+        self._buffer_bytes = buffer_bytes
+        self._used_bytes = 0
+        self._routes: dict[str, Route] = {}
+        self._encoders: dict[type, Callable[[Any], bytes]] = {}
+        self._waiting: deque[asyncio.Future[None]] = deque()  # for room in the buffer
+        self._failures: deque[Batch] = deque(maxlen=limits.FAILURES_KEPT_MAX)
+        self._expiry: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._acked_records = self._failed_records = self._batches = 0
+
+    # ---- one by one
+
+    async def send(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Key = None,
+        headers: Headers | None = None,
+        timestamp_us: int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Buffers a record and returns at once; waits only while the buffer is full. Await the Delivery for the receipt.
+
+        `value` is bytes, str, None (a tombstone), or an event: a dataclass, msgspec.Struct, pydantic model or dict.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         deliveries = [await producer.send("quotes", f"quote {n}", key="EURUSD") for n in range(3)]
+        ...         print([(await delivery).offset for delivery in deliveries])
+        >>> run(example)
+        [0, 1, 2]
+        """
+        route = self._routes.get(topic)
+        if route is None:
+            route = await self._open_route(topic)
+        if self._used_bytes >= self._buffer_bytes:
+            await self._wait_for_room()
+        data = value if value.__class__ is bytes else self._encode(value)
+        size = _OVERHEAD if data is None else len(data) + _OVERHEAD
+        if size - _OVERHEAD > route.record_bytes_max:
+            raise _too_large(size - _OVERHEAD, route)
+        if key is None and partition is None:
+            outlet = route.current
+        else:
+            if key is not None:
+                key = key if key.__class__ is bytes else key_bytes(key)
+                size += len(key)
+            outlet = self._outlet(route, key, partition)
+        lane = outlet.lane
+        batch = lane.open
+        if batch is None:
+            batch = self._start_batch(lane)
+        values: list[bytes | None] = batch.values  # type: ignore[assignment]  # an open batch owns its lists
+        index = len(values)
+        if headers is not None or key is not None or batch.keys is not None or batch.headers is not None:
+            size += self._add_extras(batch, index, key, headers)
+        timestamp_us = self._clock_us() if timestamp_us is None else check_timestamp(timestamp_us)
+        batch.timestamps.append(timestamp_us)  # type: ignore[union-attr]
+        values.append(data)
+        self._used_bytes += size
+        batch.size += size
+        if batch.size >= self._batch_bytes or index >= limits.BATCH_RECORDS_MAX - 1:
+            outlet.filled()
+            await _next_turn()
+        elif not outlet.armed:
+            outlet.arm()
+        return Delivery(batch, index)
+
+    async def publish(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Key = None,
+        headers: Headers | None = None,
+        timestamp_us: int | None = None,
+        partition: int | None = None,
+    ) -> Receipt:
+        """Sends a record and waits until it is acknowledged.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         receipt = await producer.publish("quotes", "EURUSD 1.08", headers={"source": "demo"})
+        ...         print(receipt.topic, receipt.offset)
+        >>> run(example)
+        quotes 0
+        """
+        return await (
+            await self.send(
+                topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition
+            )
+        )
+
+    def _outlet(self, route: Route, key: Key, partition: int | None) -> Outlet:
+        outlets = route.outlets
+        if partition is not None:
+            return outlets[check_partition(route.topic, partition, len(outlets))]
+        assert isinstance(key, bytes)
+        return outlets[partition_for(key, len(outlets))]
+
+    def _start_batch(self, lane: Lane) -> Batch:
+        if self._closed:
+            raise Closed("the producer was closed")
+        deadline = asyncio.get_running_loop().time() + self._settings.timeout_s
+        self._expect(deadline)
+        return lane.start(deadline)
+
+    def _add_extras(self, batch: Batch, index: int, key: Key, headers: Headers | None) -> int:
+        """Notes key and headers of the record at `index`; returns the bytes that the headers add."""
+        pairs = header_pairs(headers) if headers is not None else None
+        added = sum(len(name) + len(value) + limits.HEADER_OVERHEAD_BYTES for name, value in pairs or ())
+        if key is not None and batch.keys is None:
+            batch.keys = [None] * index
+        if batch.keys is not None:
+            batch.keys.append(key)  # type: ignore[attr-defined]
+        if pairs and batch.headers is None:
+            batch.headers = [None] * index
+        if batch.headers is not None:
+            batch.headers.append(pairs)
+        return added
+
+    def _encode(self, value: Any) -> bytes | None:
+        """Any value but bytes as the bytes of a record."""
+        if value is None:
+            return None
+        encoder = self._encoders.get(value.__class__)
+        if encoder is None:
+            from comet.serde import codec_for
+
+            encoder = self._encoders[value.__class__] = codec_for(value.__class__).encode
+        return encoder(value)
+
+    # ---- in bulk
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Sequence[Any],
+        *,
+        keys: Sequence[Key] | None = None,
+        partition: int | None = None,
+        timestamp_us: int | None = None,
+    ) -> BulkDelivery:
+        """Buffers many records at once, the fastest way to write. All get one timestamp.
+
+        With keys, each record goes where `send` would put it; without, whole batches go to the partitions in turn.
+        Records of one partition keep their order. Await the BulkDelivery for the receipts.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         bulk = await producer.send_many("quotes", [b"%d" % n for n in range(1000)])
+        ...         print(sum(receipt.count for receipt in await bulk))
+        >>> run(example)
+        1000
+        """
+        route = self._routes.get(topic)
+        if route is None:
+            route = await self._open_route(topic)
+        if keys is not None and len(keys) != len(values):
+            raise InvalidArgument(f"{len(keys)} keys for {len(values)} values")
+        timestamp_us = self._clock_us() if timestamp_us is None else check_timestamp(timestamp_us)
+        encoded = self._encode_all(values)
+        batches: list[Batch] = []
+        if keys is None:
+            await self._send_slices(route, partition, encoded, None, timestamp_us, batches)
+            return BulkDelivery(batches)
+        stored = [None if key is None else key_bytes(key) for key in keys]
+        if partition is not None:
+            await self._send_slices(route, partition, encoded, stored, timestamp_us, batches)
+            return BulkDelivery(batches)
+        unkeyed = route.current.lane.partition
+        for index, members in by_partition(stored, len(route.outlets), unkeyed).items():
+            chosen = [encoded[member] for member in members]
+            chosen_keys = [stored[member] for member in members]
+            await self._send_slices(route, index, chosen, chosen_keys, timestamp_us, batches)
+        return BulkDelivery(batches)
+
+    def _encode_all(self, values: Sequence[Any]) -> Sequence[bytes | None]:
+        if not isinstance(values, list | tuple):
+            values = list(values)
+        if set(map(type, values)) <= {bytes, type(None)}:
+            return values
+        encode = self._encode
+        return [value if value.__class__ is bytes else encode(value) for value in values]
+
+    async def _send_slices(
+        self,
+        route: Route,
+        partition: int | None,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None,
+        timestamp_us: int,
+        batches: list[Batch],
+    ) -> None:
+        """Cuts the columns into batches of about `bulk_batch_bytes` and queues them as there is room."""
+        at = 0
+        step = len(values)
+        while at < len(values):
+            part = values[at : at + step]
+            part_keys = None if keys is None else keys[at : at + step]
+            size = _bulk_size(part, part_keys)
+            if len(part) > 1 and (size > self._bulk_batch_bytes * 5 // 4 or len(part) > limits.BATCH_RECORDS_MAX):
+                step = max(min(len(part) * self._bulk_batch_bytes // size, limits.BATCH_RECORDS_MAX, len(part) - 1), 1)
+                continue
+            at += len(part)
+            while self._used_bytes >= self._buffer_bytes:
+                await self._wait_for_room()
+            largest = max(map(len, filter(None, part)), default=0) if size > route.record_bytes_max else 0
+            if largest > route.record_bytes_max:
+                raise _too_large(largest, route)
+            batches.append(self._add_batch(route, partition, part, part_keys, timestamp_us, size))
+            await _next_turn()
+
+    def _add_batch(
+        self,
+        route: Route,
+        partition: int | None,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None,
+        timestamp_us: int,
+        size: int,
+    ) -> Batch:
+        if self._closed:
+            raise Closed("the producer was closed")
+        outlet = route.current if partition is None else self._outlet(route, None, partition)
+        deadline = asyncio.get_running_loop().time() + self._settings.timeout_s
+        self._expect(deadline)
+        batch = Batch(outlet.lane, deadline)
+        batch.values, batch.keys, batch.timestamps, batch.size = values, keys, timestamp_us, size
+        self._used_bytes += size
+        outlet.add(batch)
+        route.sealed(outlet)
+        return batch
+
+    # ---- finding the way
+
+    async def _open_route(self, topic: str) -> Route:
+        self._check_open()
+        info = await self._client.topic(topic)
+        self._check_open()
+        route = self._routes.get(topic)
+        if route is None:
+            route = Route(topic, self._make_outlet)
+            route.update(info)
+            route.current = route.outlets[self._client.random.randrange(len(route.outlets))]
+            self._routes[topic] = route
+            self._client.watch(self._topics, self._topic_changed)
+        return route
+
+    def _make_outlet(self, topic: str, partition: int) -> Outlet:
+        return Outlet(
+            topic,
+            partition,
+            client=self._client,
+            settings=self._settings,
+            finished=self._finished,
+            sealed=lambda outlet: self._routes[topic].sealed(outlet) if topic in self._routes else None,
+        )
+
+    def _topics(self) -> list[str]:
+        return list(self._routes)
+
+    def _topic_changed(self, info: TopicInfo) -> None:
+        route = self._routes.get(info.name)
+        if route is not None:
+            route.update(info)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the producer was closed")
+
+    # ---- memory and time
+
+    async def _wait_for_room(self) -> None:
+        """Waits its turn until the buffer is no longer full."""
+        while self._used_bytes >= self._buffer_bytes:
+            self._check_open()
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(future)
+            try:
+                await future
+            except asyncio.CancelledError:
+                self._admit()  # the room that was offered goes to the next
+                raise
+
+    def _admit(self) -> None:
+        while self._waiting and self._used_bytes < self._buffer_bytes:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+                return
+
+    def _finished(self, batch: Batch) -> None:
+        """A batch is acknowledged or failed: it needs no memory any more."""
+        self._used_bytes -= batch.size
+        self._batches += 1
+        if batch.error is None:
+            self._acked_records += batch.count
+        else:
+            self._failed(batch, batch.error)
+        if batch.waiters is not None:
+            wake(batch)
+        if self._waiting:
+            self._admit()
+        assert self._used_bytes >= 0
+
+    def _failed(self, batch: Batch, error: CometError) -> None:
+        self._failed_records += batch.count
+        self._failures.append(batch)
+        if batch.waiters is None:
+            lane = batch.lane
+            log.warning("comet: %d records for %s/%d failed: %s", batch.count, lane.topic, lane.partition, error)
+        if error.code == "TOPIC_NOT_FOUND":
+            self._routes.pop(batch.lane.topic, None)  # the next send looks again
+
+    def _expect(self, deadline: float) -> None:
+        if self._expiry is None:
+            self._expiry = asyncio.get_running_loop().call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        """Fails what was not acknowledged in time, and sets the timer for what is next."""
+        self._expiry = None
+        now = asyncio.get_running_loop().time()
+        outlets = list(self._outlets())
+        for outlet in outlets:
+            outlet.expire(now)
+        deadlines = [outlet.lane.next_deadline() for outlet in outlets]
+        waiting = [deadline for deadline in deadlines if deadline is not None]
+        if waiting and not self._closed:
+            self._expect(min(waiting))
+
+    def _outlets(self) -> list[Outlet]:
+        return [outlet for route in list(self._routes.values()) for outlet in route.outlets]
+
+    # ---- the end
+
+    async def flush(self) -> None:
+        """Waits until everything sent so far is acknowledged. Raises the first failure that nobody has looked at.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address, linger_ms=1000) as producer:
+        ...         delivery = await producer.send("quotes", b"EURUSD 1.08")
+        ...         await producer.flush()
+        ...         print(delivery.done())
+        >>> run(example)
+        True
+        """
+        batches: list[Batch] = []
+        for outlet in self._outlets():
+            if outlet.lane.open is not None:
+                batches.append(outlet.lane.open)
+            batches.extend(outlet.lane.queue)
+            outlet.hurry()
+        for batch in batches:
+            if not batch.done:
+                await wait(batch)
+        self._raise_unseen()
+
+    def _raise_unseen(self) -> None:
+        unseen = [batch for batch in self._failures if not batch.seen]
+        self._failures.clear()
+        for batch in unseen:
+            assert batch.error is not None
+            batch.seen = True
+        if unseen:
+            error = unseen[0].error
+            assert error is not None
+            raise error.with_traceback(None)
+
+    async def close(self) -> None:
+        """Flushes, then closes the connections. Raises what flush raises; the producer is closed all the same."""
+        if self._closed:
+            return
+        try:
+            await self.flush()
+        finally:
+            await self._shut()
+
+    async def _shut(self) -> None:
+        self._closed = True
+        if self._expiry is not None:
+            self._expiry.cancel()
+        for outlet in self._outlets():
+            outlet.close(Closed("the producer was closed before the record was acknowledged"))
+        self._buffer_bytes = 1 << 62  # whoever waits for room hears that it is closed
+        self._admit_all()
+        await self._client.close()
+
+    def _admit_all(self) -> None:
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(Closed("the producer was closed"))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+            return
+        try:
+            if isinstance(error, Exception):
+                await self.flush()  # what was accepted before the error goes out
+        except CometError as failure:
+            log.warning("comet: closing after an error: %s", failure)
+        finally:
+            await self._shut()
+
+    def statistics(self) -> dict[str, int]:
+        """Counters since the start, and what is in the buffer now.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await producer.publish("quotes", b"EURUSD 1.08")
+        ...         print(producer.statistics()["acked_records"], producer.statistics()["buffered_bytes"])
+        >>> run(example)
+        1 0
+        """
+        return {
+            "acked_records": self._acked_records,
+            "failed_records": self._failed_records,
+            "batches": self._batches,
+            "buffered_bytes": self._used_bytes,
+        }
+
+
+def _bulk_size(values: Sequence[bytes | None], keys: Sequence[bytes | None] | None) -> int:
+    try:
+        size = sum(map(len, values))  # type: ignore[arg-type]  # the usual case; a None is found by the error
+    except TypeError:
+        size = sum(map(len, filter(None, values)))
+    if keys is not None:
+        size += sum(map(len, filter(None, keys)))
+    return size + _OVERHEAD * len(values)
+
+
+def _too_large(size: int, route: Route) -> RecordTooLarge:
+    return RecordTooLarge(
+        f"a record of {size} bytes is over record_bytes_max={route.record_bytes_max} of topic {route.topic!r}",
+        details={"record_bytes_max": str(route.record_bytes_max)},
+    )
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise InvalidArgument(f"{name} must be from {low} to {high}, not {value!r}")

@@ -1,0 +1,30 @@
+"""How long to wait before the next try: exponential with jitter, from a given source of randomness."""
+
+from __future__ import annotations
+
+from random import Random
+
+from comet import _limits as limits
+
+
+class Backoff:
+    """Counts tries in a row and says how long to wait after each; `reset` once one has succeeded.
+
+    The first wait is between half and the whole of BACKOFF_FIRST_MS, every further one twice that, up to
+    BACKOFF_MAX_MS: clients that lost the same broker come back spread out, and within a second.
+    """
+
+    __slots__ = ("_random", "tries")
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self.tries = 0
+
+    def next_s(self, advice_ms: int = 0) -> float:
+        """Seconds to wait now; at least what the broker advised."""
+        ceiling_ms = min(limits.BACKOFF_FIRST_MS << min(self.tries, 16), limits.BACKOFF_MAX_MS)
+        self.tries += 1
+        return max(ceiling_ms * (0.5 + self._random.random() / 2), advice_ms) / 1000
+
+    def reset(self) -> None:
+        self.tries = 0

@@ -1,0 +1,391 @@
+"""Comet without async: Producer, Consumer and Admin for scripts, notebooks and threads.
+
+They are the asynchronous ones, running on one event loop in a background thread that all of them share. Every method
+may be called from any thread; one consumer is read by one thread at a time. A call that waits can be interrupted
+with Ctrl-C.
+
+    with comet.sync.Producer("localhost:9092") as producer:
+        producer.publish("quotes", b"EURUSD 1.08")
+    with comet.sync.Consumer("localhost:9092", "quotes") as consumer:
+        for record in consumer: ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Coroutine, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, overload
+
+from comet import _admin, _consumer, _delivery, _producer
+from comet._client import Addresses
+from comet._record import Record, RecordBatch
+from comet._routing import Headers, Key
+from comet._run import loop_factory
+from comet.errors import InvalidArgument, SerdeError, Timeout
+from comet.types import ClusterInfo, PartitionStatus, Receipt, ReceiptRange, StartLike, TopicConfig, TopicInfo
+
+T = TypeVar("T")
+
+_starting = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+_thread: threading.Thread | None = None
+
+
+def _background_loop() -> asyncio.AbstractEventLoop:
+    """The loop that everything synchronous runs on, started when it is first needed."""
+    global _loop, _thread  # noqa: PLW0603 - one per process is the point
+    with _starting:
+        if _loop is None or _thread is None or not _thread.is_alive():
+            _loop = (loop_factory() or asyncio.new_event_loop)()
+            _thread = threading.Thread(target=_loop.run_forever, name="comet", daemon=True)
+            _thread.start()
+        return _loop
+
+
+def call(work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+    """Runs a coroutine on the background loop and waits for it; when the wait is interrupted, it is cancelled."""
+    loop = _background_loop()
+    if threading.current_thread() is _thread:
+        work.close()
+        raise InvalidArgument("comet.sync cannot be used on its own event loop; use the asynchronous classes there")
+    future = asyncio.run_coroutine_threadsafe(work, loop)
+    try:
+        return future.result(timeout_s)
+    except concurrent.futures.TimeoutError:
+        if future.done():
+            raise
+        raise Timeout(f"no result within {timeout_s} s") from None
+    finally:
+        future.cancel()
+
+
+class Delivery:
+    """A record on its way.
+
+    >>> with comet.sync.Producer(address) as producer:
+    ...     delivery = producer.send("quotes", b"EURUSD 1.08")
+    ...     print(delivery.result().offset, delivery.done())
+    0 True
+    """
+
+    __slots__ = ("_delivery",)
+
+    def __init__(self, delivery: _delivery.Delivery) -> None:
+        self._delivery = delivery
+
+    def result(self, timeout_s: float | None = None) -> Receipt:
+        """Waits for the receipt. Raises the record's error, and Timeout when there is none yet."""
+        return self._delivery.result() if self._delivery.done() else call(_wait(self._delivery), timeout_s)
+
+    def done(self) -> bool:
+        """It is known what became of the record."""
+        return self._delivery.done()
+
+
+async def _wait(delivery: _delivery.Delivery) -> Receipt:
+    return await delivery
+
+
+async def _wait_bulk(delivery: _delivery.BulkDelivery) -> list[ReceiptRange]:
+    return await delivery
+
+
+class BulkDelivery:
+    """Many records on their way.
+
+    >>> with comet.sync.Producer(address) as producer:
+    ...     print(producer.send_many("quotes", [b"1", b"2"]).result()[0].count)
+    2
+    """
+
+    __slots__ = ("_delivery",)
+
+    def __init__(self, delivery: _delivery.BulkDelivery) -> None:
+        self._delivery = delivery
+
+    def result(self, timeout_s: float | None = None) -> list[ReceiptRange]:
+        """Waits for the receipts."""
+        return call(_wait_bulk(self._delivery), timeout_s)
+
+    def done(self) -> bool:
+        """It is known what became of every record."""
+        return self._delivery.done()
+
+
+class Producer:
+    """comet.Producer for synchronous code; takes the same settings.
+
+    >>> with comet.sync.Producer(address, acks="all") as producer:
+    ...     print(producer.publish("quotes", {"symbol": "EURUSD"}, key="EURUSD").offset)
+    0
+    """
+
+    def __init__(self, addresses: Addresses, **settings: Any) -> None:
+        self._producer = call(_make(_producer.Producer, addresses, settings))
+
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Key = None,
+        headers: Headers | None = None,
+        timestamp_us: int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Buffers a record; see comet.Producer.send."""
+        return Delivery(
+            call(
+                self._producer.send(
+                    topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition
+                )
+            )
+        )
+
+    def publish(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Key = None,
+        headers: Headers | None = None,
+        timestamp_us: int | None = None,
+        partition: int | None = None,
+    ) -> Receipt:
+        """Sends a record and waits until it is acknowledged."""
+        return call(
+            self._producer.publish(
+                topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition
+            )
+        )
+
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[Any],
+        *,
+        keys: Sequence[Key] | None = None,
+        partition: int | None = None,
+        timestamp_us: int | None = None,
+    ) -> BulkDelivery:
+        """Buffers many records at once; see comet.Producer.send_many. The fastest way to write."""
+        return BulkDelivery(
+            call(self._producer.send_many(topic, values, keys=keys, partition=partition, timestamp_us=timestamp_us))
+        )
+
+    def flush(self) -> None:
+        """Waits until everything sent so far is acknowledged."""
+        call(self._producer.flush())
+
+    def statistics(self) -> dict[str, int]:
+        """Counters since the start."""
+        return self._producer.statistics()
+
+    def close(self) -> None:
+        """Flushes and closes."""
+        call(self._producer.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        call(self._producer.__aexit__(kind, error, traceback))
+
+
+class Consumer(Generic[T]):
+    """comet.Consumer for synchronous code; takes the same settings.
+
+    >>> with comet.sync.Producer(address) as producer:
+    ...     _ = producer.publish("quotes", {"symbol": "EURUSD"})
+    >>> with comet.sync.Consumer(address, "quotes", type=dict) as consumer:
+    ...     for record in consumer:
+    ...         print(record.offset, record.value["symbol"])
+    ...         break
+    0 EURUSD
+    """
+
+    @overload
+    def __init__(self: Consumer[bytes], addresses: Addresses, topic: str, **settings: Any) -> None: ...
+    @overload
+    def __init__(self, addresses: Addresses, topic: str, *, type: type[T], **settings: Any) -> None: ...
+    @overload
+    def __init__(self: Consumer[Any], addresses: Addresses, topic: str, *, type: Any, **settings: Any) -> None: ...
+    def __init__(self, addresses: Addresses, topic: str, *, type: Any = None, **settings: Any) -> None:  # noqa: A002
+        self._consumer: _consumer.Consumer[T] = call(
+            _make(_consumer.Consumer, addresses, {"topic": topic, "type": type, **settings})
+        )
+        self._batch: RecordBatch[T] | None = None
+        self._records: Iterator[Record[T]] | None = None
+        self._next_offset = -1  # of the batch that is being read record by record
+
+    def __iter__(self) -> Iterator[Record[T]]:
+        while True:
+            record = self.get()
+            if record is not None:
+                yield record
+
+    def get(self, timeout_s: float | None = None) -> Record[T] | None:
+        """The next record; None if none came in time."""
+        while True:
+            record = self._next_record()
+            if record is not None:
+                return record
+            batch = call(self._consumer.get_batch(timeout_s))
+            if batch is None:
+                return None
+            self._open(batch)
+
+    def _open(self, batch: RecordBatch[T]) -> None:
+        self._batch, self._records, self._next_offset = batch, batch.records(), batch.first_offset
+
+    def _next_record(self) -> Record[T] | None:
+        if self._records is None or self._batch is None:
+            return None
+        try:
+            record = next(self._records, None)
+        except SerdeError as error:
+            self._next_offset = int(error.details["offset"]) + 1
+            rest = self._batch.after(self._next_offset)
+            self._batch = self._records = None
+            if rest is not None:
+                self._open(rest)
+            raise
+        if record is None:
+            self._batch = self._records = None
+        else:
+            self._next_offset = record.offset + 1
+        return record
+
+    def batches(self) -> Iterator[RecordBatch[T]]:
+        """Whole batches, the fastest way to read."""
+        if self._batch is not None:
+            rest = self._batch.after(self._next_offset)
+            self._batch = self._records = None
+            if rest is not None:
+                yield rest
+        while True:
+            batch = call(self._consumer.get_batch())
+            assert batch is not None, "without a time-out there is always one"
+            yield batch
+
+    def positions(self) -> dict[int, int]:
+        """Per partition the offset of the next record."""
+        found = call(_async(self._consumer.positions))
+        if self._batch is not None:
+            found[self._batch.partition] = self._next_offset
+        return found
+
+    def lag(self) -> dict[int, int]:
+        """Per partition how many records were not read yet."""
+        read = self.positions()
+        found = call(_async(self._consumer.lag))
+        at = call(_async(self._consumer.positions))
+        return {partition: lag + at[partition] - read[partition] for partition, lag in found.items()}
+
+    def end_offsets(self) -> dict[int, int]:
+        """Per partition the offset after the last record."""
+        return call(self._consumer.end_offsets())
+
+    def seek(self, start: StartLike, *, partition: int | None = None) -> None:
+        """Goes on reading elsewhere."""
+        call(self._consumer.seek(start, partition=partition))
+        if self._batch is not None and partition in {None, self._batch.partition}:
+            self._batch = self._records = None
+
+    def statistics(self) -> dict[str, int]:
+        """Counters since the start."""
+        return call(_async(self._consumer.statistics))
+
+    def close(self) -> None:
+        """Ends the subscription."""
+        call(self._consumer.close())
+
+    def __enter__(self) -> Self:
+        call(self._consumer.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Admin:
+    """comet.Admin for synchronous code.
+
+    >>> with comet.sync.Admin(address) as admin:
+    ...     print(admin.create_topic("trades", partitions=2).name)
+    ...     print([topic.name for topic in admin.list_topics()])
+    trades
+    ['quotes', 'trades']
+    """
+
+    def __init__(self, addresses: Addresses, **settings: Any) -> None:
+        self._admin = call(_make(_admin.Admin, addresses, settings))
+
+    def create_topic(
+        self, name: str, *, partitions: int = 1, config: TopicConfig | None = None, **settings: Any
+    ) -> TopicInfo:
+        """Makes a topic."""
+        return call(self._admin.create_topic(name, partitions=partitions, config=config, **settings))
+
+    def list_topics(self) -> list[TopicInfo]:
+        """All topics, by name."""
+        return call(self._admin.list_topics())
+
+    def describe_topic(self, name: str) -> tuple[TopicInfo, list[PartitionStatus]]:
+        """A topic, and what its partitions hold."""
+        return call(self._admin.describe_topic(name))
+
+    def alter_topic(self, name: str, **settings: Any) -> TopicInfo:
+        """Changes the settings that are named."""
+        return call(self._admin.alter_topic(name, **settings))
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic and everything in it."""
+        call(self._admin.delete_topic(name))
+
+    def add_partitions(self, name: str, total: int) -> TopicInfo:
+        """Gives a topic more partitions, so that there are `total`."""
+        return call(self._admin.add_partitions(name, total))
+
+    def delete_records(self, name: str, partition: int, before_offset: int | None = None) -> int:
+        """Deletes the records before an offset, or all there are now."""
+        return call(self._admin.delete_records(name, partition, before_offset))
+
+    def offsets(self, topic: str, at: StartLike = "latest") -> dict[int, int]:
+        """Per partition the offset that a position stands for."""
+        return call(self._admin.offsets(topic, at))
+
+    def describe_cluster(self) -> ClusterInfo:
+        """Which brokers there are."""
+        return call(self._admin.describe_cluster())
+
+    def statistics(self) -> dict[str, Any]:
+        """The broker's own numbers."""
+        return call(self._admin.statistics())
+
+    def close(self) -> None:
+        """Closes the connections."""
+        call(self._admin.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+async def _make(cls: Any, addresses: Addresses, settings: dict[str, Any]) -> Any:
+    return cls(addresses, **settings)
+
+
+async def _async(function: Any) -> Any:
+    return function()
