@@ -311,6 +311,7 @@ def test_a_compressed_body_is_as_long_as_the_header_says() -> None:
         {"values": [b"a"], "headers": [[("\ud800", b"1")]]},
         {"values": [b"a"], "due": []},
         {"values": [b"a"], "expiry": [2**63]},
+        {"values": [b"a"], "offset_deltas": []},
         {"values": [b"a"], "offset_deltas": [-1]},
         {"values": [b"a", b"b"], "offset_deltas": [1, 1]},
         {"values": [b"a", b"b"], "offset_deltas": [2, 1]},

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import lt
-from typing import Final, NoReturn, TypeVar
+from typing import Final, TypeVar
 
 from crc32c import crc32c
 
@@ -69,48 +69,34 @@ def encode(
     count = len(values)
     if not 0 < count <= RECORDS_MAX:
         raise InvalidArgument(f"a batch holds 1 to {RECORDS_MAX} records, not {count}")
+    _check_producer(producer_id, producer_epoch, base_sequence, count)
     parts: list[bytes] = []
-    flags = 0
-    last_delta = count - 1
     try:
-        if isinstance(timestamps, int):
-            earliest = latest = timestamps
-        else:
-            earliest, latest = _add_timestamps(parts, timestamps, count)
-        if offset_deltas is not None and _add_deltas(parts, offset_deltas, count):
-            flags |= OFFSET_DELTAS
-            last_delta = offset_deltas[-1]
-        if due is not None:
-            flags |= DUE
-            _add(parts, pack_i64(_column("due", due, count)))
-        if expiry is not None:
-            flags |= EXPIRY
-            _add(parts, pack_i64(_column("expiry", expiry, count)))
+        earliest, latest = _add_timestamps(parts, timestamps, count)
+        flags = 0
+        if offset_deltas is not None or due is not None or expiry is not None:
+            flags = _add_rare(parts, count, offset_deltas, due, expiry)
         if keys is not None:
             flags |= _add_keys(parts, _column("keys", keys, count))
         flags |= _add_binary(parts, values, VALUE_NULLS)
-        if headers is not None and any(headers):
-            flags |= HEADERS
-            _add_headers(parts, _column("headers", headers, count))
-        size = sum(map(len, parts))
-        if size > BODY_BYTES_MAX:
-            raise BadColumn(f"the records take {size} bytes; at most {BODY_BYTES_MAX} are possible")
-        stored, body = _pack_body(codec, parts, size)
+        if headers is not None:
+            flags |= _add_headers(parts, _column("headers", headers, count))
+        stored, body, size = _pack_body(codec, parts)
+        last_delta = count - 1 if not flags & OFFSET_DELTAS or offset_deltas is None else offset_deltas[-1]
         tail = TAIL.pack(
             VERSION, stored, flags, count, producer_id, base_sequence, earliest, latest,
             last_delta, producer_epoch, size, schema_id,
         )  # fmt: skip
     except (TypeError, ValueError, AttributeError, OverflowError, struct.error, BadColumn) as error:
-        _refuse(error)
-    if producer_id < 0 or not 0 <= base_sequence <= INT64_MAX - count:
-        raise InvalidArgument(f"producer id {producer_id} and sequence {base_sequence} must be 0 or more")
-    if not producer_id and (base_sequence or producer_epoch):
-        raise InvalidArgument("a sequence or a producer epoch needs a producer id")
+        raise InvalidArgument(f"cannot be put into a batch: {error}") from error
     return _seal(tail, body)
 
 
-def _refuse(error: Exception) -> NoReturn:
-    raise InvalidArgument(f"cannot be put into a batch: {error}") from error
+def _check_producer(producer_id: int, producer_epoch: int, base_sequence: int, count: int) -> None:
+    if producer_id < 0 or not 0 <= base_sequence <= INT64_MAX - count:
+        raise InvalidArgument(f"producer id {producer_id} and sequence {base_sequence} must be 0 or more, in 63 bits")
+    if not producer_id and (base_sequence or producer_epoch):
+        raise InvalidArgument("a sequence or a producer epoch needs a producer id")
 
 
 def _column(name: str, column: Sequence[T], count: int) -> Sequence[T]:
@@ -125,15 +111,38 @@ def _add(parts: list[bytes], data: bytes) -> None:
         parts.append(PADDING[-len(data) & 7])
 
 
-def _add_timestamps(parts: list[bytes], timestamps: Sequence[int], count: int) -> tuple[int, int]:
+def _add_timestamps(parts: list[bytes], timestamps: int | Sequence[int], count: int) -> tuple[int, int]:
+    """The smallest and the largest, and a column if they differ."""
+    if isinstance(timestamps, int):
+        return timestamps, timestamps
     earliest, latest = min(_column("timestamps", timestamps, count)), max(timestamps)
     if earliest != latest:
         _add(parts, pack_i64(timestamps))
     return earliest, latest
 
 
+def _add_rare(
+    parts: list[bytes],
+    count: int,
+    deltas: Sequence[int] | None,
+    due: Sequence[int] | None,
+    expiry: Sequence[int] | None,
+) -> int:
+    """The columns that a producer of plain events never has."""
+    flags = 0
+    if deltas is not None and _add_deltas(parts, deltas, count):
+        flags |= OFFSET_DELTAS
+    if due is not None:
+        flags |= DUE
+        _add(parts, pack_i64(_column("due", due, count)))
+    if expiry is not None:
+        flags |= EXPIRY
+        _add(parts, pack_i64(_column("expiry", expiry, count)))
+    return flags
+
+
 def _add_deltas(parts: list[bytes], deltas: Sequence[int], count: int) -> bool:
-    if deltas[0] < 0 or not all(map(lt, _column("offset_deltas", deltas, count), deltas[1:])):
+    if _column("offset_deltas", deltas, count)[0] < 0 or not all(map(lt, deltas, deltas[1:])):
         raise BadColumn("offset_deltas must rise from 0 or more")
     if deltas[-1] == count - 1:
         return False  # rising and ending there, they can only be dense
@@ -162,19 +171,26 @@ def _add_binary(parts: list[bytes], values: Sequence[bytes | None], nulls: int) 
     return nulls
 
 
-def _add_headers(parts: list[bytes], headers: Sequence[HeaderPairs | None]) -> None:
+def _add_headers(parts: list[bytes], headers: Sequence[HeaderPairs | None]) -> int:
     pairs = [pair for record in headers for pair in record or ()]
+    if not pairs:
+        return 0
     _add(parts, pack_i32((0, *accumulate(len(record or ()) for record in headers)), len(headers) + 1))
     for column in ([name.encode() for name, _ in pairs], [value for _, value in pairs]):
         for buffer in pack_binary(column):
             _add(parts, buffer)
+    return HEADERS
 
 
-def _pack_body(codec: Codec, parts: list[bytes], size: int) -> tuple[Codec, list[bytes]]:
+def _pack_body(codec: Codec, parts: list[bytes]) -> tuple[Codec, list[bytes], int]:
+    """The codec that it ends up with, the parts to be stored, and how large they are when opened."""
+    size = sum(map(len, parts))
+    if size > BODY_BYTES_MAX:
+        raise BadColumn(f"the records take {size} bytes; at most {BODY_BYTES_MAX} are possible")
     if codec == Codec.NONE:
-        return Codec.NONE, parts
+        return Codec.NONE, parts, size
     packed = compress(Codec(codec), b"".join(parts))
-    return (Codec(codec), [packed]) if len(packed) < size else (Codec.NONE, parts)
+    return (Codec(codec), [packed], size) if len(packed) < size else (Codec.NONE, parts, size)
 
 
 def _seal(tail: bytes, body: list[bytes]) -> list[bytes]:
