@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from bisect import bisect_left
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from comet import Admin, Consumer, RecordBatch
 
 NEVER: Final = 1 << 62  # an offset that no log reaches
-Ends = dict[int, int]  # partition -> first offset that is not wanted
+Offsets = dict[int, int]  # by partition
 
 
 @guarded
@@ -56,87 +57,57 @@ async def consume(
     now_us = time.time_ns() // 1000
     start = position(from_ or ("earliest" if bounded else "latest"), now_us=now_us)
     printer = Printer("json" if json_output else form, count)
+    bounds = Bounds()
     async with comet.Admin(bootstrap) as admin:
-        stop = await Stop.at(admin, topic, position(until or "latest", now_us=now_us), now_us) if bounded else None
-        if stop is not None and not await stop.limit(start, partition):
-            return
+        if bounded:
+            where = position(until or "latest", now_us=now_us)
+            wait_s = max(where.timestamp_us - now_us, 0) / 1e6 if isinstance(where, AtTime) else 0.0
+            starts = await _offsets(admin, topic, start)
+            bounds.positions = {at: offset for at, offset in starts.items() if not partition or at in partition}
+            if wait_s == 0:
+                bounds.ends = await _offsets(admin, topic, where)
+            if bounds.done:
+                return
         async with comet.Consumer(bootstrap, topic, start=start, **drop_nones(partitions=partition)) as consumer:
-            await _print_all(consumer, printer, stop)
+            if bounded and wait_s > 0:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await _print(consumer, printer, bounds)
+                bounds.ends = await _offsets(admin, topic, where)
+            await _print(consumer, printer, bounds)
 
 
-class Stop:
-    """Where each partition ends. `--until` a time that is still to come is only known when it has come."""
+class Bounds:
+    """Where each partition stands and where it ends. Without ends, which may become known later, it goes on for ever."""
 
-    def __init__(self, admin: Admin, topic: str, until: Position, wait_s: float) -> None:
-        self._admin = admin
-        self._topic = topic
-        self._until = until
-        self._starts: Ends = {}
-        self.wait_s = wait_s
-        self.ends: Ends = {}
+    def __init__(self) -> None:
+        self.positions: Offsets = {}
+        self.ends: Offsets | None = None
 
-    @classmethod
-    async def at(cls, admin: Admin, topic: str, until: Position, now_us: int) -> Stop:
-        wait_s = (until.timestamp_us - now_us) / 1e6 if isinstance(until, AtTime) else 0.0
-        stop = cls(admin, topic, until, max(wait_s, 0.0))
-        if stop.wait_s == 0:
-            await stop.find()
-        return stop
-
-    async def find(self) -> None:
-        """Asks where the end is, now that it is in the past. Partitions that were read beyond it are done."""
-        self.ends = await self._offsets(self._until)
-        self.wait_s = 0.0
-        self.limit_to(self._starts)
-
-    async def _offsets(self, where: Position) -> Ends:
-        found = await self._admin.offsets(self._topic, where)
-        # An offset may lie beyond the end: then there is nothing to wait for but that record, which --follow is for.
-        high = await self._admin.offsets(self._topic, "latest") if isinstance(where, AtOffset) else found
-        return {partition: min(offset, high[partition]) for partition, offset in found.items()}
-
-    async def limit(self, start: Position, partitions: list[int] | None) -> bool:
-        """Leaves only what lies between start and end; false when that is nothing."""
-        self._starts = {at: o for at, o in (await self._offsets(start)).items() if not partitions or at in partitions}
-        self.limit_to(self._starts)
-        return bool(self.ends) or self.wait_s > 0
-
-    def limit_to(self, starts: Ends) -> None:
-        if starts:
-            self.ends = {at: end for at, end in self.ends.items() if at in starts and starts[at] < end}
-
-    def passed(self, partition: int, next_offset: int) -> None:
-        """Everything before `next_offset` was printed."""
-        self._starts[partition] = next_offset
-        if next_offset >= self.ends.get(partition, NEVER):
-            del self.ends[partition]
+    def end(self, partition: int) -> int:
+        """The first offset that is not wanted."""
+        return NEVER if self.ends is None else self.ends.get(partition, 0)
 
     @property
     def done(self) -> bool:
-        return self.wait_s == 0 and not self.ends
+        return self.ends is not None and all(self.end(at) <= offset for at, offset in self.positions.items())
 
 
-async def _print_all(consumer: Consumer[bytes], printer: Printer, stop: Stop | None) -> None:
-    if stop is not None and stop.wait_s > 0:
-        try:
-            async with asyncio.timeout(stop.wait_s):
-                await _print_batches(consumer, printer, None)
-                return
-        except TimeoutError:
-            await stop.find()
-    if stop is None or not stop.done:
-        await _print_batches(consumer, printer, stop)
+async def _offsets(admin: Admin, topic: str, where: Position) -> Offsets:
+    if isinstance(where, AtOffset):  # it need not be there yet
+        return dict.fromkeys(await admin.offsets(topic, "latest"), where.offset)
+    return await admin.offsets(topic, where)
 
 
-async def _print_batches(consumer: Consumer[bytes], printer: Printer, stop: Stop | None) -> None:
+async def _print(consumer: Consumer[bytes], printer: Printer, bounds: Bounds) -> None:
+    """Prints what comes until nothing more is wanted."""
+    if printer.full or bounds.done:
+        return
     async for batch in consumer.batches():
-        end = NEVER if stop is None else stop.ends.get(batch.partition, 0)
-        if printer.print(batch, end):
+        printer.print(batch, bounds.end(batch.partition))
+        bounds.positions[batch.partition] = batch.next_offset
+        if printer.full or bounds.done:
             return
-        if stop is not None:
-            stop.passed(batch.partition, batch.next_offset)
-            if stop.done:
-                return
 
 
 class Printer:
@@ -147,14 +118,18 @@ class Printer:
         self._form = form
         self._left = count if count is not None else NEVER
 
-    def print(self, batch: RecordBatch[bytes], end: int) -> bool:
-        """Prints the records before offset `end`; true when that was all that was asked for."""
-        stop = min(bisect_left(batch.offsets, end), self._left)
-        if stop:
-            row = render(self._form, batch.topic, batch.partition)
-            columns = (batch.offsets, batch.timestamps, batch.keys, batch.values, batch.headers)
-            rows = islice(zip(*columns, strict=True), stop)
-            sys.stdout.buffer.write(b"".join(map(row, rows)))
-            sys.stdout.buffer.flush()
-        self._left -= stop
+    @property
+    def full(self) -> bool:
+        """As many as were asked for are out."""
         return self._left == 0
+
+    def print(self, batch: RecordBatch[bytes], end: int) -> None:
+        """Prints the records before offset `end`."""
+        stop = min(bisect_left(batch.offsets, end), self._left)
+        if not stop:
+            return
+        row = render(self._form, batch.topic, batch.partition)
+        columns = (batch.offsets, batch.timestamps, batch.keys, batch.values, batch.headers)
+        sys.stdout.buffer.write(b"".join(map(row, islice(zip(*columns, strict=True), stop))))
+        sys.stdout.buffer.flush()
+        self._left -= stop

@@ -42,7 +42,7 @@ async def create(
         except comet.TopicExists:
             if not if_missing:
                 raise
-            topic = (await admin.describe_topic(name)).topic
+            topic, _ = await admin.describe_topic(name)
             note(f"{name} exists already")
     if json_output:
         print_json(topic_document(topic))
@@ -77,8 +77,7 @@ async def describe(name: Topic, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_o
     import comet
 
     async with comet.Admin(bootstrap) as admin:
-        described = await admin.describe_topic(name)
-    topic, partitions = described.topic, described.partitions
+        topic, partitions = await admin.describe_topic(name)
     if json_output:
         print_json(topic_document(topic) | {"status": [_status_document(status) for status in partitions]})
         return
@@ -130,9 +129,9 @@ async def delete(
     import comet
 
     async with comet.Admin(bootstrap) as admin:
-        described = await admin.describe_topic(name)
+        _, partitions = await admin.describe_topic(name)
         if not yes:
-            records = sum(status.log_end - status.log_start for status in described.partitions)
+            records = sum(status.log_end - status.log_start for status in partitions)
             typer.confirm(f"Delete {name} with {_count(records, 'record')}?", abort=True, err=True)
         await admin.delete_topic(name)
     print_json({"deleted": name}) if json_output else print(f"deleted {name}")
@@ -155,7 +154,7 @@ async def delete_records(
         what = "all records" if before == -1 else f"all records before offset {before}"
         typer.confirm(f"Delete {what} of {name}/{partition}?", abort=True, err=True)
     async with comet.Admin(bootstrap) as admin:
-        log_start = await admin.delete_records(name, partition, before)
+        log_start = await admin.delete_records(name, partition, None if before == -1 else before)
     if json_output:
         print_json({"topic": name, "partition": partition, "log_start": log_start})
     else:

@@ -1,0 +1,233 @@
+"""The command line against a real broker that `comet up` started: processes, pipes, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+COMET = [sys.executable, "-m", "comet.cli"]
+TIMEOUT_S = 30
+
+
+@dataclass(frozen=True)
+class Up:
+    """A broker that runs for a module's tests."""
+
+    address: str
+    data: Path
+
+    def run(self, *words: str, feed: bytes = b"", code: int = 0) -> subprocess.CompletedProcess[bytes]:
+        done = subprocess.run(
+            [*COMET, *words],
+            input=feed,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+            env=os.environ | {"COMET_BOOTSTRAP": self.address},
+        )
+        assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
+        assert b"Traceback" not in done.stderr
+        return done
+
+    def json(self, *words: str, feed: bytes = b"") -> object:
+        return json.loads(self.run(*words, "--json", feed=feed).stdout)
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*COMET, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"COMET_BOOTSTRAP": self.address},
+        )
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    data = tmp_path_factory.mktemp("up") / "data"
+    with subprocess.Popen(
+        [*COMET, "up", "--data", str(data), "--port", "0", "--json"], stdout=subprocess.PIPE
+    ) as broker:
+        assert broker.stdout is not None
+        yield Up(json.loads(broker.stdout.readline())["address"], data)
+        broker.send_signal(signal.SIGINT)
+        assert broker.wait(TIMEOUT_S) == 0
+
+
+def test_lines_go_in_and_come_out(up: Up) -> None:
+    up.run("topic", "create", "lines")
+    sent = up.json("produce", "lines", feed=b"one\ntwo\n\nfour")
+    assert isinstance(sent, dict) and sent["records"] == 4
+    assert up.run("consume", "lines", "--no-follow").stdout == b"one\ntwo\n\nfour\n"
+    assert up.run("consume", "lines", "--from", "1", "--until", "3").stdout == b"two\n\n"
+    assert up.run("consume", "lines", "--from", "earliest", "--count", "1").stdout == b"one\n"
+    assert up.run("consume", "lines", "--from", "latest", "--no-follow").stdout == b""
+    assert up.run("consume", "lines", "--from", "-1h", "--no-follow", "--format", "raw").stdout == b"onetwofour"
+
+
+def test_keys_headers_and_json(up: Up) -> None:
+    up.run("topic", "create", "keyed", "--partitions", "3")
+    lines = b"".join(b'k%d\t{"n": %d}\n' % (n % 5, n) for n in range(100))
+    report = up.run("produce", "keyed", "--key-separator", "\\t", "--header", "source=test", feed=lines).stderr.decode()
+    assert report.startswith("100 records")
+    shown = up.run("consume", "keyed", "--no-follow", "--json").stdout.splitlines()
+    records = [json.loads(line) for line in shown]
+    assert sorted(json.loads(record["value"])["n"] for record in records) == list(range(100))
+    assert all(record["headers"] == [{"name": "source", "value": "test"}] for record in records)
+    assert len({(record["key"], record["partition"]) for record in records}) == 5
+    one = records[0]["partition"]
+    only = up.run("consume", "keyed", "--no-follow", "--partition", str(one), "--format", "key-value").stdout
+    assert len(only.splitlines()) == sum(record["partition"] == one for record in records)
+
+
+def test_what_is_refused_is_refused_by_line(up: Up) -> None:
+    up.run("topic", "create", "strict")
+    done = up.run("produce", "strict", "--json-lines", feed=b"{}\n{\n", code=2)
+    assert b"line 2 is not JSON" in done.stderr
+    done = up.run("produce", "strict", "--partition", "7", feed=b"x\n", code=3)
+    assert b"PARTITION_NOT_FOUND" in done.stderr
+    up.run("topic", "alter", "strict", "--set", "record_bytes_max=1KiB")
+    done = up.run("produce", "strict", feed=b"x" * 2000, code=1)
+    assert b"RECORD_TOO_LARGE" in done.stderr and b"hint: " in done.stderr
+
+
+def test_a_topic_lives_and_dies(up: Up) -> None:
+    up.run("topic", "create", "mayfly", "--partitions", "2", "--set", "retention_ms=7d", "--set", "flush=always")
+    up.run("topic", "create", "mayfly", code=1)
+    up.run("topic", "create", "mayfly", "--if-missing")
+    up.run("topic", "alter", "mayfly", "--set", "retention_bytes=1GiB", "--partitions", "3")
+    described = up.json("topic", "describe", "mayfly")
+    assert isinstance(described, dict)
+    assert described["config"]["retention_ms"] == 604_800_000 and described["config"]["flush"] == "always"
+    assert described["config"]["retention_bytes"] == 1 << 30 and len(described["partitions"]) == 3
+    assert "retention_bytes" in up.run("topic", "describe", "mayfly").stdout.decode()
+    assert "mayfly" in up.run("topic", "list").stdout.decode()
+    up.run("produce", "mayfly", "--partition", "1", feed=b"a\nb\nc\n")
+    up.run("topic", "delete-records", "mayfly", "--partition", "1", "--before", "2", "--yes")
+    assert up.run("consume", "mayfly", "--no-follow").stdout == b"c\n"
+    done = up.run("topic", "delete", "mayfly", feed=b"n\n", code=1)
+    assert b"Delete mayfly with 1 record?" in done.stderr
+    up.run("topic", "delete", "mayfly", "--yes")
+    up.run("topic", "describe", "mayfly", code=3)
+    up.run("consume", "mayfly", code=3)
+
+
+def test_a_consumer_follows_until_interrupted(up: Up) -> None:
+    up.run("topic", "create", "live")
+    with up.start("consume", "live", "--from", "earliest") as consumer:
+        assert consumer.stdout is not None and consumer.stderr is not None
+        for number in range(3):
+            up.run("produce", "live", feed=b"%d\n" % number)
+            assert consumer.stdout.readline() == b"%d\n" % number
+        consumer.send_signal(signal.SIGINT)
+        assert consumer.wait(TIMEOUT_S) == 130
+        assert consumer.stderr.read() == b""
+
+
+def test_a_line_typed_goes_out_before_the_next(up: Up) -> None:
+    up.run("topic", "create", "typed")
+    with up.start("produce", "typed", "--quiet") as producer:
+        assert producer.stdin is not None
+        for number in range(2):
+            producer.stdin.write(b"%d\n" % number)
+            producer.stdin.flush()
+            seen = up.run("consume", "typed", "--from", str(number), "--count", "1").stdout
+            assert seen == b"%d\n" % number
+        producer.stdin.close()
+        assert producer.wait(TIMEOUT_S) == 0
+
+
+def test_until_a_time_that_is_still_to_come(up: Up) -> None:
+    up.run("topic", "create", "timed")
+    soon = time.time() + 3
+    when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(soon)) + f".{int(soon % 1 * 1e6):06}Z"
+    with up.start("consume", "timed", "--from", "earliest", "--until", when) as consumer:
+        assert consumer.stdout is not None
+        up.run("produce", "timed", feed=b"in time\n")
+        assert consumer.stdout.read() == b"in time\n"
+        assert time.time() >= soon
+        assert consumer.wait(TIMEOUT_S) == 0
+
+
+def test_a_reader_that_has_had_enough_is_no_error(up: Up) -> None:
+    up.run("topic", "create", "long")
+    up.run("produce", "long", feed=b"x" * 99 + b"\n" + (b"y" * 99 + b"\n") * 20_000)
+    with up.start("consume", "long", "--no-follow") as consumer:
+        assert consumer.stdout is not None and consumer.stderr is not None
+        assert consumer.stdout.readline() == b"x" * 99 + b"\n"
+        consumer.stdout.close()
+        assert consumer.wait(TIMEOUT_S) == 0
+        assert consumer.stderr.read() == b""
+
+
+def test_an_endless_producer_stays_small(up: Up) -> None:
+    """What waits for its acknowledgement is bounded, not what was read."""
+    up.run("topic", "create", "endless", "--set", "retention_bytes=64MiB", "--set", "segment_bytes=16MiB")
+    chunk = (b"z" * 999 + b"\n") * 1000
+    with up.start("produce", "endless", "--json") as producer:
+        assert producer.stdin is not None and producer.stdout is not None
+        for _ in range(300):
+            producer.stdin.write(chunk)
+        peak = next(
+            int(line.split()[1])
+            for line in Path(f"/proc/{producer.pid}/status").read_text().splitlines()
+            if "VmHWM" in line
+        )
+        producer.stdin.close()
+        assert json.loads(producer.stdout.read())["records"] == 300_000
+        assert producer.wait(TIMEOUT_S) == 0
+    assert peak < 250_000, f"{peak} kB for 300 MB of input"
+
+
+def test_a_file_is_sent_whole(up: Up, tmp_path: Path) -> None:
+    up.run("topic", "create", "file")
+    path = tmp_path / "lines"
+    path.write_bytes(b"".join(b"%d\n" % number for number in range(50_000)))
+    up.run("produce", "file", "--file", str(path), "--compression", "zstd")
+    assert up.run("consume", "file", "--no-follow").stdout == path.read_bytes()
+
+
+def test_the_cluster_describes_itself(up: Up) -> None:
+    found = up.json("cluster")
+    assert isinstance(found, dict)
+    (broker,) = found["brokers"]
+    assert f"{broker['host']}:{broker['port']}" == up.address and found["controller"] == broker["id"]
+    assert up.address in up.run("cluster").stdout.decode()
+    assert isinstance(json.loads(up.run("cluster", "--statistics").stdout), dict)
+
+
+def test_a_second_broker_on_the_folder_or_port_is_told_so(up: Up, tmp_path: Path) -> None:
+    done = up.run("up", "--data", str(up.data), "--port", "0", code=1)
+    assert b"DATA_FOLDER_TAKEN" in done.stderr and b"hint: " in done.stderr
+    port = up.address.rpartition(":")[2]
+    done = up.run("up", "--data", str(tmp_path), "--port", port, code=4)
+    assert b"cannot listen" in done.stderr
+
+
+def test_data_survives_a_restart_and_an_ephemeral_broker_leaves_nothing(tmp_path: Path) -> None:
+    command = [*COMET, "up", "--data", str(tmp_path / "data"), "--port", "0", "--json"]
+    for feed, expected in ((b"first\n", b"first\n"), (b"second\n", b"first\nsecond\n")):
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as broker:
+            assert broker.stdout is not None
+            up = Up(json.loads(broker.stdout.readline())["address"], tmp_path)
+            up.run("topic", "create", "kept", "--if-missing")
+            up.run("produce", "kept", feed=feed)
+            assert up.run("consume", "kept", "--no-follow").stdout == expected
+            broker.terminate()
+            assert broker.wait(TIMEOUT_S) == 0
+    with subprocess.Popen([*COMET, "up", "--ephemeral", "--port", "0", "--json"], stdout=subprocess.PIPE) as broker:
+        assert broker.stdout is not None
+        folder = Path(json.loads(broker.stdout.readline())["data"])
+        assert folder.is_dir()
+        broker.terminate()
+        assert broker.wait(TIMEOUT_S) == 0
+    assert not folder.exists()

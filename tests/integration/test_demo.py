@@ -1,0 +1,81 @@
+"""The whole demo as processes: it shows quotes, ends by itself or by Ctrl-C, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+DEMO = [sys.executable, "-m", "comet.cli", "demo", "--rate", "2000", "--seed", "1"]
+TIMEOUT_S = 60
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes that `pid` started and those they started, as /proc has them."""
+    parents: dict[int, int] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            try:
+                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue  # it ended while we looked
+    found = [pid]
+    for parent in found:
+        found += [child for child, its in parents.items() if its == parent]
+    return found[1:]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_in_a_pipe_it_prints_lines_and_ends_by_itself() -> None:
+    done = subprocess.run([*DEMO, "--duration", "3"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) >= 2
+    assert all("symbols, lag p50" in line for line in lines)
+    assert "Traceback" not in done.stderr
+
+
+def test_as_json_it_says_how_much_came_through() -> None:
+    done = subprocess.run([*DEMO, "--duration", "2", "--json"], capture_output=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["events"] > 100 and summary["symbols"] > 5
+
+
+def test_ctrl_c_ends_it_and_all_it_started() -> None:
+    with subprocess.Popen(DEMO, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
+        assert demo.stdout is not None and demo.stderr is not None
+        assert b"events" in demo.stdout.readline()
+        started = descendants(demo.pid)
+        assert len(started) >= 2
+        demo.send_signal(signal.SIGINT)
+        assert demo.wait(TIMEOUT_S) == 0
+        assert b"Traceback" not in demo.stderr.read()
+    assert not [pid for pid in started if alive(pid)]
+
+
+def test_on_a_terminal_it_draws_a_table() -> None:
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
+    with subprocess.Popen([*DEMO, "--duration", "3"], stdout=theirs, stderr=theirs, env=environment) as demo:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                chunk = os.read(ours, 1 << 16)
+            except OSError:
+                break  # how Linux says that the other end of a terminal has gone
+            shown += chunk
+        assert demo.wait(TIMEOUT_S) == 0, shown
+    os.close(ours)
+    assert all(word in shown for word in (b"symbol", b"trades/s", b"NVDA"))
