@@ -12,6 +12,8 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from comet._tuning import tune_process
+
 if TYPE_CHECKING:
     from comet.bench.worker import Link, Work
 
@@ -25,6 +27,7 @@ STOP_GRACE_S: Final = 1.0
 
 async def grpc_sink(link: Link, _config: Any) -> dict[str, Any]:
     """Serves one call: takes messages as bytes and, when they end, says how much it was."""
+    tune_process()
     import grpc
     import grpc.aio
 
@@ -49,6 +52,7 @@ async def grpc_sink(link: Link, _config: Any) -> dict[str, Any]:
 
 async def grpc_source(link: Link, config: Any) -> dict[str, Any]:
     """Writes `messages` messages of `message_bytes`; the clock stops when the sink has them all."""
+    tune_process()
     import grpc.aio
 
     from comet._channel import OPTIONS

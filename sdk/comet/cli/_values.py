@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from comet.errors import InvalidArgument
 from comet.types import NO_LIMIT, Flush, TopicConfig
@@ -46,13 +46,13 @@ def parse_bytes(text: str) -> int:
     raise InvalidArgument(f"cannot read {text!r} as a size: write e.g. 4096, 64KiB, 512MiB, 1.5GB")
 
 
-def parse_settings(pairs: Sequence[str]) -> dict[str, int | str]:
+def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
     """Topic settings from `name=value` words, units read by the setting's name.
 
     >>> parse_settings(["retention_ms=7d", "retention_bytes=none", "flush=always"])
     {'retention_ms': 604800000, 'retention_bytes': -1, 'flush': 'always'}
     """
-    settings: dict[str, int | str] = {}
+    settings: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         name = name.strip().replace("-", "_")

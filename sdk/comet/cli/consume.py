@@ -66,7 +66,7 @@ async def consume(
             bounds.positions = {at: offset for at, offset in starts.items() if not partition or at in partition}
             if wait_s == 0:
                 bounds.ends = await _offsets(admin, topic, where)
-            if bounds.done:
+            if bounds.done():
                 return
         async with comet.Consumer(bootstrap, topic, start=start, **drop_nones(partitions=partition)) as consumer:
             if bounded and wait_s > 0:
@@ -78,7 +78,7 @@ async def consume(
 
 
 class Bounds:
-    """Where each partition stands and where it ends. Without ends, which may become known later, it goes on for ever."""
+    """Where each partition stands, and where it ends once that is known; until then it goes on for ever."""
 
     def __init__(self) -> None:
         self.positions: Offsets = {}
@@ -88,7 +88,6 @@ class Bounds:
         """The first offset that is not wanted."""
         return NEVER if self.ends is None else self.ends.get(partition, 0)
 
-    @property
     def done(self) -> bool:
         return self.ends is not None and all(self.end(at) <= offset for at, offset in self.positions.items())
 
@@ -101,12 +100,12 @@ async def _offsets(admin: Admin, topic: str, where: Position) -> Offsets:
 
 async def _print(consumer: Consumer[bytes], printer: Printer, bounds: Bounds) -> None:
     """Prints what comes until nothing more is wanted."""
-    if printer.full or bounds.done:
+    if printer.full() or bounds.done():
         return
     async for batch in consumer.batches():
         printer.print(batch, bounds.end(batch.partition))
         bounds.positions[batch.partition] = batch.next_offset
-        if printer.full or bounds.done:
+        if printer.full() or bounds.done():
             return
 
 
@@ -118,7 +117,6 @@ class Printer:
         self._form = form
         self._left = count if count is not None else NEVER
 
-    @property
     def full(self) -> bool:
         """As many as were asked for are out."""
         return self._left == 0
