@@ -15,4 +15,5 @@ VOLUME /data
 EXPOSE 9092
 # SIGTERM drains: clients are told, what is owed is acknowledged, logs are synced.
 STOPSIGNAL SIGTERM
-CMD ["comet", "up", "--host", "0.0.0.0", "--data", "/data"]
+# Clients outside of the container reach the published port on this machine; for others, say their name for it.
+CMD ["comet", "up", "--host", "0.0.0.0", "--advertised-host", "localhost", "--data", "/data"]
