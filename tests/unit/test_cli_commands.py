@@ -75,7 +75,9 @@ def test_wrong_usage_ends_with_2_and_no_traceback(words: list[str]) -> None:
     assert shown.stderr.strip()
 
 
-@pytest.mark.parametrize("words", [["topic", "list"], ["cluster"], ["consume", "quotes"], ["topic", "describe", "x"]])
+@pytest.mark.parametrize(
+    "words", [["topic", "list"], ["cluster"], ["consume", "quotes"], ["produce", "quotes"], ["topic", "describe", "x"]]
+)
 def test_no_broker_ends_with_4_and_says_how_to_start_one(words: list[str]) -> None:
     shown = runner.invoke(app, [*words, "--bootstrap", NOBODY])
     assert shown.exit_code == 4, shown.output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from bisect import bisect_left
@@ -49,6 +48,8 @@ async def consume(
     ] = False,
 ) -> None:
     """Print records. Without --from: only new ones, or all if --until or --no-follow say where to stop."""
+    import asyncio
+
     import comet
 
     if until is not None and follow:
@@ -59,6 +60,7 @@ async def consume(
     printer = Printer("json" if json_output else form, count)
     bounds = Bounds()
     async with comet.Admin(bootstrap) as admin:
+        await admin.describe_topic(topic)  # a consumer waits for a broker that is not there; a person should not
         if bounded:
             where = position(until or "latest", now_us=now_us)
             wait_s = max(where.timestamp_us - now_us, 0) / 1e6 if isinstance(where, AtTime) else 0.0

@@ -83,6 +83,8 @@ async def produce(
     if file is None and sys.stdin.isatty() and not quiet:
         note("one line is one record; Ctrl-D ends")
     options = drop_nones(acks="all" if acks == "all" else int(acks), compression=compression)
+    async with comet.Admin(bootstrap) as admin:
+        await admin.describe_topic(topic)  # a producer waits for a broker that is not there; a person should not
     with closing(_Input(file)) as source:
         async with comet.Producer(bootstrap, **options) as producer:
             sent.started = time.monotonic()
