@@ -26,6 +26,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     from comet.records._batch import Batch
 
+_ONE = pa.scalar(1, pa.int64())
 _PAIR = pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
 _HEADERS = pa.list_(pa.field("item", _PAIR, nullable=False))
 SCHEMA = pa.schema(
@@ -60,8 +61,8 @@ def _offsets(batch: Batch) -> Any:
     first, count = batch.header.base_offset, len(batch)
     if batch.deltas_at >= 0:
         return pa.array(batch.offsets, pa.int64())
-    # Counting up in Arrow is 30 times as fast as handing it Python integers.
-    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=first - 1)
+    # Counting up in Arrow is much faster than handing it Python integers, if it need not infer a type: 5 µs, not 70.
+    return pc.cumulative_sum(pa.repeat(_ONE, count), start=pa.scalar(first - 1, pa.int64()))
 
 
 def _timestamps(batch: Batch, body: pa.Buffer) -> Any:

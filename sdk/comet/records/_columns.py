@@ -56,7 +56,7 @@ def pack_bitmap(values: Sequence[object]) -> bytes:
     return int(digits[::-1], 2).to_bytes((len(values) + 7) // 8, "little")
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=16)
 def _arithmetic(size: int, count: int) -> bytes:
     """The offsets column of `count` values of `size` bytes each."""
     return pack(f"<{count + 1}i", *range(0, size * count + 1, size)) if size else bytes(4 * (count + 1))
@@ -166,7 +166,7 @@ def read_binary(body: memoryview, column: Binary, count: int) -> list[bytes]:
     return list(map(BytesIO(data).read, map(sub, offsets[1:], offsets)))
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=16)
 def _cutter(size: int) -> Struct:
     return Struct(f"{size}s" * _CUT)
 
