@@ -10,19 +10,20 @@ Each batch gets an *identity*, (producer epoch, sequence of its first record), w
 order and without holes. The broker writes a batch once per identity, and only next to its predecessor.
 
 1. **A batch that may have been written keeps its identity for good.** When a connection is lost, what was on the wire
-   is `maybe_written`: it is sent again as it was, and the broker answers with the offset of the first copy if there
-   is one. No path gives such a batch a new identity, because then it could be written twice.
-2. **A refusal is an answer: that attempt wrote nothing.** A batch whose every attempt was refused is known not to be in
-   the log. After a refusal nothing more is sent until all that is on the wire is answered, so that order holds.
-3. **A hole ends the epoch.** When a batch that had an identity will never be written under it (it failed for good, or it
-   timed out), no later sequence of the epoch can be: the lane goes on under the next epoch, from sequence 0. What is
-   known not to be in the log moves along; what may be written fails with Timeout, its outcome unknown.
+   is `maybe_written`: it is sent again as it was, and the broker answers with the offset of the first copy if
+   there is one. No path gives such a batch a new identity, because then it could be written twice.
+2. **A refusal is an answer: that attempt wrote nothing.** A batch whose every attempt was refused is known not to
+   be in the log. After a refusal nothing more is sent until all that is on the wire is answered, so order holds.
+3. **A hole ends the epoch.** When a batch that had an identity will never be written under it (it failed for good,
+   or it timed out), no later sequence of the epoch can be: the lane goes on under the next epoch, from sequence 0.
+   What is known not to be in the log moves along; what may be written fails with Timeout, its outcome unknown.
    The first batch of the new epoch fences the old one, so that late copies of what timed out are refused.
-4. **A gap proves absence.** SEQUENCE_GAP says that the log of the partition ends before the batch's predecessor. Unless a
-   batch of unknown outcome was given up in this epoch (a *ghost*, whose late copy could close the gap), the batch is
-   not there and can never be, and moves along. That is what happens when a broker lost its unsynced tail in a crash.
-5. **UNKNOWN_PRODUCER proves nothing** about an earlier attempt: the broker has forgotten. Only a batch that no earlier
-   attempt can have written moves to a new epoch. The usual case is a producer that was idle for days.
+4. **A gap proves absence.** SEQUENCE_GAP says that the log of the partition ends before the batch's predecessor.
+   Unless a batch of unknown outcome was given up in this epoch (a *ghost*, whose late copy could close the gap), the
+   batch is not there and can never be, and moves along. That is what happens when a broker lost its unsynced tail in
+   a crash.
+5. **UNKNOWN_PRODUCER proves nothing** about an earlier attempt: the broker has forgotten. Only a batch that no
+   earlier attempt can have written moves to a new epoch. The usual case is a producer that was idle for days.
 
 Without idempotence there are no identities: what may have been written is never sent again.
 """
@@ -288,7 +289,7 @@ class Lane:
         if not self._idempotent:
             self._give_up(
                 [batch for batch in self.queue if batch.maybe_written],
-                f"the connection was lost before the answer came, and without idempotence it is not sent again: {error}",
+                f"the connection was lost before the answer, and without idempotence it is not sent again: {error}",
             )
         if self.trouble is not None:
             self.recover()

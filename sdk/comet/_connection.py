@@ -279,7 +279,7 @@ class Connection:
             raise
         except CometError as error:
             self.fail(error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it was, nobody may be left waiting
             self._broke(error)
 
     # ---- reading
@@ -305,12 +305,12 @@ class Connection:
             raise
         except CometError as error:
             self.fail(error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it was, nobody may be left waiting
             self._broke(error)
 
     def _broke(self, error: Exception) -> None:
         """A bug must not leave anyone waiting."""
-        log.exception("comet: the connection to %s broke", self.address, exc_info=error)
+        log.error("comet: the connection to %s broke", self.address, exc_info=error)
         self.fail(Internal(f"the connection to {self.address} broke: {error!r}"))
 
     def _receive(self, data: bytes) -> None:

@@ -17,13 +17,15 @@ from typing import Any, Final, Literal, Self
 
 from comet import _limits as limits
 from comet._batching import Batch, Lane
+from comet._budget import Budget
 from comet._client import Addresses, Client
 from comet._delivery import BulkDelivery, Delivery, wait, wake
 from comet._outlet import Outlet, Settings
-from comet._routing import Headers, Key, by_partition, check_partition, check_timestamp, header_pairs, key_bytes
+from comet._route import Column, Route, Slice, cut
+from comet._routing import HeaderPairs, Headers, Key, by_partition, check_timestamp, header_pairs, key_bytes
 from comet._transport import Connect
 from comet.errors import Closed, CometError, InvalidArgument, RecordTooLarge
-from comet.records import Codec, partition_for
+from comet.records import Codec
 from comet.types import Acks, Receipt, TopicInfo
 
 log = logging.getLogger("comet")
@@ -31,6 +33,8 @@ log = logging.getLogger("comet")
 Compression = Literal["none", "lz4", "zstd"] | None
 
 _CODECS: Final = {None: Codec.NONE, "none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+# What a batch holds at most; the rest is for its header, padding and bitmaps.
+_BATCH_ROOM: Final = limits.BATCH_BYTES_MAX - limits.BATCH_BYTES_MAX // 16
 _OVERHEAD: Final = limits.RECORD_OVERHEAD_BYTES
 
 
@@ -42,32 +46,6 @@ def wall_clock_us() -> int:
 def _next_turn() -> Generator[None, None, None]:
     """Lets everything else that is ready run once."""
     yield
-
-
-class Route:
-    """A topic as the producer knows it: its outlets, one per partition, and the one that records without a key go to.
-
-    That one changes with every batch, so that they spread evenly and still travel in large batches.
-    """
-
-    __slots__ = ("current", "make", "outlets", "record_bytes_max", "topic")
-
-    def __init__(self, topic: str, make: Callable[[str, int], Outlet]) -> None:
-        self.topic = topic
-        self.make = make
-        self.outlets: list[Outlet] = []
-        self.current: Outlet
-        self.record_bytes_max = 0
-
-    def update(self, info: TopicInfo) -> None:
-        """Takes note of new partitions and settings."""
-        self.record_bytes_max = info.config.record_bytes_max
-        for index in range(len(self.outlets), len(info.partitions)):
-            self.outlets.append(self.make(self.topic, index))
-
-    def sealed(self, outlet: Outlet) -> None:
-        if outlet is self.current:
-            self.current = self.outlets[(outlet.lane.partition + 1) % len(self.outlets)]
 
 
 class Producer:
@@ -127,11 +105,9 @@ class Producer:
         self._clock_us = clock_us
         self._batch_bytes = batch_bytes
         self._bulk_batch_bytes = bulk_batch_bytes
-        self._buffer_bytes = buffer_bytes
-        self._used_bytes = 0
+        self._budget = Budget(buffer_bytes)
         self._routes: dict[str, Route] = {}
         self._encoders: dict[type, Callable[[Any], bytes]] = {}
-        self._waiting: deque[asyncio.Future[None]] = deque()  # for room in the buffer
         self._failures: deque[Batch] = deque(maxlen=limits.FAILURES_KEPT_MAX)
         self._expiry: asyncio.TimerHandle | None = None
         self._closed = False
@@ -149,7 +125,7 @@ class Producer:
         timestamp_us: int | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Buffers a record and returns at once; waits only while the buffer is full. Await the Delivery for the receipt.
+        """Buffers a record and returns; waits only while the buffer is full. Await the Delivery for the receipt.
 
         `value` is bytes, str, None (a tombstone), or an event: a dataclass, msgspec.Struct, pydantic model or dict.
 
@@ -163,31 +139,43 @@ class Producer:
         route = self._routes.get(topic)
         if route is None:
             route = await self._open_route(topic)
-        if self._used_bytes >= self._buffer_bytes:
-            await self._wait_for_room()
+        budget = self._budget
+        if budget.used_bytes >= budget.limit_bytes:
+            await budget.wait()
         data = value if value.__class__ is bytes else self._encode(value)
         size = _OVERHEAD if data is None else len(data) + _OVERHEAD
         if size - _OVERHEAD > route.record_bytes_max:
-            raise _too_large(size - _OVERHEAD, route)
+            route.check_size([data])
+        if timestamp_us is None:
+            timestamp_us = self._clock_us()
+        else:
+            check_timestamp(timestamp_us)
         if key is None and partition is None:
             outlet = route.current
         else:
             if key is not None:
                 key = key if key.__class__ is bytes else key_bytes(key)
                 size += len(key)
-            outlet = self._outlet(route, key, partition)
+            outlet = route.outlet(key, partition)  # type: ignore[arg-type]  # a key is bytes by now
+        pairs = None
+        if headers is not None:
+            pairs = header_pairs(headers)
+            size += sum(len(name) + len(content) + limits.HEADER_OVERHEAD_BYTES for name, content in pairs)
+        # From here on nothing fails and nothing waits until the record is in its batch.
         lane = outlet.lane
         batch = lane.open
         if batch is None:
-            batch = self._start_batch(lane)
+            batch = self._start_batch(lane, size)
+        elif batch.size + size > _BATCH_ROOM:
+            outlet.filled()
+            batch = self._start_batch(lane, size)
         values: list[bytes | None] = batch.values  # type: ignore[assignment]  # an open batch owns its lists
         index = len(values)
-        if headers is not None or key is not None or batch.keys is not None or batch.headers is not None:
-            size += self._add_extras(batch, index, key, headers)
-        timestamp_us = self._clock_us() if timestamp_us is None else check_timestamp(timestamp_us)
+        if pairs or key is not None or batch.keys is not None or batch.headers is not None:
+            _add_extras(batch, index, key, pairs)
         batch.timestamps.append(timestamp_us)  # type: ignore[union-attr]
         values.append(data)
-        self._used_bytes += size
+        budget.used_bytes += size
         batch.size += size
         if batch.size >= self._batch_bytes or index >= limits.BATCH_RECORDS_MAX - 1:
             outlet.filled()
@@ -221,33 +209,11 @@ class Producer:
             )
         )
 
-    def _outlet(self, route: Route, key: Key, partition: int | None) -> Outlet:
-        outlets = route.outlets
-        if partition is not None:
-            return outlets[check_partition(route.topic, partition, len(outlets))]
-        assert isinstance(key, bytes)
-        return outlets[partition_for(key, len(outlets))]
-
-    def _start_batch(self, lane: Lane) -> Batch:
-        if self._closed:
-            raise Closed("the producer was closed")
-        deadline = asyncio.get_running_loop().time() + self._settings.timeout_s
-        self._expect(deadline)
-        return lane.start(deadline)
-
-    def _add_extras(self, batch: Batch, index: int, key: Key, headers: Headers | None) -> int:
-        """Notes key and headers of the record at `index`; returns the bytes that the headers add."""
-        pairs = header_pairs(headers) if headers is not None else None
-        added = sum(len(name) + len(value) + limits.HEADER_OVERHEAD_BYTES for name, value in pairs or ())
-        if key is not None and batch.keys is None:
-            batch.keys = [None] * index
-        if batch.keys is not None:
-            batch.keys.append(key)  # type: ignore[attr-defined]
-        if pairs and batch.headers is None:
-            batch.headers = [None] * index
-        if batch.headers is not None:
-            batch.headers.append(pairs)
-        return added
+    def _start_batch(self, lane: Lane, size: int) -> Batch:
+        self._check_open()
+        if size > _BATCH_ROOM:
+            raise RecordTooLarge(f"a record of {size} bytes with key and headers is over {_BATCH_ROOM}")
+        return lane.start(self._deadline())
 
     def _encode(self, value: Any) -> bytes | None:
         """Any value but bytes as the bytes of a record."""
@@ -314,50 +280,23 @@ class Producer:
         return [value if value.__class__ is bytes else encode(value) for value in values]
 
     async def _send_slices(
-        self,
-        route: Route,
-        partition: int | None,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None] | None,
-        timestamp_us: int,
+        self, route: Route, partition: int | None, values: Column, keys: Column | None, timestamp_us: int,
         batches: list[Batch],
-    ) -> None:
-        """Cuts the columns into batches of about `bulk_batch_bytes` and queues them as there is room."""
-        at = 0
-        step = len(values)
-        while at < len(values):
-            part = values[at : at + step]
-            part_keys = None if keys is None else keys[at : at + step]
-            size = _bulk_size(part, part_keys)
-            if len(part) > 1 and (size > self._bulk_batch_bytes * 5 // 4 or len(part) > limits.BATCH_RECORDS_MAX):
-                step = max(min(len(part) * self._bulk_batch_bytes // size, limits.BATCH_RECORDS_MAX, len(part) - 1), 1)
-                continue
-            at += len(part)
-            while self._used_bytes >= self._buffer_bytes:
-                await self._wait_for_room()
-            largest = max(map(len, filter(None, part)), default=0) if size > route.record_bytes_max else 0
-            if largest > route.record_bytes_max:
-                raise _too_large(largest, route)
-            batches.append(self._add_batch(route, partition, part, part_keys, timestamp_us, size))
+    ) -> None:  # fmt: skip
+        """Cuts the columns into batches and queues them as there is room."""
+        for part in cut(values, keys, self._bulk_batch_bytes):
+            await self._budget.wait()
+            if part.size > route.record_bytes_max:
+                route.check_size(part.values)
+            batches.append(self._add_batch(route, partition, part, timestamp_us))
             await _next_turn()
 
-    def _add_batch(
-        self,
-        route: Route,
-        partition: int | None,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None] | None,
-        timestamp_us: int,
-        size: int,
-    ) -> Batch:
-        if self._closed:
-            raise Closed("the producer was closed")
-        outlet = route.current if partition is None else self._outlet(route, None, partition)
-        deadline = asyncio.get_running_loop().time() + self._settings.timeout_s
-        self._expect(deadline)
-        batch = Batch(outlet.lane, deadline)
-        batch.values, batch.keys, batch.timestamps, batch.size = values, keys, timestamp_us, size
-        self._used_bytes += size
+    def _add_batch(self, route: Route, partition: int | None, part: Slice, timestamp_us: int) -> Batch:
+        self._check_open()
+        outlet = route.outlet(None, partition)
+        batch = Batch(outlet.lane, self._deadline())
+        batch.values, batch.keys, batch.timestamps, batch.size = part.values, part.keys, timestamp_us, part.size
+        self._budget.used_bytes += part.size
         outlet.add(batch)
         route.sealed(outlet)
         return batch
@@ -401,28 +340,8 @@ class Producer:
 
     # ---- memory and time
 
-    async def _wait_for_room(self) -> None:
-        """Waits its turn until the buffer is no longer full."""
-        while self._used_bytes >= self._buffer_bytes:
-            self._check_open()
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(future)
-            try:
-                await future
-            except asyncio.CancelledError:
-                self._admit()  # the room that was offered goes to the next
-                raise
-
-    def _admit(self) -> None:
-        while self._waiting and self._used_bytes < self._buffer_bytes:
-            future = self._waiting.popleft()
-            if not future.done():
-                future.set_result(None)
-                return
-
     def _finished(self, batch: Batch) -> None:
         """A batch is acknowledged or failed: it needs no memory any more."""
-        self._used_bytes -= batch.size
         self._batches += 1
         if batch.error is None:
             self._acked_records += batch.count
@@ -430,9 +349,7 @@ class Producer:
             self._failed(batch, batch.error)
         if batch.waiters is not None:
             wake(batch)
-        if self._waiting:
-            self._admit()
-        assert self._used_bytes >= 0
+        self._budget.release(batch.size)
 
     def _failed(self, batch: Batch, error: CometError) -> None:
         self._failed_records += batch.count
@@ -442,6 +359,12 @@ class Producer:
             log.warning("comet: %d records for %s/%d failed: %s", batch.count, lane.topic, lane.partition, error)
         if error.code == "TOPIC_NOT_FOUND":
             self._routes.pop(batch.lane.topic, None)  # the next send looks again
+
+    def _deadline(self) -> float:
+        """When a batch that begins now times out."""
+        deadline = asyncio.get_running_loop().time() + self._settings.timeout_s
+        self._expect(deadline)
+        return deadline
 
     def _expect(self, deadline: float) -> None:
         if self._expiry is None:
@@ -512,15 +435,8 @@ class Producer:
             self._expiry.cancel()
         for outlet in self._outlets():
             outlet.close(Closed("the producer was closed before the record was acknowledged"))
-        self._buffer_bytes = 1 << 62  # whoever waits for room hears that it is closed
-        self._admit_all()
+        self._budget.close(Closed("the producer was closed"))
         await self._client.close()
-
-    def _admit_all(self) -> None:
-        while self._waiting:
-            future = self._waiting.popleft()
-            if not future.done():
-                future.set_exception(Closed("the producer was closed"))
 
     async def __aenter__(self) -> Self:
         return self
@@ -553,27 +469,22 @@ class Producer:
             "acked_records": self._acked_records,
             "failed_records": self._failed_records,
             "batches": self._batches,
-            "buffered_bytes": self._used_bytes,
+            "buffered_bytes": self._budget.used_bytes,
         }
 
 
-def _bulk_size(values: Sequence[bytes | None], keys: Sequence[bytes | None] | None) -> int:
-    try:
-        size = sum(map(len, values))  # type: ignore[arg-type]  # the usual case; a None is found by the error
-    except TypeError:
-        size = sum(map(len, filter(None, values)))
-    if keys is not None:
-        size += sum(map(len, filter(None, keys)))
-    return size + _OVERHEAD * len(values)
-
-
-def _too_large(size: int, route: Route) -> RecordTooLarge:
-    return RecordTooLarge(
-        f"a record of {size} bytes is over record_bytes_max={route.record_bytes_max} of topic {route.topic!r}",
-        details={"record_bytes_max": str(route.record_bytes_max)},
-    )
+def _add_extras(batch: Batch, index: int, key: Any, pairs: HeaderPairs | None) -> None:
+    """Notes key and headers of the record at `index`; the columns are made when the first of them comes."""
+    if key is not None and batch.keys is None:
+        batch.keys = [None] * index
+    if batch.keys is not None:
+        batch.keys.append(key)  # type: ignore[attr-defined]  # an open batch owns its lists
+    if pairs and batch.headers is None:
+        batch.headers = [None] * index
+    if batch.headers is not None:
+        batch.headers.append(pairs)
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+    if not low <= value <= high:
         raise InvalidArgument(f"{name} must be from {low} to {high}, not {value!r}")

@@ -41,7 +41,7 @@ def header_pairs(headers: Headers) -> HeaderPairs:
     try:
         for name, value in pairs:
             if not isinstance(name, str) or not isinstance(value, bytes | str):
-                raise TypeError(f"{name!r}: {value!r}")  # noqa: TRY004 - it becomes InvalidArgument below
+                raise TypeError(f"{name!r}: {value!r}")
             found.append((name, value.encode() if isinstance(value, str) else value))
     except (TypeError, ValueError) as error:
         raise InvalidArgument(f"headers are names with bytes or str as values: {error}") from None

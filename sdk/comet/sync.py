@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, overload
 
@@ -124,7 +124,7 @@ class Producer:
     """
 
     def __init__(self, addresses: Addresses, **settings: Any) -> None:
-        self._producer = call(_make(_producer.Producer, addresses, settings))
+        self._producer: _producer.Producer = call(_make(_producer.Producer, addresses, settings))
 
     def send(
         self,
@@ -326,7 +326,7 @@ class Admin:
     """
 
     def __init__(self, addresses: Addresses, **settings: Any) -> None:
-        self._admin = call(_make(_admin.Admin, addresses, settings))
+        self._admin: _admin.Admin = call(_make(_admin.Admin, addresses, settings))
 
     def create_topic(
         self, name: str, *, partitions: int = 1, config: TopicConfig | None = None, **settings: Any
@@ -387,5 +387,5 @@ async def _make(cls: Any, addresses: Addresses, settings: dict[str, Any]) -> Any
     return cls(addresses, **settings)
 
 
-async def _async(function: Any) -> Any:
+async def _async(function: Callable[[], T]) -> T:
     return function()

@@ -1,0 +1,58 @@
+"""Bytes that a producer may hold, and a queue for who must wait until some are free."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from comet.errors import CometError
+
+
+class Budget:
+    """Owned by one producer. `used_bytes` may go over the limit by one record or slice: none is ever too large."""
+
+    __slots__ = ("_error", "_waiting", "limit_bytes", "used_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self._error: CometError | None = None
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def wait(self) -> None:
+        """Waits its turn until the budget is no longer used up."""
+        while self.used_bytes >= self.limit_bytes:
+            if self._error is not None:
+                raise self._error.with_traceback(None)
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(future)
+            try:
+                await future
+            except asyncio.CancelledError:
+                self._admit()  # the room that was offered goes to the next in turn
+                raise
+        if self._waiting:
+            self._admit()
+
+    def release(self, size: int) -> None:
+        """Gives bytes back."""
+        self.used_bytes -= size
+        assert self.used_bytes >= 0
+        if self._waiting:
+            self._admit()
+
+    def _admit(self) -> None:
+        """Lets the next one go on; it lets in the one behind it, if there is room still."""
+        while self._waiting and self.used_bytes < self.limit_bytes:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+                return
+
+    def close(self, error: CometError) -> None:
+        """Whoever waits, or would, gets the error."""
+        self._error = error
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(error)

@@ -1,0 +1,345 @@
+"""Keeps the partitions of one consumer subscribed, and queues what arrives for it.
+
+    connections ─► Reader.delivered ─► queue of deliveries, and of errors in their place ─► take()
+         ▲                                                                                    │
+         └──── _supervise: subscribes every partition that is not, whatever the reason        │
+         └──── credit for what was taken ◄────────────────────────────────────────────────────┘
+
+Owned by its consumer and driven by one task. Nothing is decoded here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from functools import partial
+from typing import Literal
+
+from comet import _limits as limits
+from comet._client import Client
+from comet._connection import Attachment, Connection
+from comet._feed import Feed, Reader, end_of, window_for
+from comet._retry import Backoff
+from comet.errors import (
+    Closed,
+    CometError,
+    Internal,
+    InvalidArgument,
+    OffsetOutOfRange,
+    PartitionNotFound,
+    Timeout,
+    TopicNotFound,
+)
+from comet.types import AtOffset, Earliest, Latest, Position, TopicInfo
+
+log = logging.getLogger("comet")
+
+OutOfRange = Literal["raise", "earliest", "latest"]
+
+
+class Intake:
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        *,
+        start: Position,
+        partitions: list[int] | None,
+        buffer_bytes: int,
+        on_out_of_range: OutOfRange,
+    ) -> None:
+        self.topic = topic
+        self.readers: dict[int, Reader] = {}
+        self.in_hand: Reader | None = None  # whose delivery the consumer is reading
+        self.reconnects = 0
+        self.received_bytes = 0
+        self._client = client
+        self._start = start
+        self._wanted = partitions
+        self._buffer_bytes = buffer_bytes
+        self._on_out_of_range = on_out_of_range
+        self._feeds: dict[Connection, Feed] = {}
+        # With the generation of the reader that each is for.
+        self._queue: deque[tuple[Reader, int, memoryview | CometError]] = deque()
+        self._broken: CometError | None = None  # nothing will ever come again
+        self._arrival: asyncio.Future[None] | None = None
+        self._wake: asyncio.Event | None = None
+        self._ready: asyncio.Future[None] | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+        self._closed = False
+
+    # ---- life
+
+    @property
+    def started(self) -> bool:
+        return self._supervisor is not None
+
+    async def start(self) -> None:
+        """Returns once every partition is subscribed. Raises TopicNotFound, PartitionNotFound, Unavailable."""
+        loop = asyncio.get_running_loop()
+        if self._supervisor is None:
+            self._wake = asyncio.Event()
+            self._ready = loop.create_future()
+            self._supervisor = loop.create_task(self._supervise(), name=f"comet: consume {self.topic}")
+            self._supervisor.add_done_callback(self._supervisor_ended)
+        assert self._ready is not None
+        await asyncio.shield(self._ready)
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            await asyncio.wait([self._supervisor])
+        self._broken = Closed("the consumer was closed")
+        self._queue.clear()
+        self._arrive()
+
+    async def _supervise(self) -> None:
+        """Subscribes whatever is not, and waits until something changes."""
+        assert self._wake is not None
+        assert self._ready is not None
+        backoff = Backoff(self._client.random)
+        info = await self._find_topic(backoff)
+        self._add_readers(info)
+        if self._wanted is None:
+            self._client.watch(lambda: [self.topic], self._topic_changed)
+        while True:
+            self._wake.clear()
+            error = await self._subscribe_all()
+            if error is not None:
+                self.reconnects += 1
+                await asyncio.sleep(backoff.next_s(error.retry_after_ms))
+                continue
+            backoff.reset()
+            if not self._ready.done():
+                self._ready.set_result(None)
+            await self._wake.wait()
+
+    async def _find_topic(self, backoff: Backoff) -> TopicInfo:
+        """The topic; raises TopicNotFound, and waits for a cluster that cannot be reached for CONNECT_TIMEOUT_MS."""
+        give_up = asyncio.get_running_loop().time() + limits.CONNECT_TIMEOUT_MS / 1000
+        while True:
+            try:
+                return await self._client.topic(self.topic)
+            except CometError as error:
+                if not error.retriable or asyncio.get_running_loop().time() >= give_up:
+                    raise
+                await asyncio.sleep(backoff.next_s(error.retry_after_ms))
+
+    def _add_readers(self, info: TopicInfo) -> None:
+        chosen = range(len(info.partitions)) if self._wanted is None else self._wanted
+        for index in chosen:
+            if not 0 <= index < len(info.partitions):
+                raise PartitionNotFound(
+                    f"topic {self.topic!r} has the partitions 0 to {len(info.partitions) - 1}, not {index}"
+                )
+            if index not in self.readers:
+                self.readers[index] = Reader(index, self._start, self._arrived, self._troubled)
+
+    def _topic_changed(self, info: TopicInfo) -> None:
+        """Partitions that were added are read from their beginning: everything in them is new."""
+        if info.name != self.topic or self._wanted is not None:
+            return
+        for index in range(len(info.partitions)):
+            if index not in self.readers:
+                self.readers[index] = Reader(index, Earliest(), self._arrived, self._troubled)
+                self._rouse()
+
+    async def _subscribe_all(self) -> CometError | None:
+        """Tries once to subscribe every partition that should be; returns why some could not."""
+        missing = [reader for reader in self.readers.values() if reader.wants_feed]
+        if not missing:
+            return None
+        results = await asyncio.gather(*map(self._attach, missing), return_exceptions=True)
+        problem: CometError | None = None
+        by_connection: dict[Connection, list[tuple[Reader, Attachment]]] = {}
+        for reader, result in zip(missing, results, strict=True):
+            if isinstance(result, Attachment):
+                by_connection.setdefault(result.connection, []).append((reader, result))
+            elif isinstance(result, CometError):
+                problem = self._judge(reader, result) or problem
+            else:
+                raise result
+        brokers = len(by_connection.keys() | self._feeds.keys())
+        for connection, chosen in by_connection.items():
+            problem = await self._subscribe(connection, chosen, brokers) or problem
+        return problem
+
+    async def _attach(self, reader: Reader) -> Attachment:
+        attachment = await self._client.attach(self.topic, reader.partition)
+        if not reader.topic_id:
+            reader.topic_id = attachment.topic_id
+        elif reader.topic_id != attachment.topic_id:
+            raise TopicNotFound(
+                f"topic {self.topic!r} was deleted and made again: what is there now is another topic, "
+                "so positions in the old one mean nothing; start a new consumer"
+            )
+        return attachment
+
+    async def _subscribe(
+        self, connection: Connection, chosen: list[tuple[Reader, Attachment]], brokers: int
+    ) -> CometError | None:
+        if connection.lost is not None:
+            return connection.lost
+        feed = self._feeds.get(connection)
+        if feed is None:
+            feed = self._feeds[connection] = Feed(connection, window_for(self._buffer_bytes, brokers))
+            connection.on_lost(partial(self._lost, connection))
+        try:
+            await feed.subscribe(chosen)
+        except CometError as error:
+            if len(chosen) > 1 and not error.retriable:
+                # One of them is to blame, and only it shall suffer.
+                results = [await self._subscribe(connection, [one], brokers) for one in chosen]
+                return next(filter(None, results), None)
+            problem: CometError | None = None
+            for reader, _ in chosen:
+                problem = self._judge(reader, error) or problem
+            return problem
+        return None
+
+    def _lost(self, connection: Connection, error: CometError) -> None:
+        feed = self._feeds.pop(connection, None)
+        if feed is None or self._closed:
+            return
+        if feed.readers:
+            log.info("comet: %s: connection lost, reconnecting: %s", self.topic, error)
+        for reader in list(feed.readers):
+            reader.leave_feed()
+        self._rouse()
+
+    # ---- what can go wrong with one partition
+
+    def _troubled(self, reader: Reader, error: CometError) -> None:
+        """The broker ended a partition's subscription."""
+        self._judge(reader, error)
+        self._rouse()
+
+    def _judge(self, reader: Reader, error: CometError) -> CometError | None:
+        """Decides what an error means for a partition; returns it if trying again can help."""
+        if error.retriable or error.metadata_stale or isinstance(error, Timeout):
+            if error.metadata_stale:
+                for connection in self._feeds:
+                    connection.detach(self.topic, reader.partition)
+            return error
+        reader.stopped = error
+        if reader.last is None and self.in_hand is not reader and self._resets(reader):
+            return None
+        self._queue.append((reader, reader.generation, error))
+        self._arrive()
+        return None
+
+    def _resets(self, reader: Reader) -> bool:
+        """Goes on elsewhere where the position is gone and the application said so beforehand."""
+        if not isinstance(reader.stopped, OffsetOutOfRange) or self._on_out_of_range == "raise":
+            return False
+        log.warning(
+            "comet: %s/%d: going on at %s: %s", self.topic, reader.partition, self._on_out_of_range, reader.stopped
+        )
+        reader.restart(Earliest() if self._on_out_of_range == "earliest" else Latest())
+        self._rouse()
+        return True
+
+    def stop(self, reader: Reader, error: CometError, *, again: bool) -> None:
+        """What came for a partition cannot be used: drops it, and with `again` asks for it once more."""
+        reader.generation += 1
+        reader.stopped = error
+        reader.paused = True
+        where = AtOffset(reader.position)
+
+        async def leave() -> None:
+            await self.move(reader, where)
+            if not again:
+                reader.stopped = error
+            self._rouse()
+
+        self._client.spawn(leave())
+
+    def _supervisor_ended(self, task: asyncio.Task[None]) -> None:
+        """The supervisor never ends well: whoever waits is told why."""
+        if task.cancelled():
+            error: BaseException = Closed("the consumer was closed")
+        else:
+            error = task.exception() or Closed("the consumer was closed")
+        assert self._ready is not None
+        if not self._ready.done():
+            self._ready.set_exception(error)
+            self._ready.exception()
+        elif not task.cancelled():
+            if not isinstance(error, CometError):
+                log.error("comet: consuming %s broke", self.topic, exc_info=error)
+                error = Internal(f"consuming {self.topic!r} broke: {error!r}")
+            self._broken = error
+            self._arrive()
+
+    def _rouse(self) -> None:
+        if self._wake is not None:
+            self._wake.set()
+
+    async def move(self, reader: Reader, where: Position) -> None:
+        """Takes a partition elsewhere: after this nothing comes that lay on the old way."""
+        reader.paused = True
+        try:
+            if reader.feed is not None:
+                await self._unsubscribe(reader, reader.feed)
+            reader.leave_feed()
+            reader.restart(where)
+        finally:
+            reader.paused = False
+            self._rouse()
+
+    async def _unsubscribe(self, reader: Reader, feed: Feed) -> None:
+        try:
+            await feed.unsubscribe(reader)
+        except CometError as error:
+            # The connection is lost, and the subscription with it.
+            if not (error.retriable or isinstance(error, Timeout)):
+                raise
+
+    # ---- arrival
+
+    def _arrived(self, reader: Reader, batches: memoryview) -> None:
+        self.received_bytes += len(batches)
+        self._queue.append((reader, reader.generation, batches))
+        if self._arrival is not None:
+            self._arrive()
+
+    def _arrive(self) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
+
+    async def arrival(self) -> None:
+        """Waits until there is something to take. Raises what ended everything. One waiter at a time."""
+        if self._broken is not None:
+            raise self._broken.with_traceback(None)
+        if self._arrival is not None:
+            raise InvalidArgument("this consumer is being read by another task already; give every task its own")
+        self._arrival = asyncio.get_running_loop().create_future()
+        try:
+            await self._arrival
+        finally:
+            self._arrival = None
+
+    def take(self) -> tuple[Reader, memoryview] | None:
+        """The next delivery, credit for it given back; None when there is none. Raises what stopped a partition."""
+        while self._queue:
+            reader, generation, arrived = self._queue.popleft()
+            current = generation == reader.generation
+            if isinstance(arrived, memoryview):
+                self._taken(reader, arrived)
+                if current:
+                    return reader, arrived
+            elif current and not self._resets(reader):
+                arrived.details.update(topic=self.topic, partition=str(reader.partition))
+                raise arrived.with_traceback(None)
+        return None
+
+    def _taken(self, reader: Reader, batches: memoryview) -> None:
+        reader.queued_bytes -= len(batches)
+        assert reader.queued_bytes >= 0
+        if reader.last is batches:
+            reader.fetch = end_of(batches)
+            reader.last = None
+        if reader.feed is not None:
+            reader.feed.taken(len(batches))

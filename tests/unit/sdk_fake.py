@@ -1,0 +1,411 @@
+"""A broker in memory behind the SDK's transport, small enough to be believed, that a test can make misbehave.
+
+It writes batches once per identity and refuses gaps as the real one does, and keeps what it was sent for tests to
+look at. `script` decides the fate of every produced batch; `cut` breaks all connections; `up` is whether new ones work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any
+
+from google.protobuf.message import Message
+
+from comet import _wire, records
+from comet._frames import delivery_prefix, parse_produce
+from comet.errors import (
+    CometError,
+    OffsetOutOfRange,
+    PartitionNotFound,
+    ProducerFenced,
+    SequenceGap,
+    SequenceTooOld,
+    TopicExists,
+    TopicNotFound,
+    Unavailable,
+    UnknownProducer,
+)
+from comet.records import BatchHeader
+from comet.types import AtOffset, AtTime, BrokerInfo, Earliest, Latest, PartitionInfo, TopicConfig, TopicInfo
+from comet.v1 import admin_pb2 as admin
+from comet.v1 import events_pb2 as pb
+
+ADDRESS = "fake:9092"
+LATENCY_S = 0.001
+
+
+class Fate(Enum):
+    """What becomes of a produced batch that is not refused."""
+
+    WRITTEN = auto()
+    WRITTEN_UNANSWERED = auto()
+    LOST = auto()  # neither written nor answered
+
+
+Script = Callable[["FakePartition", BatchHeader], "Fate | CometError"]
+
+
+class FakePartition:
+    def __init__(self, topic: str, index: int, handle: int) -> None:
+        self.topic, self.index, self.handle = topic, index, handle
+        self.batches: list[tuple[BatchHeader, bytes]] = []
+        self.start = self.end = 0
+        self.producers: dict[int, tuple[int, int, deque[tuple[int, int, int]]]] = {}
+
+    def check(self, header: BatchHeader) -> int | None:
+        """The offset of an earlier copy, None for a new batch. Raises what the real broker raises."""
+        if not header.producer_id:
+            return None
+        known = self.producers.get(header.producer_id)
+        if known is None:
+            if header.base_sequence:
+                raise UnknownProducer("who is this?")
+            return None
+        epoch, next_sequence, recent = known
+        if header.producer_epoch < epoch:
+            raise ProducerFenced("an old epoch")
+        if header.producer_epoch > epoch:
+            if header.base_sequence:
+                raise SequenceGap("a new epoch begins at 0")
+            return None
+        if header.base_sequence < next_sequence:
+            for sequence, count, offset in recent:
+                if (sequence, count) == (header.base_sequence, header.record_count):
+                    return offset
+            raise SequenceTooOld("long ago")
+        if header.base_sequence > next_sequence:
+            raise SequenceGap(f"expected {next_sequence}, got {header.base_sequence}")
+        return None
+
+    def append(self, header: BatchHeader, batch: bytes) -> int:
+        base = self.end
+        stamped = records.make_stamp(base, 1, 1, header.length) + batch[records.STAMP_BYTES :]
+        self.batches.append((records.read_header(stamped), stamped))
+        self.end += header.record_count
+        if header.producer_id:
+            epoch, _, recent = self.producers.get(header.producer_id, (-1, 0, deque(maxlen=32)))
+            if epoch != header.producer_epoch:
+                recent = deque(maxlen=32)
+            recent.append((header.base_sequence, header.record_count, base))
+            self.producers[header.producer_id] = (header.producer_epoch, header.end_sequence, recent)
+        return base
+
+    def values(self) -> list[bytes | None]:
+        return [value for _, batch in self.batches for value in records.decode(batch).values]
+
+    def truncate(self, count: int) -> None:
+        """Loses the last batches, and what the producers' state says of them, as a power cut does."""
+        for header, _ in self.batches[len(self.batches) - count :]:
+            epoch, _, recent = self.producers[header.producer_id]
+            recent.pop()
+            self.producers[header.producer_id] = (epoch, header.base_sequence, recent)
+            self.end = header.base_offset
+        del self.batches[len(self.batches) - count :]
+
+
+class FakeStream:
+    """One StreamEvents call as the broker sees it."""
+
+    def __init__(self, broker: FakeBroker) -> None:
+        self.broker = broker
+        self.failure: CometError | None = None
+        self.ended = False
+        self.credit: dict[int, int] = {}
+        self.cursors: dict[int, tuple[int, int]] = {}  # handle: (subscription, next offset)
+        self._out: deque[bytes] = deque()
+        self._under_way: deque[bytes] = deque()
+        self._reader: asyncio.Future[None] | None = None
+
+    async def write(self, frame: bytes) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.broker.frames.append(frame)
+        await asyncio.sleep(LATENCY_S)
+        if self.failure is None and not self.broker.frozen:
+            self._receive(frame)
+
+    async def read(self) -> bytes | None:
+        while True:
+            if self.failure is not None:
+                raise self.failure
+            if self._out:
+                return self._out.popleft()
+            if self.ended:
+                return None
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+
+    def cancel(self) -> None:
+        self.fail(Unavailable("cancelled"))
+
+    def fail(self, error: CometError) -> None:
+        self.failure = self.failure or error
+        self.broker.streams.discard(self)
+        self._rouse()
+
+    def end(self) -> None:
+        self.ended = True
+        self.broker.streams.discard(self)
+        self._rouse()
+
+    def send(self, frame: pb.ServerFrame | bytes) -> None:
+        data = frame if isinstance(frame, bytes) else frame.SerializeToString()
+        self._under_way.append(data)
+        asyncio.get_running_loop().call_later(LATENCY_S, self._sent)
+
+    def _sent(self) -> None:
+        data = self._under_way.popleft()  # timers of one moment fire in any order, frames do not
+        if not self.broker.frozen:
+            self._out.append(data)
+            self._rouse()
+
+    def _rouse(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    def _receive(self, data: bytes) -> None:
+        produce = parse_produce(data)
+        request = 0
+        try:
+            if produce is not None:
+                request, handle, acks, batch = produce
+                self._produce(request, handle, acks, bytes(batch))
+                return
+            frame = pb.ClientFrame.FromString(data)
+            request = frame.request
+            kind = frame.WhichOneof("frame")
+            assert kind is not None
+            getattr(self, f"_on_{kind}")(request, getattr(frame, kind))
+        except CometError as error:
+            self.send(pb.ServerFrame(request=request, error=pb.StreamError(error=_wire.error_to_pb(error))))
+
+    def _produce(self, request: int, handle: int, acks: int, batch: bytes) -> None:
+        partition = self.broker.partition(handle)
+        header = records.verify(batch, stamped=False)
+        fate = self.broker.script(partition, header)
+        if isinstance(fate, CometError):
+            raise fate
+        if fate is Fate.LOST:
+            return
+        base = partition.check(header)
+        if base is None:
+            base = partition.append(header, batch)
+            for stream in list(self.broker.streams):
+                stream.push()
+        if request and acks and fate is Fate.WRITTEN:
+            acked = pb.ProduceAcks(requests=[request], base_offsets=[base], append_times_us=[1])
+            self.send(pb.ServerFrame(acks=acked))
+
+    def _on_hello(self, request: int, hello: pb.Hello) -> None:
+        self.send(pb.ServerFrame(request=request, welcome=pb.Welcome(broker_id=1, batch_bytes_max=8 << 20)))
+
+    def _on_ping(self, request: int, ping: pb.Ping) -> None:
+        self.send(pb.ServerFrame(request=request, pong=pb.Pong()))
+
+    def _on_attach(self, request: int, attach: pb.Attach) -> None:
+        topic = self.broker.topics.get(attach.topic)
+        if topic is None:
+            raise TopicNotFound(attach.topic)
+        partition = topic[attach.partition]
+        self.send(
+            pb.ServerFrame(
+                request=request,
+                attached=pb.Attached(
+                    partition=partition.handle,
+                    topic_id=self.broker.ids[attach.topic],
+                    leader_epoch=1,
+                    log_start=partition.start,
+                    high_watermark=partition.end,
+                ),
+            )
+        )
+
+    def _on_find_offset(self, request: int, find: pb.FindOffset) -> None:
+        partition = self.broker.partition(find.partition)
+        offset = self._resolve(partition, find.position)
+        self.send(pb.ServerFrame(request=request, found_offset=pb.FoundOffset(offset=offset)))
+
+    def _resolve(self, partition: FakePartition, position: Any) -> int:
+        match _wire.position_from_pb(position):
+            case Earliest():
+                return partition.start
+            case Latest():
+                return partition.end
+            case AtTime(timestamp_us):
+                times = [(h.min_timestamp_us, h.base_offset) for h, _ in partition.batches]
+                return next((offset for time, offset in times if time >= timestamp_us), partition.end)
+            case AtOffset(offset):
+                if not partition.start <= offset <= partition.end:
+                    raise OffsetOutOfRange(
+                        "gone", details={"log_start": str(partition.start), "log_end": str(partition.end)}
+                    )
+                return offset
+
+    def _on_subscribe(self, request: int, subscribe: pb.Subscribe) -> None:
+        number = subscribe.subscription
+        answer = pb.Subscribed(subscription=number)
+        for start in subscribe.starts:
+            partition = self.broker.partition(start.partition)
+            assert partition.handle not in self.cursors, "subscribed twice"
+            offset = self._resolve(partition, start.position)
+            answer.partitions.add(partition=partition.handle, offset=offset, high_watermark=partition.end)
+        self.credit[number] = self.credit.get(number, 0) + subscribe.credit
+        for started in answer.partitions:
+            self.cursors[started.partition] = (number, started.offset)
+        self.send(pb.ServerFrame(request=request, subscribed=answer))
+        self.push()
+
+    def _on_unsubscribe(self, request: int, unsubscribe: pb.Unsubscribe) -> None:
+        for handle in unsubscribe.partitions:
+            self.cursors.pop(handle, None)
+        self.send(pb.ServerFrame(request=request, unsubscribed=pb.Unsubscribed()))
+
+    def _on_credit(self, request: int, credit: pb.Credit) -> None:
+        self.credit[credit.subscription] += credit.bytes
+        self.broker.credit_bytes += credit.bytes
+        self.push()
+
+    def push(self) -> None:
+        """Sends what credit allows."""
+        for handle, (number, start) in list(self.cursors.items()):
+            offset = start
+            partition = self.broker.partition(handle)
+            if offset < partition.start:
+                self.end_cursor(handle, OffsetOutOfRange("deleted", details={"log_start": str(partition.start)}))
+                continue
+            for header, batch in partition.batches:
+                if header.next_offset <= offset or self.credit[number] <= 0:
+                    continue
+                data = self.broker.damage(partition, batch)
+                self.credit[number] -= len(data)
+                offset = header.next_offset
+                self.cursors[handle] = (number, offset)
+                self.broker.deliveries += 1
+                self.send(delivery_prefix(handle, partition.end, 1, len(data)) + data)
+
+    def end_cursor(self, handle: int, error: CometError) -> None:
+        number, _ = self.cursors.pop(handle)
+        ended = pb.StreamError(error=_wire.error_to_pb(error), subscription=number, partition=handle)
+        self.send(pb.ServerFrame(error=ended))
+
+
+class FakeChannel:
+    def __init__(self, broker: FakeBroker, address: str) -> None:
+        self.broker, self.address = broker, address
+        self.closed = False
+        broker.channels.append(self)
+
+    def stream(self) -> FakeStream:
+        stream = FakeStream(self.broker)
+        self.broker.connects += 1
+        if self.broker.reachable(self.address):
+            self.broker.streams.add(stream)
+        else:
+            stream.fail(Unavailable(f"{self.address} refuses"))
+        return stream
+
+    async def unary(self, method: str, request: Message, response: type[Message], timeout_s: float) -> Any:
+        await asyncio.sleep(LATENCY_S)
+        if not self.broker.reachable(self.address):
+            raise Unavailable(f"{self.address} refuses")
+        self.broker.calls.append(method)
+        return self.broker.answer(method, request)
+
+    async def close(self) -> None:
+        assert not self.closed, "closed twice"
+        self.closed = True
+
+
+class FakeBroker:
+    """See the top of the file."""
+
+    def __init__(self, topics: dict[str, int] | None = None) -> None:
+        self.up = True
+        self.frozen = False  # takes everything and answers nothing, like a stopped process
+        self.dead_addresses: set[str] = set()
+        self.script: Script = lambda partition, header: Fate.WRITTEN
+        self.damage: Callable[[FakePartition, bytes], bytes] = lambda partition, batch: batch
+        self.topics: dict[str, list[FakePartition]] = {}
+        self.ids: dict[str, bytes] = {}
+        self.config = TopicConfig()
+        self.streams: set[FakeStream] = set()
+        self.channels: list[FakeChannel] = []
+        self.frames: list[bytes] = []
+        self.calls: list[str] = []
+        self.connects = self.deliveries = self.credit_bytes = 0
+        self._handles: dict[int, FakePartition] = {}
+        self._next_handle = 1
+        for name, partitions in (topics or {"quotes": 1}).items():
+            self.create(name, partitions)
+
+    def connect(self, address: str) -> FakeChannel:
+        return FakeChannel(self, address)
+
+    def reachable(self, address: str) -> bool:
+        return self.up and address not in self.dead_addresses
+
+    def create(self, name: str, partitions: int) -> None:
+        if name in self.topics:
+            raise TopicExists(name)
+        self.topics[name] = []
+        self.ids[name] = self._next_handle.to_bytes(16, "little")
+        self.grow(name, partitions)
+
+    def grow(self, name: str, total: int) -> None:
+        for index in range(len(self.topics[name]), total):
+            partition = FakePartition(name, index, self._next_handle)
+            self._handles[self._next_handle] = partition
+            self._next_handle += 1
+            self.topics[name].append(partition)
+
+    def delete(self, name: str) -> None:
+        for partition in self.topics.pop(name):
+            del self._handles[partition.handle]
+            for stream in list(self.streams):
+                if partition.handle in stream.cursors:
+                    stream.end_cursor(partition.handle, PartitionNotFound("the topic was deleted"))
+
+    def renumber(self) -> None:
+        """A restart: handles are new, connections are gone."""
+        self.cut()
+        for handle, partition in list(self._handles.items()):
+            del self._handles[handle]
+            partition.handle = self._next_handle
+            self._handles[self._next_handle] = partition
+            self._next_handle += 1
+
+    def partition(self, handle: int) -> FakePartition:
+        partition = self._handles.get(handle)
+        if partition is None:
+            raise PartitionNotFound(f"no handle {handle}")
+        return partition
+
+    def cut(self) -> None:
+        """Breaks every connection."""
+        for stream in list(self.streams):
+            stream.fail(Unavailable("the connection was cut"))
+
+    def describe(self, name: str) -> TopicInfo:
+        partitions = tuple(PartitionInfo(p.index, 1, 1, (1,), (1,)) for p in self.topics[name])
+        return TopicInfo(name, self.ids[name], partitions, self.config, 0)
+
+    def answer(self, method: str, request: Any) -> Any:
+        match method:
+            case "comet.v1.Comet/FetchMetadata":
+                found = [_wire.topic_to_pb(self.describe(name)) for name in request.topics if name in self.topics]
+                host, port = ADDRESS.split(":")
+                brokers = [_wire.broker_to_pb(BrokerInfo(1, host, int(port), "fake"))]
+                return pb.FetchMetadataResponse(cluster_id="fake", broker_id=1, brokers=brokers, topics=found)
+            case "comet.v1.Admin/CreateTopic":
+                self.create(request.name, request.partitions)
+                return _wire.topic_to_pb(self.describe(request.name))
+            case "comet.v1.Admin/ListTopics":
+                # Pages of one topic, so that paging is tested.
+                names = sorted(name for name in self.topics if name > request.page_token)
+                token = names[0] if len(names) > 1 else ""
+                topics = [_wire.topic_to_pb(self.describe(name)) for name in names[:1]]
+                return admin.ListTopicsResponse(topics=topics, next_page_token=token)
+        raise AssertionError(f"the fake does not know {method}")
