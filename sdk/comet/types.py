@@ -16,7 +16,11 @@ TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,248}")
 
 
 class Acks(IntEnum):
-    """When a produced batch is acknowledged: never, when the leader's log has it, when every in-sync replica has."""
+    """When a produced batch is acknowledged: never, when the leader's log has it, when every in-sync replica has.
+
+    >>> Acks.of(0), Acks.of(1), Acks.of("all")
+    (<Acks.NONE: 0>, <Acks.LEADER: 1>, <Acks.ALL: 2>)
+    """
 
     NONE = 0
     LEADER = 1
@@ -38,7 +42,11 @@ class Acks(IntEnum):
 
 
 class Flush(str, Enum):
-    """When a topic's log is forced to disk."""
+    """When a topic's log is forced to disk: before each acknowledgement, at an interval, or when the system likes.
+
+    >>> TopicConfig(flush=Flush.ALWAYS).flush.value
+    'always'
+    """
 
     ALWAYS = "always"
     INTERVAL = "interval"
@@ -84,6 +92,13 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
+    """A broker, and where clients reach it.
+
+    >>> broker = BrokerInfo(id=1, host="localhost", port=9092, version="0.1.0")
+    >>> f"{broker.host}:{broker.port}"
+    'localhost:9092'
+    """
+
     id: int
     host: str
     port: int
@@ -92,7 +107,12 @@ class BrokerInfo:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """Who holds a partition: broker ids."""
+    """Who holds a partition: broker ids.
+
+    >>> partition = PartitionInfo(index=0, leader=1, leader_epoch=4, replicas=(1, 2, 3), in_sync=(1, 3))
+    >>> set(partition.replicas) - set(partition.in_sync)
+    {2}
+    """
 
     index: int
     leader: int
@@ -103,6 +123,14 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
+    """A topic as the cluster knows it. Its id tells it from one of the same name that was deleted before.
+
+    >>> partition = PartitionInfo(index=0, leader=1, leader_epoch=0, replicas=(1,), in_sync=(1,))
+    >>> topic = TopicInfo("quotes", bytes(16), (partition,), TopicConfig(), created_us=0)
+    >>> len(topic.partitions), topic.config.retention_ms
+    (1, 604800000)
+    """
+
     name: str
     id: bytes
     partitions: tuple[PartitionInfo, ...]
@@ -112,7 +140,14 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """What one replica of a partition holds. Offsets are half-open: log_end is the next one to be written."""
+    """What one replica of a partition holds. Offsets are half-open: log_end is the next one to be written.
+
+    >>> status = PartitionStatus(
+    ...     index=0, log_start=40, log_end=100, high_watermark=100, bytes=7000, segments=1, failed=False, lost=()
+    ... )
+    >>> status.log_end - status.log_start
+    60
+    """
 
     index: int
     log_start: int
@@ -126,6 +161,13 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
+    """The brokers of a cluster and how much they hold.
+
+    >>> broker = BrokerInfo(id=1, host="localhost", port=9092, version="0.1.0")
+    >>> ClusterInfo("c0ffee", controller=1, brokers=(broker,), topics=2, partitions=5).brokers[0].port
+    9092
+    """
+
     cluster_id: str
     controller: int
     brokers: tuple[BrokerInfo, ...]
@@ -135,7 +177,12 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Where a record was written: what the broker's acknowledgement says. `offset` is -1 with acks=0."""
+    """Where a record was written: what the broker's acknowledgement says. `offset` is -1 with acks=0.
+
+    >>> receipt = Receipt("quotes", partition=0, offset=41, append_time_us=1_767_225_600_000_000)
+    >>> f"{receipt.topic}/{receipt.partition}/{receipt.offset}"
+    'quotes/0/41'
+    """
 
     topic: str
     partition: int
@@ -164,21 +211,41 @@ class ReceiptRange:
 
 @dataclass(frozen=True, slots=True)
 class Earliest:
-    pass
+    """Start at the oldest record there is.
+
+    >>> position("earliest", now_us=0) == Earliest()
+    True
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    pass
+    """Start with whatever is written from now on.
+
+    >>> position("latest", now_us=0) == Latest()
+    True
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class AtOffset:
+    """Start at this offset.
+
+    >>> position(42, now_us=0) == AtOffset(42)
+    True
+    """
+
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
+    """Start with the first record whose timestamp is this or later.
+
+    >>> position("-1h", now_us=3_600_000_000) == AtTime(0)
+    True
+    """
+
     timestamp_us: int
 
 
