@@ -31,14 +31,17 @@ Opener = Callable[[], Coroutine[Any, Any, EmbeddedStore]]
 
 
 class CountingWorker:
-    """Counts what goes to the disk."""
+    """Counts what goes to the disk, and can refuse it as a full disk does."""
 
     def __init__(self) -> None:
         self.runs = 0
+        self.full = False
         self._worker = SimWorker(Random(3), WorkerPace())
 
     async def run(self, function: Callable[[], T]) -> T:
         self.runs += 1
+        if self.full:
+            raise DiskFull("not one byte more")
         return await self._worker.run(function)
 
 
@@ -351,19 +354,53 @@ def test_a_full_disk_refuses_changes_and_heals(path: Path) -> None:
         lease = await store.grant_lease(1000)
         await store.transact([], [Put("kept", b"1"), Put("leased", b"", lease)])
         before = await state_of(store)
-        database = store._file._database
-        (pages,) = database.execute("PRAGMA page_count").fetchone()
-        database.execute(f"PRAGMA max_page_count = {pages}")
-        for _ in range(3):
-            with pytest.raises(DiskFull):
-                await store.transact([], [Put("big", bytes(100_000))])
+        with _full_disk(store):
+            for _ in range(3):
+                with pytest.raises(DiskFull):
+                    await store.transact([], [Put("big", bytes(100_000))])
         assert await state_of(store) == before
-        database.execute("PRAGMA max_page_count = 1000000")
         await store.transact([], [Put("big", bytes(100_000))])
         return await state_of(store)
 
     state = simulate(path, scenario)
     assert [item.key for item in state[0]] == ["big", "kept", "leased"]
+
+
+def test_a_lease_that_ends_while_the_disk_is_full_takes_its_keys_along_later(path: Path) -> None:
+    async def main(loop: SimLoop) -> None:
+        worker = CountingWorker()
+        store = await EmbeddedStore.open(path, SimClock(loop), worker=worker)
+        lease = await store.grant_lease(1000)
+        await store.transact([], [Put("leased", b"", lease), Put("kept", b"")])
+        worker.full = True
+        await asyncio.sleep(1.5)
+        assert await store.get("leased") is not None
+        with pytest.raises(LeaseLost):
+            await store.keep_alive(lease)
+        worker.full = False
+        await asyncio.sleep(1.1)
+        assert [item.key for item in (await store.range("")).items] == ["kept"]
+        await store.close()
+        assert not loop.unhandled
+
+    run(main)
+
+
+def test_closing_goes_on_when_nobody_waits_for_it(path: Path) -> None:
+    async def scenario(open_store: Opener) -> None:
+        store = await open_store()
+        change = asyncio.ensure_future(store.transact([], [Put("a", b"")]))
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(store.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with suppress(asyncio.CancelledError):
+            await closing
+        assert (await change).applied
+        await store.close()
+        assert not log_of(path).exists()
+
+    simulate(path, scenario)
 
 
 def test_after_a_failed_write_nothing_more_is_written(path: Path) -> None:
@@ -425,6 +462,18 @@ def _alter(path: Path, statement: str) -> None:
     assert database.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
     database.execute(statement)
     database.close()
+
+
+@contextmanager
+def _full_disk(store: EmbeddedStore) -> Iterator[None]:
+    """SQLite takes no new page, which it reports as it does a full disk."""
+    database = store._file._database
+    (pages,) = database.execute("PRAGMA page_count").fetchone()
+    database.execute(f"PRAGMA max_page_count = {pages}")
+    try:
+        yield
+    finally:
+        database.execute("PRAGMA max_page_count = 1000000")
 
 
 @contextmanager

@@ -76,7 +76,7 @@ class EmbeddedStore:
         self._backup_revision = keyspace.revision
         self._backup_at = clock.monotonic()
         self._stopped = False  # takes no calls
-        self._closed = False  # has begun to let go of the file
+        self._closing: asyncio.Task[None] | None = None
         self._threads: ThreadWorker | None = None
 
     @classmethod
@@ -140,10 +140,14 @@ class EmbeddedStore:
         await self._end_lease(lease)
 
     async def close(self) -> None:
-        """Finishes what waits, then folds the log into the file. Calls after this raise Closed."""
-        if self._closed:
-            return
-        self._stopped = self._closed = True
+        """Finishes what waits, then folds the log into the file. Calls after this raise Closed. Cancelling it stops
+        the waiting, not the closing."""
+        if self._closing is None:
+            self._stopped = True
+            self._closing = asyncio.get_running_loop().create_task(self._close(), name="comet-metadata-close")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         self._leases.close()
         for retry in self._retries.values():
             retry.cancel()
@@ -246,6 +250,8 @@ class EmbeddedStore:
     # ---- leases
 
     def _lease_expired(self, lease: int) -> None:
+        if self._stopped:
+            return
         try:
             ending = self._end_lease(lease)
         except LimitExceeded:
