@@ -10,7 +10,6 @@ operations on files, in the middle of a function that never awaits.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -34,10 +33,10 @@ class CrashPoint:
 class HostFiles:
     """ports.Files of one incarnation."""
 
-    def __init__(self, inner: MemoryFiles, node: Node, faults: DiskFaults) -> None:
+    def __init__(self, inner: MemoryFiles, node: Node, sync_failed: Callable[[str], None]) -> None:
         self._inner = inner
         self._node = node
-        self._faults = faults
+        self.sync_failed = sync_failed  # told the path, so that the history knows what may be lost
         self.point = CrashPoint()
 
     def look(self, operation: Callable[[], T]) -> T:
@@ -66,7 +65,7 @@ class HostFiles:
 
     def open(self, path: str, *, create: bool = False) -> File:
         act = self.change if create else self.look
-        return HostFile(self, act(lambda: self._inner.open(path, create=create)), path, self._faults)
+        return HostFile(self, act(lambda: self._inner.open(path, create=create)), path)
 
     def read_all(self, path: str) -> bytes:
         return self.look(lambda: self._inner.read_all(path))
@@ -99,22 +98,13 @@ class HostFiles:
         return self.look(self._inner.free_bytes)
 
 
-@dataclass(slots=True)
-class DiskFaults:
-    """What is wrong with the disk of a host now, and who is told when an fsync fails."""
-
-    failing_syncs: int = 0  # so many fsyncs from now on fail
-    sync_failed: Callable[[str], None] = lambda path: None
-
-
 class HostFile:
     """ports.File."""
 
-    def __init__(self, files: HostFiles, inner: File, path: str, faults: DiskFaults) -> None:
+    def __init__(self, files: HostFiles, inner: File, path: str) -> None:
         self._files = files
         self._inner = inner
         self._path = path
-        self._faults = faults
 
     def append(self, parts: Sequence[Buffer]) -> None:
         self._files.change(lambda: self._inner.append(parts))
@@ -122,8 +112,14 @@ class HostFile:
     def read(self, position: int, size: int) -> bytes:
         return self._files.look(lambda: self._inner.read(position, size))
 
+    def read_into(self, position: int, into: memoryview) -> int:
+        return self._files.look(lambda: self._inner.read_into(position, into))
+
     def read_cached(self, position: int, into: memoryview) -> int:
         return self._files.look(lambda: self._inner.read_cached(position, into))
+
+    def forget_cache(self) -> None:
+        self._files.look(self._inner.forget_cache)
 
     def reserve(self, size: int) -> None:
         self._files.change(lambda: self._inner.reserve(size))
@@ -135,11 +131,11 @@ class HostFile:
         self._files.change(self._sync)
 
     def _sync(self) -> None:
-        if self._faults.failing_syncs:
-            self._faults.failing_syncs -= 1
-            self._faults.sync_failed(self._path)
-            raise OSError(errno.EIO, "the disk failed")
-        self._inner.sync()
+        try:
+            self._inner.sync()
+        except OSError:
+            self._files.sync_failed(self._path)
+            raise
 
     def close(self) -> None:
         self._files.look(self._inner.close)

@@ -20,10 +20,11 @@ from comet_broker.metadata.memory import MemoryStore
 from comet_broker.partition import Partition
 from comet_broker.storage.memory import MemoryFiles
 from tests.sim.clock import SimClock
-from tests.sim.disk import DiskFaults, HostFiles
+from tests.sim.disk import HostFiles
 from tests.sim.history import History, Place, Recovered
 from tests.sim.loop import Node, SimLoop
 from tests.sim.network import Network
+from tests.sim.waiting import until
 from tests.sim.worker import SimWorker, WorkerPace
 
 DRAIN_GRACE_S: Final = 5.0
@@ -52,12 +53,12 @@ class Host:
         self.address = f"10.0.0.{broker_id}:9092"
         self.clock = SimClock(loop)
         self.pace = WorkerPace()
-        self.disk = MemoryFiles(Random(random.getrandbits(64)))
-        self.disk_faults = DiskFaults(sync_failed=self._sync_failed)
+        self.disk = MemoryFiles(Random(random.getrandbits(64)), cold=random.choice((0.0, 0.05, 0.5)))
         self.broker: Broker | None = None
         self.node: Node | None = None
         self.files: HostFiles | None = None
         self.incarnation = 0
+        self.stopping = False  # an orderly stop is under way: the keeper waits
         self._loop = loop
         self._random = random
         self._network = network
@@ -79,7 +80,7 @@ class Host:
         assert self.node is None or self.node.dead
         self.incarnation += 1
         node = self.node = Node(self._loop, f"broker-{self._broker_id}.{self.incarnation}")
-        self.files = HostFiles(self.disk, node, self.disk_faults)
+        self.files = HostFiles(self.disk, node, self._sync_failed)
         ended = self._ended = self._loop.create_future()
         node.spawn(self._run(node, self.files, ended), "start")
         async with asyncio.timeout(START_S_MAX):
@@ -124,11 +125,16 @@ class Host:
         if power:
             for place in self._places():
                 self._lossy_since.setdefault(place, self._loop.time())
-            self.disk.crash()
-        else:
-            self.disk.kill()
+        self.disk.crash(power=power)
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
+
+    def lose_power(self) -> None:
+        """The power fails while no broker runs."""
+        assert self.node is None or self.node.dead
+        for place in self._places():
+            self._lossy_since.setdefault(place, self._loop.time())
+        self.disk.crash()
 
     async def drain(self) -> None:
         """Stops the broker as SIGTERM does."""
@@ -136,19 +142,21 @@ class Host:
         if node is None or node.dead or broker is None:
             return
         stopped = self._ended = self._loop.create_future()
+        self.stopping = True
         node.spawn(self._drain(broker, stopped), "drain")
         await asyncio.wait([stopped])
+        self.stopping = False
         if not node.dead:
             self.look_for_trouble()
             node.kill()
+            self.disk.crash(power=False)
 
     async def _drain(self, broker: Broker, stopped: asyncio.Future[None]) -> None:
         try:
             listener = self._network.listener(self.address)
             await broker.drain()
-            deadline = self._loop.time() + DRAIN_GRACE_S
-            while listener is not None and listener.links and self._loop.time() < deadline:  # noqa: ASYNC110 - as gRPC does
-                await asyncio.sleep(0.05)
+            if listener is not None:
+                await until(lambda: not listener.links, within_s=DRAIN_GRACE_S)
             self._network.unlisten(self.address, silent=False)
             await broker.close()
             for partition in broker.topics.by_handle.values():

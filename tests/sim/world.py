@@ -13,7 +13,7 @@ from typing import Any
 
 from comet_broker.metadata.memory import MemoryStore
 from tests.sim.clock import SimClock
-from tests.sim.history import History
+from tests.sim.history import History, Outcome, Place
 from tests.sim.host import Host
 from tests.sim.loop import Node, SimLoop
 from tests.sim.network import Network
@@ -50,6 +50,32 @@ class World:
         node = self.clients[name] = Node(self.loop, name)
         node.spawn(work, "main")
         return node
+
+    def busy(self, name: str) -> bool:
+        """Whether a client process still runs."""
+        return not self.clients[name].dead and any(task.node is self.clients[name] for task in self.loop.tasks())
+
+    def where(self, name: str) -> list[str]:
+        return [line for line in self.loop.waiting() if line.strip().startswith(f"{name}:")]
+
+    def kill_client(self, name: str) -> None:
+        """A client process dies: its links are reset, and nobody knows what became of what it had under way."""
+        self.clients[name].kill()
+        for link in self.network.links():
+            if link.client == name:
+                link.cut("the client's process is gone", downward_too=False)
+        for operation in self.history.produces:
+            if operation.process == name and operation.outcome is Outcome.PENDING:
+                operation.outcome, operation.code, operation.completed = Outcome.UNKNOWN, "TIMEOUT", self.now()
+
+    def sealed_segments(self) -> list[tuple[Place, str]]:
+        """Files of the broker's logs that are no longer written to, with the partition each belongs to."""
+        found = []
+        for partition in self.host.partitions():
+            folder = f"topics/{partition.topic_id.hex()}/{partition.index}"
+            segments = [name for name in self.host.disk.list(folder) if name.endswith(".log")]
+            found += [((partition.topic, partition.index), f"{folder}/{name}") for name in segments[:-1]]
+        return found
 
     async def sleep(self, random: Random, mean_s: float) -> None:
         await asyncio.sleep(min(random.expovariate(1 / mean_s), mean_s * 10))

@@ -1,0 +1,116 @@
+"""A broker as a real process, for tests that kill, stop, starve and fill it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
+from typing import Final
+
+import psutil
+
+START_S_MAX: Final = 30.0
+STOP_S_MAX: Final = 30.0
+
+
+class BrokerProcess:
+    """`python -m comet_broker` on a data folder. Keeps its port over restarts, so that clients find it again."""
+
+    def __init__(self, data: Path, *, port: int | None = None, options: tuple[str, ...] = ()) -> None:
+        self.data = data
+        self.port = port or free_port()
+        self.log = data.parent / f"{data.name}.log"
+        self._options = options
+        self._process: Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def launch(self) -> None:
+        """Starts the process; `wait_ready` says when it takes requests."""
+        command = [sys.executable, "-m", "comet_broker", "--data", str(self.data), "--port", str(self.port)]
+        with self.log.open("ab") as log:
+            self._process = Popen([*command, *self._options], stdout=PIPE, stderr=log, stdin=DEVNULL)
+
+    def wait_ready(self) -> None:
+        """Returns once the broker has printed its address; fails with what it wrote instead."""
+        assert self._process is not None and self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line.strip().decode() == self.address, f"the broker did not start:\n{self.said()}"
+
+    def start(self) -> None:
+        self.launch()
+        self.wait_ready()
+
+    def kill(self) -> None:
+        """As `kill -9`."""
+        self._end(signal.SIGKILL)
+
+    def terminate(self) -> int:
+        """As `kill`: the broker drains. Returns its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: int) -> int:
+        process = self._process
+        if process is None:
+            return 0
+        process.send_signal(number)
+        code = process.wait(STOP_S_MAX)
+        assert process.stdout is not None
+        process.stdout.close()
+        self._process = None
+        return code
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def resident_bytes(self) -> int:
+        return int(psutil.Process(self.pid).memory_info().rss)
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def complaints(self) -> list[str]:
+        """Tracebacks and tasks that died: what no fault from outside may cause."""
+        return [line for line in self.said().splitlines() if "Traceback" in line or " died" in line or "BUG" in line]
+
+
+@contextlib.contextmanager
+def broker(data: Path, *, options: tuple[str, ...] = ()) -> Iterator[BrokerProcess]:
+    """A running broker that is gone afterwards, whatever happens."""
+    process = BrokerProcess(data, options=options)
+    process.start()
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def highest_resident_bytes(process: BrokerProcess, until: asyncio.Event) -> int:
+    """The most memory the broker had until then."""
+    highest = 0
+    while not until.is_set():
+        highest = max(highest, process.resident_bytes())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await until.wait()
+    return highest

@@ -1,0 +1,269 @@
+"""Planted bugs: each is a mistake that somebody could make, patched into the real code while a run lasts.
+
+A checker that never failed has proved nothing. So every promise has mutants that break it, each with a profile that
+gives the bug its chance, and a test demands that each is found, by an invariant that it breaks, within a bounded
+number of seeds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from comet._batching import Batch, Lane
+from comet._feed import Reader
+from comet.errors import CometError, DiskFull, SequenceGap, Unavailable
+from comet.records import BatchHeader
+from comet.types import AtOffset, Flush, Latest, Position
+from comet_broker.core.producers import Duplicate, ProducerTable
+from comet_broker.core.push import Cursor, PushQueue
+from comet_broker.feed import Feed
+from comet_broker.partition import Partition
+from comet_broker.session import Session
+from tests.sim.scenario import Profile, Result, simulate
+
+Patch = tuple[object, str, object]  # where, name, what stands there instead
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    why: str  # the mistake, in words
+    breaks: tuple[str, ...]  # the invariants that may find it
+    profile: Profile
+    patches: Callable[[], list[Patch]]
+    seeds: int = 20
+
+
+MUTANTS: Final[dict[str, Mutant]] = {}
+
+
+def mutant(
+    why: str, breaks: str, profile: Profile, seeds: int = 20
+) -> Callable[[Callable[[], list[Patch]]], Callable[[], list[Patch]]]:
+    def register(patches: Callable[[], list[Patch]]) -> Callable[[], list[Patch]]:
+        MUTANTS[patches.__name__] = Mutant(why, tuple(breaks.split()), profile, patches, seeds)
+        return patches
+
+    return register
+
+
+@contextlib.contextmanager
+def planted(bug: Mutant) -> Iterator[None]:
+    """The code with the bug in it, until the block ends."""
+    undo: list[Patch] = []
+    try:
+        for where, name, value in bug.patches():
+            undo.append((where, name, vars(where)[name]))
+            setattr(where, name, value)
+        yield
+    finally:
+        for where, name, value in reversed(undo):
+            setattr(where, name, value)
+
+
+def hunt(bug: Mutant, seeds: int) -> Result | None:
+    """The first run in which an invariant that the bug breaks finds it."""
+    with planted(bug):
+        for seed in range(seeds):
+            result = simulate(seed, bug.profile)
+            if set(result.verdict.violated) & set(bug.breaks):
+                return result
+    return None
+
+
+CUTS: Final = ("cut_links", "cut_links", "stall_links")
+QUIET: Final = Profile(faults=(), flush=Flush.OS, acks=1, idempotent=True, final_crash="none", retention_events=-1)
+
+
+def profile(*faults: str, flush: Flush = Flush.OS, final_crash: str = "none", **more: Any) -> Profile:
+    given: dict[str, Any] = {"acks": 1, "idempotent": True, "retention_events": -1, "deletes": False, **more}
+    return Profile(faults=faults, flush=flush, final_crash=final_crash, **given)
+
+
+# ---- durability
+
+
+@mutant("an acknowledgement does not wait for the fsync", "C1", profile("power_cut", flush=Flush.ALWAYS))
+def ack_before_fsync() -> list[Patch]:
+    return [(Partition, "when_durable", lambda self, end, done: True)]
+
+
+@mutant("readers see what is written but not yet on disk", "C7 C29", profile("power_cut", flush=Flush.ALWAYS))
+def deliver_beyond_the_high_watermark() -> list[Patch]:
+    serve = Feed._serve
+
+    def serve_all(self: Feed, cursor: Cursor[Partition]) -> bytes | None:
+        partition = cursor.partition
+        before = partition.high_watermark
+        partition.high_watermark = partition.log.log_end
+        try:
+            return serve(self, cursor)
+        finally:
+            partition.high_watermark = before
+
+    return [(Feed, "_serve", serve_all)]
+
+
+@mutant("a flush timer that fires once and is never set again", "C1", profile(flush=Flush.INTERVAL, final_crash="power"))
+def flush_only_once() -> list[Patch]:
+    start = Partition._start_flush
+
+    def start_once(self: Partition) -> None:
+        if self.log.flushed_end == self.log.log_start:
+            start(self)
+
+    return [(Partition, "_start_flush", start_once)]
+
+
+# ---- idempotence and order
+
+
+@mutant("a repeated batch is written again", "C9 C10", profile(*CUTS))
+def skip_deduplication() -> list[Patch]:
+    return [(ProducerTable, "check", lambda self, header: None)]
+
+
+@mutant("after a gap the broker takes the batch all the same", "C10", profile("disk_full", "disk_full"))
+def take_batches_behind_a_gap() -> list[Patch]:
+    check = ProducerTable.check
+
+    def take_gaps(self: ProducerTable, header: BatchHeader) -> Duplicate | None:
+        try:
+            return check(self, header)
+        except SequenceGap:
+            return None
+
+    return [(ProducerTable, "check", take_gaps)]
+
+
+@mutant("a restart forgets which batches were written", "C9 C10", profile("kill", "kill"))
+def lose_deduplication_on_restart() -> list[Patch]:
+    check, init = ProducerTable.check, ProducerTable.__init__
+
+    def forgetful(self: ProducerTable, header: BatchHeader) -> Duplicate | None:
+        known = self._producers.get(header.producer_id)
+        return check(self, header) if known is not None and known.window[-1] > self.started_us else None  # type: ignore[attr-defined]
+
+    del init
+    return [(ProducerTable, "check", forgetful)]
+
+
+@mutant("the producer gives a batch that may be written a new identity", "C9 C10", profile(*CUTS))
+def resend_with_a_new_sequence() -> list[Patch]:
+    lost = Lane.lost
+
+    def renumber(self: Lane, error: CometError) -> None:
+        lost(self, error)
+        for batch in self.queue:
+            batch.maybe_written = False
+        self._next_epoch()
+
+    return [(Lane, "lost", renumber)]
+
+
+@mutant("a producer without idempotence sends again what may be written", "C9", profile(*CUTS, idempotent=False))
+def repeat_without_idempotence() -> list[Patch]:
+    give_up = Lane._give_up
+
+    def keep(self: Lane, batches: Any, why: str) -> None:
+        if self._idempotent:
+            give_up(self, batches, why)
+        else:
+            for batch in batches:
+                batch.maybe_written = False
+
+    return [(Lane, "_give_up", keep)]
+
+
+@mutant("the producer calls failed what may be written", "C2", profile(*CUTS, idempotent=False))
+def report_unknown_as_failed() -> list[Patch]:
+    finish = Lane._finish
+
+    def pretend(self: Lane, batch: Batch, error: CometError | None) -> None:
+        finish(self, batch, None if error is None else Unavailable("nothing was written"))
+
+    return [(Lane, "_finish", pretend)]
+
+
+# ---- acknowledgements and delivery
+
+
+@mutant("an acknowledgement names the offset after the record's", "C1 C3", QUIET)
+def acknowledge_the_wrong_offset() -> list[Patch]:
+    acknowledge = Session._acknowledge
+
+    def off_by_one(self: Session, request: int, base_offset: int, append_time_us: int) -> None:
+        acknowledge(self, request, base_offset + 1, append_time_us)
+
+    return [(Session, "_acknowledge", off_by_one)]
+
+
+@mutant("a batch that was refused is acknowledged", "C1", profile("disk_full", "disk_full"))
+def acknowledge_what_was_refused() -> list[Patch]:
+    produce = Partition.produce
+
+    def pretend(self: Partition, batch: memoryview) -> Any:
+        try:
+            return produce(self, batch)
+        except DiskFull:
+            from comet_broker.partition import Accepted
+
+            return Accepted(self.log.log_end, self.high_watermark, 1)
+
+    return [(Partition, "produce", pretend)]
+
+
+@mutant("deliveries cost no credit", "C29", QUIET)
+def ignore_credit() -> list[Patch]:
+    served = PushQueue.served
+
+    def free(self: PushQueue[Any], cursor: Cursor[Any], size: int, next_offset: int) -> None:
+        served(self, cursor, 0, next_offset)
+
+    return [(PushQueue, "served", free)]
+
+
+@mutant("a subscriber that has read all is not woken by what comes", "C25 C29", QUIET)
+def forget_to_wake() -> list[Patch]:
+    return [(Feed, "wake", lambda self, cursor: None)]
+
+
+@mutant("a consumer that reconnects goes on one record too far", "C20 C22 C29", profile(*CUTS))
+def skip_on_reconnect() -> list[Patch]:
+    resume = Reader.resume_position
+
+    def further(self: Reader) -> Position:
+        position = resume(self)
+        return AtOffset(position.offset + 1) if isinstance(position, AtOffset) else position
+
+    return [(Reader, "resume_position", further)]
+
+
+@mutant("a consumer that reconnects begins at the end", "C20 C22", profile(*CUTS))
+def jump_to_the_end_on_reconnect() -> list[Patch]:
+    resume = Reader.resume_position
+
+    def latest(self: Reader) -> Position:
+        position = resume(self)
+        if not isinstance(position, AtOffset):
+            return position
+        self.position = -1
+        return Latest()
+
+    return [(Reader, "resume_position", latest)]
+
+
+@mutant("a consumer that reconnects gets some records again", "C20", profile(*CUTS))
+def repeat_on_reconnect() -> list[Patch]:
+    resume = Reader.resume_position
+
+    def earlier(self: Reader) -> Position:
+        position = resume(self)
+        if not isinstance(position, AtOffset) or position.offset < 3:
+            return position
+        self.position = position.offset - 3
+        return AtOffset(position.offset - 3)
+
+    return [(Reader, "resume_position", earlier)]

@@ -1,0 +1,75 @@
+"""Whole runs under faults: no promise is broken, every kind of fault and every invariant is met, a seed is one run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.sim.scenario import Profile, Result, Totals, simulate
+
+SEEDS = 60
+
+# Seeds that found a bug once, each with what it was.
+REGRESSIONS: list[tuple[int, str]] = []
+
+
+def fingerprint(result: Result) -> str:
+    """Everything that happened, in one line."""
+    history = result.history
+    everything = (result.log, history.produces, history.reads, history.ends, history.calls, history.recovered)
+    return hashlib.sha256(repr(everything).encode()).hexdigest()
+
+
+def report(result: Result) -> str:
+    return "\n".join([result.error, *result.verdict.lines(), f"replay: {result.replay()}"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_no_seed_breaks_a_promise_and_together_they_exercise_all() -> None:
+    totals = Totals()
+    for seed in range(SEEDS):
+        result = simulate(seed)
+        assert result.ok, report(result)
+        totals.add(result)
+    assert not totals.missing(), f"never exercised: {totals.missing()}"
+    assert totals.counts["produce ok"] > 1_000
+    assert totals.counts["recoveries"] > SEEDS
+
+
+@pytest.mark.parametrize(("seed", "why"), REGRESSIONS)
+def test_a_seed_that_found_a_bug_stays_clean(seed: int, why: str) -> None:
+    result = simulate(seed)
+    assert result.ok, f"{why} is back\n{report(result)}"
+
+
+def test_a_seed_is_one_run() -> None:
+    assert fingerprint(simulate(3)) == fingerprint(simulate(3))
+
+
+@pytest.mark.slow
+def test_a_seed_is_the_same_run_in_every_process() -> None:
+    """Neither the order of sets nor the addresses of objects may decide anything."""
+    program = "from tests.sim.test_simulation import fingerprint, simulate; print(fingerprint(simulate(5)))"
+    prints = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(prints) == 1
+
+
+def test_without_faults_nothing_fails() -> None:
+    result = simulate(1, Profile(faults=(), final_crash="none", deletes=False, retention_events=-1, acks=1))
+    assert result.ok, report(result)
+    assert result.history.counts().get("produce unknown", 0) == 0
+    assert result.history.counts().get("produce fail", 0) == 0
