@@ -37,12 +37,19 @@ class File(Protocol):
     def read(self, position: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
 
+    def read_into(self, position: int, into: memoryview) -> int:
+        """Fills `into` and returns how many bytes; fewer than it holds only at the end of the file."""
+
     def read_cached(self, position: int, into: memoryview) -> int:
         """Fills `into` from memory without blocking and returns how many bytes; 0 if it would have to wait."""
 
     def reserve(self, size: int) -> None:
         """Asks for disk space up to `size` without changing the file's length; does nothing where it cannot.
         Raises OSError(ENOSPC) when there is none."""
+
+    def forget_cache(self) -> None:
+        """Drops what memory holds of the file, so that it is read from the disk again: after a failed sync, memory
+        may hold what the disk does not. Does nothing where it cannot."""
 
     def truncate(self, size: int) -> None: ...
     def sync(self) -> None:

@@ -1,0 +1,63 @@
+"""Which segments of a log have outlived their use: a pure function of what is known about them.
+
+A topic may limit its age, its bytes and its number of events, in any combination; a segment goes as soon as one of
+the limits says so, oldest first, and never the last one, which is being written.
+
+    age      counts from when the broker appended the segment's last batch, by the broker's own clock. The times
+             that producers put on records play no part: one record dated into the next century would keep
+             its segment and all after it for good, and a replay of last year's data would be deleted on arrival.
+    bytes    at least so many of the newest bytes stay
+    events   at least so many of the newest events stay
+
+A clock that jumps ahead makes young segments look old, and no rule on time can tell; one that jumps back only keeps
+them longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from comet.types import NO_LIMIT, TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """What retention needs to know of a segment. Offsets are half-open."""
+
+    base_offset: int
+    next_offset: int
+    bytes: int
+    last_append_us: int
+
+
+def expired_segments(segments: Sequence[SegmentFacts], config: TopicConfig, now_us: int, log_start: int) -> int:
+    """How many of the leading segments are to be deleted; the last one is never among them.
+
+    >>> young = SegmentFacts(100, 200, bytes=10, last_append_us=9_000)
+    >>> old = SegmentFacts(0, 100, bytes=10, last_append_us=1_000)
+    >>> expired_segments([old, young, young], TopicConfig(retention_ms=5), now_us=10_000, log_start=0)
+    1
+    """
+    if not segments:
+        return 0
+    assert all(one.next_offset <= two.base_offset for one, two in zip(segments, segments[1:], strict=False))
+    bytes_after = sum(segment.bytes for segment in segments)
+    log_end = segments[-1].next_offset
+    count = 0
+    for segment in segments[:-1]:
+        bytes_after -= segment.bytes
+        deleted_already = segment.next_offset <= log_start
+        if not (deleted_already or _expired(segment, config, now_us, bytes_after, log_end - segment.next_offset)):
+            break
+        count += 1
+    assert 0 <= count < len(segments)
+    return count
+
+
+def _expired(segment: SegmentFacts, config: TopicConfig, now_us: int, bytes_after: int, events_after: int) -> bool:
+    """Whether one of the limits is met without this segment."""
+    too_old = config.retention_ms != NO_LIMIT and now_us - segment.last_append_us > config.retention_ms * 1000
+    too_many_bytes = config.retention_bytes != NO_LIMIT and bytes_after >= config.retention_bytes
+    too_many_events = config.retention_events != NO_LIMIT and events_after >= config.retention_events
+    return too_old or too_many_bytes or too_many_events

@@ -1,0 +1,134 @@
+"""A place in a log, made on the loop's thread to be read there or on a worker.
+
+    extent = log.extent(offset, high_watermark)
+    try:
+        result = extent.read(buffer, wait=False)      # on the loop: only what is in memory
+        if result is None:
+            result = await worker.run(lambda: extent.read(buffer, wait=True))
+    finally:
+        extent.release()
+
+What it reads are whole batches, each verified, from the one that holds the offset. An extent sees the log as it was
+when it was made: batches appended later are not read, and segments deleted later still are.
+
+Where a checksum does not hold, DataLoss names the damaged offsets, and `release` has the log remember them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from comet.errors import DataLoss
+from comet_broker.ports import File
+from comet_broker.storage.index import Index
+from comet_broker.storage.scan import ENDED, resync, whole_batches
+from comet_broker.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from comet_broker.storage.log import Log
+
+
+class ReadResult(NamedTuple):
+    """`size` bytes of whole batches, and the offset that follows them. With a size of 0, `needed` is how large the
+    buffer must be for the first batch."""
+
+    size: int
+    next_offset: int
+    needed: int = 0
+
+
+def data_loss(first: int, end: int) -> DataLoss:
+    return DataLoss(
+        f"offsets {first} up to {end} are damaged on this broker's disk and cannot be read; what follows can",
+        details={"first": str(first), "end": str(end)},
+    )
+
+
+class Extent:
+    """Used by one thread at a time, released once, on the loop's thread."""
+
+    def __init__(self, log: Log, segment: Segment, offset: int, end: int) -> None:
+        assert segment.base_offset <= offset < segment.next_offset
+        assert offset < end, "there is nothing to read below the end"
+        self._log = log
+        self._segment = segment
+        self._offset = offset
+        self._end = min(end, segment.next_offset)
+        self._limit = segment.size
+        self._limit_offset = segment.next_offset
+        self._damage: list[tuple[int, int]] = []
+        self._released = False
+        # How far the walk towards the offset has come; a position of -1: not begun.
+        self._position = segment.hints.get(offset, -1)
+        self._expected = offset
+        self._arrived = self._position >= 0
+        self._stopped_at: tuple[int, int] | None = None
+        segment.pin()
+
+    def read(self, into: memoryview, *, wait: bool) -> ReadResult | None:
+        """Fills `into` with the batches from the one that holds the offset. Without `wait`, None if that would block.
+
+        Raises DataLoss for a damaged batch, OSError where the disk cannot be read.
+        """
+        assert not self._released
+        segment = self._segment
+        if wait:
+            segment.warm_up()
+        file, index = segment.file, segment.index
+        if file is None or index is None:
+            return None
+        if self._position < 0:
+            stretch = index.find(self._offset)
+            assert stretch >= 0, "the first entry of an index is that of the first batch"
+            self._position, self._expected = index.positions[stretch], index.offsets[stretch]
+            self._arrived = self._expected == self._offset
+        return self._read(file, index, into, wait=wait)
+
+    def _read(self, file: File, index: Index, into: memoryview, *, wait: bool) -> ReadResult | None:
+        while True:
+            view = into[: self._limit - self._position]
+            view = view[: file.read_into(self._position, view) if wait else file.read_cached(self._position, view)]
+            goal = self._end if self._arrived else self._offset
+            size, expected, stopped = whole_batches(view, self._expected, goal)
+            if self._arrived and (size or stopped == ENDED):
+                self._stopped_at = (expected, self._position + size)
+                return ReadResult(size, expected)
+            self._position += size
+            self._expected = expected
+            if stopped == ENDED:
+                self._arrived = True
+            elif size:
+                continue  # there was something to step over; look again from there
+            elif len(into) < stopped <= self._limit - self._position:
+                return ReadResult(0, self._offset, needed=stopped)
+            elif wait:
+                self._step_over_damage(file, index)
+            else:
+                return None  # not in memory, or damaged: for somebody who has the time to find out
+
+    def _step_over_damage(self, file: File, index: Index) -> None:
+        """Goes on behind the damage at the walk's position; raises DataLoss if the offset lies in it."""
+        first = self._expected
+        known = bisect_right(index.positions, self._position)
+        at, offset = self._limit, self._limit_offset
+        if known < len(index.offsets) and index.positions[known] < self._limit:
+            at, offset = index.positions[known], index.offsets[known]
+        found = resync(file, self._position, self._limit, first, at=at, offset=offset)
+        end = self._limit_offset if found is None else found.header.base_offset
+        self._damage.append((first, end))
+        if found is None or self._offset < end:
+            raise data_loss(first, end)
+        self._position, self._expected = found.position, end
+        self._arrived = end == self._offset
+
+    def release(self) -> None:
+        """Lets go of the segment. On the loop's thread, once, whatever came of the reading."""
+        assert not self._released
+        self._released = True
+        if self._stopped_at is not None:
+            self._segment.remember(*self._stopped_at)
+        for first, end in self._damage:
+            self._log.quarantine(first, end)
+        self._segment.unpin()
+        self._log.was_read(self._segment)

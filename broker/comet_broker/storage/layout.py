@@ -1,0 +1,96 @@
+"""The files of one partition's folder: their names, and the blocks that say what they are.
+
+    00000000000000004711.log         a segment: a header block, then record batches one after the other
+    00000000000000004711.index       its sparse index, derived (index.py)
+    00000000000000004711.producers   the producer table as of that offset, derived (core/producers.py)
+    checkpoint                       up to where the log was synced, and where it starts (checkpoint.py)
+    clean                            the log was closed in good order; gone while it is open
+    ….refused                        a segment that is not what its name says, kept for whoever put it there
+
+The header block of a segment, 64 bytes, little-endian:
+
+     0  magic        8s   b"COMETLOG"
+     8  version      u32  1
+    12  partition    u32
+    16  topic_id     16s
+    32  base_offset  i64  the same as in the file's name
+    40  created_us   i64
+    48  zero         12s
+    60  crc          u32  CRC-32C of bytes 0..60
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+SEGMENT_HEADER_BYTES: Final = 64
+CHECKPOINT: Final = "checkpoint"
+CLEAN: Final = "clean"
+
+_MAGIC: Final = b"COMETLOG"
+_VERSION: Final = 1
+_HEADER: Final = struct.Struct("<8sII16sqq12xI")
+_CRC: Final = struct.Struct("<I")
+_CRC_AT: Final = SEGMENT_HEADER_BYTES - _CRC.size
+_NAME: Final = re.compile(r"(\d{20})\.(log|index|producers)")
+
+assert _HEADER.size == SEGMENT_HEADER_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class LogIdentity:
+    """Whose log it is; written into every segment, so that a misplaced file is not taken for another."""
+
+    topic_id: bytes
+    partition: int
+
+    def __post_init__(self) -> None:
+        assert len(self.topic_id) == 16
+        assert 0 <= self.partition < 1 << 32
+
+
+class SegmentHeader(NamedTuple):
+    topic_id: bytes
+    partition: int
+    base_offset: int
+    created_us: int
+
+
+def segment_name(base_offset: int) -> str:
+    return f"{base_offset:020d}.log"
+
+
+def index_name(base_offset: int) -> str:
+    return f"{base_offset:020d}.index"
+
+
+def producers_name(offset: int) -> str:
+    return f"{offset:020d}.producers"
+
+
+def parse_name(name: str) -> tuple[int, str] | None:
+    """The offset and kind in a file's name; None for anything that is not ours."""
+    match = _NAME.fullmatch(name)
+    if match is None or int(match[1]) >= 1 << 63:
+        return None
+    return int(match[1]), match[2]
+
+
+def pack_segment_header(identity: LogIdentity, base_offset: int, created_us: int) -> bytes:
+    block = _HEADER.pack(_MAGIC, _VERSION, identity.partition, identity.topic_id, base_offset, created_us, 0)
+    return block[:_CRC_AT] + _CRC.pack(crc32c(block[:_CRC_AT]))
+
+
+def read_segment_header(block: bytes) -> SegmentHeader | None:
+    """None for a block that is cut off, damaged, or of a version this one does not know."""
+    if len(block) < SEGMENT_HEADER_BYTES:
+        return None
+    magic, version, partition, topic_id, base_offset, created_us, crc = _HEADER.unpack_from(block)
+    if magic != _MAGIC or version != _VERSION or crc != crc32c(block[:_CRC_AT]):
+        return None
+    return SegmentHeader(topic_id, partition, base_offset, created_us)

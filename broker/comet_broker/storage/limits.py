@@ -1,0 +1,25 @@
+"""The limits of the log, with the relations between them asserted."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from comet_broker import limits
+
+# Below so much free space nothing more is appended: what is left is for deleting, checkpoints and the metadata store.
+FREE_BYTES_MIN: Final = 8 * limits.MIB
+
+# Space is reserved ahead of the writes in growing steps, so that small topics stay small.
+RESERVE_FROM_BYTES: Final = 1 * limits.MIB
+RESERVE_AHEAD_BYTES_MAX: Final = 16 * limits.MIB
+# How much is appended between two looks at the free space.
+ROOM_STEP_BYTES: Final = 1 * limits.MIB
+
+# Sealed segments of one log whose file stays open and whose index stays in memory after reading.
+WARM_SEGMENTS_MAX: Final = 4
+
+# Damaged ranges of one log that are remembered one by one; beyond that neighbours are merged.
+LOST_RANGES_MAX: Final = 1000
+
+assert ROOM_STEP_BYTES <= RESERVE_FROM_BYTES <= RESERVE_AHEAD_BYTES_MAX
+assert ROOM_STEP_BYTES < FREE_BYTES_MIN

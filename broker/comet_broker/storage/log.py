@@ -1,0 +1,434 @@
+"""The log of one partition: segments on disk, appended to at one end, deleted from the other.
+
+    append    one write, no fsync, no await         start_sync ─► SyncTicket.run on a worker ─► finish_sync
+    extent    a place to read from                  apply_retention, delete_before   whole segments go
+
+Offsets are dense, rise for ever and are never given twice, whatever becomes of the disk. A log that fails a sync is
+poisoned: `failed` says why, nothing is appended any more, and what was read before can still be read.
+
+Owned by its Partition; everything runs on the loop's thread but what says otherwise. Opening and closing block.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from bisect import bisect_right, insort
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+from comet.errors import Closed, CometError, DiskFull, LimitExceeded, LogFailed, OffsetOutOfRange
+from comet.records import STAMP_BYTES, BatchHeader, Buffer, make_stamp
+from comet.types import TopicConfig
+from comet_broker.core.producers import ProducerSnapshot
+from comet_broker.core.retention import expired_segments
+from comet_broker.ports import Clock, Files
+from comet_broker.storage.checkpoint import Checkpoint, raise_checkpoint, write_clean_marker
+from comet_broker.storage.extent import Extent, ReadResult, data_loss
+from comet_broker.storage.layout import LogIdentity
+from comet_broker.storage.limits import (
+    FREE_BYTES_MIN,
+    LOST_RANGES_MAX,
+    RESERVE_AHEAD_BYTES_MAX,
+    RESERVE_FROM_BYTES,
+    ROOM_STEP_BYTES,
+    WARM_SEGMENTS_MAX,
+)
+from comet_broker.storage.recovery import NO_SPACE, Recovered, create_segment, recover
+from comet_broker.storage.segment import Segment
+from comet_broker.storage.sync import SyncState, SyncTicket, write_snapshot
+from comet_broker.storage.times import find_time
+
+__all__ = ["Appended", "Extent", "Log", "LogIdentity", "ReadResult", "SyncTicket"]
+
+_OFFSET_MAX = (1 << 63) - 1
+
+
+class Appended(NamedTuple):
+    """Where a batch was written, and the stamp it was given."""
+
+    base_offset: int
+    append_time_us: int
+    stamp: bytes
+
+
+class Log:
+    """Made by `open`."""
+
+    def __init__(
+        self,
+        files: Files,
+        folder: str,
+        identity: LogIdentity,
+        config: TopicConfig,
+        clock: Clock,
+        recovered: Recovered,
+    ) -> None:
+        self.config = config
+        self.log_start = recovered.log_start
+        self.log_end = recovered.log_end
+        self.flushed_end = recovered.log_end
+        self.failed: CometError | None = None
+        self.lost: tuple[tuple[int, int], ...] = ()
+        self.producers = recovered.producers
+        self.recovered = recovered
+        self._files = files
+        self._folder = folder
+        self._identity = identity
+        self._clock = clock
+        self._segments = recovered.segments
+        self._active = recovered.segments[-1]
+        self._room = 0  # the active segment may grow to this size before room is looked for
+        self._reserved = 0  # what it has disk space for
+        self._unsynced: list[Segment] = []  # sealed, and not known to be on disk, or not yet indexed
+        self._snapshots: list[ProducerSnapshot] = []  # taken at rolls, to be written
+        self._folder_version = 0
+        self._state = SyncState(recovered.snapshots)
+        self._warm: OrderedDict[Segment, None] = OrderedDict()
+        self._closed = False
+        self._rolls = 0
+        for first, end in recovered.lost:
+            self.quarantine(first, end)
+        for segment in self._segments[:-1]:
+            segment.cool()
+
+    @classmethod
+    def open(cls, files: Files, folder: str, identity: LogIdentity, config: TopicConfig, clock: Clock) -> Log:
+        """Creates the log, or recovers what is there. Blocks; raises OSError where the disk fails."""
+        return cls(files, folder, identity, config, clock, recover(files, folder, identity, clock))
+
+    def configure(self, config: TopicConfig) -> None:
+        self.config = config
+        self._room = 0
+
+    # ---- appending
+
+    def append(self, header: BatchHeader, batch: Buffer, leader_epoch: int) -> Appended:
+        """Stamps and writes one batch that its caller has verified and checked against `producers`.
+
+        Raises DiskFull, with nothing changed, or LogFailed.
+        """
+        length = header.length
+        assert length == len(batch)
+        if self.failed is not None:
+            raise self.failed.with_traceback(None)
+        segment = self._active
+        if segment.size + length > self._room:
+            segment = self._make_room(length)
+        base_offset = self.log_end
+        next_offset = base_offset + header.last_offset_delta + 1
+        if next_offset > _OFFSET_MAX:
+            raise LimitExceeded(f"the log ends at offset {base_offset}: there are no offsets left")
+        now = self._clock.wall_us()
+        stamp = make_stamp(base_offset, now, leader_epoch, length)
+        try:
+            segment.append((stamp, memoryview(batch)[STAMP_BYTES:]), header, base_offset, now)
+        except OSError as error:
+            raise self._write_failed(error, segment) from error
+        self.log_end = next_offset
+        if header.producer_id:
+            self.producers.record(header, base_offset, now)
+        return Appended(base_offset, now, stamp)
+
+    def _make_room(self, length: int) -> Segment:
+        """Rolls to a new segment if this one is full, and reserves space ahead of the writes."""
+        if self._closed:
+            raise Closed("the log is closed")
+        segment = self._active
+        if segment.size + length > self.config.segment_bytes and segment.next_offset > segment.base_offset:
+            self._roll()
+            segment = self._active
+        self._require_space()
+        size = segment.size + length
+        self._room = max(min(size + ROOM_STEP_BYTES, self.config.segment_bytes), size)
+        if size >= RESERVE_FROM_BYTES and self._room > self._reserved:
+            assert segment.file is not None
+            ahead = min(size, RESERVE_AHEAD_BYTES_MAX)
+            self._reserved = max(min(size + ahead, self.config.segment_bytes), size)
+            # A reservation that finds no space is no reason against a write that may.
+            with contextlib.suppress(OSError):
+                segment.file.reserve(self._reserved)
+        return segment
+
+    def _require_space(self) -> None:
+        try:
+            free = self._files.free_bytes()
+        except OSError:
+            return
+        if free < FREE_BYTES_MIN:
+            self._room = 0  # look again at the next append
+            raise _disk_full(f"only {free} bytes are left; the last {FREE_BYTES_MIN} are kept for deleting and metadata")
+
+    def _write_failed(self, error: OSError, segment: Segment) -> CometError:
+        self._room = 0
+        torn = segment.file is not None and segment.file.torn
+        if error.errno in NO_SPACE and not torn:
+            return _disk_full("the batch did not fit")
+        return self._poison(error, "writing to")
+
+    def _poison(self, error: OSError, doing: str) -> CometError:
+        if self.failed is None:
+            self.failed = LogFailed(
+                f"{doing} the log on this broker's disk failed ({error.strerror or error}); it takes no more writes",
+                details={"errno": errno.errorcode.get(error.errno or 0, str(error.errno))},
+            )
+            self._room = 0
+        return self.failed
+
+    def _roll(self) -> None:
+        """Seals the active segment and begins the next; on failure nothing has changed."""
+        try:
+            segment = create_segment(self._files, self._folder, self._identity, self.log_end, self._clock.wall_us())
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                raise _disk_full("a new segment could not be made") from error
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise LimitExceeded("the broker has no file descriptors left: raise its limit", retry_after_ms=1000) from error
+            raise self._poison(error, "adding a file to") from error
+        self._active.seal()
+        self._unsynced.append(self._active)
+        self._snapshots.append(self.producers.snapshot(self.log_end))
+        self._segments.append(segment)
+        self._active = segment
+        self._folder_version += 1
+        self._room = self._reserved = 0
+        self._rolls += 1
+        assert self._segments[-2].next_offset <= segment.base_offset == self.log_end
+
+    def maybe_roll(self) -> None:
+        """Rolls if the active segment is older than segment_ms and holds anything, so that retention gets at it."""
+        if self.failed is not None or self._closed:
+            return
+        segment = self._active
+        age_us = self._clock.wall_us() - segment.created_us
+        if segment.next_offset > segment.base_offset and age_us >= self.config.segment_ms * 1000:
+            self._roll()
+
+    # ---- syncing
+
+    def start_sync(self) -> SyncTicket | None:
+        """What there is to sync; None if nothing, or if the log has failed."""
+        if self.failed is not None or self._closed:
+            return None
+        if self.flushed_end == self.log_end and not self._unsynced:
+            return None
+        return self._ticket()
+
+    def _ticket(self) -> SyncTicket:
+        return SyncTicket(
+            self._files,
+            self._folder,
+            self._state,
+            sealed=tuple(self._unsynced),
+            active=self._active,
+            folder_version=self._folder_version,
+            snapshots=tuple(self._snapshots),
+            checkpoint=Checkpoint(self.log_end, self.log_start),
+        )
+
+    def finish_sync(self, ticket: SyncTicket, error: OSError | None) -> None:
+        """Takes note of how the ticket's run ended: `error` is what it raised."""
+        ticket.release()
+        if error is not None:
+            self._poison(error, "syncing")
+            return
+        if self.failed is not None:
+            return  # what a failed sync leaves behind is not to be believed
+        self.flushed_end = max(self.flushed_end, ticket.log_end)
+        self._unsynced = [segment for segment in self._unsynced if segment not in ticket.sealed or not segment.indexed]
+        self._snapshots = [snapshot for snapshot in self._snapshots if snapshot not in ticket.snapshots]
+        for segment in ticket.sealed:
+            self.was_read(segment)
+        assert self.flushed_end <= self.log_end
+
+    # ---- reading
+
+    def extent(self, offset: int, end: int | None = None) -> Extent:
+        """Where `offset` lies, to be read from there, nothing beyond `end`. To be released.
+
+        Raises OffsetOutOfRange, or DataLoss for an offset that is known to be damaged.
+        """
+        if not self.log_start <= offset < self.log_end:
+            raise OffsetOutOfRange(
+                f"offset {offset} is out of range: the log holds {self.log_start} up to {self.log_end}",
+                details={"log_start": str(self.log_start), "log_end": str(self.log_end)},
+            )
+        if self._closed:
+            raise Closed("the log is closed")
+        if self.lost:
+            self._refuse_lost(offset)
+        segment = self._active
+        if offset < segment.base_offset:
+            segment = self._segments[bisect_right(self._segments, offset, key=_base_offset) - 1]
+        assert segment.base_offset <= offset < segment.next_offset
+        return Extent(self, segment, offset, self.log_end if end is None else end)
+
+    def _refuse_lost(self, offset: int) -> None:
+        at = bisect_right(self.lost, offset, key=_first) - 1
+        if at >= 0 and offset < self.lost[at][1]:
+            raise data_loss(*self.lost[at])
+
+    def quarantine(self, first: int, end: int) -> None:
+        """Remembers that these offsets are damaged. Overlapping ranges become one."""
+        assert first < end
+        if end <= self.log_start:
+            return  # deleted meanwhile
+        ranges = list(self.lost)
+        insort(ranges, (max(first, self.log_start), end))
+        merged: list[tuple[int, int]] = []
+        for start, stop in ranges:
+            if merged and (start <= merged[-1][1] or len(merged) >= LOST_RANGES_MAX):
+                merged[-1] = (merged[-1][0], max(merged[-1][1], stop))
+            else:
+                merged.append((start, stop))
+        self.lost = tuple(merged)
+
+    def was_read(self, segment: Segment) -> None:
+        """Keeps the sealed segments that were read last warm, and no more of them."""
+        if not segment.sealed or segment.dropped:
+            return
+        self._warm[segment] = None
+        self._warm.move_to_end(segment)
+        while len(self._warm) > WARM_SEGMENTS_MAX:
+            oldest, _ = self._warm.popitem(last=False)
+            oldest.cool()
+
+    def find_time(self, timestamp_us: int) -> int:
+        """The first offset whose record's time is at or after the one given; the log's end if there is none.
+
+        Runs on a worker; may be called on any thread.
+        """
+        log_start, log_end = self.log_start, self.log_end
+        found = find_time(self._segments, timestamp_us, log_start)
+        return log_end if found is None else max(found, log_start)
+
+    # ---- deleting
+
+    def apply_retention(self, now_us: int) -> int:
+        """Deletes the segments that the topic's limits no longer cover. Returns where the log starts now."""
+        if self._closed:
+            return self.log_start
+        facts = [segment.facts() for segment in self._segments]
+        count = expired_segments(facts, self.config, now_us, self.log_start)
+        if count:
+            self._raise_start(max(self.log_start, self._segments[count].base_offset))
+        return self.log_start
+
+    def delete_before(self, offset: int) -> int:
+        """Deletes all records below `offset`, for good when it returns. Returns where the log starts now."""
+        if self._closed:
+            raise Closed("the log is closed")
+        if not 0 <= offset <= self.log_end:
+            raise OffsetOutOfRange(
+                f"offset {offset} is out of range: the log ends at {self.log_end}",
+                details={"log_start": str(self.log_start), "log_end": str(self.log_end)},
+            )
+        if offset > self.log_start:
+            if offset == self.log_end and self._active.next_offset > self._active.base_offset and self.failed is None:
+                with contextlib.suppress(DiskFull, LimitExceeded):
+                    self._roll()  # so that all that is deleted can go, and its space with it
+            self._raise_start(offset)
+        return self.log_start
+
+    def _raise_start(self, offset: int) -> None:
+        """First on disk, then in memory, then the files: whatever is cut short, the start does not go back."""
+        assert self.log_start <= offset <= self.log_end
+        following = zip(self._segments, self._segments[1:], strict=False)
+        outlived = [segment for segment, after in following if after.base_offset <= offset]
+        try:
+            self._note_start(offset)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise self._poison(error, "syncing") from error
+            if not outlived:
+                raise _disk_full("nothing could be deleted") from error
+            self._drop(outlived)  # makes the space that noting it takes
+            with contextlib.suppress(OSError):
+                self._note_start(offset)
+        self.log_start = offset
+        self._drop(outlived)
+        self.lost = tuple((max(first, offset), end) for first, end in self.lost if end > offset)
+
+    def _note_start(self, offset: int) -> None:
+        with self._state.lock:
+            # What the producers wrote into the segments that go must be remembered elsewhere before they do.
+            for snapshot in self._snapshots:
+                if snapshot.offset <= offset and snapshot.offset not in self._state.snapshots:
+                    write_snapshot(self._files, self._folder, self._state, snapshot)
+            if offset > self.log_start:
+                raise_checkpoint(self._files, self._folder, Checkpoint(self.flushed_end, offset))
+
+    def _drop(self, segments: list[Segment]) -> None:
+        for segment in segments:
+            if segment in self._segments:
+                self._segments.remove(segment)
+                self._warm.pop(segment, None)
+                self._unsynced = [other for other in self._unsynced if other is not segment]
+                segment.drop()
+        assert self._segments[-1] is self._active
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Syncs, and leaves all that makes the next opening quick. Blocks; to be called once, from a worker."""
+        if self._closed:
+            return
+        try:
+            if self.failed is None:
+                self._close_clean()
+        finally:
+            self._closed = True
+            self._room = 0
+            for segment in self._segments:
+                segment.retire()
+
+    def _close_clean(self) -> None:
+        if self.flushed_end < self.log_end or self._unsynced:
+            ticket = self._ticket()
+            error: OSError | None = None
+            try:
+                ticket.run()
+            except OSError as caught:
+                error = caught
+            self.finish_sync(ticket, error)
+            if self.failed is not None:
+                raise self.failed
+        # From here on everything is derived: what cannot be written only makes the next opening slower.
+        with contextlib.suppress(OSError), self._state.lock:
+            write_snapshot(self._files, self._folder, self._state, self.producers.snapshot(self.log_end))
+            assert self._active.file is not None
+            self._active.file.truncate(self._active.size)  # gives back what was reserved
+            self._active.file.sync()
+            self._active.write_index()
+            raise_checkpoint(self._files, self._folder, Checkpoint(self.log_end, self.log_start))
+            write_clean_marker(self._files, self._folder, self.log_end, self._active.size)
+
+    def statistics(self) -> dict[str, Any]:
+        """A snapshot in numbers."""
+        return {
+            "log_start": self.log_start,
+            "log_end": self.log_end,
+            "flushed_end": self.flushed_end,
+            "bytes": sum(segment.size for segment in self._segments),
+            "segments": len(self._segments),
+            "rolls": self._rolls,
+            "producers": len(self.producers),
+            "lost_ranges": len(self.lost),
+            "failed": self.failed.message if self.failed is not None else "",
+            "derived_failures": self._state.derived_failures,
+            "recovered_clean": self.recovered.clean,
+            "recovered_scanned_bytes": self.recovered.scanned_bytes,
+            "recovered_cut_bytes": self.recovered.cut_bytes,
+        }
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset
+
+
+def _first(lost: tuple[int, int]) -> int:
+    return lost[0]
+
+
+def _disk_full(reason: str) -> DiskFull:
+    return DiskFull(f"the broker's disk is full: {reason}; free some space, it then goes on by itself", retry_after_ms=1000)

@@ -1,0 +1,380 @@
+"""Opens the folder of a log, whatever state it was left in.
+
+    1  what is known: checkpoint, clean marker, index files, producer snapshots
+    2  which segment files are really this log's
+    3  every segment in order: believed by its index, or read batch by batch; `rules` says what becomes of damage
+    4  the producer table: the last good snapshot, and the batches after it
+    5  everything on disk, and a new checkpoint
+
+A segment is believed without being read when its index file is whole and describes a file of just this size: the
+index is written after the segment is synced. For the last segment the clean marker has to say so too.
+
+What is found is what `Recovered` reports. Runs on a worker thread, before anybody else knows of the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from dataclasses import dataclass, field
+from typing import Final
+
+from comet.errors import CometError
+from comet_broker.core.producers import ProducerTable
+from comet_broker.ports import Clock, Files
+from comet_broker.storage.checkpoint import (
+    Checkpoint,
+    read_checkpoint,
+    replace_checkpoint,
+    take_clean_marker,
+)
+from comet_broker.storage.index import INDEX_HEADER_BYTES, Index, IndexHeader, read_index, read_index_header
+from comet_broker.storage.layout import (
+    SEGMENT_HEADER_BYTES,
+    LogIdentity,
+    index_name,
+    pack_segment_header,
+    parse_name,
+    producers_name,
+    read_segment_header,
+    segment_name,
+)
+from comet_broker.storage.rules import RULES, Action, Finding, Known
+from comet_broker.storage.scan import Found, walk
+from comet_broker.storage.segment import Segment
+
+SNAPSHOTS_KEPT: Final = 2
+REFUSED: Final = ".refused"
+NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(slots=True)
+class Recovered:
+    """An open log, all of it on disk; the last segment is the one to write to."""
+
+    segments: list[Segment]
+    log_start: int
+    log_end: int
+    producers: ProducerTable
+    snapshots: list[int]
+    clean: bool
+    lost: list[tuple[int, int]]
+    events: list[tuple[Finding, Action, int]] = field(default_factory=list)
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+
+
+def create_segment(files: Files, folder: str, identity: LogIdentity, base_offset: int, now_us: int) -> Segment:
+    """A new, empty segment; nothing stays behind if that fails. Not synced."""
+    segment = Segment(files, folder, base_offset, now_us)
+    file = files.open(segment.path, create=True)
+    try:
+        file.truncate(0)  # what an earlier, failed attempt may have left
+        file.append((pack_segment_header(identity, base_offset, now_us),))
+    except OSError:
+        file.close()
+        with contextlib.suppress(OSError):
+            files.remove(segment.path)
+        raise
+    segment.file, segment.index = file, Index()
+    return segment
+
+
+def recover(files: Files, folder: str, identity: LogIdentity, clock: Clock) -> Recovered:
+    files.make_folder(folder)
+    recovery = _Recovery(files, folder, identity, clock)
+    try:
+        return recovery.run()
+    except BaseException:
+        for segment in recovery.touched:
+            segment.retire()
+        raise
+
+
+class _Recovery:
+    def __init__(self, files: Files, folder: str, identity: LogIdentity, clock: Clock) -> None:
+        self.files = files
+        self.folder = folder
+        self.identity = identity
+        self.clock = clock
+        self.bases: list[int] = []
+        self.indexes: dict[int, IndexHeader] = {}
+        self.snapshots: list[int] = []
+        self.segments: list[Segment] = []
+        self.touched: list[Segment] = []  # whose files may be open
+        self.lost: list[tuple[int, int]] = []
+        self.events: list[tuple[Finding, Action, int]] = []
+        self.producers = ProducerTable()
+        self.producers_offset = -1  # batches from here on are still to be noted; -1: from the first one there is
+        self.scanned_bytes = 0
+        self.cut_bytes = 0
+        self.unsynced = False
+        self.cut_off = False  # the log ends here: later segments go
+
+    # ---- 1: what is known
+
+    def run(self) -> Recovered:
+        clean = take_clean_marker(self.files, self.folder)
+        self._take_stock()
+        checkpoint = read_checkpoint(self.files, self.folder)
+        self._load_producers()
+        self.clean_end, self.clean_bytes = clean or (-1, -1)
+        self.known = checkpoint is not None or not self.bases
+        self.log_start = checkpoint.log_start if checkpoint is not None else min(self.bases, default=0)
+        self.synced_end = max(
+            checkpoint.synced_end if checkpoint is not None else 0,
+            self.log_start,
+            self.clean_end,
+            self.producers_offset,
+            *(header.next_offset for header in self.indexes.values()),
+            0,
+        )
+        self._admit_files()
+        expected = self._walk_segments()
+        log_end = max(expected, self.synced_end)
+        if log_end > expected:
+            self._quarantine(expected, log_end)
+        if not self.segments or self.segments[-1].next_offset != log_end:
+            self._begin_segment(log_end)
+        elif self.segments[-1].sealed:
+            self._reopen(self.segments[-1])
+        was_clean = clean is not None and not self.events and log_end == self.clean_end
+        self._settle(log_end, skip_sync=was_clean and checkpoint is not None and checkpoint.synced_end == log_end)
+        return Recovered(
+            segments=self.segments,
+            log_start=self.log_start,
+            log_end=log_end,
+            producers=self.producers,
+            snapshots=self.snapshots,
+            clean=was_clean,
+            lost=[(max(first, self.log_start), end) for first, end in self.lost if end > self.log_start],
+            events=self.events,
+            scanned_bytes=self.scanned_bytes,
+            cut_bytes=self.cut_bytes,
+        )
+
+    def _take_stock(self) -> None:
+        """Which files there are. Left-overs of interrupted replacements go."""
+        for name in self.files.list(self.folder):
+            if name.endswith(".tmp"):
+                self.files.remove(f"{self.folder}/{name}")
+            elif (parsed := parse_name(name)) is not None:
+                base, kind = parsed
+                if kind == "log":
+                    self.bases.append(base)
+                elif kind == "producers":
+                    self.snapshots.append(base)
+                elif (header := self._read_index_header(base)) is not None:
+                    self.indexes[base] = header
+
+    def _read_index_header(self, base: int) -> IndexHeader | None:
+        file = self.files.open(f"{self.folder}/{index_name(base)}")
+        try:
+            header = read_index_header(file.read(0, INDEX_HEADER_BYTES))
+        finally:
+            file.close()
+        if header is None or header.base_offset != base or not base <= header.next_offset:
+            return None
+        return header
+
+    def _load_producers(self) -> None:
+        """The latest snapshot that is whole; others are deleted in time."""
+        for offset in sorted(self.snapshots, reverse=True):
+            path = f"{self.folder}/{producers_name(offset)}"
+            try:
+                found, table = ProducerTable.restore(self.files.read_all(path))
+            except CometError:
+                found = -1
+            if found == offset:
+                self.producers, self.producers_offset = table, offset
+                return
+            self.files.remove(path)
+            self.snapshots.remove(offset)
+
+    def _knowledge(self, offset: int) -> Known:
+        if offset < self.synced_end:
+            return Known.SYNCED
+        return Known.NOT_SYNCED if self.known else Known.UNKNOWN
+
+    def _decide(self, finding: Finding, offset: int) -> Action:
+        action, _ = RULES[finding, self._knowledge(offset)]
+        self.events.append((finding, action, offset))
+        return action
+
+    # ---- 2: which files are ours
+
+    def _admit_files(self) -> None:
+        for base in sorted(self.bases):
+            path = f"{self.folder}/{segment_name(base)}"
+            file = self.files.open(path)
+            try:
+                header = read_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
+                size = file.size
+            finally:
+                file.close()
+            if header is None:
+                self._refuse(self._decide(Finding.NO_HEADER, base), path)
+            elif header[:3] != (self.identity.topic_id, self.identity.partition, base):
+                self._refuse(self._decide(Finding.FOREIGN, base), path)
+            else:
+                segment = Segment(self.files, self.folder, base, header.created_us)
+                segment.size = size  # of the file, until it is known how much of it is good
+                self.segments.append(segment)
+                self.touched.append(segment)
+
+    def _refuse(self, action: Action, path: str) -> None:
+        if action is Action.SET_ASIDE:
+            target = path + REFUSED
+            while self.files.exists(target):
+                target += REFUSED
+            self.files.rename(path, target)
+        else:
+            assert action is Action.REMOVE
+            self.files.remove(path)
+        self.unsynced = True
+
+    # ---- 3: the segments in order
+
+    def _walk_segments(self) -> int:
+        """Returns the offset after the last whole batch."""
+        found, self.segments = self.segments, []
+        found = self._delete_outlived(found)
+        expected = min(self.log_start, found[0].base_offset) if found else self.log_start
+        for number, segment in enumerate(found):
+            last = number == len(found) - 1
+            if not self._joins(segment, expected):
+                continue
+            if not self._believe(segment, last=last):
+                self._examine(segment, last=last)
+            self.segments.append(segment)
+            expected = segment.next_offset
+        return expected
+
+    def _delete_outlived(self, found: list[Segment]) -> list[Segment]:
+        """Segments whose every offset was deleted already, as the next one's base tells."""
+        kept = 0
+        while kept + 1 < len(found) and found[kept + 1].base_offset <= self.log_start:
+            self._remove(found[kept])
+            kept += 1
+        return found[kept:]
+
+    def _joins(self, segment: Segment, expected: int) -> bool:
+        """Whether the segment takes part; deletes it or sets it aside if not."""
+        if self.cut_off:
+            self._remove(segment)
+            return False
+        if segment.base_offset < expected:
+            self._refuse(self._decide(Finding.OVERLAP, segment.base_offset), segment.path)
+            return False
+        if segment.base_offset > expected:
+            if self._decide(Finding.GAP, expected) is Action.CUT:
+                self._remove(segment)
+                self.cut_off = True
+                return False
+            self._quarantine(expected, segment.base_offset)
+        return True
+
+    def _believe(self, segment: Segment, *, last: bool) -> bool:
+        """Takes a segment as its index describes it, if nothing speaks against that."""
+        header = self.indexes.get(segment.base_offset)
+        if header is None or header.segment_bytes != segment.size or header.next_offset > self.synced_end:
+            return False
+        if last and (header.next_offset, header.segment_bytes) != (self.clean_end, self.clean_bytes):
+            return False
+        if header.next_offset > self.producers_offset:
+            return False  # the producer table needs its batches
+        if last:
+            loaded = read_index(self.files.read_all(segment.index_path))
+            if loaded is None:
+                return False
+            segment.index, segment.file = loaded[1], self.files.open(segment.path)
+        segment.next_offset = header.next_offset
+        segment.max_timestamp_us = header.max_timestamp_us
+        segment.last_append_us = header.last_append_us
+        segment.synced = segment.indexed = segment.sealed = not last
+        return True
+
+    def _examine(self, segment: Segment, *, last: bool) -> None:
+        """Reads all of the segment, from the disk rather than from memory."""
+        file_bytes = segment.size
+        segment.size, segment.index = SEGMENT_HEADER_BYTES, Index()
+        segment.file = file = self.files.open(segment.path)
+        file.forget_cache()
+        self.scanned_bytes += file_bytes
+        for item in walk(file, SEGMENT_HEADER_BYTES, file_bytes, segment.base_offset):
+            if isinstance(item, Found):
+                header = item.header
+                segment.note(header, item.position, header.base_offset, header.append_time_us)
+                if header.base_offset >= self.producers_offset:
+                    self.producers.record(header, header.base_offset, header.append_time_us)
+                continue
+            if item.end is not None:
+                finding = Finding.BAD_THEN_GOOD
+            else:
+                finding = Finding.BAD_TAIL if last else Finding.BAD_TO_THE_END
+            if self._decide(finding, item.first) is Action.CUT:
+                self.cut_bytes += file_bytes - item.position
+                self.cut_off = True
+                break
+            if item.end is not None:
+                self._quarantine(item.first, item.end)
+        self._finish_examined(segment, file_bytes, last=last)
+
+    def _finish_examined(self, segment: Segment, file_bytes: int, *, last: bool) -> None:
+        assert segment.file is not None
+        ends_here = last or self.cut_off
+        if ends_here and segment.next_offset >= self.synced_end:
+            if segment.size < file_bytes:
+                segment.file.truncate(segment.size)
+        else:
+            segment.seal()
+        self.unsynced = True
+
+    def _quarantine(self, first: int, end: int) -> None:
+        assert first < end
+        self.lost.append((first, end))
+
+    def _remove(self, segment: Segment) -> None:
+        for path in (segment.path, segment.index_path):
+            if self.files.exists(path):
+                self.files.remove(path)
+        self.unsynced = True
+
+    # ---- 5: on disk
+
+    def _begin_segment(self, base: int) -> None:
+        if self.segments and not self.segments[-1].sealed:
+            self.segments[-1].seal()
+        self.segments.append(create_segment(self.files, self.folder, self.identity, base, self.clock.wall_us()))
+        self.touched.append(self.segments[-1])
+        self.unsynced = True
+
+    def _reopen(self, segment: Segment) -> None:
+        """All that came after it was refused, so this one is written again."""
+        segment.pin()
+        segment.warm_up()
+        segment.sealed = segment.synced = segment.indexed = False
+        segment.unpin()
+        self.unsynced = True
+
+    def _settle(self, log_end: int, *, skip_sync: bool) -> None:
+        """Puts on disk what was examined or changed, so that all that is now served stays."""
+        for segment in self.segments:
+            if segment.sealed and not segment.synced:
+                assert segment.file is not None
+                segment.file.sync()
+                segment.synced = True
+                with contextlib.suppress(OSError):  # derived; the next opening rebuilds it
+                    segment.write_index()
+        if self.unsynced:
+            active = self.segments[-1].file
+            assert active is not None
+            active.sync()
+            self.files.sync_folder(self.folder)
+        if not skip_sync:
+            try:
+                replace_checkpoint(self.files, self.folder, Checkpoint(log_end, self.log_start))
+            except OSError as error:
+                # On a full disk the log can be read all the same: the old checkpoint says less, and nothing wrong.
+                if error.errno not in NO_SPACE:
+                    raise

@@ -1,0 +1,207 @@
+"""Walks the batches of a segment, and finds the way again behind damage.
+
+    whole_batches   the batches in a buffer: the one loop that every byte passes on its way out of a log
+    walk            the batches of a file, and its damaged stretches, in order
+    resync          the next whole batch after a bad one
+
+A batch counts only where it lies in the chain: its first offset is the one after the batch before it. So neither old
+bytes nor a batch from elsewhere are taken for the log's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from comet.errors import CometError
+from comet.records import BATCH_BYTES_MAX, HEADER_BYTES, RECORDS_MAX, BatchHeader, verify
+from comet_broker.ports import File
+
+CHUNK_BYTES: Final = 1 << 20
+
+# What stopped whole_batches, where it was not a batch that needs more bytes.
+ENDED: Final = 0
+DAMAGED: Final = -1
+
+_STAMP: Final = Struct("<q12xII")  # base offset, length, stamp_crc
+_OFFSET_MAX: Final = (1 << 63) - 1
+
+
+def whole_batches(buffer: memoryview, expected: int, end: int) -> tuple[int, int, int]:
+    """Verifies batch after batch from the start of `buffer`, the first one at offset `expected`, none beyond `end`.
+
+    Returns how many bytes are whole batches, the offset that follows them, and what stopped the walk: ENDED, DAMAGED,
+    or how many bytes the next batch needs.
+    """
+    at, size = 0, len(buffer)
+    while expected < end:
+        if size - at < HEADER_BYTES:
+            return at, expected, HEADER_BYTES
+        base_offset, length, stamp_crc = _STAMP.unpack_from(buffer, at)
+        if base_offset != expected or not HEADER_BYTES < length <= BATCH_BYTES_MAX:
+            return at, expected, DAMAGED
+        if crc32c(buffer[at : at + 24]) != stamp_crc:
+            return at, expected, DAMAGED
+        if length > size - at:
+            return at, expected, length
+        try:
+            header = verify(buffer, at, stamped=False)
+        except CometError:
+            return at, expected, DAMAGED
+        if header.next_offset > end:
+            break
+        expected = header.next_offset
+        at += length
+    return at, expected, ENDED
+
+
+class Found(NamedTuple):
+    """A whole batch."""
+
+    position: int
+    header: BatchHeader
+
+
+class Damage(NamedTuple):
+    """Bytes that are no batch of this log. With `end` None, nothing whole follows them."""
+
+    position: int
+    first: int
+    end: int | None
+
+
+class Window:
+    """A file read forward, a chunk at a time, up to a limit."""
+
+    def __init__(self, file: File, limit: int) -> None:
+        self._file = file
+        self._limit = limit
+        self._data = memoryview(b"")
+        self._start = 0
+
+    def at(self, position: int, size: int) -> memoryview:
+        """At least `size` bytes from `position`, and what more is at hand; fewer only at the limit."""
+        skip = position - self._start
+        if not (0 <= skip and skip + size <= len(self._data)):
+            room = max(min(max(size, CHUNK_BYTES), self._limit - position), 0)
+            self._data, self._start, skip = memoryview(self._file.read(position, room)), position, 0
+        return self._data[skip:]
+
+
+def walk(file: File, position: int, limit: int, expected: int) -> Iterator[Found | Damage]:
+    """The batches from `position`, which must begin at offset `expected`, and the damage between them."""
+    window = Window(file, limit)
+    while position < limit:
+        header = _batch_at(window, position, expected)
+        if header is not None:
+            yield Found(position, header)
+            position += header.length
+            expected = header.next_offset
+            continue
+        found = resync(file, position, limit, expected)
+        yield Damage(position, expected, None if found is None else found.header.base_offset)
+        if found is None:
+            return
+        position, expected = found.position, found.header.base_offset
+
+
+def _batch_at(window: Window, position: int, expected: int) -> BatchHeader | None:
+    """The whole batch at this position of the chain; None if there is none."""
+    view = window.at(position, HEADER_BYTES)
+    if len(view) < HEADER_BYTES:
+        return None
+    base_offset, length, _ = _STAMP.unpack_from(view)
+    if base_offset != expected or not HEADER_BYTES < length <= BATCH_BYTES_MAX:
+        return None
+    return _verified(window.at(position, length), 0)
+
+
+def _verified(view: memoryview, at: int) -> BatchHeader | None:
+    try:
+        return verify(view, at, stamped=True)
+    except CometError:
+        return None
+
+
+def resync(
+    file: File, position: int, limit: int, expected: int, *, at: int | None = None, offset: int | None = None
+) -> Found | None:
+    """The first whole batch after the bad one at `position`, where offset `expected` should have been.
+
+    Where it is known that offset `offset` lies at position `at`, only what chains up to there counts.
+    """
+    stop = limit if at is None else at
+    for found in _candidates(file, position, stop, limit, expected):
+        if _chains(file, found, stop, offset):
+            return found
+    if at is not None and at < limit:
+        header = _batch_at(Window(file, limit), at, offset if offset is not None else -1)
+        return None if header is None else Found(at, header)
+    return None
+
+
+def _chains(file: File, found: Found, stop: int, offset: int | None) -> bool:
+    """Whether whole batches lead from the one found to exactly `stop`; where no offset is known there, the one
+    found is enough."""
+    if offset is None:
+        return True
+    window = Window(file, stop)
+    position, expected = found.position, found.header.base_offset
+    while position < stop:
+        header = _batch_at(window, position, expected)
+        if header is None:
+            return False
+        position, expected = position + header.length, header.next_offset
+    return position == stop and expected == offset
+
+
+def _candidates(file: File, position: int, stop: int, limit: int, expected: int) -> Iterator[Found]:
+    """Whole batches with later offsets that begin after `position` and before `stop`, likely ones first."""
+    window = Window(file, limit)
+    view = window.at(position, HEADER_BYTES)
+    if len(view) >= HEADER_BYTES:
+        _, length, stamp_crc = _STAMP.unpack_from(view)
+        after = position + length
+        if crc32c(view[:24]) == stamp_crc and after < stop:  # only its body is bad, so its length can be believed
+            found = _candidate(window, after, expected)
+            if found is not None:
+                yield found
+    pattern = _pattern(expected, limit - position)
+    start = position + 1
+    while start + HEADER_BYTES < limit and start < stop:
+        chunk = bytes(file.read(start, min(CHUNK_BYTES, limit - start)))
+        for match in pattern.finditer(chunk):
+            if start + match.start() >= stop:
+                return
+            found = _candidate(window, start + match.start(), expected)
+            if found is not None:
+                yield found
+        start += max(len(chunk) - HEADER_BYTES, 1)
+
+
+def _candidate(window: Window, position: int, expected: int) -> Found | None:
+    view = window.at(position, HEADER_BYTES)
+    if len(view) < HEADER_BYTES:
+        return None
+    base_offset, length, stamp_crc = _STAMP.unpack_from(view)
+    if base_offset <= expected or not HEADER_BYTES < length <= BATCH_BYTES_MAX or crc32c(view[:24]) != stamp_crc:
+        return None
+    header = _verified(window.at(position, length), 0)
+    return None if header is None else Found(position, header)
+
+
+def _pattern(expected: int, size: int) -> re.Pattern[bytes]:
+    """What a batch header with a base offset just above `expected` looks like, so that the search runs in C."""
+    highest = min(expected + RECORDS_MAX * (size // HEADER_BYTES + 1), _OFFSET_MAX)
+    low, high = expected.to_bytes(8, "little"), highest.to_bytes(8, "little")
+    same = 8
+    while same > 0 and low[same - 1 :] == high[same - 1 :]:
+        same -= 1
+    length_and_rest = rb".{8}.{4}.{3}[\x00-\x02].{8}"  # append time, epoch, length below 48 MiB, both checksums
+    version_codec_flags = rb"\x01[\x00-\x02][\x00-\x7f]\x00"
+    offset = rb".{%d}" % same + re.escape(high[same:])
+    return re.compile(rb"(?=" + offset + length_and_rest + version_codec_flags + rb")", re.DOTALL)

@@ -1,0 +1,205 @@
+"""One segment: a file of batches, what is known about it, and who is reading it.
+
+    written ──seal──► sealed ──sync──► synced, index written ──► warm or cold ──drop──► gone once nobody reads it
+
+The last segment of a log is written; all others are sealed. A sealed one is *cold* until somebody reads it: its file
+is closed and its index not in memory, so that a log of a thousand segments costs a thousand small objects.
+
+Owned by one Log. Its facts change on the loop's thread only. Readers on other threads pin it first: a pinned
+segment keeps its file open and on disk, whatever happens to it meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from comet.records import BatchHeader
+from comet_broker.core.retention import SegmentFacts
+from comet_broker.ports import Buffer, File, Files
+from comet_broker.storage.index import STRETCH_BYTES, Index, IndexHeader, read_index
+from comet_broker.storage.layout import SEGMENT_HEADER_BYTES, index_name, segment_name
+from comet_broker.storage.scan import Found, walk
+
+HINTS_MAX: Final = 64
+_LOWEST: Final = -(1 << 63)
+
+
+class Segment:
+    def __init__(self, files: Files, folder: str, base_offset: int, created_us: int) -> None:
+        self.base_offset = base_offset
+        self.created_us = created_us
+        self.path = f"{folder}/{segment_name(base_offset)}"
+        self.index_path = f"{folder}/{index_name(base_offset)}"
+        self.next_offset = base_offset
+        self.size = SEGMENT_HEADER_BYTES
+        self.max_timestamp_us = _LOWEST
+        self.last_append_us = created_us
+        self.file: File | None = None
+        self.index: Index | None = None
+        self.sealed = False
+        self.synced = False  # all of it, as a sealed segment
+        self.indexed = False  # its index file is written
+        self.hints: dict[int, int] = {}  # offset -> position, where readers stopped and will go on
+        self._files = files
+        self._pins = 0
+        self._dropped = False
+        self._retired = False
+        self._lock = threading.Lock()
+
+    # ---- writing
+
+    def append(self, parts: Sequence[Buffer], header: BatchHeader, base_offset: int, append_time_us: int) -> None:
+        """Writes one batch, stamped with this offset and time; on failure nothing has changed."""
+        assert not self.sealed
+        assert self.file is not None
+        self.file.append(parts)
+        self.note(header, self.size, base_offset, append_time_us)
+
+    def note(self, header: BatchHeader, position: int, base_offset: int, append_time_us: int) -> None:
+        """Takes a batch that lies at `position` into the facts and the index."""
+        index = self.index
+        assert index is not None
+        assert position >= self.size
+        if not index.positions or position - index.positions[-1] >= STRETCH_BYTES or base_offset != self.next_offset:
+            index.begin(base_offset, position)
+        latest = header.max_timestamp_us
+        index.cover(latest)
+        if latest > self.max_timestamp_us:
+            self.max_timestamp_us = latest
+        self.last_append_us = append_time_us
+        self.next_offset = base_offset + header.last_offset_delta + 1
+        self.size = position + header.length
+
+    def seal(self) -> None:
+        assert not self.sealed
+        self.sealed = True
+
+    def sync_sealed(self) -> None:
+        """On a worker: gives back what was reserved, and puts all of it on disk."""
+        assert self.sealed
+        assert self.file is not None
+        self.file.truncate(self.size)
+        self.file.sync()
+        self.synced = True
+
+    def write_index(self) -> None:
+        """Once the segment is synced, never before: the index file says that it is."""
+        assert self.index is not None
+        self._files.write_atomic(self.index_path, self.index.encode(self.index_header()))
+        self.indexed = True
+
+    def index_header(self) -> IndexHeader:
+        assert self.index is not None
+        return IndexHeader(
+            entries=len(self.index),
+            base_offset=self.base_offset,
+            next_offset=self.next_offset,
+            segment_bytes=self.size,
+            max_timestamp_us=self.max_timestamp_us,
+            last_append_us=self.last_append_us,
+        )
+
+    def facts(self) -> SegmentFacts:
+        return SegmentFacts(self.base_offset, self.next_offset, self.size, self.last_append_us)
+
+    # ---- reading
+
+    def warm_up(self) -> tuple[File, Index]:
+        """Opens the file and reads the index, for somebody who has it pinned and may wait."""
+        assert self._pins > 0
+        with self._lock:
+            if self.file is None:
+                self.file = self._files.open(self.path)
+            if self.index is None:
+                self.index = self._read_index() or self._rebuild_index(self.file)
+            return self.file, self.index
+
+    def _read_index(self) -> Index | None:
+        try:
+            loaded = read_index(self._files.read_all(self.index_path))
+        except OSError:
+            return None
+        if loaded is None or loaded[0].segment_bytes != self.size or loaded[0].base_offset != self.base_offset:
+            return None
+        return loaded[1]
+
+    def _rebuild_index(self, file: File) -> Index:
+        copy = Segment(self._files, "", self.base_offset, self.created_us)
+        copy.index = Index()
+        for item in walk(file, SEGMENT_HEADER_BYTES, self.size, self.base_offset):
+            if isinstance(item, Found):
+                copy.note(item.header, item.position, item.header.base_offset, item.header.append_time_us)
+        return copy.index
+
+    def remember(self, offset: int, position: int) -> None:
+        """A reader stopped here, and will ask for this offset next."""
+        hints = self.hints
+        hints[offset] = position
+        if len(hints) > HINTS_MAX:
+            del hints[next(iter(hints))]
+
+    # ---- life
+
+    def pin(self) -> None:
+        with self._lock:
+            assert not self._dropped
+            self._pins += 1
+
+    def try_pin(self) -> bool:
+        """For other threads, for which the segment may be deleted at any time."""
+        with self._lock:
+            if self._dropped or self._retired:
+                return False
+            self._pins += 1
+            return True
+
+    def unpin(self) -> None:
+        with self._lock:
+            self._pins -= 1
+            assert self._pins >= 0
+            last = self._pins == 0
+        if last:
+            self._settle()
+
+    @property
+    def dropped(self) -> bool:
+        return self._dropped
+
+    def drop(self) -> None:
+        """The log no longer has it: its files go once nobody reads it."""
+        with self._lock:
+            self._dropped = True
+        self._settle()
+
+    def retire(self) -> None:
+        """The log is closed: the file is closed once nobody reads it."""
+        with self._lock:
+            self._retired = True
+        self._settle()
+
+    def cool(self) -> None:
+        """Closes the file and forgets the index of a sealed segment that nobody reads."""
+        assert self.sealed
+        with self._lock:
+            if self._pins == 0 and self.synced and self.indexed:
+                self._close()
+                self.index = None
+
+    def _settle(self) -> None:
+        with self._lock:
+            if self._pins or not (self._dropped or self._retired):
+                return
+            self._close()
+        if self._dropped:
+            # What cannot be removed now lies below the log's start, and goes when the log is opened next.
+            for path in (self.path, self.index_path):
+                with contextlib.suppress(OSError):
+                    self._files.remove(path)
+
+    def _close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+            self.file = None

@@ -1,0 +1,120 @@
+"""Putting a log on disk from a worker thread, in the order in which it was written.
+
+    loop     ticket = log.start_sync()          what there is to sync now
+    worker   ticket.run()                       sealed segments, the last one, the folder; then what is derived
+    loop     log.finish_sync(ticket, error)     moves flushed_end, or poisons the log
+
+A failed fsync is final. The kernel reports it once, marks the pages clean and lets the next fsync succeed, so
+nothing may be synced after it: syncs of one log take turns, and all after a failed one fail with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from comet_broker.core.producers import ProducerSnapshot
+from comet_broker.ports import Files
+from comet_broker.storage.checkpoint import Checkpoint, append_checkpoint
+from comet_broker.storage.layout import producers_name
+from comet_broker.storage.segment import Segment
+
+SNAPSHOTS_KEPT: Final = 2
+
+
+class SyncState:
+    """What the syncs of one log share, and everything else that writes its derived files. Guarded by its lock."""
+
+    def __init__(self, snapshots: Sequence[int]) -> None:
+        self.lock = threading.Lock()
+        self.failed: OSError | None = None
+        self.folder_version = 0
+        self.snapshots = sorted(snapshots)  # offsets of those that are written
+        self.derived_failures = 0  # files that could not be written and will be rebuilt
+
+
+class SyncTicket:
+    """One sync: what was in the log when it was started."""
+
+    def __init__(
+        self,
+        files: Files,
+        folder: str,
+        state: SyncState,
+        *,
+        sealed: Sequence[Segment],
+        active: Segment,
+        folder_version: int,
+        snapshots: Sequence[ProducerSnapshot],
+        checkpoint: Checkpoint,
+    ) -> None:
+        self.log_end = checkpoint.synced_end
+        self.sealed = sealed
+        self.active = active
+        self.folder_version = folder_version
+        self.snapshots = snapshots
+        self._checkpoint = checkpoint
+        self._files = files
+        self._folder = folder
+        self._state = state
+        for segment in (*sealed, active):
+            segment.pin()
+
+    def run(self) -> None:
+        """Blocks. Raises OSError once the disk has failed this log, now or earlier."""
+        with self._state.lock:
+            if self._state.failed is not None:
+                raise OSError(self._state.failed.errno, "an earlier sync failed")
+            try:
+                self._sync()
+            except OSError as error:
+                self._state.failed = error
+                raise
+            self._write_derived()
+
+    def release(self) -> None:
+        for segment in (*self.sealed, self.active):
+            segment.unpin()
+
+    def _sync(self) -> None:
+        for segment in self.sealed:
+            if not segment.synced:
+                segment.sync_sealed()
+        if not self.active.synced:  # it may have been sealed and synced meanwhile
+            assert self.active.file is not None
+            self.active.file.sync()
+        if self._state.folder_version < self.folder_version:
+            self._files.sync_folder(self._folder)
+            self._state.folder_version = self.folder_version
+
+    def _write_derived(self) -> None:
+        """What only saves work when the log is opened next, so that failing to write it is no failure."""
+        for segment in self.sealed:
+            if not segment.indexed:
+                with self._counting():
+                    segment.write_index()
+        for snapshot in self.snapshots:
+            if snapshot.offset not in self._state.snapshots:
+                with self._counting():
+                    write_snapshot(self._files, self._folder, self._state, snapshot)
+        with self._counting():
+            append_checkpoint(self._files, self._folder, self._checkpoint)
+
+    @contextlib.contextmanager
+    def _counting(self) -> contextlib.Generator[None]:
+        try:
+            yield
+        except OSError:
+            self._state.derived_failures += 1
+
+
+def write_snapshot(files: Files, folder: str, state: SyncState, snapshot: ProducerSnapshot) -> None:
+    """Writes a snapshot of the producers and deletes those that are older than the one before it."""
+    files.write_atomic(f"{folder}/{producers_name(snapshot.offset)}", snapshot.encode())
+    state.snapshots = sorted({*state.snapshots, snapshot.offset})
+    while len(state.snapshots) > SNAPSHOTS_KEPT:
+        with contextlib.suppress(FileNotFoundError):
+            files.remove(f"{folder}/{producers_name(state.snapshots[0])}")
+        del state.snapshots[0]
