@@ -19,6 +19,7 @@ from comet import _wire
 from comet._connection import Attachment, Connection
 from comet._retry import Backoff
 from comet._transport import Channel, Connect
+from comet._tuning import tune_process
 from comet.errors import Closed, CometError, InvalidArgument, PartitionNotFound, TopicNotFound, Unavailable
 from comet.types import TopicInfo, check_topic_name
 from comet.v1 import events_pb2 as pb
@@ -149,6 +150,7 @@ class Client:
 
     def connect(self, address: str) -> Channel:
         if self._connect is None:
+            tune_process()
             from comet._channel import connect
 
             self._connect = connect

@@ -88,9 +88,7 @@ def test_a_gap_clears_what_came_before() -> None:
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.integers(0, 400)), max_size=60),
     st.integers(1, 4),
 )
-def test_the_budget_holds_and_what_is_served_is_what_was_pushed(
-    pushes: list[tuple[int, int, int]], scale: int
-) -> None:
+def test_the_budget_holds_and_what_is_served_is_what_was_pushed(pushes: list[tuple[int, int, int]], scale: int) -> None:
     budget = TailBudget(4000 * scale, 2500 * scale)
     tails = [Tail(handle, budget) for handle in range(3)]
     ends = [0, 0, 0]
