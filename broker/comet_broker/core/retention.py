@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from comet.types import NO_LIMIT, TopicConfig
 
@@ -41,7 +42,7 @@ def expired_segments(segments: Sequence[SegmentFacts], config: TopicConfig, now_
     """
     if not segments:
         return 0
-    assert all(one.next_offset <= two.base_offset for one, two in zip(segments, segments[1:], strict=False))
+    assert all(one.next_offset <= two.base_offset for one, two in pairwise(segments))
     bytes_after = sum(segment.bytes for segment in segments)
     log_end = segments[-1].next_offset
     count = 0

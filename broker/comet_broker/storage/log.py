@@ -15,6 +15,7 @@ import contextlib
 import errno
 from bisect import bisect_right, insort
 from collections import OrderedDict
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from comet.errors import Closed, CometError, DiskFull, LimitExceeded, LogFailed, OffsetOutOfRange
@@ -157,7 +158,9 @@ class Log:
             return
         if free < FREE_BYTES_MIN:
             self._room = 0  # look again at the next append
-            raise _disk_full(f"only {free} bytes are left; the last {FREE_BYTES_MIN} are kept for deleting and metadata")
+            raise _disk_full(
+                f"only {free} bytes are left; the last {FREE_BYTES_MIN} are kept for deleting and metadata"
+            )
 
     def _write_failed(self, error: OSError, segment: Segment) -> CometError:
         self._room = 0
@@ -183,7 +186,9 @@ class Log:
             if error.errno in NO_SPACE:
                 raise _disk_full("a new segment could not be made") from error
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                raise LimitExceeded("the broker has no file descriptors left: raise its limit", retry_after_ms=1000) from error
+                raise LimitExceeded(
+                    "the broker has no file descriptors left: raise its limit", retry_after_ms=1000
+                ) from error
             raise self._poison(error, "adding a file to") from error
         self._active.seal()
         self._unsynced.append(self._active)
@@ -333,7 +338,7 @@ class Log:
     def _raise_start(self, offset: int) -> None:
         """First on disk, then in memory, then the files: whatever is cut short, the start does not go back."""
         assert self.log_start <= offset <= self.log_end
-        following = zip(self._segments, self._segments[1:], strict=False)
+        following = pairwise(self._segments)
         outlived = [segment for segment, after in following if after.base_offset <= offset]
         try:
             self._note_start(offset)
@@ -431,4 +436,6 @@ def _first(lost: tuple[int, int]) -> int:
 
 
 def _disk_full(reason: str) -> DiskFull:
-    return DiskFull(f"the broker's disk is full: {reason}; free some space, it then goes on by itself", retry_after_ms=1000)
+    return DiskFull(
+        f"the broker's disk is full: {reason}; free some space, it then goes on by itself", retry_after_ms=1000
+    )

@@ -86,7 +86,7 @@ class Window:
     def at(self, position: int, size: int) -> memoryview:
         """At least `size` bytes from `position`, and what more is at hand; fewer only at the limit."""
         skip = position - self._start
-        if not (0 <= skip and skip + size <= len(self._data)):
+        if skip < 0 or skip + size > len(self._data):
             room = max(min(max(size, CHUNK_BYTES), self._limit - position), 0)
             self._data, self._start, skip = memoryview(self._file.read(position, room)), position, 0
         return self._data[skip:]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Final
 
 from comet_broker.core.producers import ProducerSnapshot
@@ -103,7 +103,7 @@ class SyncTicket:
             append_checkpoint(self._files, self._folder, self._checkpoint)
 
     @contextlib.contextmanager
-    def _counting(self) -> contextlib.Generator[None]:
+    def _counting(self) -> Generator[None, None, None]:
         try:
             yield
         except OSError:
