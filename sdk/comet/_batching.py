@@ -37,7 +37,6 @@ from typing import Any, Final
 from comet import records
 from comet.errors import (
     CometError,
-    Internal,
     ProducerFenced,
     SequenceGap,
     SequenceTooOld,
@@ -248,10 +247,15 @@ class Lane:
 
     def _refused_for_good(self, batch: Batch, error: CometError) -> None:
         self._remove(batch)
-        if self._idempotent and not isinstance(error, SequenceTooOld):  # that one was written, its sequence used
+        if isinstance(error, SequenceTooOld):
+            self._finish(batch, error)  # it was written, and its sequence is used
+            return
+        if self._idempotent:
             self._epoch_ends = True
-            self._ghost = self._ghost or batch.maybe_written or isinstance(error, Internal)
+            self._ghost = self._ghost or batch.maybe_written or error.outcome_unknown
             self._trouble(error)
+        if batch.maybe_written and not error.outcome_unknown:
+            error = _unknown(f"an earlier attempt was not answered, and this one was refused: {error}", batch)
         self._finish(batch, error)
         if isinstance(error, ProducerFenced):
             self.fail(error)

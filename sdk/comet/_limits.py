@@ -11,6 +11,8 @@ MIB: Final = 1 << 20
 MESSAGE_BYTES_MAX: Final = 16 * MIB
 # One record batch; the broker says its own limit in Welcome, which is never larger.
 BATCH_BYTES_MAX: Final = 8 * MIB
+# What a producer may be set to gather; a single record may be larger.
+BATCH_BYTES_CHOSEN_MAX: Final = 4 * MIB
 BATCH_RECORDS_MAX: Final = 1 << 17
 
 # What the format adds to a record: an offset of its value, one of its key, and a timestamp.
@@ -47,7 +49,7 @@ METADATA_REFRESH_MS: Final = 30_000
 BACKOFF_FIRST_MS: Final = 20
 BACKOFF_MAX_MS: Final = 1_000
 
-assert SEND_BATCH_BYTES <= BULK_BATCH_BYTES <= BATCH_BYTES_MAX < MESSAGE_BYTES_MAX
+assert SEND_BATCH_BYTES <= BULK_BATCH_BYTES <= BATCH_BYTES_CHOSEN_MAX < BATCH_BYTES_MAX < MESSAGE_BYTES_MAX
 assert BATCH_BYTES_MAX <= PRODUCER_BUFFER_BYTES
 assert CONSUMER_BUFFER_BYTES_MIN <= CONSUMER_BUFFER_BYTES <= CONSUMER_BUFFER_BYTES_MAX
 assert BACKOFF_FIRST_MS <= BACKOFF_MAX_MS <= CONNECT_TIMEOUT_MS

@@ -185,9 +185,13 @@ class DiskFull(CometError):
 
 
 class LogFailed(CometError):
-    """Writing or syncing the partition's log failed, so the broker no longer trusts it with writes."""
+    """Writing or syncing the partition's log failed, so the broker no longer trusts it with writes.
+
+    What was waiting for that write or sync may or may not be there.
+    """
 
     code = "LOG_FAILED"
+    outcome_unknown = True
 
 
 class Unavailable(CometError):
@@ -240,6 +244,7 @@ class Internal(CometError):
     """A bug in Comet: please report it with the message and the broker's log."""
 
     code = "INTERNAL"
+    outcome_unknown = True
 
 
 def _tree(cls: type[CometError]) -> list[type[CometError]]:

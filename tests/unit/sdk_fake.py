@@ -85,25 +85,27 @@ class FakePartition:
         stamped = records.make_stamp(base, 1, 1, header.length) + batch[records.STAMP_BYTES :]
         self.batches.append((records.read_header(stamped), stamped))
         self.end += header.record_count
+        self._note(header, base)
+        return base
+
+    def _note(self, header: BatchHeader, base: int) -> None:
         if header.producer_id:
             epoch, _, recent = self.producers.get(header.producer_id, (-1, 0, deque(maxlen=32)))
             if epoch != header.producer_epoch:
                 recent = deque(maxlen=32)
             recent.append((header.base_sequence, header.record_count, base))
             self.producers[header.producer_id] = (header.producer_epoch, header.end_sequence, recent)
-        return base
 
     def values(self) -> list[bytes | None]:
         return [value for _, batch in self.batches for value in records.decode(batch).values]
 
     def truncate(self, count: int) -> None:
-        """Loses the last batches, and what the producers' state says of them, as a power cut does."""
-        for header, _ in self.batches[len(self.batches) - count :]:
-            epoch, _, recent = self.producers[header.producer_id]
-            recent.pop()
-            self.producers[header.producer_id] = (epoch, header.base_sequence, recent)
-            self.end = header.base_offset
+        """Loses the last batches, as a power cut does; what is known of producers is read from the log again."""
         del self.batches[len(self.batches) - count :]
+        self.end = self.batches[-1][0].next_offset if self.batches else self.start
+        self.producers.clear()
+        for header, _ in self.batches:
+            self._note(header, header.base_offset)
 
 
 class FakeStream:
