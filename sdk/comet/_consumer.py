@@ -338,7 +338,17 @@ class Consumer(Generic[T]):
         return {index: reader.position for index, reader in sorted(self._readers.items()) if reader.position >= 0}
 
     def lag(self) -> dict[int, int]:
-        """Per partition how many records there are that were not read yet, as far as the consumer has heard."""
+        """Per partition how many records there are that were not read yet, as far as the consumer has heard.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
+        ...     async with comet.Consumer(address, "quotes") as consumer:
+        ...         await consumer.get()
+        ...         print(consumer.lag())
+        >>> run(example)
+        {0: 2}
+        """
         self._settle()
         return {
             index: max(reader.high_watermark - reader.position, 0)
