@@ -55,6 +55,7 @@ class Session:
         self._ack_times: list[int] = []
         self._owed = 0  # answers and acknowledgements accepted but not yet handed to the transport
         self._tasks = 0
+        self._input_over = False
         self._writer: asyncio.Future[None] | None = None
         self._relief: asyncio.Future[None] | None = None
         self._sent_bytes = 0
@@ -77,13 +78,21 @@ class Session:
             frame = self.poll()
             if frame is not None:
                 return frame
-            if self.closed:
+            if self.closed or self._said_all():
                 return None
             self._writer = asyncio.get_running_loop().create_future()
             try:
                 await self._writer
             finally:
                 self._writer = None
+
+    def input_over(self) -> None:
+        """The client will send nothing more; it still gets its answers, and what it has subscribed to."""
+        self._input_over = True
+        self._rouse()
+
+    def _said_all(self) -> bool:
+        return self._input_over and not (self._owed or self._tasks or self._feed.push.cursors)
 
     def poll(self) -> bytes | None:
         """The next frame to send, if there is one now."""
@@ -322,6 +331,7 @@ class Session:
                 self._fail(request, error)
             finally:
                 self._tasks -= 1
+                self._rouse()
 
         self._broker.tasks.spawn(run(), f"request {request} of stream {self.number}")
 

@@ -65,6 +65,8 @@ def _stream(broker: Broker) -> Callable[[AsyncIterator[bytes], Context], Awaitab
         writer = asyncio.get_running_loop().create_task(_write(session, context), name=f"stream {session.number}")
         try:
             await _read(session, context)
+            session.input_over()
+            await writer
         finally:
             session.close()
             writer.cancel()
