@@ -1,0 +1,145 @@
+"""A log to try things on, with a clock that is set by hand and few words for what one does to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from comet import records
+from comet.errors import DataLoss
+from comet.records import BatchHeader
+from comet.types import TopicConfig
+from comet_broker.ports import Files
+from comet_broker.storage.log import Appended, Log, LogIdentity
+from comet_broker.storage.memory import MemoryFiles
+
+FOLDER = "topics/one/0"
+IDENTITY = LogIdentity(bytes(range(16)), 0)
+SMALL_SEGMENTS = TopicConfig(segment_bytes=64 << 10, retention_ms=-1)
+START_US = 1_900_000_000_000_000
+
+
+@dataclass
+class HandClock:
+    """ports.Clock."""
+
+    now_us: int = START_US
+
+    def wall_us(self) -> int:
+        return self.now_us
+
+    def monotonic(self) -> float:
+        return self.now_us / 1e6
+
+
+def batch(
+    values: Sequence[bytes | None],
+    *,
+    timestamps: int | Sequence[int] = 1,
+    producer: tuple[int, int, int] = (0, 0, 0),
+) -> tuple[BatchHeader, memoryview]:
+    """An unstamped batch as a broker gets it; `producer` is id, epoch, base sequence."""
+    number, epoch, sequence = producer
+    parts = records.encode(
+        values, timestamps=timestamps, producer_id=number, producer_epoch=epoch, base_sequence=sequence
+    )
+    data = memoryview(b"".join(parts))
+    return records.verify(data, stamped=False), data
+
+
+@dataclass
+class World:
+    """One log, its files and its clock."""
+
+    files: Files = field(default_factory=lambda: MemoryFiles(Random(1)))
+    config: TopicConfig = SMALL_SEGMENTS
+    clock: HandClock = field(default_factory=HandClock)
+
+    def __post_init__(self) -> None:
+        self.log = self.open()
+
+    def open(self) -> Log:
+        self.log = Log.open(self.files, FOLDER, IDENTITY, self.config, self.clock)
+        return self.log
+
+    def append(
+        self,
+        *values: bytes | None,
+        timestamps: int | Sequence[int] = 1,
+        producer: tuple[int, int, int] = (0, 0, 0),
+    ) -> Appended:
+        header, data = batch(values, timestamps=timestamps, producer=producer)
+        return self.log.append(header, data, 1)
+
+    def fill(self, segments: int, value_bytes: int = 3000) -> None:
+        """Appends numbered values until so many segments are there."""
+        while len(self.segment_names()) < segments:
+            self.append(b"%08d" % self.log.log_end * (value_bytes // 8))
+
+    def sync(self) -> None:
+        sync(self.log)
+
+    def segment_names(self) -> list[str]:
+        return [name for name in self.files.list(FOLDER) if name.endswith(".log")]
+
+    def path(self, name: str) -> str:
+        return f"{FOLDER}/{name}"
+
+    def values(self) -> dict[int, bytes | None]:
+        return read_all(self.log)[0]
+
+
+def sync(log: Log) -> None:
+    ticket = log.start_sync()
+    if ticket is None:
+        return
+    error: OSError | None = None
+    try:
+        ticket.run()
+    except OSError as caught:
+        error = caught
+    log.finish_sync(ticket, error)
+
+
+def read_from(log: Log, offset: int, *, size: int = 1 << 16, end: int | None = None) -> tuple[bytes, int]:
+    """One read: its bytes and the offset after them."""
+    extent = log.extent(offset, end)
+    try:
+        result = None
+        while result is None or not result.size:
+            buffer = memoryview(bytearray(size))
+            result = extent.read(buffer, wait=False)
+            if result is None:
+                result = extent.read(buffer, wait=True)
+            assert result is not None
+            if not result.size:
+                assert result.needed > size
+                size = result.needed
+        return bytes(buffer[: result.size]), result.next_offset
+    finally:
+        extent.release()
+
+
+def read_all(log: Log, *, size: int = 1 << 16) -> tuple[dict[int, bytes | None], list[tuple[int, int]]]:
+    """Every record by its offset, and the ranges that the log says are lost."""
+    found: dict[int, bytes | None] = {}
+    lost: list[tuple[int, int]] = []
+    offset = log.log_start
+    while offset < log.log_end:
+        try:
+            data, following = read_from(log, offset, size=size)
+        except DataLoss as error:
+            first, end = int(error.details["first"]), int(error.details["end"])
+            assert first <= offset < end
+            lost.append((first, end))
+            offset = end
+            continue
+        assert following > offset
+        for one in records.iterate(data):
+            for at, value in zip(one.offsets, one.values, strict=True):
+                if at >= offset:
+                    assert at not in found
+                    found[at] = value
+        offset = following
+    return found, lost

@@ -1,0 +1,231 @@
+"""What a partition remembers of its producers: each rule alone, and all of them against a plain model."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from comet.errors import (
+    CorruptBatch,
+    ProducerError,
+    ProducerFenced,
+    SequenceGap,
+    SequenceTooOld,
+    UnknownProducer,
+)
+from comet.records import BatchHeader
+from comet_broker.core.producers import (
+    PRODUCER_IDLE_US_MAX,
+    PRODUCERS_MAX,
+    WINDOW_BATCHES,
+    Duplicate,
+    ProducerTable,
+)
+
+
+def header(sequence: int, count: int = 1, *, producer: int = 7, epoch: int = 0) -> BatchHeader:
+    return BatchHeader(
+        base_offset=0, append_time_us=0, leader_epoch=0, length=0, stamp_crc=0, crc=0, version=1, codec=0, flags=0,
+        record_count=count, producer_id=producer, base_sequence=sequence, min_timestamp_us=0, max_timestamp_us=0,
+        last_offset_delta=count - 1, producer_epoch=epoch, body_size=0, schema_id=0,
+    )  # fmt: skip
+
+
+def written(*batches: BatchHeader, at: int = 100) -> ProducerTable:
+    """A table after these batches were written one after the other from offset `at`."""
+    table = ProducerTable()
+    for one in batches:
+        assert table.check(one) is None
+        table.record(one, at, at * 10)
+        at += one.record_count
+    return table
+
+
+def test_batches_without_a_producer_are_no_concern() -> None:
+    table = written(header(0, producer=0), header(0, producer=0))
+    assert len(table) == 0
+
+
+def test_a_producer_begins_at_zero() -> None:
+    assert ProducerTable().check(header(0)) is None
+    with pytest.raises(UnknownProducer, match="begins at sequence 3"):
+        ProducerTable().check(header(3))
+
+
+def test_the_next_sequence_counts_records() -> None:
+    table = written(header(0, 10))
+    assert table.check(header(10, 5)) is None
+    with pytest.raises(SequenceGap) as caught:
+        table.check(header(11))
+    assert caught.value.details == {"expected": "10"}
+
+
+def test_an_exact_repeat_is_answered_with_where_it_was_written() -> None:
+    table = written(header(0, 10), header(10, 5), header(15))
+    assert table.check(header(0, 10)) == Duplicate(100, 1000)
+    assert table.check(header(10, 5)) == Duplicate(110, 1100)
+    assert table.check(header(15)) == Duplicate(115, 1150)
+
+
+def test_a_repeat_in_other_batches_was_written_but_nobody_knows_where() -> None:
+    table = written(header(0, 10), header(10, 5))
+    with pytest.raises(SequenceTooOld):
+        table.check(header(0, 15))
+    with pytest.raises(SequenceTooOld):
+        table.check(header(3, 2))
+
+
+def test_a_repeat_that_holds_something_new_is_no_repeat() -> None:
+    table = written(header(0, 10))
+    with pytest.raises(SequenceGap):
+        table.check(header(5, 10))
+
+
+def test_the_window_is_bounded() -> None:
+    table = written(*(header(n) for n in range(WINDOW_BATCHES + 1)))
+    assert table.check(header(1)) == Duplicate(101, 1010)
+    with pytest.raises(SequenceTooOld):
+        table.check(header(0))
+
+
+def test_a_newer_epoch_begins_at_zero_and_fences_the_old_one() -> None:
+    table = written(header(0, 10), header(10))
+    with pytest.raises(SequenceGap):
+        table.check(header(11, epoch=1))
+    assert table.check(header(0, epoch=1)) is None
+    table.record(header(0, epoch=1), 200, 0)
+    for stale in (header(11), header(10), header(0, 10)):
+        with pytest.raises(ProducerFenced):
+            table.check(stale)
+    assert table.check(header(1, epoch=1)) is None
+
+
+def test_producers_do_not_disturb_each_other() -> None:
+    table = written(header(0, producer=1), header(0, producer=2), header(1, producer=1))
+    assert table.check(header(2, producer=1)) is None
+    assert table.check(header(1, producer=2)) is None
+
+
+def test_checking_changes_nothing() -> None:
+    table = written(header(0, 10))
+    before = table.snapshot(5).encode()
+    for one in (header(10), header(0, 10), header(11), header(3), header(0, epoch=4), header(9, producer=9)):
+        try:
+            table.check(one)
+        except ProducerError:
+            pass
+    assert table.snapshot(5).encode() == before
+
+
+def test_the_one_idle_longest_is_forgotten_when_there_are_too_many() -> None:
+    table = ProducerTable()
+    for number in range(1, PRODUCERS_MAX + 1):
+        table.record(header(0, producer=number), number, number)
+    table.record(header(1, producer=1), 5000, 5000)  # so that 2 is the one idle longest
+    table.record(header(0, producer=9999), 5001, 5001)
+    assert len(table) == PRODUCERS_MAX
+    assert table.check(header(2, producer=1)) is None
+    with pytest.raises(UnknownProducer):
+        table.check(header(1, producer=2))
+
+
+def test_an_idle_producer_is_forgotten_when_another_joins() -> None:
+    table = written(header(0, producer=1), at=0)
+    table.record(header(0, producer=2), 1, PRODUCER_IDLE_US_MAX)
+    assert len(table) == 2
+    table.record(header(0, producer=3), 2, PRODUCER_IDLE_US_MAX + 1)
+    with pytest.raises(UnknownProducer):
+        table.check(header(1, producer=1))
+    assert table.check(header(1, producer=2)) is None
+
+
+def test_sequences_near_the_end_of_their_range() -> None:
+    """Numbers are 64 bits, so that they cannot be used up; they do not wrap."""
+    top = (1 << 63) - 1
+    table = ProducerTable()
+    table.record(header(top - 1), 0, 0)
+    assert table.check(header(top - 1)) == Duplicate(0, 0)
+    restored = ProducerTable.restore(table.snapshot(1).encode())[1]
+    with pytest.raises(SequenceTooOld):
+        restored.check(header(0))
+
+
+# ---- snapshots
+
+
+def filled() -> ProducerTable:
+    table = written(*(header(n * 3, 3, producer=1) for n in range(WINDOW_BATCHES + 5)), header(0, 2, producer=2, epoch=4))
+    table.record(header(0, producer=3), 1 << 62, -5)
+    return table
+
+
+def test_a_snapshot_gives_the_table_back() -> None:
+    table = filled()
+    data = table.snapshot(400).encode()
+    offset, restored = ProducerTable.restore(data)
+    assert offset == 400
+    assert restored.snapshot(400).encode() == data
+    assert restored.check(header(0, 2, producer=2, epoch=4)) == table.check(header(0, 2, producer=2, epoch=4))
+
+
+def test_a_snapshot_is_a_copy() -> None:
+    table = written(header(0))
+    snapshot = table.snapshot(1)
+    before = snapshot.encode()
+    table.record(header(1), 5, 5)
+    assert snapshot.encode() == before
+
+
+def test_a_snapshot_damaged_anywhere_is_refused() -> None:
+    data = written(header(0, 2, producer=2), header(0, producer=3)).snapshot(9).encode()
+    for at in range(len(data)):
+        damaged = bytearray(data)
+        damaged[at] ^= 1 << (at % 8)
+        with pytest.raises(CorruptBatch):
+            ProducerTable.restore(bytes(damaged))
+        with pytest.raises(CorruptBatch):
+            ProducerTable.restore(data[:at])
+    with pytest.raises(CorruptBatch):
+        ProducerTable.restore(data + b"\0")
+
+
+# ---- against a model that remembers everything
+
+
+@given(st.integers(0, 1 << 32), st.lists(st.integers(0, 9), max_size=150))
+def test_a_record_is_written_once_and_in_order(seed: int, moves: list[int]) -> None:
+    """A producer that resends at random, behind a network that repeats at random, gets each record in once."""
+    random = Random(seed)
+    table = ProducerTable()
+    log: list[int] = []  # the sequences in it
+    sent: list[BatchHeader] = []
+    following = 0
+    for move in moves:
+        if move < 4 or not sent:
+            batch = header(following, random.randint(1, 3))
+        elif move < 9:
+            batch = random.choice(sent[-70:])
+        else:
+            batch = header(random.randint(0, following + 3), random.randint(1, 3))
+        try:
+            duplicate = table.check(batch)
+        except SequenceGap:
+            assert batch.end_sequence > following
+            assert batch.base_sequence != following
+        except SequenceTooOld:
+            assert batch.end_sequence <= following
+            assert batch not in sent[-WINDOW_BATCHES:]
+        else:
+            if duplicate is None:
+                assert batch.base_sequence == following
+                table.record(batch, len(log), 0)
+                log += range(batch.base_sequence, batch.end_sequence)
+                sent.append(batch)
+                following = batch.end_sequence
+            else:
+                assert batch in sent
+                assert log[duplicate.base_offset] == batch.base_sequence
+    assert log == list(range(following))

@@ -1,0 +1,747 @@
+"""The log as its partition uses it: appending, reading, rolling, times, deleting, syncing, opening again."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from comet import records
+from comet.errors import Closed, DiskFull, LimitExceeded, LogFailed, OffsetOutOfRange
+from comet.types import TopicConfig
+from comet_broker.ports import Files
+from comet_broker.storage.files import RealFiles
+from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
+from comet_broker.storage.limits import FREE_BYTES_MIN, WARM_SEGMENTS_MAX
+from comet_broker.storage.log import Log
+from comet_broker.storage.memory import MemoryFile, MemoryFiles
+from tests.unit.storage_world import FOLDER, SMALL_SEGMENTS, START_US, World, batch, read_all, read_from
+
+
+@pytest.fixture(params=["memory", "real"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    """The same things happen on a real disk."""
+    return World(MemoryFiles(Random(1)) if request.param == "memory" else RealFiles(tmp_path))
+
+
+class SmallDisk(MemoryFiles):
+    """Looks large until a write does not fit, so that writes are what fails."""
+
+    def free_bytes(self) -> int:
+        return 1 << 40
+
+    def take_space(self, size: int) -> None:
+        if self.faults.capacity_bytes is not None and self.used_bytes + size > self.faults.capacity_bytes:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.used_bytes += size
+
+
+# ---- appending and reading
+
+
+def test_what_is_appended_is_read(world: World) -> None:
+    first = world.append(b"a", None, b"c")
+    second = world.append(b"d")
+    assert (first.base_offset, second.base_offset, world.log.log_end) == (0, 3, 4)
+    assert world.values() == {0: b"a", 1: None, 2: b"c", 3: b"d"}
+
+
+def test_a_stored_batch_is_the_producers_with_the_stamp_in_front(world: World) -> None:
+    world.append(b"before")
+    world.clock.now_us += 5
+    header, data = batch([b"a", b"b"])
+    appended = world.log.append(header, data, 9)
+    stored, following = read_from(world.log, 1)
+    assert stored == appended.stamp + bytes(data[28:])
+    assert following == 3
+    read = records.verify(stored, stamped=True)
+    assert (read.base_offset, read.append_time_us, read.leader_epoch) == (1, START_US + 5, 9)
+
+
+def test_reading_starts_at_the_batch_that_holds_the_offset(world: World) -> None:
+    for _ in range(10):
+        world.append(b"a", b"b", b"c")
+    data, following = read_from(world.log, 16)
+    assert records.read_header(data).base_offset == 15
+    assert following == 30
+
+
+def test_reading_stops_at_the_end_asked_for(world: World) -> None:
+    for _ in range(10):
+        world.append(b"a", b"b")
+    assert read_from(world.log, 0, end=8)[1] == 8
+    assert read_from(world.log, 5, end=8)[1] == 8
+
+
+def test_an_extent_does_not_see_what_comes_after_it(world: World) -> None:
+    world.append(b"a")
+    extent = world.log.extent(0)
+    world.append(b"b")
+    result = extent.read(memoryview(bytearray(1 << 16)), wait=True)
+    assert result is not None and result.next_offset == 1
+    extent.release()
+
+
+def test_a_buffer_too_small_for_one_batch_is_told_the_size(world: World) -> None:
+    world.append(b"x" * 1000)
+    extent = world.log.extent(0)
+    length = records.read_header(read_from(world.log, 0)[0]).length
+    for size in (0, 1, 87, 88, length - 1):
+        result = extent.read(memoryview(bytearray(size)), wait=True)
+        assert result is not None
+        assert result.size == 0
+        assert size < result.needed <= length
+    result = extent.read(memoryview(bytearray(length)), wait=True)
+    assert result is not None and result.size == length
+    extent.release()
+
+
+def test_small_buffers_read_everything(world: World) -> None:
+    world.fill(segments=3, value_bytes=200)
+    expected = world.values()
+    assert len(expected) == world.log.log_end
+    assert read_all(world.log, size=400)[0] == expected
+
+
+def test_offsets_outside_the_log_are_refused(world: World) -> None:
+    world.append(b"a", b"b", b"c")
+    world.log.delete_before(1)
+    for offset in (-1, 0, 3, 4):
+        with pytest.raises(OffsetOutOfRange) as caught:
+            world.log.extent(offset)
+        assert caught.value.details == {"log_start": "1", "log_end": "3"}
+
+
+def test_without_waiting_only_what_is_in_memory_is_read() -> None:
+    files = MemoryFiles(Random(1), cold=1.0)
+    world = World(files)
+    world.append(b"a")
+    extent = world.log.extent(0)
+    buffer = memoryview(bytearray(1 << 16))
+    assert extent.read(buffer, wait=False) is None
+    files.cold = 0.0
+    result = extent.read(buffer, wait=False)
+    assert result is not None and result.next_offset == 1
+    extent.release()
+
+
+def test_a_cold_segment_is_not_opened_without_waiting(world: World) -> None:
+    world.fill(segments=WARM_SEGMENTS_MAX + 4)
+    world.sync()
+    world.log.close()
+    world.open()
+    extent = world.log.extent(0)
+    buffer = memoryview(bytearray(1 << 16))
+    assert extent.read(buffer, wait=False) is None
+    result = extent.read(buffer, wait=True)
+    assert result is not None and result.size
+    extent.release()
+
+
+def test_only_a_few_sealed_segments_stay_open(world: World) -> None:
+    world.fill(segments=WARM_SEGMENTS_MAX + 5)
+    world.sync()
+    assert len(world.values()) == world.log.log_end
+    opened = [segment for segment in world.log._segments if segment.file is not None]
+    assert len(opened) <= WARM_SEGMENTS_MAX + 1
+    assert world.log._segments[0].index is None
+
+
+def test_an_index_that_is_gone_is_rebuilt_for_the_reader(world: World) -> None:
+    world.fill(segments=3)
+    expected = world.values()
+    world.log.close()
+    world.open()
+    for name in world.files.list(FOLDER):
+        if name.endswith(".index"):
+            world.files.remove(world.path(name))
+    assert world.values() == expected
+
+
+# ---- rolling
+
+
+def test_a_full_segment_is_followed_by_another(world: World) -> None:
+    world.fill(segments=3)
+    world.sync()
+    sizes = [len(world.files.read_all(world.path(name))) for name in world.segment_names()]
+    assert all(size <= SMALL_SEGMENTS.segment_bytes for size in sizes)
+    assert all(size > SMALL_SEGMENTS.segment_bytes - 4000 for size in sizes[:-1])
+
+
+def test_a_batch_larger_than_a_segment_gets_one_for_itself(world: World) -> None:
+    world.append(b"small")
+    world.append(b"x" * 200_000)
+    world.append(b"small")
+    assert len(world.segment_names()) == 3
+    assert [len(value or b"") for value in world.values().values()] == [5, 200_000, 5]
+
+
+def test_a_segment_is_rolled_when_it_is_old_enough_and_holds_something() -> None:
+    world = World(config=replace(SMALL_SEGMENTS, segment_ms=1000))
+    world.clock.now_us += 10_000_000
+    world.log.maybe_roll()
+    assert len(world.segment_names()) == 1
+    world.append(b"a")
+    world.log.maybe_roll()
+    world.append(b"b")
+    world.clock.now_us += 999_999
+    world.log.maybe_roll()
+    assert len(world.segment_names()) == 2
+    world.clock.now_us -= 10**15  # the clock jumps back by years: nothing happens
+    world.log.maybe_roll()
+    assert len(world.segment_names()) == 2
+
+
+def test_another_segment_size_holds_from_the_next_append() -> None:
+    world = World()
+    world.append(b"x" * 30_000)
+    world.log.configure(replace(SMALL_SEGMENTS, segment_bytes=1 << 20))
+    world.append(b"x" * 60_000)
+    assert len(world.segment_names()) == 1
+    world.log.configure(SMALL_SEGMENTS)
+    world.append(b"x")
+    assert len(world.segment_names()) == 2
+
+
+def test_space_is_reserved_ahead_and_given_back(tmp_path: Path) -> None:
+    world = World(RealFiles(tmp_path), TopicConfig(segment_bytes=6 << 20))
+    for _ in range(40):
+        world.append(b"x" * 100_000)
+    name = world.segment_names()[0]
+    path = tmp_path / FOLDER / name
+    reserved = path.stat().st_blocks * 512 - path.stat().st_size
+    if reserved < 1 << 20:
+        pytest.skip("this file system does not reserve space")
+    for _ in range(40):
+        world.append(b"x" * 100_000)
+    world.sync()
+    assert path.stat().st_blocks * 512 - path.stat().st_size < 1 << 16
+    assert len(world.values()) == 80
+
+
+# ---- times
+
+
+def times(world: World, *timestamps: Sequence[int]) -> None:
+    for ones in timestamps:
+        world.append(*(b"v" for _ in ones), timestamps=ones)
+
+
+def test_a_time_is_found_precisely(world: World) -> None:
+    times(world, [10, 20, 30], [40, 50], [60])
+    assert [world.log.find_time(at) for at in (0, 10, 11, 30, 31, 41, 60, 61)] == [0, 0, 1, 2, 3, 4, 5, 6]
+
+
+def test_times_need_not_rise(world: World) -> None:
+    times(world, [50, 10], [5], [100, 60], [7])
+    assert [world.log.find_time(at) for at in (1, 50, 51, 100, 101)] == [0, 0, 3, 3, 6]
+
+
+def test_a_time_before_the_start_of_the_log_is_its_start(world: World) -> None:
+    times(world, [10, 100, 20], [30])
+    world.log.delete_before(2)
+    assert world.log.find_time(5) == 2
+    assert world.log.find_time(25) == 3
+    assert world.log.find_time(100) == 4
+
+
+@pytest.mark.parametrize("lowest", [-(1 << 63), -5, (1 << 63) - 4])
+def test_extreme_times(world: World, lowest: int) -> None:
+    times(world, [lowest, lowest + 3])
+    assert [world.log.find_time(lowest + n) for n in (0, 1, 3)] == [0, 1, 1]
+    world.log.close()
+    world.open()
+    assert [world.log.find_time(lowest + n) for n in (0, 1, 3)] == [0, 1, 1]
+
+
+def test_times_over_many_segments(world: World) -> None:
+    random = Random(3)
+    stamps: list[int] = []
+    while len(world.segment_names()) < 4:
+        ones = [random.randrange(1000) for _ in range(random.randint(1, 4))]
+        stamps += ones
+        world.append(*(b"v" * 900 for _ in ones), timestamps=ones)
+    for _ in range(2):
+        for at in range(0, 1001, 13):
+            expected = next((n for n, stamp in enumerate(stamps) if stamp >= at), len(stamps))
+            assert world.log.find_time(at) == expected
+        world.log.close()
+        world.open()
+
+
+# ---- deleting
+
+
+def test_records_before_an_offset_are_deleted(world: World) -> None:
+    world.fill(segments=4)
+    expected = world.values()
+    assert world.log.delete_before(40) == 40
+    assert world.values() == {at: value for at, value in expected.items() if at >= 40}
+    assert len(world.segment_names()) == 3
+    assert world.log.delete_before(7) == 40
+    with pytest.raises(OffsetOutOfRange):
+        world.log.delete_before(world.log.log_end + 1)
+    with pytest.raises(OffsetOutOfRange):
+        world.log.delete_before(-1)
+
+
+def test_deleting_all_frees_all_and_offsets_go_on(world: World) -> None:
+    world.fill(segments=3)
+    end = world.log.log_end
+    assert world.log.delete_before(end) == end
+    assert world.log.statistics()["bytes"] == SEGMENT_HEADER_BYTES
+    assert len(world.segment_names()) == 1
+    assert world.append(b"next").base_offset == end
+    assert world.values() == {end: b"next"}
+
+
+def test_deleted_is_deleted_at_once_also_for_a_crash() -> None:
+    for seed in range(30):
+        files = MemoryFiles(Random(seed))
+        world = World(files)
+        world.fill(segments=4)
+        world.log.delete_before(50)
+        files.crash()
+        world.open()
+        assert world.log.log_start >= 50
+        assert world.log.log_end >= 50
+        assert min(world.values(), default=50) >= 50
+
+
+def test_what_is_being_read_stays_until_it_was_read(world: World) -> None:
+    world.fill(segments=3)
+    expected, _ = read_from(world.log, 3)
+    extent = world.log.extent(3)
+    names = world.segment_names()
+    world.log.delete_before(world.log.log_end)
+    assert world.segment_names()[0] == names[0]
+    buffer = memoryview(bytearray(1 << 16))
+    result = extent.read(buffer, wait=True)
+    assert result is not None
+    assert buffer[: result.size] == expected
+    extent.release()
+    assert names[0] not in world.segment_names()
+
+
+def test_retention_deletes_whole_segments_from_the_start(world: World) -> None:
+    world.fill(segments=5)
+    starts = [int(name[:20]) for name in world.segment_names()]
+    world.log.configure(replace(SMALL_SEGMENTS, retention_bytes=130_000))
+    assert world.log.apply_retention(world.clock.now_us) == starts[2]
+    assert world.log.apply_retention(world.clock.now_us) == starts[2]
+    assert [int(name[:20]) for name in world.segment_names()] == starts[2:]
+    assert min(world.values()) == starts[2]
+
+
+def test_retention_goes_by_when_it_was_appended_not_by_what_records_say() -> None:
+    world = World(config=replace(SMALL_SEGMENTS, retention_ms=1000))
+    world.append(b"x" * 60_000, timestamps=1 << 62)  # dated far into the future
+    world.append(b"x" * 60_000, timestamps=-(1 << 62))  # and long ago
+    world.append(b"x" * 10_000)
+    assert world.log.apply_retention(START_US + 1_000_000) == 0
+    assert world.log.apply_retention(START_US + 1_000_001) == 2
+
+
+def test_retention_by_age_survives_opening_again() -> None:
+    world = World(config=replace(SMALL_SEGMENTS, retention_ms=1000))
+    world.append(b"x" * 60_000)
+    world.append(b"x" * 60_000)
+    world.log.close()
+    world.open()
+    assert world.log.apply_retention(START_US + 1_000_000) == 0
+    assert world.log.apply_retention(START_US + 1_000_001) == 1
+
+
+# ---- syncing
+
+
+def test_what_was_synced_is_told(world: World) -> None:
+    assert world.log.start_sync() is None
+    world.append(b"a", b"b")
+    ticket = world.log.start_sync()
+    assert ticket is not None
+    world.append(b"c")
+    ticket.run()
+    world.log.finish_sync(ticket, None)
+    assert world.log.flushed_end == 2
+    world.sync()
+    assert world.log.flushed_end == 3
+    assert world.log.start_sync() is None
+
+
+def test_one_sync_covers_what_was_rolled() -> None:
+    files = MemoryFiles(Random(5))
+    world = World(files)
+    world.fill(segments=4)
+    world.sync()
+    assert world.log.flushed_end == world.log.log_end
+    expected = world.values()
+    for _ in range(5):
+        files.crash()
+        world.open()
+        assert world.values() == expected
+
+
+def test_two_syncs_at_once_take_turns(world: World) -> None:
+    world.append(b"a")
+    first = world.log.start_sync()
+    world.append(b"b")
+    second = world.log.start_sync()
+    assert first is not None and second is not None
+    second.run()
+    first.run()
+    world.log.finish_sync(second, None)
+    world.log.finish_sync(first, None)
+    assert world.log.flushed_end == 2
+
+
+@pytest.mark.parametrize("strikes_at", [1, 2, 3, 4])
+def test_a_failed_sync_poisons_the_log(strikes_at: int) -> None:
+    """Wherever it strikes: in a sealed segment, the last one, or the folder. Derived files are no promise."""
+    files = MemoryFiles(Random(1))
+    world = World(files)
+    world.fill(segments=3)
+    readable = world.values()
+    files.faults.sync_fails_in = strikes_at
+    world.sync()
+    assert isinstance(world.log.failed, LogFailed)
+    assert world.log.flushed_end == 0
+    with pytest.raises(LogFailed):
+        world.append(b"more")
+    assert world.log.start_sync() is None
+    assert world.values() == readable
+    world.log.close()
+    assert not files.exists(world.path("clean"))
+
+
+def test_no_sync_is_believed_after_a_failed_one() -> None:
+    files = MemoryFiles(Random(1))
+    world = World(files)
+    world.append(b"a")
+    first = world.log.start_sync()
+    world.append(b"b")
+    second = world.log.start_sync()
+    assert first is not None and second is not None
+    files.faults.sync_fails_in = 1
+    with pytest.raises(OSError) as caught:
+        first.run()
+    syncs = files.faults.syncs
+    with pytest.raises(OSError):
+        second.run()
+    assert files.faults.syncs == syncs, "nothing is synced after a failure"
+    world.log.finish_sync(first, caught.value)
+    world.log.finish_sync(second, None)
+    assert world.log.flushed_end == 0
+
+
+def test_what_a_failed_sync_lost_is_found_out_when_the_log_is_opened() -> None:
+    """The page cache still shows the bytes; the disk does not have them."""
+    files = MemoryFiles(Random(1))
+    world = World(files)
+    world.append(b"a" * 100)
+    world.sync()
+    world.append(b"b" * 100)
+    files.faults.sync_fails_in = 1
+    world.sync()
+    files.crash(power=False)
+    world.open()
+    assert world.values() == {0: b"a" * 100}
+    assert world.log.failed is None
+
+
+# ---- failing writes
+
+
+def test_a_full_disk_refuses_and_heals_by_itself() -> None:
+    files = SmallDisk(Random(1))
+    world = World(files)
+    world.append(b"a")
+    files.faults.capacity_bytes = files.used_bytes + 150
+    for _ in range(3):
+        with pytest.raises(DiskFull) as caught:
+            world.append(b"x" * 100)
+        assert caught.value.retriable and caught.value.retry_after_ms
+    assert world.log.log_end == 1
+    assert world.values() == {0: b"a"}
+    files.faults.capacity_bytes += 100
+    assert world.append(b"x" * 100).base_offset == 1
+    assert world.values() == {0: b"a", 1: b"x" * 100}
+
+
+def test_a_full_disk_at_a_roll_refuses_and_heals() -> None:
+    files = SmallDisk(Random(1))
+    world = World(files)
+    world.append(b"x" * 60_000)
+    files.faults.capacity_bytes = files.used_bytes + 10
+    for _ in range(3):
+        with pytest.raises(DiskFull):
+            world.append(b"x" * 60_000)
+    assert len(world.segment_names()) == 1
+    files.faults.capacity_bytes = None
+    world.append(b"x" * 60_000)
+    assert len(world.segment_names()) == 2
+    world.sync()
+    assert world.log.flushed_end == 2
+
+
+def test_a_full_disk_at_derived_files_disturbs_nobody() -> None:
+    files = SmallDisk(Random(1))
+    world = World(files)
+    world.fill(segments=3)
+    files.faults.capacity_bytes = files.used_bytes
+    world.sync()
+    assert world.log.flushed_end == world.log.log_end
+    assert world.log.statistics()["derived_failures"] > 0
+    expected = world.values()
+    assert not any(name.endswith(".index") for name in files.list(FOLDER))
+    files.faults.capacity_bytes = None
+    world.append(b"last")
+    world.sync()
+    assert len([name for name in files.list(FOLDER) if name.endswith(".index")]) == 2, "made up for"
+    files.crash()
+    world.open()
+    assert world.values() == {**expected, world.log.log_end - 1: b"last"}
+
+
+def test_deleting_works_on_a_full_disk_and_frees_it() -> None:
+    files = SmallDisk(Random(1))
+    world = World(files)
+    world.fill(segments=4)
+    world.sync()
+    files.faults.capacity_bytes = files.used_bytes
+    end = world.log.log_end
+    world.log.configure(replace(SMALL_SEGMENTS, retention_bytes=70_000))
+    assert world.log.apply_retention(world.clock.now_us) > 0
+    assert world.log.delete_before(end - 1) == end - 1
+    world.append(b"x" * 1000)
+    files.crash()
+    world.open()
+    assert world.log.log_start == end - 1
+
+
+def test_what_cannot_be_noted_is_not_deleted() -> None:
+    files = SmallDisk(Random(1))
+    world = World(files)
+    world.append(b"a", b"b")
+    files.faults.capacity_bytes = files.used_bytes
+    with pytest.raises(DiskFull):
+        world.log.delete_before(1)
+    assert world.log.log_start == 0
+    assert world.values() == {0: b"a", 1: b"b"}
+
+
+def test_the_last_of_the_space_is_not_for_appends() -> None:
+    files = MemoryFiles(Random(1))
+    world = World(files)
+    files.faults.capacity_bytes = FREE_BYTES_MIN - 1
+    with pytest.raises(DiskFull, match="are left"):
+        world.append(b"a")
+    files.faults.capacity_bytes = FREE_BYTES_MIN + 10_000
+    world.append(b"a")
+
+
+def test_a_full_disk_when_opening_leaves_a_log_to_read() -> None:
+    files = SmallDisk(Random(1))
+    world = World(files)
+    world.fill(segments=3)
+    world.sync()
+    expected = world.values()
+    files.crash(power=False)
+    files.faults.capacity_bytes = files.used_bytes
+    world.open()
+    assert world.values() == expected
+    with pytest.raises(DiskFull):
+        world.append(b"x" * 70_000)
+
+
+def test_a_failing_write_poisons_the_log() -> None:
+    files = MemoryFiles(Random(1))
+    world = World(files)
+    world.append(b"a")
+    files.faults.append_fails_in = 1
+    with pytest.raises(LogFailed, match="writing to"):
+        world.append(b"b")
+    with pytest.raises(LogFailed):
+        world.append(b"c")
+    assert world.values() == {0: b"a"}
+    files.crash(power=False)
+    world.open()
+    assert world.append(b"d").base_offset == 1
+
+
+def test_a_write_that_tears_poisons_the_log_and_is_cut_later() -> None:
+    files = MemoryFiles(Random(1))
+    world = World(files)
+    world.append(b"a")
+    files.faults.append_tears_in = 1
+    with pytest.raises(LogFailed):
+        world.append(b"b" * 1000)
+    files.crash(power=False)
+    world.open()
+    assert world.values() == {0: b"a"}
+    assert world.log.recovered.cut_bytes > 0
+    world.append(b"c")
+    assert world.values() == {0: b"a", 1: b"c"}
+
+
+def test_running_out_of_descriptors_is_no_damage() -> None:
+    files = MemoryFiles(Random(1))
+    world = World(files)
+    world.append(b"x" * 60_000)
+    files.faults.open_fails_in = 1
+    with pytest.raises(LimitExceeded):
+        world.append(b"x" * 60_000)
+    world.append(b"y" * 60_000)
+    assert [(value or b"")[:1] for value in world.values().values()] == [b"x", b"y"]
+
+
+def test_the_last_offset_there_is() -> None:
+    """A log cannot come to the end of its offsets; a crafted one that does must not wrap."""
+    world = World()
+    world.log.log_end = (1 << 63) - 1
+    with pytest.raises(LimitExceeded):
+        world.append(b"a")
+
+
+# ---- closing and opening again
+
+
+def test_a_log_that_was_closed_is_opened_without_reading_it(world: World) -> None:
+    world.fill(segments=3)
+    expected, producers = world.values(), world.log.producers.snapshot(0)
+    world.log.close()
+    world.open()
+    assert world.log.recovered.clean
+    assert world.log.recovered.scanned_bytes == 0
+    assert world.values() == expected
+    assert world.log.producers.snapshot(0) == producers
+    assert world.log.flushed_end == world.log.log_end == len(expected)
+
+
+def test_a_closed_log_does_nothing_more(world: World) -> None:
+    world.append(b"a")
+    world.log.close()
+    world.log.close()
+    with pytest.raises(Closed):
+        world.append(b"b")
+    with pytest.raises(Closed):
+        world.log.extent(0)
+    with pytest.raises(Closed):
+        world.log.delete_before(1)
+    assert world.log.start_sync() is None
+    world.log.maybe_roll()
+    assert world.log.apply_retention(1 << 62) == 0
+
+
+def test_closing_does_not_disturb_who_is_reading(world: World) -> None:
+    world.append(b"a")
+    extent = world.log.extent(0)
+    world.log.close()
+    result = extent.read(memoryview(bytearray(1000)), wait=True)
+    assert result is not None and result.next_offset == 1
+    extent.release()
+
+
+def test_the_clean_marker_is_gone_before_anything_is_written() -> None:
+    """Closed, opened, killed at once: the marker of the first life must not be found after the second."""
+    files = MemoryFiles(Random(1))
+    world = World(files)
+    world.append(b"a")
+    world.log.close()
+    assert files.exists(world.path("clean"))
+    world.open()
+    for power in (False, True):
+        files.crash(power=power)
+        assert not files.exists(world.path("clean"))
+
+
+def test_a_clean_marker_that_describes_another_log_is_not_believed() -> None:
+    files = MemoryFiles(Random(1))
+    world = World(files)
+    world.append(b"a")
+    world.log.close()
+    marker = files.read_all(world.path("clean"))
+    world.open()
+    world.append(b"b")
+    world.sync()
+    files.crash(power=False)
+    files.write_atomic(world.path("clean"), marker)
+    world.open()
+    assert world.values() == {0: b"a", 1: b"b"}
+    assert not world.log.recovered.clean
+
+
+def test_files_that_are_not_ours_are_left_alone(world: World) -> None:
+    world.append(b"a")
+    for name in ("notes.txt", "1.log", "99999999999999999999.log"):
+        world.files.open(world.path(name), create=True).close()
+    world.files.open(world.path("checkpoint.tmp"), create=True).close()
+    world.log.close()
+    world.open()
+    assert world.values() == {0: b"a"}
+    assert {"notes.txt", "1.log", "99999999999999999999.log"} < set(world.files.list(FOLDER))
+    assert "checkpoint.tmp" not in world.files.list(FOLDER)
+
+
+def test_old_snapshots_of_the_producers_are_deleted() -> None:
+    world = World()
+    for segments in range(2, 7):
+        world.fill(segments=segments)
+        world.sync()
+    assert len([name for name in world.files.list(FOLDER) if name.endswith(".producers")]) == 2
+
+
+def test_producers_are_remembered_over_closing_and_crashing() -> None:
+    files = MemoryFiles(Random(1))
+    world = World(files)
+    sequence = 0
+    for clean in (True, False, True, False):
+        for _ in range(50):
+            world.append(b"x" * 900, producer=(7, 0, sequence))
+            sequence += 1
+        world.sync()
+        before = world.log.producers.snapshot(0)
+        if clean:
+            world.log.close()
+        else:
+            files.crash()
+        world.open()
+        assert world.log.producers.snapshot(0) == before
+
+
+def test_producers_outlive_the_records_they_wrote() -> None:
+    """Deleting does not make a producer unknown, whether or not anything was synced before."""
+    for seed in range(20):
+        files = MemoryFiles(Random(seed))
+        world = World(files)
+        world.append(b"x", producer=(7, 0, 0))
+        if seed % 2:
+            world.sync()
+        world.log.delete_before(1)
+        files.crash()
+        world.open()
+        header, _ = batch([b"y"], producer=(7, 0, 1))
+        assert world.log.producers.check(header) is None
+
+
+def test_statistics(world: World) -> None:
+    world.fill(segments=3)
+    numbers = world.log.statistics()
+    sizes = [len(world.files.read_all(world.path(name))) for name in world.segment_names()]
+    assert numbers["bytes"] == sum(sizes)
+    assert numbers["segments"] == 3
+    assert numbers["rolls"] == 2
+    assert numbers["log_end"] == world.log.log_end
+    assert numbers["flushed_end"] == 0
+    assert not numbers["failed"]
+
+
+def test_files_in_memory_are_a_files_port() -> None:
+    files: Files = MemoryFiles()
+    assert isinstance(files.open("one", create=True), MemoryFile)
+    assert isinstance(World(files).log, Log)
