@@ -22,7 +22,7 @@ from typing import Final
 
 from comet.errors import BY_CODE
 from comet.types import Flush
-from tests.sim.history import FinalLog, History, Outcome, Place, Produce, Session, read_value
+from tests.sim.history import UNKNOWN_END, FinalLog, History, Outcome, Place, Produce, Session, read_value
 
 SETTLE_S_MAX: Final = 60.0  # after all faults are healed, everything works again within this
 SLICE_MAX: Final = 5  # violations of one invariant that are printed
@@ -225,13 +225,13 @@ def monotone_ends(evidence: Evidence, finding: Finding) -> None:
         by_place[place].append((float("inf"), float("inf"), log.log_start, log.log_end))
     for place, answers in by_place.items():
         for invoked, completed, log_start, high_watermark in answers:
-            if not finding.holds(0 <= log_start <= high_watermark):
+            if not finding.holds(0 <= log_start and (log_start <= high_watermark or high_watermark == UNKNOWN_END)):
                 finding.violations.append(f"{place} was said to begin at {log_start} and end at {high_watermark}")
             before = [answer for answer in answers if answer[1] < invoked]
             start = max((answer[2] for answer in before), default=0)
             if not finding.holds(start <= log_start):
                 finding.violations.append(f"the start of {place} went back from {start} to {log_start}")
-            for _, known, _, end in before:
+            for _, known, _, end in before if high_watermark != UNKNOWN_END else ():
                 if not finding.holds(end <= high_watermark or evidence.may_be_lost(place, end - 1, known)):
                     finding.violations.append(
                         f"the end of {place} went back from {end} ({known:.4f} s) "

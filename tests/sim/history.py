@@ -26,6 +26,9 @@ from comet.types import Flush
 Place = tuple[str, int]  # topic, partition
 
 
+UNKNOWN_END: Final = -1
+
+
 class Outcome(str, Enum):
     OK = "ok"
     FAIL = "fail"
@@ -78,7 +81,7 @@ class Session:
 
 @dataclass(slots=True)
 class Ends:
-    """The answer to "how far does the log reach"."""
+    """The answer to "how far does the log reach"; UNKNOWN_END where it did not say."""
 
     process: str
     place: Place

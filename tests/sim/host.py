@@ -79,6 +79,7 @@ class Host:
         """Starts the broker; False if it died before it could take requests."""
         assert self.node is None or self.node.dead
         self.incarnation += 1
+        self.broker = None
         node = self.node = Node(self._loop, f"broker-{self._broker_id}.{self.incarnation}")
         self.files = HostFiles(self.disk, node, self._sync_failed)
         ended = self._ended = self._loop.create_future()
@@ -119,8 +120,8 @@ class Host:
         """The process is gone between two instructions; with `power`, so is all that was not synced."""
         if self.node is None or self.node.dead:
             return
-        self.node.kill()
         self.look_for_trouble()
+        self.node.kill()
         self._network.unlisten(self.address, silent=power)
         if power:
             for place in self._places():
@@ -139,7 +140,7 @@ class Host:
     async def drain(self) -> None:
         """Stops the broker as SIGTERM does."""
         node, broker = self.node, self.broker
-        if node is None or node.dead or broker is None:
+        if node is None or node.dead or broker is None or self.stopping:
             return
         stopped = self._ended = self._loop.create_future()
         self.stopping = True

@@ -35,6 +35,10 @@ class Livelock(AssertionError):
     """The loop turns and turns and time does not move on."""
 
 
+class Overrun(AssertionError):
+    """The run has lasted longer than any run should: something is waited for that does not come."""
+
+
 class Killed(BaseException):
     """Raised where a killed node would go on; no handler of the code under test may swallow its death."""
 
@@ -157,6 +161,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._selector = _Selector(self)
         self._clock_resolution = RESOLUTION_S
         self._now = 0.0
+        self.seconds_max = float("inf")
         self._spins = 0
         self._serials = 0
         self._reaping = False
@@ -175,6 +180,9 @@ class SimLoop(asyncio.BaseEventLoop):
             raise Deadlock("nothing can happen any more; waiting are:\n" + "\n".join(self.waiting()))
         if timeout > 0:
             self._now += timeout
+            if self._now > self.seconds_max:
+                self.seconds_max = float("inf")  # so that the end can be orderly
+                raise Overrun(f"still running after {self._now:.0f} s; alive are:\n" + "\n".join(self.waiting()))
             self._spins = 0
             return
         self._spins += 1

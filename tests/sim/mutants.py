@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from comet import records
 from comet._batching import Batch, Lane
 from comet._feed import Reader
 from comet.errors import CometError, DiskFull, SequenceGap, Unavailable
@@ -22,6 +23,14 @@ from comet_broker.core.push import Cursor, PushQueue
 from comet_broker.feed import Feed
 from comet_broker.partition import Partition
 from comet_broker.session import Session
+from comet_broker.storage import extent, recovery, rules, scan
+from comet_broker.storage import log as storage_log
+from comet_broker.storage.log import Appended, Log
+from comet_broker.storage.recovery import Recovered
+from comet_broker.storage.rules import Action
+from comet_broker.storage.segment import Segment
+from comet_broker.storage.sync import SyncTicket
+from tests.sim.disk import HostFiles
 from tests.sim.scenario import Profile, Result, simulate
 
 Patch = tuple[object, str, object]  # where, name, what stands there instead
@@ -138,16 +147,23 @@ def take_batches_behind_a_gap() -> list[Patch]:
     return [(ProducerTable, "check", take_gaps)]
 
 
-@mutant("a restart forgets which batches were written", "C9 C10", profile("kill", "kill"))
+class ForgetfulTable(ProducerTable):
+    """Takes an unknown producer at any sequence."""
+
+    def check(self, header: BatchHeader) -> Duplicate | None:
+        return super().check(header) if header.producer_id in self._producers else None
+
+
+@mutant("a restart forgets which batches were written", "C9 C10", profile("kill", "kill", "cut_links"))
 def lose_deduplication_on_restart() -> list[Patch]:
-    check, init = ProducerTable.check, ProducerTable.__init__
+    recover = storage_log.recover
 
-    def forgetful(self: ProducerTable, header: BatchHeader) -> Duplicate | None:
-        known = self._producers.get(header.producer_id)
-        return check(self, header) if known is not None and known.window[-1] > self.started_us else None  # type: ignore[attr-defined]
+    def forgetful(*arguments: Any) -> Recovered:
+        recovered = recover(*arguments)
+        recovered.producers = ForgetfulTable()
+        return recovered
 
-    del init
-    return [(ProducerTable, "check", forgetful)]
+    return [(storage_log, "recover", forgetful)]
 
 
 @mutant("the producer gives a batch that may be written a new identity", "C9 C10", profile(*CUTS))
@@ -267,3 +283,138 @@ def repeat_on_reconnect() -> list[Patch]:
         return AtOffset(position.offset - 3)
 
     return [(Reader, "resume_position", earlier)]
+
+
+# ---- the log
+
+
+@mutant("a failed fsync is taken for a good one", "C1 C7", profile("failing_sync", flush=Flush.ALWAYS, final_crash="power"))
+def retry_after_a_failed_fsync() -> list[Patch]:
+    def swallow(self: SyncTicket) -> None:
+        with contextlib.suppress(OSError):
+            self._sync()
+        self._write_derived()
+
+    return [(SyncTicket, "run", swallow)]
+
+
+@mutant("segments that were rolled meanwhile are not synced", "C1 C4 C7 C22", profile("power_cut", flush=Flush.ALWAYS))
+def forget_to_sync_rolled_segments() -> list[Patch]:
+    def only_the_last(self: SyncTicket) -> None:
+        assert self.active.file is not None
+        if not self.active.synced:
+            self.active.file.sync()
+        self._files.sync_folder(self._folder)
+
+    return [(SyncTicket, "_sync", only_the_last)]
+
+
+@mutant("the folder of a new segment is not synced", "C1 C4 C7 C22", profile("power_cut", flush=Flush.ALWAYS))
+def forget_to_sync_the_folder() -> list[Patch]:
+    return [(HostFiles, "sync_folder", lambda self, path: None)]
+
+
+@mutant("recovery believes batches without their checksums", "C2 C7 C29 C4", profile("power_cut", "power_cut"))
+def ignore_checksums_in_recovery() -> list[Patch]:
+    def believe(buffer: Any, at: int = 0, *, stamped: bool) -> BatchHeader:
+        return records.read_header(buffer, at)
+
+    return [(scan, "verify", believe)]
+
+
+@mutant("recovery drops the last whole batch", "C1 C7 C8", profile("kill", "kill"))
+def recover_one_batch_too_few() -> list[Patch]:
+    walk = recovery.walk
+
+    def short(*arguments: Any) -> Iterator[Any]:
+        items = list(walk(*arguments))
+        return iter(items[:-1])
+
+    return [(recovery, "walk", short)]
+
+
+@mutant("a damaged batch in the middle is taken for the torn end", "C1 C7 C8", profile("flip_bit", "flip_bit"))
+def cut_at_damage() -> list[Patch]:
+    cutting = {(finding, known): (Action.CUT, why) for (finding, known), (_, why) in rules.RULES.items()}
+    return [(recovery, "RULES", cutting)]
+
+
+@mutant("batches are sent from disk without a look at their checksums", "C2 C29", profile("flip_bit", "flip_bit"))
+def send_without_verifying() -> list[Patch]:
+    def trusting(buffer: memoryview, expected: int, end: int) -> tuple[int, int, int]:
+        at = 0
+        while expected < end and len(buffer) - at >= records.HEADER_BYTES:
+            length = int.from_bytes(buffer[at + 20 : at + 24], "little")
+            if len(buffer) - at < length or length <= records.HEADER_BYTES:
+                return (at, expected, max(length, records.HEADER_BYTES)) if not at else (at, expected, scan.ENDED)
+            expected = expected + 1 + int.from_bytes(buffer[at + 72 : at + 76], "little")
+            at += length
+        return at, expected, scan.ENDED
+
+    return [(extent, "whole_batches", trusting)]
+
+
+@mutant("a full disk rolls back one batch too many", "C1 C2 C4 C7 C22 C29", profile("disk_full", "disk_full"))
+def roll_back_too_far() -> list[Patch]:
+    failed = Log._write_failed
+
+    def further(self: Log, error: OSError, segment: Segment) -> CometError:
+        assert segment.file is not None
+        segment.file.truncate(max(segment.size - 100, 64))
+        return failed(self, error, segment)
+
+    return [(Log, "_write_failed", further)]
+
+
+@mutant("what a torn write left behind is written after", "C1 C4 C7 C22 C29", profile("failing_append", "failing_append"))
+def write_after_a_torn_write() -> list[Patch]:
+    def harmless(self: Log, error: OSError, segment: Segment) -> CometError:
+        return DiskFull("the batch did not fit")
+
+    return [(Log, "_write_failed", harmless)]
+
+
+@mutant("an offset is given out twice after a refused batch", "C1 C3 C4", profile("disk_full", "disk_full"))
+def reuse_an_offset() -> list[Patch]:
+    append = Log.append
+
+    def step_back(self: Log, header: BatchHeader, batch: Any, leader_epoch: int) -> Appended:
+        try:
+            return append(self, header, batch, leader_epoch)
+        except DiskFull:
+            self.log_end = max(self.log_end - 1, self.log_start)
+            raise
+
+    return [(Log, "append", step_back)]
+
+
+@mutant(
+    "retention deletes one segment more than the limit allows",
+    "C1 C7",
+    profile(retention_events=50),
+)
+def delete_too_much_by_retention() -> list[Patch]:
+    expired = storage_log.expired_segments
+
+    def greedy(segments: Any, *arguments: Any) -> int:
+        return min(expired(segments, *arguments) + 1, len(segments) - 1)
+
+    return [(storage_log, "expired_segments", greedy)]
+
+
+@mutant("deleted records come back after a crash", "C8 C4 C22", profile("kill", "kill", "power_cut", deletes=True))
+def forget_deletions() -> list[Patch]:
+    return [(storage_log, "raise_checkpoint", lambda files, folder, checkpoint: None)]
+
+
+@mutant("the end of the log goes back when it is opened", "C1 C3 C8", profile("drain", "drain"))
+def reopen_one_record_short() -> list[Patch]:
+    init = Log.__init__
+
+    def shorter(self: Log, *arguments: Any) -> None:
+        init(self, *arguments)
+        if self.log_end - self.log_start > 1 and self._active.next_offset - self._active.base_offset > 1:
+            self.log_end -= 1
+            self.flushed_end -= 1
+
+    return [(Log, "__init__", shorter)]

@@ -129,18 +129,18 @@ async def client_dies(world: World, random: Random) -> None:
 
 
 async def flip_bit(world: World, random: Random) -> None:
-    """A bit turns in a sealed segment while the broker is down."""
+    """A bit turns in a batch that is on disk, while the broker is down."""
     host = world.host
-    segments = world.sealed_segments()
-    if not segments or not host.up:
+    spans = [
+        (place, path, *span)
+        for place, path, safe_end in world.safe_segments()
+        for span in batch_spans(host.disk.read_all(path))
+        if span[3] <= safe_end
+    ]
+    if not spans or not host.up:
         return
     host.kill(power=False)
-    place, path = random.choice(segments)
-    data = bytearray(host.disk.read_all(path))
-    spans = batch_spans(data)
-    if not spans:
-        return
-    at, length, first, end = random.choice(spans)
+    place, path, at, length, first, end = random.choice(spans)
     bit = random.randrange(length * 8)
     host.disk.flip(path, at + bit // 8, bit % 8)
     world.history.damage.append(Damage(place, world.now(), first, end))

@@ -134,7 +134,8 @@ class Meter:
         self._position = end
 
     def _complain(self, what: str) -> None:
-        self._history.complaints.append(f"{self._client.name} {self._place}: the broker {what}")
+        where = f"{self._client.name} {self._place} at {self._position}"
+        self._history.complaints.append(f"{where}, granted {self._granted}, got {self._received}: the broker {what}")
 
 
 def bad_batches(random: Random) -> list[tuple[bytes, str]]:

@@ -42,6 +42,7 @@ from tests.sim.world import World
 HARM_S: Final = 6.0  # how long faults strike
 FINISH_S_MAX: Final = 90.0  # for clients to finish, once all is mended
 READ_S_MAX: Final = 60.0
+RUN_S_MAX: Final = 900.0  # of virtual time, for the whole run
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,6 +397,7 @@ def simulate(seed: int, profile: Profile | None = None) -> Result:
     worlds: list[World] = []
 
     async def main(loop: SimLoop) -> None:
+        loop.seconds_max = RUN_S_MAX
         world = World(loop, seed)
         worlds.append(world)
         world.note(f"{drawn}")

@@ -68,13 +68,15 @@ class World:
             if operation.process == name and operation.outcome is Outcome.PENDING:
                 operation.outcome, operation.code, operation.completed = Outcome.UNKNOWN, "TIMEOUT", self.now()
 
-    def sealed_segments(self) -> list[tuple[Place, str]]:
-        """Files of the broker's logs that are no longer written to, with the partition each belongs to."""
+    def safe_segments(self) -> list[tuple[Place, str, int]]:
+        """Segments with the partition each belongs to, and the offset below which the log is known to be on disk:
+        the end it had when it was opened, which a checkpoint on disk says."""
         found = []
         for partition in self.host.partitions():
             folder = f"topics/{partition.topic_id.hex()}/{partition.index}"
-            segments = [name for name in self.host.disk.list(folder) if name.endswith(".log")]
-            found += [((partition.topic, partition.index), f"{folder}/{name}") for name in segments[:-1]]
+            place, end = (partition.topic, partition.index), partition.log.recovered.log_end
+            names = [name for name in self.host.disk.list(folder) if name.endswith(".log")]
+            found += [(place, f"{folder}/{name}", end) for name in names]
         return found
 
     async def sleep(self, random: Random, mean_s: float) -> None:
