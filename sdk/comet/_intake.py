@@ -60,8 +60,8 @@ class Intake:
         self._buffer_bytes = buffer_bytes
         self._on_out_of_range = on_out_of_range
         self._feeds: dict[Connection, Feed] = {}
-        # With the generation of the reader that each is for.
-        self._queue: deque[tuple[Reader, int, memoryview | CometError]] = deque()
+        # With the generation of the reader that each is for, and the feed it came by, whose credit it took.
+        self._queue: deque[tuple[Reader, int, memoryview | CometError, Feed | None]] = deque()
         self._broken: CometError | None = None  # nothing will ever come again
         self._arrival: asyncio.Future[None] | None = None
         self._wake: asyncio.Event | None = None
@@ -226,7 +226,7 @@ class Intake:
         reader.stopped = error
         if reader.last is None and self.in_hand is not reader and self._resets(reader):
             return None
-        self._queue.append((reader, reader.generation, error))
+        self._queue.append((reader, reader.generation, error, None))
         self._arrive()
         return None
 
@@ -301,7 +301,7 @@ class Intake:
 
     def _arrived(self, reader: Reader, batches: memoryview) -> None:
         self.received_bytes += len(batches)
-        self._queue.append((reader, reader.generation, batches))
+        self._queue.append((reader, reader.generation, batches, reader.feed))
         if self._arrival is not None:
             self._arrive()
 
@@ -324,10 +324,10 @@ class Intake:
     def take(self) -> tuple[Reader, memoryview] | None:
         """The next delivery, credit for it given back; None when there is none. Raises what stopped a partition."""
         while self._queue:
-            reader, generation, arrived = self._queue.popleft()
+            reader, generation, arrived, feed = self._queue.popleft()
             current = generation == reader.generation
             if isinstance(arrived, memoryview):
-                self._taken(reader, arrived)
+                self._taken(reader, arrived, feed)
                 if current:
                     return reader, arrived
             elif current and not self._resets(reader):
@@ -335,11 +335,13 @@ class Intake:
                 raise arrived.with_traceback(None)
         return None
 
-    def _taken(self, reader: Reader, batches: memoryview) -> None:
+    def _taken(self, reader: Reader, batches: memoryview, feed: Feed | None) -> None:
         reader.queued_bytes -= len(batches)
         assert reader.queued_bytes >= 0
         if reader.last is batches:
             reader.fetch = end_of(batches)
             reader.last = None
-        if reader.feed is not None:
-            reader.feed.taken(len(batches))
+        if feed is None or feed.connection.lost is not None:
+            feed = reader.feed  # a feed opened since began with so much less credit
+        if feed is not None:  # also while its partition is on the way elsewhere: the subscription stays
+            feed.taken(len(batches))
