@@ -184,7 +184,12 @@ class Lane:
     @property
     def sendable(self) -> bool:
         """A sealed batch may go on the wire now."""
-        return self.has_room and self._sent < len(self.queue)
+        return self.has_room and self.unsent
+
+    @property
+    def unsent(self) -> bool:
+        """There is a sealed batch that is not on the wire, whether or not there is room for it."""
+        return self._sent < len(self.queue)
 
     @property
     def has_room(self) -> bool:

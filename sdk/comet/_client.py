@@ -150,7 +150,7 @@ class Client:
 
     def connect(self, address: str) -> Channel:
         if self._connect is None:
-            tune_process()
+            tune_process()  # before grpc is imported
             from comet._channel import connect
 
             self._connect = connect

@@ -20,7 +20,7 @@ RECORD_OVERHEAD_BYTES: Final = 16
 HEADER_OVERHEAD_BYTES: Final = 8
 
 # `send` seals a batch at this size, `send_many` cuts its slices to the other.
-SEND_BATCH_BYTES: Final = 64 * KIB
+SEND_BATCH_BYTES: Final = 128 * KIB
 BULK_BATCH_BYTES: Final = 512 * KIB
 PRODUCER_BUFFER_BYTES: Final = 32 * MIB
 # Batches of one partition sent and not yet answered. The broker remembers at least as many, so that a

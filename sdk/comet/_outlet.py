@@ -88,7 +88,7 @@ class Outlet:
         attachment = self._attachment
         if attachment is None:
             self._start_attaching()
-        elif self._settings.linger_s and not self._hurried and not self.lane.sendable:
+        elif self._settings.linger_s and not self._hurried and not self.lane.unsent:
             self._linger()
         else:
             self._queue_up(attachment.connection)
@@ -210,7 +210,7 @@ class Outlet:
             if not lane.has_room:
                 self._blocked = True
                 return None
-            if not lane.sendable:
+            if not lane.unsent:
                 if lane.open is None:
                     self.armed = self._hurried = False
                     return None
@@ -219,7 +219,7 @@ class Outlet:
             frame = self._frame(attachment)
             if frame is not None:
                 break
-        if lane.sendable or (lane.open is not None and (self._hurried or not self._settings.linger_s)):
+        if lane.unsent or (lane.open is not None and (self._hurried or not self._settings.linger_s)):
             self._queue_up(connection)
         elif lane.open is not None:
             self._linger()

@@ -11,6 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from operator import countOf
 from random import Random
 from types import TracebackType, coroutine
 from typing import Any, Final, Literal, Self
@@ -274,7 +275,7 @@ class Producer:
     def _encode_all(self, values: Sequence[Any]) -> Sequence[bytes | None]:
         if not isinstance(values, list | tuple):
             values = list(values)
-        if set(map(type, values)) <= {bytes, type(None)}:
+        if countOf(map(type, values), bytes) == len(values):  # the quickest way to ask
             return values
         encode = self._encode
         return [value if value.__class__ is bytes else encode(value) for value in values]
@@ -353,10 +354,10 @@ class Producer:
 
     def _failed(self, batch: Batch, error: CometError) -> None:
         self._failed_records += batch.count
-        self._failures.append(batch)
-        if batch.waiters is None:
+        if not self._failures:  # one line, not one per batch: the cause is nearly always the same
             lane = batch.lane
             log.warning("comet: %d records for %s/%d failed: %s", batch.count, lane.topic, lane.partition, error)
+        self._failures.append(batch)
         if error.code == "TOPIC_NOT_FOUND":
             self._routes.pop(batch.lane.topic, None)  # the next send looks again
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from comet import _limits as limits
 from comet._outlet import Outlet
@@ -13,6 +13,9 @@ from comet.records import partition_for
 from comet.types import TopicInfo
 
 Column = Sequence[bytes | None]
+
+_OVERHEAD: Final = limits.RECORD_OVERHEAD_BYTES
+_SAMPLE: Final = 64  # records that the length of the first slice is guessed from
 
 
 class Route:
@@ -74,12 +77,12 @@ def cut(values: Column, keys: Column | None, batch_bytes: int) -> Iterator[Slice
     >>> [len(slice.values) for slice in cut([b"x" * 100] * 10, None, 400)]
     [3, 3, 3, 1]
     """
-    at, step = 0, len(values)
+    at, step = 0, max(batch_bytes * _SAMPLE // (column_bytes(values[:_SAMPLE]) + _OVERHEAD * _SAMPLE), 1)
     while at < len(values):
         part = values[at : at + step]
         part_keys = None if keys is None else keys[at : at + step]
         size = column_bytes(part) + (0 if part_keys is None else column_bytes(part_keys))
-        size += limits.RECORD_OVERHEAD_BYTES * len(part)
+        size += _OVERHEAD * len(part)
         if len(part) > 1 and (size > batch_bytes * 5 // 4 or len(part) > limits.BATCH_RECORDS_MAX):
             step = max(min(len(part) * batch_bytes // size, limits.BATCH_RECORDS_MAX, len(part) - 1), 1)
             continue
