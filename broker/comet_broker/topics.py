@@ -247,4 +247,6 @@ class TopicTable:
 def storage_error(error: OSError) -> CometError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull("the broker's disk is full; free some space, it then goes on by itself", retry_after_ms=1000)
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return LimitExceeded("the broker has no file descriptors left: raise its limit", retry_after_ms=1000)
     return Internal(f"the broker's disk: {error.strerror}")
