@@ -134,6 +134,7 @@ async def flip_bit(world: World, random: Random) -> None:
     spans = [
         (place, path, *span)
         for place, path, safe_end in world.safe_segments()
+        if path not in world.damaged
         for span in batch_spans(host.disk.read_all(path))
         if span[3] <= safe_end
     ]
@@ -141,6 +142,7 @@ async def flip_bit(world: World, random: Random) -> None:
         return
     host.kill(power=False)
     place, path, at, length, first, end = random.choice(spans)
+    world.damaged.add(path)
     bit = random.randrange(length * 8)
     host.disk.flip(path, at + bit // 8, bit % 8)
     world.history.damage.append(Damage(place, world.now(), first, end))
