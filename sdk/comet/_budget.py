@@ -21,17 +21,22 @@ class Budget:
 
     async def wait(self) -> None:
         """Waits its turn until the budget is no longer used up."""
-        while self.used_bytes >= self.limit_bytes:
-            if self._error is not None:
-                raise self._error.with_traceback(None)
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(future)
-            try:
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        if self.used_bytes < self.limit_bytes:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            await future
+            while self.used_bytes >= self.limit_bytes:  # somebody came between; the place in the queue is kept
+                self._waiting.remove(future)
+                future = asyncio.get_running_loop().create_future()
+                self._waiting.appendleft(future)
                 await future
-            except asyncio.CancelledError:
-                self._admit()  # the room that was offered goes to the next in turn
-                raise
-        if self._waiting:
+        finally:
+            if future in self._waiting:
+                self._waiting.remove(future)
             self._admit()
 
     def release(self, size: int) -> None:
@@ -42,12 +47,9 @@ class Budget:
             self._admit()
 
     def _admit(self) -> None:
-        """Lets the next one go on; it lets in the one behind it, if there is room still."""
-        while self._waiting and self.used_bytes < self.limit_bytes:
-            future = self._waiting.popleft()
-            if not future.done():
-                future.set_result(None)
-                return
+        """Lets the first in the queue go on; once it has, it lets in the one behind it, if there is room still."""
+        if self._waiting and self.used_bytes < self.limit_bytes and not self._waiting[0].done():
+            self._waiting[0].set_result(None)
 
     def close(self, error: CometError) -> None:
         """Whoever waits, or would, gets the error."""

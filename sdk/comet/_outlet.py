@@ -122,8 +122,12 @@ class Outlet:
             self.arm()
 
     def _linger(self) -> None:
+        """Waits for more records; what has waited already, say for a connection, counts."""
+        batch = self.lane.open
+        assert batch is not None
+        began = batch.deadline - self._settings.timeout_s
         loop = asyncio.get_running_loop()
-        self._linger_timer = loop.call_later(self._settings.linger_s, self._lingered)
+        self._linger_timer = loop.call_at(began + self._settings.linger_s, self._lingered)
 
     def _lingered(self) -> None:
         self._linger_timer = None
@@ -137,14 +141,17 @@ class Outlet:
 
     # ---- attaching
 
-    def _start_attaching(self) -> None:
+    def _start_attaching(self, delay_s: float = 0.0) -> None:
+        self.armed = True
         if self._attaching is None:
-            self._attaching = self._client.spawn(self._attach())
+            self._attaching = self._client.spawn(self._attach(delay_s))
 
-    async def _attach(self) -> None:
+    async def _attach(self, delay_s: float) -> None:
         """Until there is a connection, or nothing left that needs one."""
         lane = self.lane
         try:
+            if delay_s:
+                await asyncio.sleep(delay_s)
             while lane.pending:
                 try:
                     attachment = await self._client.attach(lane.topic, lane.partition)
@@ -170,9 +177,8 @@ class Outlet:
     def _attached(self, attachment: Attachment) -> None:
         self._attachment = attachment
         self.reason = None
-        self._backoff.reset()
         attachment.connection.on_lost(partial(self._lost, attachment))
-        self._queue_up(attachment.connection)
+        self._rearm()
 
     def _lost(self, attachment: Attachment, error: CometError) -> None:
         if self._attachment is not attachment:
@@ -255,8 +261,9 @@ class Outlet:
                 self._recover(lane.trouble)
             return
         self._backoff.tries = 0
-        if self._blocked and self._attachment is not None:
+        if (self._blocked or lane.unsent) and self._attachment is not None:
             self._blocked = False
+            self.armed = True
             self._queue_up(self._attachment.connection)
 
     def _recover(self, error: CometError) -> None:
@@ -267,7 +274,8 @@ class Outlet:
             self._client.forget(self.lane.topic)
             self._detach(error)
             self.lane.recover()
-            self._rearm()
+            # A handle that is no longer valid is asked for anew at once; whoever is about to leave is given time.
+            self._start_attaching(self._backoff.next_s(error.retry_after_ms) if error.retriable else 0.0)
             return
         # Where the answer alone has cleared matters up, the first try needs no wait.
         delay_s = self._backoff.next_s(error.retry_after_ms)
