@@ -15,8 +15,8 @@ from typing import Any, Final, TypeVar
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
-from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo  # type: ignore[import-untyped]
-from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
+from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
 
 from comet import _limits as limits
 from comet._transport import Channel, Stream

@@ -108,7 +108,6 @@ class Intake:
             self._wake.clear()
             error = await self._subscribe_all()
             if error is not None:
-                self.reconnects += 1
                 await asyncio.sleep(backoff.next_s(error.retry_after_ms))
                 continue
             backoff.reset()
@@ -204,6 +203,7 @@ class Intake:
         if feed is None or self._closed:
             return
         if feed.readers:
+            self.reconnects += 1
             log.info("comet: %s: connection lost, reconnecting: %s", self.topic, error)
         for reader in list(feed.readers):
             reader.leave_feed()

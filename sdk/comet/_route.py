@@ -88,6 +88,7 @@ def cut(values: Column, keys: Column | None, batch_bytes: int) -> Iterator[Slice
             continue
         at += len(part)
         yield Slice(part, part_keys, size)
+        step = max(min(len(part) * batch_bytes // size, 2 * len(part)), 1)
 
 
 def column_bytes(values: Column) -> int:

@@ -210,11 +210,11 @@ class Consumer(Generic[T]):
     """
 
     @overload
-    def __init__(self: Consumer[bytes], addresses: Addresses, topic: str, **settings: Any) -> None: ...
-    @overload
     def __init__(self, addresses: Addresses, topic: str, *, type: type[T], **settings: Any) -> None: ...
     @overload
     def __init__(self: Consumer[Any], addresses: Addresses, topic: str, *, type: Any, **settings: Any) -> None: ...
+    @overload
+    def __init__(self: Consumer[bytes], addresses: Addresses, topic: str, **settings: Any) -> None: ...
     def __init__(self, addresses: Addresses, topic: str, *, type: Any = None, **settings: Any) -> None:  # noqa: A002
         self._consumer: _consumer.Consumer[T] = call(
             _make(_consumer.Consumer, addresses, {"topic": topic, "type": type, **settings})

@@ -157,7 +157,9 @@ def test_sequences_near_the_end_of_their_range() -> None:
 
 
 def filled() -> ProducerTable:
-    table = written(*(header(n * 3, 3, producer=1) for n in range(WINDOW_BATCHES + 5)), header(0, 2, producer=2, epoch=4))
+    table = written(
+        *(header(n * 3, 3, producer=1) for n in range(WINDOW_BATCHES + 5)), header(0, 2, producer=2, epoch=4)
+    )
     table.record(header(0, producer=3), 1 << 62, -5)
     return table
 

@@ -78,7 +78,9 @@ def logs(draw: st.DrawFn) -> list[SegmentFacts]:
     for _ in range(draw(st.integers(1, 8))):
         count = draw(st.integers(0, 20))
         found.append(
-            SegmentFacts(offset, offset + count, draw(st.integers(64, 500)), draw(st.integers(-(1 << 63), (1 << 63) - 1)))
+            SegmentFacts(
+                offset, offset + count, draw(st.integers(64, 500)), draw(st.integers(-(1 << 63), (1 << 63) - 1))
+            )
         )
         offset += count + draw(st.sampled_from([0, 0, 5]))
     return found

@@ -312,7 +312,7 @@ async def test_keys_choose_partitions_and_batches_without_keys_take_turns(broker
 
 @scenario({"quotes": 3})
 async def test_send_many_places_keys_as_send_does_and_keeps_their_order(broker: FakeBroker) -> None:
-    keys = ["k%d" % (n % 7) for n in range(100)]
+    keys = [f"k{n % 7}" for n in range(100)]
     values = [b"%d" % n for n in range(100)]
     async with producer(broker, bulk_batch_bytes=100) as p:
         bulk = await p.send_many("quotes", values, keys=keys)
@@ -356,7 +356,7 @@ async def test_a_record_that_is_refused_leaves_no_trace_in_its_batch(broker: Fak
         await p.send("quotes", b"1", key="a")
         for wrong in ({"headers": {"h": 1}}, {"timestamp_us": -1}, {"timestamp_us": "now"}, {"key": 5}):
             with pytest.raises(InvalidArgument):
-                await p.send("quotes", b"2", **wrong)  # type: ignore[arg-type]
+                await p.send("quotes", b"2", **wrong)
         await p.send("quotes", b"3", headers={"h": "v"}, timestamp_us=5)
     assert log(broker) == [b"1", b"3"]
 

@@ -1,0 +1,121 @@
+"""How the SDK looks to a type checker. Nothing here runs: mypy must accept all of it as it is (see test_typing)."""
+
+from __future__ import annotations
+
+from typing import Any, assert_type
+
+import comet
+import comet.sync
+import comet.testing
+
+
+@comet.event
+class Quote:
+    symbol: str
+    bid: float = 0.0
+
+
+async def producing() -> None:
+    async with comet.Producer("localhost:9092", acks="all", compression="zstd") as producer:
+        assert_type(producer, comet.Producer)
+        delivery = await producer.send("quotes", Quote("EURUSD"), key="EURUSD", headers={"a": b"b"})
+        assert_type(delivery, comet.Delivery)
+        assert_type(await delivery, comet.Receipt)
+        assert_type(await producer.publish("quotes", b"x", headers=[("a", "b")]), comet.Receipt)
+        assert_type(await (await producer.send_many("quotes", [b"1"])), list[comet.ReceiptRange])
+        assert_type(delivery.exception(), comet.CometError | None)
+
+
+async def consuming() -> None:
+    async with comet.Consumer("localhost:9092", "quotes") as plain:
+        assert_type(plain, comet.Consumer[bytes])
+        async for record in plain:
+            assert_type(record, comet.Record[bytes])
+            assert_type(record.value, bytes)
+            assert_type(record.key, bytes | None)
+            assert_type(record.headers, list[tuple[str, bytes]])
+    async with comet.Consumer("localhost:9092", "quotes", type=Quote, start="-1h") as typed:
+        assert_type(typed, comet.Consumer[Quote])
+        async for event in typed:
+            assert_type(event.value.bid, float)
+        async for batch in typed.batches():
+            assert_type(batch, comet.RecordBatch[Quote])
+            assert_type(batch.events(), list[Quote])
+        assert_type(await typed.get(timeout_s=1), comet.Record[Quote] | None)
+        assert_type(typed.positions(), dict[int, int])
+    assert_type(comet.Consumer("localhost:9092", "quotes", type=dict[str, int]), comet.Consumer[dict[str, int]])
+
+
+app = comet.App("localhost:9092")
+
+
+@app.on("quotes")
+async def one(quote: Quote) -> None: ...
+
+
+@app.on("quotes", start="-15m", on_error="skip")
+async def with_key(record: comet.Record[Quote]) -> None:
+    assert_type(record.value, Quote)
+
+
+@app.on("quotes")
+async def many(quotes: list[Quote]) -> None: ...
+
+
+@app.on("quotes")
+def columns(batch: comet.RecordBatch[Quote]) -> None: ...
+
+
+async def handlers_keep_their_types() -> None:
+    await one(Quote("EURUSD"))
+    columns.__name__  # noqa: B018 - it is still the function
+    await one("EURUSD")  # type: ignore[arg-type]
+
+
+@app.on("quotes")  # type: ignore[type-var]
+async def returns_something(quote: Quote) -> int:
+    return 1
+
+
+@app.on("quotes")  # type: ignore[type-var]
+async def takes_two(a: Quote, b: Quote) -> None: ...
+
+
+def synchronously() -> None:
+    with comet.sync.Producer("localhost:9092") as producer:
+        assert_type(producer.publish("quotes", b"x"), comet.Receipt)
+        assert_type(producer.send("quotes", b"x").result(), comet.Receipt)
+    with comet.sync.Consumer("localhost:9092", "quotes", type=Quote) as consumer:
+        for record in consumer:
+            assert_type(record, comet.Record[Quote])
+    with comet.sync.Admin("localhost:9092") as admin:
+        assert_type(admin.list_topics(), list[comet.TopicInfo])
+
+
+async def wrong() -> None:
+    comet.Producer("localhost:9092", acks=2)  # type: ignore[arg-type]
+    comet.Producer("localhost:9092", compression="gzip")  # type: ignore[arg-type]
+    comet.Producer("localhost:9092", linger="5ms")  # type: ignore[call-arg]
+    async with comet.Producer("localhost:9092") as producer:
+        await producer.send("quotes", b"x", key=5)  # type: ignore[arg-type]
+        await producer.send(b"quotes", b"x")  # type: ignore[arg-type]
+    comet.Consumer("localhost:9092", "quotes", group="engine")  # type: ignore[call-overload]
+    comet.Consumer("localhost:9092", "quotes", on_out_of_range="skip")  # type: ignore[call-overload]
+
+
+async def in_a_test() -> None:
+    async with comet.testing.broker(["quotes"], retention_events=10) as broker:
+        assert_type(broker.address, str)
+
+
+async def admin() -> None:
+    async with comet.Admin("localhost:9092") as admin:
+        assert_type(await admin.create_topic("quotes", partitions=3, flush="always"), comet.TopicInfo)
+        described: tuple[comet.TopicInfo, list[comet.PartitionStatus]] = await admin.describe_topic("quotes")
+        assert_type(await admin.offsets("quotes", "-1h"), dict[int, int])
+        statistics: dict[str, Any] = await admin.statistics()
+        assert described
+        assert statistics
+
+
+assert_type(comet.run(comet.Admin("localhost").describe_cluster()), comet.ClusterInfo)
