@@ -82,12 +82,14 @@ class Log:
         self._room = 0  # the active segment may grow to this size before room is looked for
         self._reserved = 0  # what it has disk space for
         self._unsynced: list[Segment] = []  # sealed, and not known to be on disk, or not yet indexed
-        self._snapshots: list[ProducerSnapshot] = []  # taken at rolls, to be written
+        self._snapshots: list[ProducerSnapshot] = []  # to be written: that of the opening, one of each roll
         self._folder_version = 0
         self._state = SyncState(recovered.snapshots)
         self._warm: OrderedDict[Segment, None] = OrderedDict()
         self._closed = False
         self._rolls = 0
+        if recovered.log_end not in recovered.snapshots:
+            self._snapshots.append(self.producers.snapshot(recovered.log_end))
         for first, end in recovered.lost:
             self.quarantine(first, end)
         for segment in self._segments[:-1]:
@@ -358,7 +360,8 @@ class Log:
         with self._state.lock:
             # What the producers wrote into the segments that go must be remembered elsewhere before they do.
             for snapshot in self._snapshots:
-                if snapshot.offset <= offset and snapshot.offset not in self._state.snapshots:
+                synced = snapshot.offset <= max(offset, self.flushed_end)
+                if synced and snapshot.offset not in self._state.snapshots:
                     write_snapshot(self._files, self._folder, self._state, snapshot)
             if offset > self.log_start:
                 raise_checkpoint(self._files, self._folder, Checkpoint(self.flushed_end, offset))

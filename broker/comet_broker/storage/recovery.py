@@ -208,8 +208,12 @@ class _Recovery:
             path = f"{self.folder}/{segment_name(base)}"
             file = self.files.open(path)
             try:
-                header = read_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
                 size = file.size
+                index = self.indexes.get(base)
+                if index is None or index.segment_bytes != size:
+                    # Not known to be synced. A sync may even have failed: then memory shows what the disk lacks.
+                    file.forget_cache()
+                header = read_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
             finally:
                 file.close()
             if header is None:
@@ -295,11 +299,10 @@ class _Recovery:
         return True
 
     def _examine(self, segment: Segment, *, last: bool) -> None:
-        """Reads all of the segment, from the disk rather than from memory."""
+        """Reads all of the segment."""
         file_bytes = segment.size
         segment.size, segment.index = SEGMENT_HEADER_BYTES, Index()
         segment.file = file = self.files.open(segment.path)
-        file.forget_cache()
         self.scanned_bytes += file_bytes
         for item in walk(file, SEGMENT_HEADER_BYTES, file_bytes, segment.base_offset):
             if isinstance(item, Found):

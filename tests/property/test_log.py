@@ -1,0 +1,263 @@
+"""The log against a Python list: whatever is done to it, it holds what the list holds.
+
+Hypothesis drives appends, syncs, rolls, deletions, failing disks, deaths of the process and of the machine. After each
+death the log may have lost what was not synced, and nothing else; what is left is a prefix, and the producer table is
+the one that these very batches give.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from comet.errors import DiskFull, LogFailed, OffsetOutOfRange
+from comet.records import BatchHeader
+from comet.types import TopicConfig
+from comet_broker.core.producers import ProducerSnapshot, ProducerTable
+from comet_broker.storage.log import SyncTicket
+from comet_broker.storage.memory import MemoryFiles
+from tests.unit.storage_world import World, batch, read_all, read_from, sync
+
+# Few different sizes, so that rolls, stretches and buffers are hit from both sides.
+SIZES = st.sampled_from([0, 1, 100, 3_000, 20_000, 33_000, 66_000])
+TIMES = st.integers(-5, 50)
+
+
+class Written(NamedTuple):
+    """One batch that the log took."""
+
+    header: BatchHeader
+    base_offset: int
+    append_time_us: int
+
+    @property
+    def end(self) -> int:
+        return self.base_offset + self.header.record_count
+
+
+class LogMachine(RuleBasedStateMachine):
+    tickets = Bundle("tickets")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: list[bytes | None] = []
+        self.times: list[int] = []
+        self.batches: list[Written] = []
+        self.log_start = 0
+        self.synced_end = 0
+        self.sequences = {1: 0, 2: 0}
+
+    @initialize(seed=st.integers(0, 1 << 32), cold=st.sampled_from([0.0, 0.3, 1.0]))
+    def begin(self, seed: int, cold: float) -> None:
+        self.files = MemoryFiles(Random(seed), cold=cold)
+        config = TopicConfig(segment_bytes=64 << 10, retention_ms=-1, retention_bytes=140_000, segment_ms=1000)
+        self.world = World(self.files, config)
+        self.tickets_open: list[SyncTicket] = []
+
+    # ---- writing
+
+    @rule(
+        sizes=st.lists(SIZES, min_size=1, max_size=4),
+        times=st.lists(TIMES, min_size=4, max_size=4),
+        producer=st.sampled_from([0, 1, 2]),
+        fill=st.integers(0, 255),
+    )
+    def append(self, sizes: list[int], times: list[int], producer: int, fill: int) -> None:
+        values: list[bytes | None] = [None if size == 1 else bytes([fill]) * size for size in sizes]
+        sequence = self.sequences.get(producer, 0)
+        header, data = batch(values, timestamps=times[: len(values)], producer=(producer, 0, sequence))
+        log = self.world.log
+        try:
+            appended = log.append(header, data, 1)
+        except (DiskFull, LogFailed):
+            return
+        assert appended.base_offset == len(self.values)
+        self.values += values
+        self.times += times[: len(values)]
+        self.batches.append(Written(header, appended.base_offset, appended.append_time_us))
+        if producer:
+            self.sequences[producer] += len(values)
+
+    @rule(seconds=st.sampled_from([-10_000, 0, 1, 10_000]))
+    def time_passes(self, seconds: int) -> None:
+        self.world.clock.now_us += seconds * 1_000_000
+        try:
+            self.world.log.maybe_roll()
+        except (DiskFull, LogFailed):
+            pass
+
+    # ---- syncing
+
+    @rule()
+    def sync(self) -> None:
+        log = self.world.log
+        before = log.flushed_end
+        sync(log)
+        if log.failed is None:
+            assert log.flushed_end == len(self.values)
+        else:
+            assert log.flushed_end == before
+        self.synced_end = log.flushed_end
+
+    @rule()
+    def start_sync(self) -> None:
+        ticket = self.world.log.start_sync()
+        if ticket is not None:
+            self.tickets_open.append(ticket)
+
+    @precondition(lambda self: self.tickets_open)
+    @rule(data=st.data())
+    def finish_sync(self, data: st.DataObject) -> None:
+        ticket = self.tickets_open.pop(data.draw(st.integers(0, len(self.tickets_open) - 1)))
+        error: OSError | None = None
+        try:
+            ticket.run()
+        except OSError as caught:
+            error = caught
+        self.world.log.finish_sync(ticket, error)
+        self.synced_end = self.world.log.flushed_end
+        assert self.synced_end <= len(self.values)
+
+    # ---- deleting
+
+    @rule(share=st.floats(0, 1))
+    def delete_before(self, share: float) -> None:
+        offset = self.log_start + round((len(self.values) - self.log_start) * share)
+        try:
+            self.log_start = self.world.log.delete_before(offset)
+        except (DiskFull, LogFailed):
+            return
+        assert self.log_start == offset
+
+    @rule()
+    def retention(self) -> None:
+        try:
+            start = self.world.log.apply_retention(self.world.clock.now_us)
+        except (DiskFull, LogFailed):
+            return
+        assert start >= self.log_start
+        kept = sum(len(value or b"") for value in self.values[start:])
+        assert start == self.log_start or kept > 140_000 - 66_000 * 4, "no more than the limit allows"
+        self.log_start = start
+
+    # ---- faults
+
+    @rule(room=st.sampled_from([0, 100, 30_000]))
+    def disk_full(self, room: int) -> None:
+        self.files.faults.capacity_bytes = self.files.used_bytes + (8 << 20) + room
+
+    @rule()
+    def disk_heals(self) -> None:
+        self.files.faults.capacity_bytes = None
+
+    @rule(after=st.integers(1, 6))
+    def sync_will_fail(self, after: int) -> None:
+        self.files.faults.sync_fails_in = after
+
+    @rule(torn=st.booleans())
+    def append_will_fail(self, *, torn: bool) -> None:
+        if torn:
+            self.files.faults.append_tears_in = 1
+        else:
+            self.files.faults.append_fails_in = 1
+
+    @rule(power=st.booleans())
+    def crash(self, *, power: bool) -> None:
+        failed = self.world.log.failed is not None
+        self.tickets_open.clear()
+        self.files.crash(power=power)
+        self.files.faults.capacity_bytes = None
+        self.world.open()
+        if not power and not failed and self.files.faults.sync_fails_in is None:
+            assert self.world.log.log_end == len(self.values), "the page cache outlives the process"
+        self.reconcile()
+
+    @rule()
+    def close_and_open(self) -> None:
+        self.files.faults.capacity_bytes = None
+        self.files.faults.sync_fails_in = None
+        self.files.faults.append_fails_in = self.files.faults.append_tears_in = None
+        self.tickets_open.clear()
+        failed = self.world.log.failed is not None
+        self.world.log.close()
+        self.world.open()
+        if not failed:
+            assert self.world.log.recovered.clean
+            assert self.world.log.log_end == len(self.values)
+        self.reconcile()
+
+    def reconcile(self) -> None:
+        """The list forgets what the log was free to lose."""
+        log = self.world.log
+        assert log.lost == (), "nothing was damaged, so nothing is lost"
+        assert self.synced_end <= log.log_end <= len(self.values) or log.log_end == log.log_start == self.log_start
+        assert log.log_start == self.log_start or log.log_start > self.log_start
+        self.log_start = log.log_start
+        del self.values[log.log_end :]
+        del self.times[log.log_end :]
+        self.batches = [one for one in self.batches if one.end <= log.log_end]
+        if log.log_start > self.synced_end and self.producers_by_the_list() != log.producers.snapshot(0):
+            # Batches that were deleted before they were synced: the machine's death took the memory of them, too.
+            self.batches = [one for one in self.batches if one.end <= self.synced_end or one.end > log.log_start]
+        self.synced_end = log.flushed_end
+        assert log.flushed_end == log.log_end == len(self.values)
+        self.sequences = {
+            producer: max(
+                (one.header.end_sequence for one in self.batches if one.header.producer_id == producer), default=0
+            )
+            for producer in self.sequences
+        }
+        self.check_everything()
+
+    # ---- what must hold
+
+    @invariant()
+    def the_ends_agree(self) -> None:
+        log = self.world.log
+        assert (log.log_start, log.log_end) == (self.log_start, len(self.values))
+        assert log.log_start <= log.log_end
+        assert log.flushed_end <= log.log_end
+
+    @rule()
+    def check_everything(self) -> None:
+        found, lost = read_all(self.world.log, size=10_000)
+        assert not lost
+        assert list(found) == list(range(self.log_start, len(self.values)))
+        assert list(found.values()) == self.values[self.log_start :]
+        assert self.world.log.producers.snapshot(0) == self.producers_by_the_list()
+
+    def producers_by_the_list(self) -> ProducerSnapshot:
+        table = ProducerTable()
+        for one in self.batches:
+            table.record(one.header, one.base_offset, one.append_time_us)
+        return table.snapshot(0)
+
+    @rule(offset=st.integers(-2, 80))
+    def read_somewhere(self, offset: int) -> None:
+        log = self.world.log
+        if self.log_start <= offset < len(self.values):
+            _, following = read_from(log, offset)
+            assert offset < following <= len(self.values)
+            return
+        try:
+            log.extent(offset)
+        except OffsetOutOfRange:
+            return
+        raise AssertionError("an offset that is not there")
+
+    @rule(at=TIMES)
+    def find_time(self, at: int) -> None:
+        expected = (n for n, time in enumerate(self.times) if time >= at and n >= self.log_start)
+        assert self.world.log.find_time(at) == next(expected, len(self.times))
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.check_everything()
+
+
+LogMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40)
+TestLog = LogMachine.TestCase
