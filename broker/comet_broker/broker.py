@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import comet
 from comet._frames import DELIVERY_PREFIX_BYTES
-from comet.errors import CometError, Draining, Internal, LimitExceeded
+from comet.errors import CometError, Draining, LimitExceeded
 from comet.types import AtTime, Position
 from comet.v1 import events_pb2 as pb
 from comet_broker import limits
@@ -28,7 +28,7 @@ from comet_broker.partition import Partition
 from comet_broker.ports import Clock, Files, Worker
 from comet_broker.session import Session, resolve
 from comet_broker.tasks import Tasks
-from comet_broker.topics import TopicTable
+from comet_broker.topics import TopicTable, storage_error
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ class Broker:
 
     def unreadable(self, partition: Partition, error: OSError) -> CometError:
         log.error("reading %s/%d: %s", partition.topic, partition.index, error)
-        return Internal(f"the broker could not read {partition.topic}/{partition.index}: {error.strerror}")
+        return storage_error(error)
 
     def count_error(self, error: CometError) -> None:
         self.errors[error.code] += 1

@@ -64,6 +64,8 @@ class Control:
 
     async def fetch_metadata(self, request: events.FetchMetadataRequest) -> events.FetchMetadataResponse:
         by_name = self._topics.by_name
+        for name in request.topics:
+            self._topics.check_openable(name)
         names = sorted(by_name) if not request.topics else [name for name in request.topics if name in by_name]
         return events.FetchMetadataResponse(
             cluster_id=self._broker.cluster_id,

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from comet.errors import CometError, DiskFull, Internal, LimitExceeded, PartitionNotFound, TopicNotFound, Unavailable
+from comet.errors import CometError, DiskFull, LimitExceeded, LogFailed, PartitionNotFound, TopicNotFound, Unavailable
 from comet.types import PartitionInfo, TopicConfig, TopicInfo
 from comet_broker import limits
 from comet_broker.core.tail import TailBudget
@@ -104,8 +104,16 @@ class TopicTable:
     def topic(self, name: str) -> Topic:
         topic = self.by_name.get(name)
         if topic is None:
+            self.check_openable(name)
             raise TopicNotFound(f"there is no topic {name!r}; create it first (comet topic create {name})")
         return topic
+
+    def check_openable(self, name: str) -> None:
+        """Raises if the topic exists but could not be opened here: that is no reason for a client to give it up."""
+        if name in self._wanted and name not in self.by_name:
+            raise Unavailable(
+                f"topic {name!r} cannot be opened now: {self.problems[name].message}", retry_after_ms=1000
+            )
 
     def partition(self, name: str, index: int) -> Partition:
         topic = self.topic(name)
@@ -249,4 +257,4 @@ def storage_error(error: OSError) -> CometError:
         return DiskFull("the broker's disk is full; free some space, it then goes on by itself", retry_after_ms=1000)
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return LimitExceeded("the broker has no file descriptors left: raise its limit", retry_after_ms=1000)
-    return Internal(f"the broker's disk: {error.strerror}")
+    return LogFailed(f"the broker's disk failed: {error.strerror or error}")

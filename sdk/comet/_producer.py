@@ -108,6 +108,7 @@ class Producer:
         self._bulk_batch_bytes = bulk_batch_bytes
         self._budget = Budget(buffer_bytes)
         self._routes: dict[str, Route] = {}
+        self._lapsed: dict[str, Route] = {}  # the topic was not there; the next send looks again
         self._encoders: dict[type, Callable[[Any], bytes]] = {}
         self._failures: deque[Batch] = deque(maxlen=limits.FAILURES_KEPT_MAX)
         self._expiry: asyncio.TimerHandle | None = None
@@ -309,12 +310,18 @@ class Producer:
         info = await self._client.topic(topic)
         self._check_open()
         route = self._routes.get(topic)
+        if route is not None:
+            return route
+        # A lane that is made anew would begin at epoch 0 again, under the same producer id: the broker would take its
+        # first batches for those of long ago, and acknowledge them without writing them.
+        route = self._lapsed.pop(topic, None)
         if route is None:
             route = Route(topic, self._make_outlet)
             route.update(info)
             route.current = route.outlets[self._client.random.randrange(len(route.outlets))]
-            self._routes[topic] = route
             self._client.watch(self._topics, self._topic_changed)
+        route.update(info)
+        self._routes[topic] = route
         return route
 
     def _make_outlet(self, topic: str, partition: int) -> Outlet:
@@ -358,8 +365,8 @@ class Producer:
             lane = batch.lane
             log.warning("comet: %d records for %s/%d failed: %s", batch.count, lane.topic, lane.partition, error)
         self._failures.append(batch)
-        if error.code == "TOPIC_NOT_FOUND":
-            self._routes.pop(batch.lane.topic, None)  # the next send looks again
+        if error.code == "TOPIC_NOT_FOUND" and (route := self._routes.pop(batch.lane.topic, None)) is not None:
+            self._lapsed[batch.lane.topic] = route
 
     def _deadline(self) -> float:
         """When a batch that begins now times out."""
@@ -384,7 +391,8 @@ class Producer:
             self._expect(min(waiting))
 
     def _outlets(self) -> list[Outlet]:
-        return [outlet for route in list(self._routes.values()) for outlet in route.outlets]
+        routes = [*self._routes.values(), *self._lapsed.values()]
+        return [outlet for route in routes for outlet in route.outlets]
 
     # ---- the end
 
