@@ -67,6 +67,7 @@ class Host:
         self._broker_id = broker_id
         self._lossy_since: dict[Place, float] = {}
         self._synced_at: dict[Place, float] = {}
+        self._names: dict[str, str] = {}  # of topics, by the folder they are in
         self._ended: asyncio.Future[None] | None = None
 
     @property
@@ -183,6 +184,7 @@ class Host:
 
     def _opened(self, partition: Partition) -> None:
         place = (partition.topic, partition.index)
+        self._names[partition.topic_id.hex()] = partition.topic
         self._history.recovered.append(
             Recovered(
                 place,
@@ -196,11 +198,9 @@ class Host:
 
     def _sync_failed(self, path: str) -> None:
         """What was written to that log since its last good sync may be gone."""
-        if self.broker is None:
-            return
-        for partition in self.broker.topics.by_handle.values():
-            if path.startswith(f"topics/{partition.topic_id.hex()}/{partition.index}/"):
-                self._lossy_since.setdefault((partition.topic, partition.index), self._loop.time())
+        parts = path.split("/")
+        if len(parts) >= 3 and parts[1] in self._names:
+            self._lossy_since.setdefault((self._names[parts[1]], int(parts[2])), self._loop.time())
 
     # ---- looking in
 
