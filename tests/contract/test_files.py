@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -14,8 +13,8 @@ from comet_broker.storage.memory import MemoryFiles
 
 
 @pytest.fixture(params=["memory", "real"])
-def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
-    yield MemoryFiles(Random(0)) if request.param == "memory" else RealFiles(tmp_path)
+def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
+    return MemoryFiles(Random(0)) if request.param == "memory" else RealFiles(tmp_path)
 
 
 def test_a_file_is_appended_to_and_read(files: Files) -> None:
@@ -170,7 +169,7 @@ def test_a_closed_file_is_of_no_use(files: Files) -> None:
     file = files.open("one", create=True)
     file.close()
     file.close()
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="Bad file descriptor"):
         file.read(0, 1)
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="Bad file descriptor"):
         file.append((b"a",))

@@ -7,6 +7,7 @@ the one that these very batches give.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 from typing import NamedTuple
 
@@ -85,10 +86,8 @@ class LogMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([-10_000, 0, 1, 10_000]))
     def time_passes(self, seconds: int) -> None:
         self.world.clock.now_us += seconds * 1_000_000
-        try:
+        with suppress(DiskFull, LogFailed):
             self.world.log.maybe_roll()
-        except (DiskFull, LogFailed):
-            pass
 
     # ---- syncing
 

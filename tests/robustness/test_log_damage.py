@@ -149,6 +149,27 @@ def test_pages_of_zeros_in_a_middle_segment() -> None:
         assert 1 <= len(values) - len(kept) <= 2
 
 
+def test_a_batch_written_over_another() -> None:
+    """A misdirected write: every checksum holds, but the offsets are not those of the place."""
+    files = MemoryFiles(Random(1))
+    world = World(files)
+    for number in range(30):
+        world.append(b"%04d" % number)
+    world.sync()
+    values = world.values()
+    files.crash(power=False)
+    saved = {name: files.read_all(f"{FOLDER}/{name}") for name in files.list(FOLDER)}
+    name = next(name for name in saved if name.endswith(".log"))
+    size = (len(saved[name]) - SEGMENT_HEADER_BYTES) // 30
+    for source, target in ((3, 7), (7, 3), (0, 29), (28, 29), (29, 0)):
+        data = bytearray(saved[name])
+        start, end = (SEGMENT_HEADER_BYTES + size * at for at in (source, target))
+        data[end : end + size] = data[start : start + size]
+        kept, lost = read_all(reopen(put_back({**saved, name: bytes(data)})))
+        assert lost == [(target, target + 1)]
+        assert kept == {at: value for at, value in values.items() if at != target}
+
+
 class Died(BaseException):
     """The process was killed."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -113,10 +114,8 @@ def test_checking_changes_nothing() -> None:
     table = written(header(0, 10))
     before = table.snapshot(5).encode()
     for one in (header(10), header(0, 10), header(11), header(3), header(0, epoch=4), header(9, producer=9)):
-        try:
+        with suppress(ProducerError):
             table.check(one)
-        except ProducerError:
-            pass
     assert table.snapshot(5).encode() == before
 
 

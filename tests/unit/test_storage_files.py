@@ -60,7 +60,7 @@ def test_a_write_that_fails_part_way_leaves_nothing(tmp_path: Path, takes: tuple
     file = real_file(tmp_path, Writer())
     file.append((b"before",))
     file._writev = Writer(*takes)
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="Errno"):
         file.append((b"abc", b"def"))
     assert (tmp_path / "file").read_bytes() == b"before"
     assert file.size == 6
@@ -81,7 +81,7 @@ def test_a_write_that_cannot_be_undone_says_so(tmp_path: Path) -> None:
         raise OSError(errno.EIO, "")
 
     file._writev = break_off
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="Errno"):
         file.append((b"abc",))
     assert file.torn
 
@@ -90,7 +90,7 @@ def test_a_full_device_gives_enospc() -> None:
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full here")
     file = RealFile(os.open("/dev/full", os.O_RDWR))
-    with pytest.raises(OSError) as caught:
+    with pytest.raises(OSError, match="Errno") as caught:
         file.append((b"abc",))
     assert caught.value.errno == errno.ENOSPC
     file.close()
@@ -218,7 +218,7 @@ def test_bytes_of_a_failed_sync_are_lost_although_later_ones_succeed() -> None:
     written(files, "one", b"synced", b"lost")
     file = files.open("one")
     files.faults.sync_fails_in = 1
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="Errno"):
         file.sync()
     file.sync()
     assert files.read_all("one") == b"syncedlost"
@@ -233,7 +233,7 @@ def test_a_failed_sync_shows_once_the_cache_is_gone() -> None:
     written(files, "one", b"synced", b"lost")
     file = files.open("one")
     files.faults.sync_fails_in = 1
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="Errno"):
         file.sync()
     file.forget_cache()
     assert files.read_all("one") == b"synced\0\0\0\0"
@@ -244,7 +244,7 @@ def test_a_full_disk_takes_nothing_and_deleting_heals_it() -> None:
     written(files, "one", b"12345678")
     files.faults.capacity_bytes = 10
     file = files.open("two", create=True)
-    with pytest.raises(OSError) as caught:
+    with pytest.raises(OSError, match="Errno") as caught:
         file.append((b"abc",))
     assert caught.value.errno == errno.ENOSPC
     assert file.size == 0
@@ -258,7 +258,7 @@ def test_a_torn_append_leaves_bytes_behind() -> None:
     files = MemoryFiles(Random(0))
     file = files.open("one", create=True)
     files.faults.append_tears_in = 1
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="Errno"):
         file.append((b"abcdef",))
     assert file.torn
     assert files.read_all("one") == b"abc"

@@ -208,6 +208,26 @@ def test_a_segment_of_another_partition_is_refused_and_kept() -> None:
     assert files.read_all(path + ".refused") == foreign_bytes
 
 
+def test_a_segment_that_ends_in_garbage_is_not_written_to() -> None:
+    """Its end is bad, it may have been promised, and the segment after it is refused: all of it is kept."""
+    files, values = prepare(Known.UNKNOWN)
+    _, middle, last = names(files)
+    truncate(files, middle, size_of(files, middle) - 100)
+    foreign(files, last, last)
+    log = reopen(files)
+    kept, lost = read_all(log)
+    assert kept.items() <= values.items() and not lost
+    size = size_of(files, middle)
+    world = World(files, SMALL_SEGMENTS)
+    for _ in range(3):
+        world.append(b"next")
+    assert read_all(world.log)[0] == {**kept, **{log.log_end + n: b"next" for n in range(3)}}
+    world.log.close()
+    world.open()
+    assert read_all(world.log)[0] == {**kept, **{log.log_end + n: b"next" for n in range(3)}}
+    assert size_of(files, middle) == size
+
+
 # ---- derived files
 
 

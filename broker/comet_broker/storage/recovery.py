@@ -353,11 +353,16 @@ class _Recovery:
         self.unsynced = True
 
     def _reopen(self, segment: Segment) -> None:
-        """All that came after it was refused, so this one is written again."""
+        """All that came after it was refused, so this one is written again, unless it ends in bytes to be kept."""
         segment.pin()
-        segment.warm_up()
-        segment.sealed = segment.synced = segment.indexed = False
+        file, _ = segment.warm_up()
         segment.unpin()
+        if file.size > segment.size:
+            if segment.next_offset > segment.base_offset:
+                self._begin_segment(segment.next_offset)
+                return
+            file.truncate(segment.size)
+        segment.sealed = segment.synced = segment.indexed = False
         self.unsynced = True
 
     def _settle(self, log_end: int, *, skip_sync: bool) -> None:

@@ -57,6 +57,7 @@ class Segment:
         assert self.file is not None
         self.file.append(parts)
         self.note(header, self.size, base_offset, append_time_us)
+        assert self.file.size == self.size, "offsets and positions go together"
 
     def note(self, header: BatchHeader, position: int, base_offset: int, append_time_us: int) -> None:
         """Takes a batch that lies at `position` into the facts and the index."""
