@@ -143,9 +143,7 @@ def _sent_error(error: grpc.aio.AioRpcError, message: str) -> CometError | None:
             detail.Unpack(retry)
         if info.reason:
             wait_ms = retry.retry_delay.ToMilliseconds()
-            return from_code(
-                info.reason, status.message or message, details=info.metadata, retry_after_ms=wait_ms
-            )
+            return from_code(info.reason, status.message or message, details=info.metadata, retry_after_ms=wait_ms)
     return None
 
 

@@ -137,9 +137,7 @@ class Feed:
         attachment = reader.attachment
         if attachment is None:
             return
-        frame = pb.ClientFrame(
-            unsubscribe=pb.Unsubscribe(subscription=self.number, partitions=[attachment.handle])
-        )
+        frame = pb.ClientFrame(unsubscribe=pb.Unsubscribe(subscription=self.number, partitions=[attachment.handle]))
         await self.connection.call(frame)
 
     def taken(self, size: int) -> None:

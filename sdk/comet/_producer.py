@@ -206,9 +206,7 @@ class Producer:
         quotes 0
         """
         return await (
-            await self.send(
-                topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition
-            )
+            await self.send(topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition)
         )
 
     def _start_batch(self, lane: Lane, size: int) -> Batch:

@@ -1,7 +1,7 @@
 """An application made of handlers: one function per topic, called with each event as it comes.
 
-    @app.on("quotes") ──► Consumer ──► handler(event), one at a time, in order per partition
-    app.run()         ──► all of them at once, until SIGINT or SIGTERM, a handler that fails, or app.stop()
+@app.on("quotes") ──► Consumer ──► handler(event), one at a time, in order per partition
+app.run()         ──► all of them at once, until SIGINT or SIGTERM, a handler that fails, or app.stop()
 """
 
 from __future__ import annotations

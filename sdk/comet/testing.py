@@ -65,9 +65,7 @@ class TestBroker:
         call(self.__aexit__(None, None, None))
 
 
-def broker(
-    topics: Mapping[str, int] | Sequence[str] = (), *, data: Path | None = None, **settings: Any
-) -> TestBroker:
+def broker(topics: Mapping[str, int] | Sequence[str] = (), *, data: Path | None = None, **settings: Any) -> TestBroker:
     """A broker for a test, with topics made beforehand: names, or names with their number of partitions.
 
     `settings` are the defaults of its topics. With `data` the folder is kept, so that a test can start it again.

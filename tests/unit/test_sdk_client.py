@@ -1,4 +1,7 @@
-"""Finding brokers, trying again with restraint, and what stands between an SDK call and the wire."""
+"""Finding brokers, trying again with restraint, and what stands between an SDK call and the wire.
+
+Scenarios run on the virtual time of tests.sim.loop.
+"""
 
 from __future__ import annotations
 
@@ -127,9 +130,7 @@ async def test_everyone_who_waits_hears_of_a_lost_connection_at_once(broker: Fak
     connection = Connection(broker.connect(ADDRESS), ADDRESS, client_name="", software="")
     await connection.open()
     broker.frozen = True
-    calls = [
-        asyncio.create_task(connection.call(pb.ClientFrame(attach=pb.Attach(topic="quotes")))) for _ in range(5)
-    ]
+    calls = [asyncio.create_task(connection.call(pb.ClientFrame(attach=pb.Attach(topic="quotes")))) for _ in range(5)]
     await asyncio.sleep(0.1)
     began = now()
     broker.cut()

@@ -455,9 +455,7 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]) -> No
 
 @scenario()
 async def test_a_draining_broker_is_asked_again_later(broker: FakeBroker) -> None:
-    broker.script = lambda partition, header: (
-        Draining("soon", retry_after_ms=300) if now() < 1 else Fate.WRITTEN
-    )
+    broker.script = lambda partition, header: Draining("soon", retry_after_ms=300) if now() < 1 else Fate.WRITTEN
     async with producer(broker) as p:
         assert (await p.publish("quotes", b"1")).offset == 0
         assert 1 <= now() < 2

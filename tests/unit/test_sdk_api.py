@@ -1,0 +1,33 @@
+"""What is public is documented, method by method; tests/tidy runs the examples."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+import comet
+
+
+@pytest.mark.parametrize("name", [name for name in comet.__all__ if inspect.isclass(getattr(comet, name))])
+def test_every_public_class_and_method_is_documented(name: str) -> None:
+    cls: Any = getattr(comet, name)
+    assert cls.__doc__, name
+    for method, function in vars(cls).items():
+        if not method.startswith("_") and (inspect.isfunction(function) or isinstance(function, property)):
+            assert function.__doc__ or method in {"values", "keys", "offsets", "headers"}, f"{name}.{method}"
+
+
+@pytest.mark.parametrize("cls", [comet.Producer, comet.Consumer, comet.Admin, comet.App, comet.Record])
+def test_every_method_of_the_main_classes_has_an_example(cls: Any) -> None:
+    assert ">>>" in (cls.__doc__ or "")
+    without = [
+        name
+        for name, function in vars(cls).items()
+        if inspect.isfunction(function)
+        and not name.startswith("_")
+        and name not in {"close", "start", "stop", "run", "serve"}  # shown by the example of the class
+        and ">>>" not in (function.__doc__ or "")
+    ]
+    assert not without
