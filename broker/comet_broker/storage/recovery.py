@@ -249,7 +249,7 @@ class _Recovery:
             if not self._joins(segment, expected):
                 continue
             if not self._believe(segment, last=last):
-                self._examine(segment, last=last)
+                self._examine(segment, None if last else found[number + 1].base_offset)
             self.segments.append(segment)
             expected = segment.next_offset
         return expected
@@ -298,8 +298,8 @@ class _Recovery:
         segment.synced = segment.indexed = segment.sealed = not last
         return True
 
-    def _examine(self, segment: Segment, *, last: bool) -> None:
-        """Reads all of the segment."""
+    def _examine(self, segment: Segment, next_base: int | None) -> None:
+        """Reads all of the segment. `next_base` is where the one after it begins, None for the last one."""
         file_bytes = segment.size
         segment.size, segment.index = SEGMENT_HEADER_BYTES, Index()
         segment.file = file = self.files.open(segment.path)
@@ -313,15 +313,17 @@ class _Recovery:
                 continue
             if item.end is not None:
                 finding = Finding.BAD_THEN_GOOD
+            elif item.first == next_base:
+                break  # left-over bytes: the next segment goes on just where this one ends
             else:
-                finding = Finding.BAD_TAIL if last else Finding.BAD_TO_THE_END
+                finding = Finding.BAD_TAIL if next_base is None else Finding.BAD_TO_THE_END
             if self._decide(finding, item.first) is Action.CUT:
                 self.cut_bytes += file_bytes - item.position
                 self.cut_off = True
                 break
             if item.end is not None:
                 self._quarantine(item.first, item.end)
-        self._finish_examined(segment, file_bytes, last=last)
+        self._finish_examined(segment, file_bytes, last=next_base is None)
 
     def _finish_examined(self, segment: Segment, file_bytes: int, *, last: bool) -> None:
         assert segment.file is not None
