@@ -103,7 +103,7 @@ class Feed:
         self.number = connection.next_subscription()
         self.window_bytes = window_bytes
         self.readers: set[Reader] = set()
-        self._opened = False  # the window was granted
+        self.opened = False  # the window was granted
         self._owed_bytes = 0
 
     async def subscribe(self, chosen: list[tuple[Reader, Attachment]]) -> None:
@@ -116,8 +116,9 @@ class Feed:
             reader.feed, reader.attachment = self, attachment
             self.readers.add(reader)
             self.connection.add_sink(attachment.handle, reader)
-        if not self._opened:
-            # What still waits to be taken from an earlier connection counts against the window.
+        if not self.opened:
+            # What still waits to be taken from an earlier connection counts against the window (see Intake).
+            self._owed_bytes = 0
             frame.subscribe.credit = max(self.window_bytes - sum(reader.queued_bytes for reader, _ in chosen), 0)
         try:
             answer = await self.connection.call(frame)
@@ -128,7 +129,7 @@ class Feed:
             for reader, _ in chosen:
                 reader.leave_feed()
             raise
-        self._opened = True
+        self.opened = True
         for started in answer.subscribed.partitions:
             by_handle[started.partition].subscribed(started.offset, started.high_watermark)
 

@@ -60,7 +60,7 @@ class Intake:
         self._buffer_bytes = buffer_bytes
         self._on_out_of_range = on_out_of_range
         self._feeds: dict[Connection, Feed] = {}
-        # With the generation of the reader that each is for, and the feed it came by, whose credit it took.
+        # With the generation of the reader that each is for, and the feed whose credit it took.
         self._queue: deque[tuple[Reader, int, memoryview | CometError, Feed | None]] = deque()
         self._broken: CometError | None = None  # nothing will ever come again
         self._arrival: asyncio.Future[None] | None = None
@@ -185,6 +185,8 @@ class Intake:
         if feed is None:
             feed = self._feeds[connection] = Feed(connection, window_for(self._buffer_bytes, brokers))
             connection.on_lost(partial(self._lost, connection))
+        if not feed.opened:
+            self._charge(feed, {reader for reader, _ in chosen})
         try:
             await feed.subscribe(chosen)
         except CometError as error:
@@ -197,6 +199,13 @@ class Intake:
                 problem = self._judge(reader, error) or problem
             return problem
         return None
+
+    def _charge(self, feed: Feed, readers: set[Reader]) -> None:
+        """What still waits to be taken counts against the window that the feed is about to open."""
+        self._queue = deque(
+            (reader, generation, arrived, feed if reader in readers else old)
+            for reader, generation, arrived, old in self._queue
+        )
 
     def _lost(self, connection: Connection, error: CometError) -> None:
         feed = self._feeds.pop(connection, None)
@@ -341,7 +350,5 @@ class Intake:
         if reader.last is batches:
             reader.fetch = end_of(batches)
             reader.last = None
-        if feed is None or feed.connection.lost is not None:
-            feed = reader.feed  # a feed opened since began with so much less credit
-        if feed is not None:  # also while its partition is on the way elsewhere: the subscription stays
-            feed.taken(len(batches))
+        if feed is not None and feed.connection.lost is None:
+            feed.taken(len(batches))  # also when its partition has gone elsewhere meanwhile: the subscription stays
