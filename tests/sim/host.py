@@ -66,6 +66,8 @@ class Host:
         self._store = store
         self._broker_id = broker_id
         self._lossy_since: dict[Place, float] = {}
+        self._open: dict[Place, None] = {}  # in this incarnation
+        self._last_open: dict[Place, float] = {}  # what it held then may not be on disk; later nothing was written
         self._synced_at: dict[Place, float] = {}
         self._names: dict[str, str] = {}  # of topics, by the folder they are in
         self._ended: asyncio.Future[None] | None = None
@@ -126,7 +128,8 @@ class Host:
         self._network.unlisten(self.address, silent=power)
         if power:
             for place in self._places():
-                self._lossy_since.setdefault(place, self._loop.time())
+                self._lose(place)
+        self._shut()
         self.disk.crash(power=power)
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
@@ -135,7 +138,7 @@ class Host:
         """The power fails while no broker runs."""
         assert self.node is None or self.node.dead
         for place in self._places():
-            self._lossy_since.setdefault(place, self._loop.time())
+            self._lose(place)
         self.disk.crash()
 
     async def drain(self) -> None:
@@ -151,6 +154,7 @@ class Host:
         if not node.dead:
             self.look_for_trouble()
             node.kill()
+            self._shut()
             self.disk.crash(power=False)
 
     async def _drain(self, broker: Broker, stopped: asyncio.Future[None]) -> None:
@@ -182,9 +186,19 @@ class Host:
         known = {opened.place: None for opened in self._history.recovered}
         return list(known)
 
+    def _lose(self, place: Place) -> None:
+        """What was not synced of a log is gone: what it held now, or when it was last open."""
+        now = self._loop.time()
+        self._lossy_since.setdefault(place, now if place in self._open else self._last_open.get(place, now))
+
+    def _shut(self) -> None:
+        self._last_open.update(dict.fromkeys(self._open, self._loop.time()))
+        self._open.clear()
+
     def _opened(self, partition: Partition) -> None:
         place = (partition.topic, partition.index)
         self._names[partition.topic_id.hex()] = partition.topic
+        self._open[place] = None
         self._history.recovered.append(
             Recovered(
                 place,
@@ -200,7 +214,7 @@ class Host:
         """What was written to that log since its last good sync may be gone."""
         parts = path.split("/")
         if len(parts) >= 3 and parts[1] in self._names:
-            self._lossy_since.setdefault((self._names[parts[1]], int(parts[2])), self._loop.time())
+            self._lose((self._names[parts[1]], int(parts[2])))
 
     # ---- looking in
 
