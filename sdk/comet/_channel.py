@@ -29,7 +29,8 @@ STATUS_DETAILS: Final = "grpc-status-details-bin"
 
 # Measured, see docs/performance.md: frames of 1 MiB and a write buffer of 4 MiB gave the shortest round trips for
 # small messages and good throughput for large ones. Every channel has connections of its own (no shared pool), so
-# that a new try connects at once instead of waiting for the backoff of an older channel to the same broker.
+# that a new try connects at once instead of waiting for the backoff of an older channel to the same broker. What gRPC
+# calls the minimum backoff is how long it gives one attempt to connect.
 OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.max_send_message_length", limits.MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", limits.MESSAGE_BYTES_MAX),
@@ -37,7 +38,7 @@ OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.http2.write_buffer_size", 4 * limits.MIB),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", limits.CONNECT_TIMEOUT_MS),
     ("grpc.max_reconnect_backoff_ms", limits.BACKOFF_MAX_MS),
     ("grpc.enable_retries", 0),  # what may be repeated is decided above, not by gRPC
 )

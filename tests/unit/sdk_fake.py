@@ -1,7 +1,8 @@
 """A broker in memory behind the SDK's transport, small enough to be believed, that a test can make misbehave.
 
 It writes batches once per identity and refuses gaps as the real one does, and keeps what it was sent for tests to
-look at. It is used on the virtual time of tests.sim.loop. `script` decides the fate of every produced batch; `cut` breaks all connections; `up` is whether new ones work.
+look at. `script` decides the fate of every produced batch; `cut` breaks all connections; `up` is whether new ones
+work. It is used on the virtual time of tests.sim.loop.
 """
 
 from __future__ import annotations
