@@ -267,6 +267,7 @@ async def test_a_broker_that_leaves_answers_first_and_is_found_again(broker: Fak
         late = await p.send("quotes", b"2" * 20)
         assert [(await one).offset for one in (under_way, late)] == [1, 2]
         assert broker.connects == 2
+        assert now() < 1, "it left when the last answer was there"
 
 
 @scenario()
