@@ -223,6 +223,8 @@ class Partition:
         if self.closed is not None or self.log.failed is not None:
             return
         self.log.maybe_roll()
+        if self.log.unfinished:
+            self._start_flush()  # with flush=os nothing else would ever finish a sealed segment
         before = self.log.log_start
         after = self.log.apply_retention(self._clock.wall_us())
         assert after >= before, "the log's start never goes back"

@@ -237,3 +237,19 @@ async def test_a_reader_far_behind_reads_everything_once(broker: Broker, topic: 
         producer.produce(handle, value, acks=0)
     await consumer.subscribe(handle, credit=100_000)
     assert await consumer.values(300) == sent
+
+
+async def test_with_flush_os_full_segments_are_finished_all_the_same(broker: Broker, call: Call) -> None:
+    config = types.TopicConfig(flush=types.FLUSH_POLICY_OS, segment_bytes=64 << 10)
+    await call("comet.v1.Admin/CreateTopic", admin.CreateTopicRequest(name="fast", config=config))
+    client = Client(broker)
+    handle = await client.attach("fast")
+    partition = broker.topics.partition("fast", 0)
+    for _ in range(8):
+        client.produce(handle, b"x" * 20_000, acks=0)
+    assert partition.log.unfinished
+    assert partition.log.flushed_end == 0
+    partition.housekeeping()
+    while partition.log.unfinished:  # noqa: ASYNC110 - the sync runs on a worker thread
+        await asyncio.sleep(0)
+    assert partition.high_watermark == 8

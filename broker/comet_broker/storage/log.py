@@ -213,6 +213,11 @@ class Log:
 
     # ---- syncing
 
+    @property
+    def unfinished(self) -> bool:
+        """There are sealed segments that no sync has finished: they are not indexed on disk yet."""
+        return bool(self._unsynced)
+
     def start_sync(self) -> SyncTicket | None:
         """What there is to sync; None if nothing, or if the log has failed."""
         if self.failed is not None or self._closed:
