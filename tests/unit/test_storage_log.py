@@ -9,9 +9,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from crc32c import crc32c
 
 from comet import records
-from comet.errors import Closed, DiskFull, LimitExceeded, LogFailed, OffsetOutOfRange
+from comet.errors import Closed, DiskFull, LimitExceeded, LogFailed, OffsetOutOfRange, UnsupportedVersion
 from comet.types import TopicConfig
 from comet_broker.ports import Files
 from comet_broker.storage.files import RealFiles
@@ -739,6 +740,24 @@ def test_producers_outlive_the_records_they_wrote() -> None:
         world.open()
         header, _ = batch([b"y"], producer=(7, 0, 1))
         assert world.log.producers.check(header) is None
+
+
+def test_batches_of_a_newer_format_are_neither_cut_nor_skipped(world: World) -> None:
+    """After a downgrade: the batch is whole, only this version cannot know what it means."""
+    world.append(b"a")
+    _, data = batch([b"newer"])
+    newer = bytearray(data)
+    newer[35] = 0x40  # a flag that does not exist yet
+    newer[28:32] = crc32c(newer[32:]).to_bytes(4, "little")
+    newer[:28] = records.make_stamp(1, 0, 0, len(newer))
+    name = world.segment_names()[0]
+    world.log.close()
+    file = world.files.open(world.path(name))
+    file.append((newer,))
+    file.close()
+    with pytest.raises(UnsupportedVersion, match="flags"):
+        world.open()
+    assert world.files.read_all(world.path(name)).endswith(newer)
 
 
 def test_statistics(world: World) -> None:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from comet.errors import CometError
+from comet.errors import CorruptBatch, UnsupportedVersion
 from comet.records import BATCH_BYTES_MAX, HEADER_BYTES, RECORDS_MAX, BatchHeader, verify
 from comet_broker.ports import File
 
@@ -28,6 +28,7 @@ ENDED: Final = 0
 DAMAGED: Final = -1
 
 _STAMP: Final = Struct("<q12xII")  # base offset, length, stamp_crc
+_LENGTH_AND_CRC: Final = Struct("<q12xI4xI")  # base offset, length, crc
 _OFFSET_MAX: Final = (1 << 63) - 1
 
 
@@ -48,9 +49,8 @@ def whole_batches(buffer: memoryview, expected: int, end: int) -> tuple[int, int
             return at, expected, DAMAGED
         if length > size - at:
             return at, expected, length
-        try:
-            header = verify(buffer, at, stamped=False)
-        except CometError:
+        header = _verified(buffer, at)
+        if header is None:
             return at, expected, DAMAGED
         if header.next_offset > end:
             break
@@ -96,11 +96,18 @@ def walk(file: File, position: int, limit: int, expected: int) -> Iterator[Found
     """The batches from `position`, which must begin at offset `expected`, and the damage between them."""
     window = Window(file, limit)
     while position < limit:
-        header = _batch_at(window, position, expected)
-        if header is not None:
+        start = position
+        for header in _headers(window.at(position, HEADER_BYTES), expected):
             yield Found(position, header)
             position += header.length
             expected = header.next_offset
+        if position > start:
+            continue
+        header_here = _batch_at(window, position, expected)  # it may only reach beyond what was at hand
+        if header_here is not None:
+            yield Found(position, header_here)
+            position += header_here.length
+            expected = header_here.next_offset
             continue
         found = resync(file, position, limit, expected)
         yield Damage(position, expected, None if found is None else found.header.base_offset)
@@ -109,21 +116,47 @@ def walk(file: File, position: int, limit: int, expected: int) -> Iterator[Found
         position, expected = found.position, found.header.base_offset
 
 
+def _headers(view: memoryview, expected: int) -> Iterator[BatchHeader]:
+    """The batches that lie whole in the view, one after the other from its start, each verified."""
+    at, size = 0, len(view)
+    while size - at >= HEADER_BYTES:
+        base_offset, length, stamp_crc = _STAMP.unpack_from(view, at)
+        if base_offset != expected or not HEADER_BYTES < length <= size - at:
+            return
+        if crc32c(view[at : at + 24]) != stamp_crc:
+            return
+        header = _verified(view, at)
+        if header is None:
+            return
+        yield header
+        at += length
+        expected = header.next_offset
+
+
 def _batch_at(window: Window, position: int, expected: int) -> BatchHeader | None:
     """The whole batch at this position of the chain; None if there is none."""
     view = window.at(position, HEADER_BYTES)
     if len(view) < HEADER_BYTES:
         return None
-    base_offset, length, _ = _STAMP.unpack_from(view)
-    if base_offset != expected or not HEADER_BYTES < length <= BATCH_BYTES_MAX:
+    base_offset, length, stamp_crc = _STAMP.unpack_from(view)
+    if base_offset != expected or not HEADER_BYTES < length <= BATCH_BYTES_MAX or crc32c(view[:24]) != stamp_crc:
         return None
     return _verified(window.at(position, length), 0)
 
 
 def _verified(view: memoryview, at: int) -> BatchHeader | None:
+    """The batch at this place of the buffer, whose stamp holds already; None if the rest of it does not.
+
+    A whole batch of a newer format is no damage: UnsupportedVersion, so that nobody cuts or skips it.
+    """
     try:
-        return verify(view, at, stamped=True)
-    except CometError:
+        return verify(view, at, stamped=False)
+    except UnsupportedVersion:
+        _, length, crc = _LENGTH_AND_CRC.unpack_from(view, at)
+        if crc32c(view[at + 32 : at + length]) == crc and length <= len(view) - at:
+            raise
+        return None
+    except CorruptBatch:
         return None
 
 
