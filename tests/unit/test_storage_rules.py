@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -117,6 +118,14 @@ def test_every_finding_has_a_row_and_a_reason() -> None:
 def test_what_was_synced_is_never_cut_or_removed() -> None:
     for (_, known), (action, _) in RULES.items():
         assert known is not Known.SYNCED or action in {Action.QUARANTINE, Action.SET_ASIDE}
+
+
+def test_the_documentation_holds_the_table() -> None:
+    page = (Path(__file__).parents[2] / "docs/log-format.md").read_text()
+    for (finding, known), (action, reason) in RULES.items():
+        assert f"| {finding.name}: {finding.value} | {known.value} | {action.name} | {reason} |" in page
+    for action in Action:
+        assert f"{action.name}: {action.value}" in " ".join(page.split())
 
 
 @pytest.mark.parametrize("known", Known)
