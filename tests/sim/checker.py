@@ -225,7 +225,7 @@ def monotone_ends(evidence: Evidence, finding: Finding) -> None:
         by_place[place].append((float("inf"), float("inf"), log.log_start, log.log_end))
     for place, answers in by_place.items():
         for invoked, completed, log_start, high_watermark in answers:
-            if not finding.holds(0 <= log_start and (log_start <= high_watermark or high_watermark == UNKNOWN_END)):
+            if not finding.holds(log_start >= 0 and (log_start <= high_watermark or high_watermark == UNKNOWN_END)):
                 finding.violations.append(f"{place} was said to begin at {log_start} and end at {high_watermark}")
             before = [answer for answer in answers if answer[1] < invoked]
             start = max((answer[2] for answer in before), default=0)

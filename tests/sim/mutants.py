@@ -30,7 +30,6 @@ from comet_broker.storage.recovery import Recovered
 from comet_broker.storage.rules import Action
 from comet_broker.storage.segment import Segment
 from comet_broker.storage.sync import SyncTicket
-from tests.sim.disk import HostFiles
 from tests.sim.scenario import Profile, Result, simulate
 
 Patch = tuple[object, str, object]  # where, name, what stands there instead
@@ -99,7 +98,11 @@ def ack_before_fsync() -> list[Patch]:
     return [(Partition, "when_durable", lambda self, end, done: True)]
 
 
-@mutant("readers see what is written but not yet on disk", "C7 C29", profile("power_cut", flush=Flush.ALWAYS))
+@mutant(
+    "readers see what is written but not yet on disk",
+    "C7",
+    profile("slow_disk", "slow_disk", "power_cut", flush=Flush.ALWAYS),
+)
 def deliver_beyond_the_high_watermark() -> list[Patch]:
     serve = Feed._serve
 
@@ -115,7 +118,11 @@ def deliver_beyond_the_high_watermark() -> list[Patch]:
     return [(Feed, "_serve", serve_all)]
 
 
-@mutant("a flush timer that fires once and is never set again", "C1", profile(flush=Flush.INTERVAL, final_crash="power"))
+@mutant(
+    "a flush timer that fires once and is never set again",
+    "C1",
+    profile(flush=Flush.INTERVAL, final_crash="power"),
+)
 def flush_only_once() -> list[Patch]:
     start = Partition._start_flush
 
@@ -288,7 +295,11 @@ def repeat_on_reconnect() -> list[Patch]:
 # ---- the log
 
 
-@mutant("a failed fsync is taken for a good one", "C1 C7", profile("failing_sync", flush=Flush.ALWAYS, final_crash="power"))
+@mutant(
+    "a failed fsync is taken for a good one",
+    "C1 C7",
+    profile("failing_sync", flush=Flush.ALWAYS, final_crash="power"),
+)
 def retry_after_a_failed_fsync() -> list[Patch]:
     def swallow(self: SyncTicket) -> None:
         with contextlib.suppress(OSError):
@@ -307,11 +318,6 @@ def forget_to_sync_rolled_segments() -> list[Patch]:
         self._files.sync_folder(self._folder)
 
     return [(SyncTicket, "_sync", only_the_last)]
-
-
-@mutant("the folder of a new segment is not synced", "C1 C4 C7 C22", profile("power_cut", flush=Flush.ALWAYS))
-def forget_to_sync_the_folder() -> list[Patch]:
-    return [(HostFiles, "sync_folder", lambda self, path: None)]
 
 
 @mutant("recovery believes batches without their checksums", "C2 C7 C29 C4", profile("power_cut", "power_cut"))
@@ -354,7 +360,7 @@ def send_without_verifying() -> list[Patch]:
     return [(extent, "whole_batches", trusting)]
 
 
-@mutant("a full disk rolls back one batch too many", "C1 C2 C4 C7 C22 C29", profile("disk_full", "disk_full"))
+@mutant("a full disk rolls back one batch too many", "C1 C2 C4 C7 C22 C25 C29", profile("disk_full", "disk_full"))
 def roll_back_too_far() -> list[Patch]:
     failed = Log._write_failed
 
@@ -366,7 +372,11 @@ def roll_back_too_far() -> list[Patch]:
     return [(Log, "_write_failed", further)]
 
 
-@mutant("what a torn write left behind is written after", "C1 C4 C7 C22 C29", profile("failing_append", "failing_append"))
+@mutant(
+    "what a torn write left behind is written after",
+    "C1 C4 C7 C22 C25 C29",
+    profile("failing_append", "failing_append"),
+)
 def write_after_a_torn_write() -> list[Patch]:
     def harmless(self: Log, error: OSError, segment: Segment) -> CometError:
         return DiskFull("the batch did not fit")

@@ -93,11 +93,14 @@ async def slow_disk(world: World, random: Random) -> None:
 
 
 async def disk_full(world: World, random: Random) -> None:
-    """No space for a while, or for a few more bytes only."""
+    """No space, or for a few more bytes only: for a while, or on and off as others write and delete."""
     disk = world.host.disk
-    disk.faults.capacity_bytes = disk.used_bytes + random.choice((0, random.randrange(5_000)))
-    await asyncio.sleep(random.uniform(0.1, 1.5))
-    disk.faults.capacity_bytes = None
+    flapping = random.random() < 0.5
+    for _ in range(random.randint(5, 30) if flapping else 1):
+        disk.faults.capacity_bytes = disk.used_bytes + random.choice((0, random.randrange(5_000)))
+        await asyncio.sleep(random.uniform(0.001, 0.02) if flapping else random.uniform(0.1, 1.5))
+        disk.faults.capacity_bytes = None
+        await asyncio.sleep(random.uniform(0.001, 0.02) if flapping else 0)
 
 
 async def failing_sync(world: World, random: Random) -> None:
@@ -138,9 +141,11 @@ async def flip_bit(world: World, random: Random) -> None:
         for span in batch_spans(host.disk.read_all(path))
         if span[3] <= safe_end
     ]
-    if not spans or not host.up:
+    if not host.up:
         return
     host.kill(power=False)
+    if not spans:
+        return  # there will be, once the broker has opened the log again
     place, path, at, length, first, end = random.choice(spans)
     world.damaged.add(path)
     bit = random.randrange(length * 8)
