@@ -62,8 +62,7 @@ class Feed:
 
     def add(self, number: int, partition: Partition, offset: int) -> None:
         """Starts to feed a partition from `offset`."""
-        if partition.closed is not None:
-            raise partition.closed
+        assert partition.closed is None
         self.push.add(number, partition.handle, partition, offset)
         partition.readers += 1
 

@@ -286,6 +286,10 @@ class Session:
         self, request: int, subscribe: pb.Subscribe, partitions: list[Partition], offsets: list[int]
     ) -> None:
         number = subscribe.subscription
+        for partition in partitions:  # all or none: some may have gone while their times were looked up
+            if partition.closed is not None:
+                raise partition.closed
+            self._feed.push.check_free(partition.handle)
         self._feed.push.open(number)
         self._feed.push.grant(number, subscribe.credit)
         answer = pb.Subscribed(subscription=number)

@@ -111,7 +111,7 @@ class Thin:
         records_max = min(request.records_max or 100, limits.FETCH_RECORDS_MAX)
         bytes_max = min(request.bytes_max or limits.KIB * limits.KIB, limits.FETCH_BYTES_MAX)
         partition = self._broker.topics.partition(request.topic, request.partition)
-        at: Position = position_from_pb(getattr(request, "from")) if request.HasField("from") else Earliest()
+        at: Position = position_from_pb(request.start) if request.HasField("start") else Earliest()
         offset = await self._broker.resolve(partition, at)
         if offset >= partition.high_watermark and request.wait_ms:
             await self._wait(partition, min(request.wait_ms, limits.FETCH_WAIT_MS_MAX) / 1000)

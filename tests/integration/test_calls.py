@@ -90,16 +90,16 @@ async def test_publish_and_fetch(broker: Broker, topic: types.Topic, call: Call)
     assert [(r.key, r.HasField("value"), r.value) for r in fetched.records] == [(b"k", True, b"v"), (b"k", False, b"")]
     assert fetched.records[0].headers[0] == pb.Header(name="h", value=b"1")
     assert (fetched.records[0].timestamp_us, fetched.next_offset) == (5, 2)
-    rest = pb.FetchRequest(topic="t", partition=home, **{"from": types.Position(offset=1)})
+    rest = pb.FetchRequest(topic="t", partition=home, start=types.Position(offset=1))
     assert (await call("comet.v1.Comet/Fetch", rest)).records[0].offset == 1
     with pytest.raises(OffsetOutOfRange):
-        await call("comet.v1.Comet/Fetch", pb.FetchRequest(topic="t", **{"from": types.Position(offset=100)}))
+        await call("comet.v1.Comet/Fetch", pb.FetchRequest(topic="t", start=types.Position(offset=100)))
     with pytest.raises(PartitionNotFound):
         await call("comet.v1.Comet/Fetch", pb.FetchRequest(topic="t", partition=9))
 
 
 async def test_fetch_waits_for_what_is_not_there_yet(broker: Broker, topic: types.Topic, call: Call) -> None:
-    request = pb.FetchRequest(topic="t", wait_ms=5_000, **{"from": types.Position(latest=True)})
+    request = pb.FetchRequest(topic="t", wait_ms=5_000, start=types.Position(latest=True))
     waiting = asyncio.ensure_future(call("comet.v1.Comet/Fetch", request))
     partition = broker.topics.partition("t", 0)
     while not partition.idle:  # noqa: ASYNC110 - the call itself decides when it waits
@@ -107,7 +107,7 @@ async def test_fetch_waits_for_what_is_not_there_yet(broker: Broker, topic: type
     publish = pb.PublishRequest(topic="t", partition=0, records=[pb.Record(value=b"new")], acks=types.ACKS_LEADER)
     await call("comet.v1.Comet/Publish", publish)
     assert [record.value for record in (await waiting).records] == [b"new"]
-    empty = pb.FetchRequest(topic="t", wait_ms=1, **{"from": types.Position(latest=True)})
+    empty = pb.FetchRequest(topic="t", wait_ms=1, start=types.Position(latest=True))
     assert not (await call("comet.v1.Comet/Fetch", empty)).records
     assert not partition.idle
 
