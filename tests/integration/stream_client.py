@@ -57,7 +57,7 @@ class Client:
         self.send(attach=pb.Attach(topic=topic, partition=partition))
         return (await self.answer()).attached.partition
 
-    def produce(self, handle: int, *values: bytes, acks: int = 1, **identity: int) -> int:
+    def produce(self, handle: int, *values: bytes, acks: int = 1, **identity: Any) -> int:
         self._request += 1
         parts = records.encode(list(values), timestamps=1_000, **identity)
         self.session.receive(produce_frame(self._request, handle, acks, parts, sum(map(len, parts))))
