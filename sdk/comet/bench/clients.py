@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import struct
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from comet.bench.limits import STAMP
 from comet.bench.report import quantiles
 from comet.bench.timer import Ticker
 
@@ -25,7 +25,6 @@ BLOCK_RECORDS: Final = 50_000
 BLOCKS_IN_FLIGHT: Final = 4
 # Distinct values that a load repeats: more than the caches hold, made before the clock starts.
 DISTINCT_VALUES: Final = 100_000
-STAMP: Final = struct.Struct("<q")
 CONNECTING_AT_ONCE: Final = 50
 STARTUP_TIMEOUT_S: Final = 30
 

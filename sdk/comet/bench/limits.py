@@ -8,15 +8,20 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import struct
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from comet._tuning import tune_process
+from comet.bench.report import quantiles
+from comet.bench.timer import Ticker
 
 if TYPE_CHECKING:
     from comet.bench.worker import Link, Work
 
+STAMP: Final = struct.Struct("<q")
 HOST: Final = "127.0.0.1"
 METHOD: Final = "/comet.bench.Limit/Sink"
 TCP_CHUNK_BYTES: Final = 1 << 20
@@ -25,21 +30,18 @@ MEMCPY_BYTES: Final = 64 << 20  # far beyond the caches
 STOP_GRACE_S: Final = 1.0
 
 
-async def grpc_sink(link: Link, _config: Any) -> dict[str, Any]:
-    """Serves one call: takes messages as bytes and, when they end, says how much it was."""
+async def _serve(link: Link, conversation: Callable[[Any], Awaitable[None]]) -> dict[str, Any]:
+    """Serves METHOD until told to stop. The conversation gets the call's context."""
     tune_process()
     import grpc
     import grpc.aio
 
     from comet._channel import OPTIONS
 
-    async def sink(_request: Any, context: Any) -> None:
-        total = 0
-        while (message := await context.read()) is not grpc.aio.EOF:
-            total += len(message)
-        await context.write(total.to_bytes(8, "little"))
+    async def answer(_request: Any, context: Any) -> None:
+        await conversation(context)
 
-    handler: Any = grpc.stream_stream_rpc_method_handler(sink)
+    handler: Any = grpc.stream_stream_rpc_method_handler(answer)
     server = grpc.aio.server(options=OPTIONS)
     service, _, method = METHOD[1:].partition("/")
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
@@ -48,6 +50,28 @@ async def grpc_sink(link: Link, _config: Any) -> dict[str, Any]:
     await link.go(port=port)  # the order here means: stop
     await server.stop(STOP_GRACE_S)
     return {}
+
+
+async def grpc_sink(link: Link, _config: Any) -> dict[str, Any]:
+    """Serves one call: takes messages as bytes and, when they end, says how much it was."""
+
+    async def sink(context: Any) -> None:
+        total = 0
+        while isinstance(message := await context.read(), bytes):
+            total += len(message)
+        await context.write(total.to_bytes(8, "little"))
+
+    return await _serve(link, sink)
+
+
+async def grpc_echo(link: Link, _config: Any) -> dict[str, Any]:
+    """Serves one call that sends every message back."""
+
+    async def echo(context: Any) -> None:
+        while isinstance(message := await context.read(), bytes):
+            await context.write(message)
+
+    return await _serve(link, echo)
 
 
 async def grpc_source(link: Link, config: Any) -> dict[str, Any]:
@@ -70,6 +94,41 @@ async def grpc_source(link: Link, config: Any) -> dict[str, Any]:
         seconds = time.perf_counter() - start
     assert total == config["messages"] * config["message_bytes"], total
     return {"bytes_per_s": total / seconds}
+
+
+async def grpc_pace(link: Link, config: Any) -> dict[str, Any]:
+    """As `clients.pace` and `clients.stopwatch` in one: there and back is as many hops as through a broker."""
+    tune_process()
+    import grpc.aio
+
+    from comet._channel import OPTIONS
+
+    records, interval_ns = config["records"], 1_000_000_000 // config["rate"]
+    async with grpc.aio.insecure_channel(f"{HOST}:{config['port']}", options=OPTIONS) as channel:
+        await channel.channel_ready()
+        await link.go()
+        call: Any = channel.stream_stream(METHOD)()
+        receiving = asyncio.ensure_future(_receive_stamps(call, records))
+        due_ns = time.perf_counter_ns() + interval_ns
+        ticker = Ticker(due_ns, interval_ns)
+        left = records
+        while left > 0:
+            for _ in range(min(await ticker.due(), left)):
+                await call.write(STAMP.pack(due_ns) + bytes(config["message_bytes"] - STAMP.size))
+                due_ns += interval_ns
+                left -= 1
+        ticker.close()
+        ages_us = await receiving
+        await call.done_writing()
+    return quantiles(ages_us[config["skip"] :])
+
+
+async def _receive_stamps(call: Any, records: int) -> list[float]:
+    ages_us = []
+    for _ in range(records):
+        stamp = STAMP.unpack_from(await call.read())[0]
+        ages_us.append((time.perf_counter_ns() - stamp) / 1e3)
+    return ages_us
 
 
 async def tcp_sink(link: Link, _config: Any) -> dict[str, Any]:
@@ -122,6 +181,8 @@ async def memcpy(link: Link, config: Any) -> dict[str, Any]:
 WORKS: Final[dict[str, Work]] = {
     "grpc_sink": grpc_sink,
     "grpc_source": grpc_source,
+    "grpc_echo": grpc_echo,
+    "grpc_pace": grpc_pace,
     "tcp_sink": tcp_sink,
     "tcp_source": tcp_source,
     "file": file,

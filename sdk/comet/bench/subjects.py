@@ -254,6 +254,17 @@ def limit_grpc_stream(bench: Bench) -> Result:
             return source.done()
 
 
+def limit_grpc_echo(bench: Bench) -> Result:
+    """At 1,000 a second, messages about as large as a batch of one record with its frame."""
+    records = round(1_000 * bench.sizes.paced_s)
+    with bench.worker("grpc_echo") as echo:
+        config = {"port": echo.ready()["port"], "rate": 1_000, "records": records, "message_bytes": 2 * RECORD_BYTES}
+        with bench.worker("grpc_pace", skip=round(records * WARM_SHARE), **config) as pace:
+            pace.ready()
+            pace.go()
+            return pace.done()
+
+
 def limit_tcp(bench: Bench) -> Result:
     with bench.worker("tcp_sink") as sink:
         port = sink.ready()["port"]
@@ -300,6 +311,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "idle_subscribers": Subject(idle_subscribers, True, "subscribers with nothing to do"),
     "startup": Subject(startup, False, "comet up to the first acknowledged record"),
     "limit_grpc_stream": Subject(limit_grpc_stream, False, "bare gRPC byte stream, frames as send_many makes"),
+    "limit_grpc_echo": Subject(limit_grpc_echo, False, "bare gRPC there and back at 1,000 messages/s"),
     "limit_tcp": Subject(limit_tcp, False, "loopback TCP"),
     "limit_file": Subject(limit_file, False, "appending to a file, page cache"),
     "limit_memcpy": Subject(limit_memcpy, False, "copying memory"),
