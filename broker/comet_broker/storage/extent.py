@@ -19,9 +19,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from comet.errors import DataLoss
 from comet_broker.ports import File
 from comet_broker.storage.index import Index
+from comet_broker.storage.lost import data_loss
 from comet_broker.storage.scan import ENDED, resync, whole_batches
 from comet_broker.storage.segment import Segment
 
@@ -36,13 +36,6 @@ class ReadResult(NamedTuple):
     size: int
     next_offset: int
     needed: int = 0
-
-
-def data_loss(first: int, end: int) -> DataLoss:
-    return DataLoss(
-        f"offsets {first} up to {end} are damaged on this broker's disk and cannot be read; what follows can",
-        details={"first": str(first), "end": str(end)},
-    )
 
 
 class Extent:

@@ -12,6 +12,7 @@ each of them, so a log reserves in steps. Reserving exists on Linux only and is 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -185,26 +186,15 @@ class RealFiles:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, _FILE_MODE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         except BlockingIOError:
             raise self._taken(descriptor) from None
-        except OSError as error:
+        except OSError:
             os.close(descriptor)
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):  # the pid is for people only
-                self.lock_without_pid()
-                return
             raise
         self._lock = descriptor
-
-    def lock_without_pid(self) -> None:
-        """As `lock`, on a disk too full for the few bytes of the pid."""
-        descriptor = os.open(self.root / LOCK_NAME, os.O_RDWR | os.O_CREAT, _FILE_MODE)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise self._taken(descriptor) from None
-        self._lock = descriptor
+        with contextlib.suppress(OSError):  # the pid is for people; a full disk is no reason not to start
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def _taken(self, descriptor: int) -> DataFolderTaken:
         holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"

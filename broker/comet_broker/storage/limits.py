@@ -18,7 +18,7 @@ ROOM_STEP_BYTES: Final = 1 * limits.MIB
 # Sealed segments of one log whose file stays open and whose index stays in memory after reading.
 WARM_SEGMENTS_MAX: Final = 4
 
-# Damaged ranges of one log that are remembered one by one; beyond that neighbours are merged.
+# Damaged ranges of one log that readers found and that are remembered.
 LOST_RANGES_MAX: Final = 1000
 
 assert ROOM_STEP_BYTES <= RESERVE_FROM_BYTES <= RESERVE_AHEAD_BYTES_MAX

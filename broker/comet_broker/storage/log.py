@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections import OrderedDict
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -25,16 +25,16 @@ from comet_broker.core.producers import ProducerSnapshot
 from comet_broker.core.retention import expired_segments
 from comet_broker.ports import Clock, Files
 from comet_broker.storage.checkpoint import Checkpoint, raise_checkpoint, write_clean_marker
-from comet_broker.storage.extent import Extent, ReadResult, data_loss
+from comet_broker.storage.extent import Extent, ReadResult
 from comet_broker.storage.layout import LogIdentity
 from comet_broker.storage.limits import (
     FREE_BYTES_MIN,
-    LOST_RANGES_MAX,
     RESERVE_AHEAD_BYTES_MAX,
     RESERVE_FROM_BYTES,
     ROOM_STEP_BYTES,
     WARM_SEGMENTS_MAX,
 )
+from comet_broker.storage.lost import LostRanges
 from comet_broker.storage.recovery import NO_SPACE, Recovered, create_segment, recover
 from comet_broker.storage.segment import Segment
 from comet_broker.storage.sync import SyncState, SyncTicket, write_snapshot
@@ -70,7 +70,6 @@ class Log:
         self.log_end = recovered.log_end
         self.flushed_end = recovered.log_end
         self.failed: CometError | None = None
-        self.lost: tuple[tuple[int, int], ...] = ()
         self.producers = recovered.producers
         self.recovered = recovered
         self._files = files
@@ -86,12 +85,11 @@ class Log:
         self._folder_version = 0
         self._state = SyncState(recovered.snapshots)
         self._warm: OrderedDict[Segment, None] = OrderedDict()
+        self._lost = LostRanges(recovered.lost)
         self._closed = False
         self._rolls = 0
         if recovered.log_end not in recovered.snapshots:
             self._snapshots.append(self.producers.snapshot(recovered.log_end))
-        for first, end in recovered.lost:
-            self.quarantine(first, end)
         for segment in self._segments[:-1]:
             segment.cool()
 
@@ -267,33 +265,22 @@ class Log:
             )
         if self._closed:
             raise Closed("the log is closed")
-        if self.lost:
-            self._refuse_lost(offset)
+        self._lost.refuse(offset)
         segment = self._active
         if offset < segment.base_offset:
             segment = self._segments[bisect_right(self._segments, offset, key=_base_offset) - 1]
         assert segment.base_offset <= offset < segment.next_offset
         return Extent(self, segment, offset, self.log_end if end is None else end)
 
-    def _refuse_lost(self, offset: int) -> None:
-        at = bisect_right(self.lost, offset, key=_first) - 1
-        if at >= 0 and offset < self.lost[at][1]:
-            raise data_loss(*self.lost[at])
+    @property
+    def lost(self) -> tuple[tuple[int, int], ...]:
+        """The ranges of offsets that are known to be damaged."""
+        return self._lost.ranges
 
     def quarantine(self, first: int, end: int) -> None:
-        """Remembers that these offsets are damaged. Overlapping ranges become one."""
-        assert first < end
-        if end <= self.log_start:
-            return  # deleted meanwhile
-        ranges = list(self.lost)
-        insort(ranges, (max(first, self.log_start), end))
-        merged: list[tuple[int, int]] = []
-        for start, stop in ranges:
-            if merged and (start <= merged[-1][1] or len(merged) >= LOST_RANGES_MAX):
-                merged[-1] = (merged[-1][0], max(merged[-1][1], stop))
-            else:
-                merged.append((start, stop))
-        self.lost = tuple(merged)
+        """Remembers that these offsets are damaged, unless they were deleted meanwhile."""
+        if end > self.log_start:
+            self._lost.add(max(first, self.log_start), end)
 
     def was_read(self, segment: Segment) -> None:
         """Keeps the sealed segments that were read last warm, and no more of them."""
@@ -318,7 +305,7 @@ class Log:
 
     def apply_retention(self, now_us: int) -> int:
         """Deletes the segments that the topic's limits no longer cover. Returns where the log starts now."""
-        if self._closed:
+        if self._closed or self.failed is not None:
             return self.log_start
         facts = [segment.facts() for segment in self._segments]
         count = expired_segments(facts, self.config, now_us, self.log_start)
@@ -330,13 +317,15 @@ class Log:
         """Deletes all records below `offset`, for good when it returns. Returns where the log starts now."""
         if self._closed:
             raise Closed("the log is closed")
+        if self.failed is not None:
+            raise self.failed.with_traceback(None)
         if not 0 <= offset <= self.log_end:
             raise OffsetOutOfRange(
                 f"offset {offset} is out of range: the log ends at {self.log_end}",
                 details={"log_start": str(self.log_start), "log_end": str(self.log_end)},
             )
         if offset > self.log_start:
-            if offset == self.log_end and self._active.next_offset > self._active.base_offset and self.failed is None:
+            if offset == self.log_end and self._active.next_offset > self._active.base_offset:
                 with contextlib.suppress(DiskFull, LimitExceeded):
                     self._roll()  # so that all that is deleted can go, and its space with it
             self._raise_start(offset)
@@ -359,7 +348,7 @@ class Log:
                 self._note_start(offset)
         self.log_start = offset
         self._drop(outlived)
-        self.lost = tuple((max(first, offset), end) for first, end in self.lost if end > offset)
+        self._lost.forget_before(offset)
 
     def _note_start(self, offset: int) -> None:
         with self._state.lock:
@@ -437,10 +426,6 @@ class Log:
 
 def _base_offset(segment: Segment) -> int:
     return segment.base_offset
-
-
-def _first(lost: tuple[int, int]) -> int:
-    return lost[0]
 
 
 def _disk_full(reason: str) -> DiskFull:

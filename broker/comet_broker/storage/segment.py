@@ -47,7 +47,8 @@ class Segment:
         self._pins = 0
         self._dropped = False
         self._retired = False
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the pins; held for a moment only, because the loop takes it, too
+        self._warming = threading.Lock()
 
     # ---- writing
 
@@ -111,7 +112,7 @@ class Segment:
     def warm_up(self) -> tuple[File, Index]:
         """Opens the file and reads the index, for somebody who has it pinned and may wait."""
         assert self._pins > 0
-        with self._lock:
+        with self._warming:
             if self.file is None:
                 self.file = self._files.open(self.path)
             if self.index is None:

@@ -1,0 +1,161 @@
+"""The bytes on disk of version 1, frozen: what one version wrote, all later ones must read."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from comet_broker.core.producers import Duplicate, ProducerTable
+from comet_broker.storage.checkpoint import (
+    ENTRY_BYTES,
+    JOURNAL_BYTES_MAX,
+    Checkpoint,
+    append_checkpoint,
+    raise_checkpoint,
+    read_checkpoint,
+    replace_checkpoint,
+)
+from comet_broker.storage.index import Index, IndexHeader, read_index, read_index_header
+from comet_broker.storage.layout import (
+    LogIdentity,
+    SegmentHeader,
+    index_name,
+    pack_segment_header,
+    parse_name,
+    producers_name,
+    read_segment_header,
+    segment_name,
+)
+from comet_broker.storage.memory import MemoryFiles
+from tests.unit.test_producers import header
+
+SEGMENT = bytes.fromhex(
+    "434f4d45544c4f47 01000000 07000000 000102030405060708090a0b0c0d0e0f 6712000000000000"
+    "00c012390ac00600 000000000000000000000000 1e2225a5"
+)
+INDEX = bytes.fromhex(
+    "434f4d4554494458 01000000 02000000 6712000000000000 7a12000000000000 8038010000000000"
+    "0900000000000000 01c012390ac00600 00000000 8e0b4fa6"
+    "6712000000000000 7012000000000000 4000000000000000 7011010000000000 fbffffffffffffff 0900000000000000 f5fa5f74"
+)
+CHECKPOINT = bytes.fromhex("434b5054 00000000 6712000000000000 2a00000000000000 00000000 d6c34d32")
+PRODUCERS = bytes.fromhex(
+    "434f4d4554505244 01000000 6900000000000000 02000000"
+    "0700000000000000 02000000 0400000000000000 3800000000000000 08000000"
+    "0000000000000000 0300000000000000 6400000000000000 3700000000000000"
+    "0300000000000000 0100000000000000 6700000000000000 3800000000000000"
+    "0100000000000000 00000000 0100000000000000 3900000000000000 04000000"
+    "0000000000000000 0100000000000000 6800000000000000 3900000000000000 627c11d7"
+)
+FOLDER = "log"
+
+
+def test_the_header_of_a_segment() -> None:
+    identity = LogIdentity(bytes(range(16)), 7)
+    assert pack_segment_header(identity, 4711, 1_900_000_000_000_000) == SEGMENT
+    assert read_segment_header(SEGMENT) == SegmentHeader(bytes(range(16)), 7, 4711, 1_900_000_000_000_000)
+    for at in range(len(SEGMENT)):
+        damaged = bytearray(SEGMENT)
+        damaged[at] ^= 1
+        assert read_segment_header(bytes(damaged)) is None
+        assert read_segment_header(SEGMENT[:at]) is None
+
+
+def test_the_index() -> None:
+    index = Index()
+    index.begin(4711, 64)
+    index.cover(-5)
+    index.cover(-7)
+    index.begin(4720, 70_000)
+    index.cover(9)
+    about = IndexHeader(2, 4711, 4730, 80_000, 9, 1_900_000_000_000_001)
+    assert index.encode(about) == INDEX
+    loaded = read_index(INDEX)
+    assert loaded is not None
+    assert loaded[0] == read_index_header(INDEX) == about
+    assert [list(column) for column in (loaded[1].offsets, loaded[1].positions, loaded[1].max_timestamps)] == [
+        [4711, 4720],
+        [64, 70_000],
+        [-5, 9],
+    ]
+    assert [index.find(offset) for offset in (4710, 4711, 4719, 4720, 9999)] == [-1, 0, 0, 1, 1]
+    for at in range(len(INDEX)):
+        damaged = bytearray(INDEX)
+        damaged[at] ^= 1
+        assert read_index(bytes(damaged)) is None
+        assert read_index(INDEX[:at]) is None
+    assert read_index(INDEX + b"\0") is None
+
+
+def test_a_snapshot_of_producers() -> None:
+    table = ProducerTable()
+    table.record(header(0, 3, producer=7, epoch=2), 100, 55)
+    table.record(header(3, 1, producer=7, epoch=2), 103, 56)
+    table.record(header(0, producer=1), 104, 57)
+    assert table.snapshot(105).encode() == PRODUCERS
+    offset, restored = ProducerTable.restore(PRODUCERS)
+    assert offset == 105
+    assert restored.check(header(3, 1, producer=7, epoch=2)) == Duplicate(103, 56)
+
+
+def journal() -> MemoryFiles:
+    files = MemoryFiles(Random(1))
+    files.make_folder(FOLDER)
+    return files
+
+
+def test_the_checkpoint() -> None:
+    files = journal()
+    assert read_checkpoint(files, FOLDER) is None
+    replace_checkpoint(files, FOLDER, Checkpoint(4711, 42))
+    assert files.read_all("log/checkpoint") == 2 * CHECKPOINT
+    assert read_checkpoint(files, FOLDER) == Checkpoint(4711, 42)
+
+
+def test_the_highest_of_each_number_counts() -> None:
+    files = journal()
+    for one in (Checkpoint(10, 5), Checkpoint(30, 2), Checkpoint(20, 7)):
+        append_checkpoint(files, FOLDER, one)
+    assert read_checkpoint(files, FOLDER) == Checkpoint(30, 7)
+
+
+@pytest.mark.parametrize("torn", range(1, ENTRY_BYTES))
+def test_an_entry_that_was_cut_off_does_not_hide_the_ones_after_it(torn: int) -> None:
+    files = journal()
+    append_checkpoint(files, FOLDER, Checkpoint(10, 5))
+    files.open("log/checkpoint").append((CHECKPOINT[:torn],))
+    assert read_checkpoint(files, FOLDER) == Checkpoint(10, 5)
+    append_checkpoint(files, FOLDER, Checkpoint(20, 7))
+    assert read_checkpoint(files, FOLDER) == Checkpoint(20, 7)
+
+
+def test_the_checkpoint_does_not_grow_without_bound() -> None:
+    files = journal()
+    for number in range(JOURNAL_BYTES_MAX // ENTRY_BYTES + 10):
+        append_checkpoint(files, FOLDER, Checkpoint(number, 0))
+        assert len(files.read_all("log/checkpoint")) <= JOURNAL_BYTES_MAX
+    for number in range(5000, 5000 + JOURNAL_BYTES_MAX // ENTRY_BYTES):
+        raise_checkpoint(files, FOLDER, Checkpoint(number, number))
+    assert read_checkpoint(files, FOLDER) == Checkpoint(number, number)
+    assert len(files.read_all("log/checkpoint")) <= JOURNAL_BYTES_MAX + ENTRY_BYTES
+
+
+def test_a_raised_checkpoint_is_on_disk() -> None:
+    for seed in range(20):
+        files = MemoryFiles(Random(seed))
+        files.make_folder(FOLDER)
+        replace_checkpoint(files, FOLDER, Checkpoint(1, 1))
+        raise_checkpoint(files, FOLDER, Checkpoint(5, 4))
+        append_checkpoint(files, FOLDER, Checkpoint(9, 4))
+        files.crash()
+        found = read_checkpoint(files, FOLDER)
+        assert found in {Checkpoint(5, 4), Checkpoint(9, 4)}
+
+
+def test_names() -> None:
+    assert parse_name(segment_name(4711)) == (4711, "log")
+    assert parse_name(index_name(0)) == (0, "index")
+    assert parse_name(producers_name((1 << 63) - 1)) == ((1 << 63) - 1, "producers")
+    for name in ("", "1.log", "checkpoint", f"{1 << 63:020d}.log", segment_name(1) + ".refused", segment_name(1)[:-1]):
+        assert parse_name(name) is None
