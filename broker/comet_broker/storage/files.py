@@ -19,6 +19,7 @@ import fcntl
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -175,6 +176,7 @@ class RealFiles:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._lock = -1
+        self._spare = _Spare()
 
     # ---- who owns the folder
 
@@ -192,6 +194,7 @@ class RealFiles:
             os.close(descriptor)
             raise
         self._lock = descriptor
+        self._spare.take()
         with contextlib.suppress(OSError):  # the pid is for people; a full disk is no reason not to start
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -209,6 +212,7 @@ class RealFiles:
         if self._lock >= 0:
             os.close(self._lock)  # the file stays: removing it would let two processes lock two files of that name
             self._lock = -1
+            self._spare.give()
 
     # ---- files
 
@@ -270,15 +274,49 @@ class RealFiles:
         (self.root / source).rename(self.root / target)
 
     def sync_folder(self, path: str) -> None:
-        descriptor = os.open(self.root / path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            _sync_folder(self.root / path)
+        except OSError as error:
+            # A sync that fails is final for a log, so it must not fail for want of a descriptor.
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._spare.give():
+                raise
+            try:
+                _sync_folder(self.root / path)
+            finally:
+                self._spare.take()
 
     def free_bytes(self) -> int:
         status = os.statvfs(self.root)
         return status.f_bavail * status.f_frsize
+
+
+class _Spare:
+    """A file descriptor held back for when there are no others."""
+
+    def __init__(self) -> None:
+        self._descriptor = -1
+        self._lock = threading.Lock()
+
+    def take(self) -> None:
+        with self._lock, contextlib.suppress(OSError):
+            if self._descriptor < 0:
+                self._descriptor = os.open(os.devnull, os.O_RDONLY)
+
+    def give(self) -> bool:
+        with self._lock:
+            if self._descriptor < 0:
+                return False
+            os.close(self._descriptor)
+            self._descriptor = -1
+            return True
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _parent(path: str) -> str:
