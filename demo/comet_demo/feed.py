@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1000.0, help="quotes a second, outside bursts")
     parser.add_argument("--seed", type=int, default=None, help="the same seed gives the same market")
     options = parser.parse_args()
-    random = Random(options.seed)  # noqa: S311 - a made-up market needs no secrecy
+    random = Random(options.seed)
     provider = SyntheticProvider(INSTRUMENTS, random, rate=options.rate)
 
     async def run() -> None:

@@ -188,12 +188,35 @@ def test_an_endless_producer_stays_small(up: Up) -> None:
     assert peak < 250_000, f"{peak} kB for 300 MB of input"
 
 
+def write_for_ever(descriptor: int) -> None:
+    """Until nobody reads any more; the test's own time limit is the end of for ever."""
+    while True:
+        os.write(descriptor, b"more\n")
+
+
+def test_a_producer_does_not_wait_for_the_end_of_input_to_fail(up: Up) -> None:
+    up.run("topic", "create", "doomed")
+    with up.start("produce", "doomed") as producer:
+        assert producer.stdin is not None and producer.stderr is not None
+        os.write(producer.stdin.fileno(), b"first\n")
+        assert up.run("consume", "doomed", "--from", "earliest", "--count", "1").stdout == b"first\n"
+        up.run("topic", "delete", "doomed", "--yes")
+        with pytest.raises(BrokenPipeError):
+            write_for_ever(producer.stdin.fileno())
+        assert producer.wait(TIMEOUT_S) == 3
+        assert b"TOPIC_NOT_FOUND" in producer.stderr.read()
+
+
 def test_a_file_is_sent_whole(up: Up, tmp_path: Path) -> None:
     up.run("topic", "create", "file")
     path = tmp_path / "lines"
     path.write_bytes(b"".join(b"%d\n" % number for number in range(50_000)))
     up.run("produce", "file", "--file", str(path), "--compression", "zstd")
     assert up.run("consume", "file", "--no-follow").stdout == path.read_bytes()
+    # Both ends lie within batches, as does the count.
+    part = b"".join(b"%d\n" % number for number in range(100, 120))
+    assert up.run("consume", "file", "--from", "100", "--until", "120").stdout == part
+    assert up.run("consume", "file", "--from", "100", "--count", "20").stdout == part
 
 
 def test_the_cluster_describes_itself(up: Up) -> None:
