@@ -314,6 +314,21 @@ def test_deleted_is_deleted_at_once_also_for_a_crash() -> None:
         assert min(world.values(), default=50) >= 50
 
 
+def test_what_was_deleted_need_not_have_been_synced() -> None:
+    """The deletion is durable, the records around it are not: what the power cut tore is cut, not damage."""
+    for seed in range(40):
+        files = MemoryFiles(Random(seed))
+        world = World(files)
+        world.append(b"a", b"x" * 20_000)
+        world.append(b"b")
+        world.log.delete_before(1)
+        files.crash()
+        world.open()
+        assert world.log.lost == ()
+        assert world.log.log_start == 1
+        assert world.values().items() <= {1: b"x" * 20_000, 2: b"b"}.items()
+
+
 def test_a_sync_that_began_before_a_deletion_does_not_undo_it(world: World) -> None:
     world.append(b"a", b"b", b"c")
     ticket = world.log.start_sync()

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from comet_broker.ports import File
 from comet_broker.storage.index import Index
+from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
 from comet_broker.storage.lost import data_loss
 from comet_broker.storage.scan import ENDED, resync, whole_batches
 from comet_broker.storage.segment import Segment
@@ -73,8 +74,10 @@ class Extent:
             return None
         if self._position < 0:
             stretch = index.find(self._offset)
-            assert stretch >= 0, "the first entry of an index is that of the first batch"
-            self._position, self._expected = index.positions[stretch], index.offsets[stretch]
+            if stretch >= 0:
+                self._position, self._expected = index.positions[stretch], index.offsets[stretch]
+            else:  # the segment begins with damage, so that no entry of a rebuilt index lies before the offset
+                self._position, self._expected = SEGMENT_HEADER_BYTES, segment.base_offset
             self._arrived = self._expected == self._offset
         return self._read(file, index, into, wait=wait)
 

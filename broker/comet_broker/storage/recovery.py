@@ -123,7 +123,6 @@ class _Recovery:
         self.log_start = checkpoint.log_start if checkpoint is not None else min(self.bases, default=0)
         self.synced_end = max(
             checkpoint.synced_end if checkpoint is not None else 0,
-            self.log_start,
             self.clean_end,
             self.producers_offset,
             *(header.next_offset for header in self.indexes.values()),
@@ -131,7 +130,7 @@ class _Recovery:
         )
         self._admit_files()
         expected = self._walk_segments()
-        log_end = max(expected, self.synced_end)
+        log_end = max(expected, self.synced_end, self.log_start)  # what was deleted need not have been synced
         if log_end > expected:
             self._quarantine(expected, log_end)
         if not self.segments or self.segments[-1].next_offset != log_end:
