@@ -1,4 +1,4 @@
-"""`python -m tests.robustness.kill_cycles --cycles 500`: kill -9 under load, again and again; nothing acked may be lost.
+"""`python -m tests.robustness.kill_cycles --cycles 500`: kill -9 under load; nothing acknowledged may be lost.
 
 One idempotent producer sends all the time, one consumer reads all the time, both through every death of the broker.
 At the end the whole log is read: every record that was acknowledged is at its offset, none is there twice, all are in
@@ -96,7 +96,7 @@ async def _load(address: str, report: Report, stop: asyncio.Event, random: Rando
         if report.acked.setdefault(receipt.offset, value) != value:
             report.violations.append(f"offset {receipt.offset} was acknowledged for two records")
 
-    async with comet.Producer(address, batch_bytes=4096, timeout_ms=60_000) as producer:
+    async with comet.Producer(address, batch_bytes=4096, buffer_bytes=256 << 10, timeout_ms=60_000) as producer:
         while not stop.is_set():
             for _ in range(random.randint(1, 50)):
                 value = b"%d:" % report.sent + random.randbytes(random.randint(10, 400))

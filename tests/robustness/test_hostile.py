@@ -23,6 +23,7 @@ from tests.robustness.process import BrokerProcess, broker, highest_resident_byt
 from tests.sim.raw import bad_batches
 
 Stream = grpc.aio.StreamStreamCall[bytes, bytes]
+Unary = grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
 HARM_BYTES_MAX = 150 << 20  # what all the abuse of one test may add to the broker's memory
 
 

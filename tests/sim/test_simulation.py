@@ -14,7 +14,13 @@ from tests.sim.scenario import Profile, Result, Totals, simulate
 SEEDS = 60
 
 # Seeds that found a bug once, each with what it was.
-REGRESSIONS: list[tuple[int, str]] = []
+REGRESSIONS = [
+    (16, "a consumer that was told to seek while deliveries waited lost their credit, and starved"),
+    (182, "the same, with deliveries that had come over a connection that was lost since"),
+    (324, "a topic that could not be opened was reported as gone, and producers began again at epoch 0"),
+    (412, "what lay below the log's start was taken for synced, so that a torn tail became a hole"),
+    (496, "a segment that begins with damage could not be read at all, and its readers hung"),
+]
 
 
 def fingerprint(result: Result) -> str:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from comet_broker.metadata.memory import MemoryStore
+from comet_broker.ports import Files
+from comet_broker.storage.checkpoint import read_checkpoint
 from tests.sim.clock import SimClock
+from tests.sim.disk import Durable
 from tests.sim.history import History, Outcome, Place
 from tests.sim.host import Host
 from tests.sim.loop import Node, SimLoop
@@ -70,14 +73,17 @@ class World:
                 operation.outcome, operation.code, operation.completed = Outcome.UNKNOWN, "TIMEOUT", self.now()
 
     def safe_segments(self) -> list[tuple[Place, str, int]]:
-        """Segments with the partition each belongs to, and the offset below which the log is known to be on disk:
-        the end it had when it was opened, which a checkpoint on disk says."""
+        """Segments with the partition each belongs to, and the offset below which the log is known to be on disk: what
+        a checkpoint says that is itself on disk."""
         found = []
+        disk = self.host.disk
         for partition in self.host.partitions():
             folder = f"topics/{partition.topic_id.hex()}/{partition.index}"
-            place, end = (partition.topic, partition.index), partition.log.recovered.log_end
-            names = [name for name in self.host.disk.list(folder) if name.endswith(".log")]
-            found += [(place, f"{folder}/{name}", end) for name in names]
+            checkpoint = read_checkpoint(cast("Files", Durable(disk)), folder)
+            if checkpoint is not None:
+                names = [name for name in disk.list(folder) if name.endswith(".log")]
+                place = (partition.topic, partition.index)
+                found += [(place, f"{folder}/{name}", checkpoint.synced_end) for name in names]
         return found
 
     async def sleep(self, random: Random, mean_s: float) -> None:
