@@ -314,6 +314,20 @@ def test_deleted_is_deleted_at_once_also_for_a_crash() -> None:
         assert min(world.values(), default=50) >= 50
 
 
+def test_an_index_left_over_from_a_deletion_goes() -> None:
+    world = World()
+    world.fill(segments=3)
+    world.sync()
+    first = world.segment_names()[0]
+    index = world.files.read_all(world.path(first[:20] + ".index"))
+    world.log.delete_before(world.log.log_end - 1)
+    assert not world.files.exists(world.path(first[:20] + ".index"))
+    world.log.close()
+    world.files.write_atomic(world.path(first[:20] + ".index"), index)
+    world.open()
+    assert not world.files.exists(world.path(first[:20] + ".index"))
+
+
 def test_what_was_deleted_need_not_have_been_synced() -> None:
     """The deletion is durable, the records around it are not: what the power cut tore is cut, not damage."""
     for seed in range(40):

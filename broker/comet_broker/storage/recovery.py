@@ -82,13 +82,19 @@ def create_segment(files: Files, folder: str, identity: LogIdentity, base_offset
 
 def recover(files: Files, folder: str, identity: LogIdentity, clock: Clock) -> Recovered:
     files.make_folder(folder)
-    recovery = _Recovery(files, folder, identity, clock)
-    try:
-        return recovery.run()
-    except BaseException:
-        for segment in recovery.touched:
-            segment.retire()
-        raise
+    while True:  # each further round has one snapshot less
+        recovery = _Recovery(files, folder, identity, clock)
+        try:
+            return recovery.run()
+        except _StaleSnapshotError:
+            recovery.close()
+        except BaseException:
+            recovery.close()
+            raise
+
+
+class _StaleSnapshotError(Exception):
+    """The snapshot of the producers that was used knows of batches that are gone. It is deleted."""
 
 
 class _Recovery:
@@ -124,13 +130,16 @@ class _Recovery:
         self.synced_end = max(
             checkpoint.synced_end if checkpoint is not None else 0,
             self.clean_end,
-            self.producers_offset,
             *(header.next_offset for header in self.indexes.values()),
             0,
         )
         self._admit_files()
         expected = self._walk_segments()
         log_end = max(expected, self.synced_end, self.log_start)  # what was deleted need not have been synced
+        if self.producers_offset > log_end:
+            # Before records are deleted what their producers wrote is put on disk, and that need not be synced then.
+            self.files.remove(f"{self.folder}/{producers_name(self.producers_offset)}")
+            raise _StaleSnapshotError
         if log_end > expected:
             self._quarantine(expected, log_end)
         if not self.segments or self.segments[-1].next_offset != log_end:
@@ -151,6 +160,10 @@ class _Recovery:
             scanned_bytes=self.scanned_bytes,
             cut_bytes=self.cut_bytes,
         )
+
+    def close(self) -> None:
+        for segment in self.touched:
+            segment.retire()
 
     def _take_stock(self) -> None:
         """Which files there are. Left-overs of interrupted replacements go."""
@@ -255,6 +268,9 @@ class _Recovery:
 
     def _delete_outlived(self, found: list[Segment]) -> list[Segment]:
         """Segments whose every offset was deleted already, as the next one's base tells."""
+        for base in [base for base, index in self.indexes.items() if index.next_offset <= self.log_start]:
+            if base not in self.bases:  # a deletion was cut short between the two files of a segment
+                self.files.remove(f"{self.folder}/{index_name(base)}")
         kept = 0
         while kept + 1 < len(found) and found[kept + 1].base_offset <= self.log_start:
             self._remove(found[kept])
