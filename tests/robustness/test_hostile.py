@@ -108,7 +108,7 @@ async def test_malformed_frames_are_answered_and_the_stream_goes_on(process: Bro
             await stream.write(produce_frame(request, handle, 1, [batch], len(batch)))
             assert await code_of(stream, request) in {"CORRUPT_BATCH", "UNSUPPORTED_VERSION"}, what
         await stream.write(pb.ClientFrame(request=9, ping=pb.Ping()).SerializeToString())
-        assert await answer_of(stream).HasField("pong")
+        assert (await answer_of(stream)).HasField("pong")
 
 
 async def test_a_produce_frame_that_lies_about_its_lengths_is_refused(process: BrokerProcess) -> None:
@@ -165,8 +165,9 @@ async def test_garbage_in_unary_calls_is_a_status(process: BrokerProcess) -> Non
     async with bystander(process), grpc.aio.insecure_channel(process.address) as channel:
         for method in methods * 10:
             call: Unary = channel.unary_unary(f"/comet.v1.{method}")
-            with pytest.raises(grpc.aio.AioRpcError):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await call(b"\xff" + random.randbytes(random.randint(0, 300)), timeout=10)
+            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await channel.unary_unary("/comet.v1.Comet/NoSuchMethod")(b"", timeout=10)
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -14,9 +14,9 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
-from comet.errors import CometError
+from comet.errors import CometError, MalformedFrame
 from comet_broker.api import COMET, Method, methods
 from comet_broker.broker import Broker
 from comet_broker.rpc.status import abort
@@ -33,21 +33,29 @@ def handlers(broker: Broker) -> list[grpc.GenericRpcHandler]:
     for method in methods(broker):
         services[method.service][method.name] = grpc.unary_unary_rpc_method_handler(
             _unary(method),
-            request_deserializer=method.request.FromString,
             response_serializer=_serialize,
         )
     services[COMET]["StreamEvents"] = grpc.stream_stream_rpc_method_handler(_stream(broker))
     return [grpc.method_handlers_generic_handler(service, table) for service, table in services.items()]
 
 
+def _parse(method: Method, data: bytes) -> Message:
+    try:
+        return method.request.FromString(data)
+    except DecodeError:
+        name = method.request.DESCRIPTOR.full_name
+        raise MalformedFrame(f"{len(data)} bytes that are no {name}") from None
+
+
 def _serialize(message: Message) -> bytes:
     return message.SerializeToString()
 
 
-def _unary(method: Method) -> Callable[[Message, Context], Awaitable[Message | None]]:
-    async def answer(request: Message, context: Context) -> Message | None:
+def _unary(method: Method) -> Callable[[bytes, Context], Awaitable[Message | None]]:
+    async def answer(data: bytes, context: Context) -> Message | None:
         try:
-            return await method(request)
+            # Parsed here: gRPC would answer UNKNOWN to bytes that are no request, and log a traceback for each.
+            return await method(_parse(method, data))
         except CometError as error:
             await abort(context, error)
             return None
