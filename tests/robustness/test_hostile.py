@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -23,7 +24,6 @@ from tests.robustness.process import BrokerProcess, broker, highest_resident_byt
 from tests.sim.raw import bad_batches
 
 Stream = grpc.aio.StreamStreamCall[bytes, bytes]
-Unary = grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
 HARM_BYTES_MAX = 150 << 20  # what all the abuse of one test may add to the broker's memory
 
 
@@ -161,10 +161,11 @@ async def test_a_batch_beyond_the_limit_is_refused_with_the_limit_in_the_message
 
 async def test_garbage_in_unary_calls_is_a_status(process: BrokerProcess) -> None:
     random = Random(3)
+    call: Any
     methods = ["Comet/FetchMetadata", "Comet/Publish", "Comet/Fetch", "Admin/CreateTopic", "Admin/DeleteRecords"]
     async with bystander(process), grpc.aio.insecure_channel(process.address) as channel:
         for method in methods * 10:
-            call: Unary = channel.unary_unary(f"/comet.v1.{method}")
+            call = channel.unary_unary(f"/comet.v1.{method}")
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await call(b"\xff" + random.randbytes(random.randint(0, 300)), timeout=10)
             assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.sim import mutants
+from tests.sim.mutants import MUTANTS, hunt
 from tests.sim.scenario import Result, Totals, simulate
 
 TOTALS_FROM_SEEDS = 100  # fewer may leave something unexercised by chance
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args(arguments)
     if options.mutant == "list":
-        for name, mutant in mutants.MUTANTS.items():
+        for name, mutant in MUTANTS.items():
             print(f"{name:34} {mutant.why}")
         return 0
     first = options.seed or 0
@@ -81,8 +81,8 @@ def _tell(result: Result, *, verbose: bool) -> None:
 
 
 def _mutant(name: str, seeds: int | None) -> int:
-    mutant = mutants.MUTANTS[name]
-    caught = mutants.hunt(mutant, seeds or mutant.seeds)
+    mutant = MUTANTS[name]
+    caught = hunt(mutant, seeds or mutant.seeds)
     if caught is None:
         print(f"{name}: NOT caught by {seeds or mutant.seeds} seeds")
         return 1

@@ -163,7 +163,7 @@ class ForgetfulTable(ProducerTable):
 
 @mutant("a restart forgets which batches were written", "C9 C10", profile("kill", "kill", "cut_links"))
 def lose_deduplication_on_restart() -> list[Patch]:
-    recover = storage_log.recover
+    recover: Callable[..., Recovered] = vars(storage_log)["recover"]
 
     def forgetful(*arguments: Any) -> Recovered:
         recovered = recover(*arguments)
@@ -330,7 +330,7 @@ def ignore_checksums_in_recovery() -> list[Patch]:
 
 @mutant("recovery drops the last whole batch", "C1 C7 C8", profile("kill", "kill"))
 def recover_one_batch_too_few() -> list[Patch]:
-    walk = recovery.walk
+    walk = vars(recovery)["walk"]
 
     def short(*arguments: Any) -> Iterator[Any]:
         items = list(walk(*arguments))
@@ -404,7 +404,7 @@ def reuse_an_offset() -> list[Patch]:
     profile(retention_events=50),
 )
 def delete_too_much_by_retention() -> list[Patch]:
-    expired = storage_log.expired_segments
+    expired: Callable[..., int] = vars(storage_log)["expired_segments"]
 
     def greedy(segments: Any, *arguments: Any) -> int:
         return min(expired(segments, *arguments) + 1, len(segments) - 1)
