@@ -199,9 +199,11 @@ class LogMachine(RuleBasedStateMachine):
         del self.values[log.log_end :]
         del self.times[log.log_end :]
         self.batches = [one for one in self.batches if one.end <= log.log_end]
-        if log.log_start > self.synced_end and self.producers_by_the_list() != log.producers.snapshot(0):
-            # Batches that were deleted before they were synced: the machine's death took the memory of them, too.
-            self.batches = [one for one in self.batches if one.end <= self.synced_end or one.end > log.log_start]
+        while self.producers_by_the_list() != log.producers.snapshot(0):
+            # Batches that were deleted before they were synced: the machine's death took the memory of the last ones.
+            forgotten = [one for one in self.batches if self.synced_end < one.end <= log.log_start]
+            assert forgotten, "what was synced or not deleted is remembered"
+            self.batches.remove(forgotten[-1])
         self.synced_end = log.flushed_end
         assert log.flushed_end == log.log_end == len(self.values)
         self.sequences = {
