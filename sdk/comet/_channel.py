@@ -62,6 +62,12 @@ class GrpcChannel:
             answer: M = await call(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             raise from_status(error, self.address) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Nobody cancelled us: the channel was closed, by someone else for whom it had failed.
+            raise Unavailable(f"the connection to {self.address} was closed") from None
         return answer
 
     async def close(self) -> None:
