@@ -97,14 +97,19 @@ class Session:
     def poll(self) -> bytes | None:
         """The next frame to send, if there is one now."""
         if self._answers:
-            self._settle(1)
-            return self._answers.popleft()
+            return self._take_answer()
         if self._ack_requests:
             return self._take_acks()
         frame = self._feed.next_delivery()
         if frame is not None:
             self._sent_bytes += len(frame)
-        return frame
+            return frame
+        # Looking for a delivery may have ended a subscription, and queued the reason.
+        return self._take_answer() if self._answers else None
+
+    def _take_answer(self) -> bytes:
+        self._settle(1)
+        return self._answers.popleft()
 
     @property
     def backlogged(self) -> bool:
