@@ -30,19 +30,31 @@ MEMCPY_BYTES: Final = 64 << 20  # far beyond the caches
 STOP_GRACE_S: Final = 1.0
 
 
-async def _serve(link: Link, conversation: Callable[[Any], Awaitable[None]]) -> dict[str, Any]:
-    """Serves METHOD until told to stop. The conversation gets the call's context."""
+# What anyone needs who sends messages of this size; all else is as gRPC comes.
+PLAIN_OPTIONS: Final = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
+
+
+def _options(*, tuned: bool) -> Any:
+    """Channel options; `tuned` also sets up the process, as Comet does for itself. Before grpc is imported."""
+    if not tuned:
+        return PLAIN_OPTIONS
     tune_process()
+    from comet._channel import OPTIONS
+
+    return OPTIONS
+
+
+async def _serve(link: Link, conversation: Callable[[Any], Awaitable[None]], *, tuned: bool = True) -> dict[str, Any]:
+    """Serves METHOD until told to stop. The conversation gets the call's context."""
+    options = _options(tuned=tuned)
     import grpc
     import grpc.aio
-
-    from comet._channel import OPTIONS
 
     async def answer(_request: Any, context: Any) -> None:
         await conversation(context)
 
     handler: Any = grpc.stream_stream_rpc_method_handler(answer)
-    server = grpc.aio.server(options=OPTIONS)
+    server = grpc.aio.server(options=options)
     service, _, method = METHOD[1:].partition("/")
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
     port = server.add_insecure_port(f"{HOST}:0")
@@ -52,7 +64,7 @@ async def _serve(link: Link, conversation: Callable[[Any], Awaitable[None]]) -> 
     return {}
 
 
-async def grpc_sink(link: Link, _config: Any) -> dict[str, Any]:
+async def grpc_sink(link: Link, config: Any) -> dict[str, Any]:
     """Serves one call: takes messages as bytes and, when they end, says how much it was."""
 
     async def sink(context: Any) -> None:
@@ -61,7 +73,7 @@ async def grpc_sink(link: Link, _config: Any) -> dict[str, Any]:
             total += len(message)
         await context.write(total.to_bytes(8, "little"))
 
-    return await _serve(link, sink)
+    return await _serve(link, sink, tuned=config["tuned"])
 
 
 async def grpc_echo(link: Link, _config: Any) -> dict[str, Any]:
@@ -76,13 +88,11 @@ async def grpc_echo(link: Link, _config: Any) -> dict[str, Any]:
 
 async def grpc_source(link: Link, config: Any) -> dict[str, Any]:
     """Writes `messages` messages of `message_bytes`; the clock stops when the sink has them all."""
-    tune_process()
+    options = _options(tuned=config["tuned"])
     import grpc.aio
 
-    from comet._channel import OPTIONS
-
     message = os.urandom(config["message_bytes"])
-    async with grpc.aio.insecure_channel(f"{HOST}:{config['port']}", options=OPTIONS) as channel:
+    async with grpc.aio.insecure_channel(f"{HOST}:{config['port']}", options=options) as channel:
         await channel.channel_ready()
         await link.go()
         call: Any = channel.stream_stream(METHOD)()

@@ -241,14 +241,24 @@ def startup(bench: Bench) -> Result:
 
 
 def limit_grpc_stream(bench: Bench) -> Result:
-    """Messages as large as those that send_many makes."""
+    """As anyone would write it, with messages as large as those that send_many makes."""
+    return _grpc_stream(bench, tuned=False)
+
+
+def limit_grpc_stream_tuned(bench: Bench) -> Result:
+    """The same in processes and channels set up as Comet's are."""
+    return _grpc_stream(bench, tuned=True)
+
+
+def _grpc_stream(bench: Bench, *, tuned: bool) -> Result:
     from comet._limits import BULK_BATCH_BYTES
 
     message_bytes = BULK_BATCH_BYTES
-    with bench.worker("grpc_sink") as sink:
+    with bench.worker("grpc_sink", tuned=tuned) as sink:
         port = sink.ready()["port"]
         messages = bench.sizes.limit_bytes // 4 // message_bytes
-        with bench.worker("grpc_source", port=port, messages=messages, message_bytes=message_bytes) as source:
+        config = {"port": port, "messages": messages, "message_bytes": message_bytes, "tuned": tuned}
+        with bench.worker("grpc_source", **config) as source:
             source.ready()
             source.go()
             return source.done()
@@ -311,6 +321,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "idle_subscribers": Subject(idle_subscribers, True, "subscribers with nothing to do"),
     "startup": Subject(startup, False, "comet up to the first acknowledged record"),
     "limit_grpc_stream": Subject(limit_grpc_stream, False, "bare gRPC byte stream, frames as send_many makes"),
+    "limit_grpc_stream_tuned": Subject(limit_grpc_stream_tuned, False, "the same, the processes set up as Comet's"),
     "limit_grpc_echo": Subject(limit_grpc_echo, False, "bare gRPC there and back at 1,000 messages/s"),
     "limit_tcp": Subject(limit_tcp, False, "loopback TCP"),
     "limit_file": Subject(limit_file, False, "appending to a file, page cache"),
