@@ -37,7 +37,6 @@ CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", limits.MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", limits.MESSAGE_BYTES_MAX),
     ("grpc.http2.max_frame_size", 1 << 20),
-    ("grpc.http2.write_buffer_size", 4 << 20),
     ("grpc.so_reuseport", 0),  # a second broker on the port is an error, not a lottery
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),

@@ -3,7 +3,8 @@
     idle ──append──► armed ─┬─ no attachment ──► attaching ──► in the connection's queue
                             ├─ lingering (timer) ────────────► in the connection's queue
                             └────────────────────────────────► in the connection's queue
-    asked for a frame: sends one, then queues up again, blocks (window full, trouble) or goes idle
+    asked for a frame: sends one, then queues up again, blocks (window full, trouble) or goes idle;
+    with a batch under way and none that is full, gathers for a moment instead
 
 `armed` is true in every state but idle, so that an append to a busy partition costs one comparison.
 """
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from comet import _limits as limits
 from comet._batching import Batch, Lane
 from comet._connection import Attachment, Connection
 from comet._frames import produce_frame
@@ -73,7 +75,8 @@ class Outlet:
         self._sealed = sealed
         self._attachment: Attachment | None = None
         self._blocked = False
-        self._hurried = False  # flush: no lingering
+        self._hurried = False  # the open batch is to be sent without lingering or gathering
+        self._gathering = False
         self._backoff = Backoff(client.random)
         self._queued: Connection | None = None  # whose queue it is in
         self._linger_timer: asyncio.TimerHandle | None = None
@@ -110,6 +113,7 @@ class Outlet:
         """The open batch is full: it is sealed, and lingers no more."""
         self.lane.seal()
         self._sealed(self)
+        self._hurried = False
         if not self.armed or self._linger_timer is not None:
             self._stop_lingering()
             self.arm()
@@ -129,12 +133,23 @@ class Outlet:
         loop = asyncio.get_running_loop()
         self._linger_timer = loop.call_at(began + self._settings.linger_s, self._lingered)
 
+    def _gather(self) -> None:
+        """While a batch is on its way records gather, until it is answered or a moment has passed.
+
+        That is what keeps a busy pipeline from drowning in batches of one record.
+        """
+        self._gathering = True
+        delay_s = limits.GATHER_MS_MAX / 1000
+        self._linger_timer = asyncio.get_running_loop().call_later(delay_s, self._lingered)
+
     def _lingered(self) -> None:
         self._linger_timer = None
+        self._gathering = False
         self._hurried = True
         self.arm()
 
     def _stop_lingering(self) -> None:
+        self._gathering = False
         if self._linger_timer is not None:
             self._linger_timer.cancel()
             self._linger_timer = None
@@ -220,8 +235,12 @@ class Outlet:
                 if lane.open is None:
                     self.armed = self._hurried = False
                     return None
+                if lane.on_wire and not self._hurried:
+                    self._gather()
+                    return None
                 lane.seal()
                 self._sealed(self)
+                self._hurried = False
             frame = self._frame(attachment)
             if frame is not None:
                 break
@@ -261,6 +280,9 @@ class Outlet:
                 self._recover(lane.trouble)
             return
         self._backoff.tries = 0
+        if self._gathering and not lane.on_wire:
+            self._stop_lingering()
+            self._blocked = True
         if (self._blocked or lane.unsent) and self._attachment is not None:
             self._blocked = False
             self.armed = True

@@ -76,6 +76,26 @@ async def test_an_idle_producer_sends_at_once_and_a_busy_one_gathers(broker: Fak
 
 
 @scenario()
+async def test_while_a_batch_is_on_its_way_records_gather_but_not_for_long(broker: FakeBroker) -> None:
+    async with producer(broker) as p:
+        await p.publish("quotes", b"0")
+        broker.script = lambda partition, header: Fate.WRITTEN_UNANSWERED
+        deliveries = [await p.send("quotes", b"1")]
+        await asyncio.sleep(0.0001)
+        assert produced(broker) == 2, "nothing was on its way"
+        for n in range(2, 6):
+            deliveries.append(await p.send("quotes", b"%d" % n))
+            await asyncio.sleep(0.0001)
+        assert produced(broker) == 2, "they wait for the answer"
+        await asyncio.sleep(0.01)
+        assert produced(broker) == 3, "and go together when none comes"
+        broker.script = lambda partition, header: Fate.WRITTEN
+        broker.cut()
+        await asyncio.gather(*deliveries)
+    assert log(broker) == [b"%d" % n for n in range(6)]
+
+
+@scenario()
 async def test_lingering_waits_for_more_unless_the_batch_is_full(broker: FakeBroker) -> None:
     async with producer(broker, linger_ms=500, batch_bytes=1000) as p:
         began = now()
