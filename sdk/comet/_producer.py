@@ -52,10 +52,11 @@ def _next_turn() -> Generator[None, None, None]:
 class Producer:
     """Writes records to topics. Async; `comet.sync.Producer` is the same for synchronous code.
 
-    `acks` says when a record counts as written: 1, the leader's log has it; "all", every in-sync replica has; 0, nobody
-    is asked. `linger_ms` waits for more records before a batch is sent; with 0 an idle partition sends at once, and
-    while a batch is on its way records gather until it is answered, for a millisecond at most. `idempotent`, the default, writes every record once and in order, whatever
-    has to be repeated. A record that is not acknowledged within `timeout_ms` fails.
+    `acks` says when a record counts as written: 1, the leader's log has it; "all", every in-sync replica has; 0,
+    nobody is asked. `linger_ms` waits for more records before a batch is sent; with 0 an idle partition sends at
+    once, and while a batch is on its way records gather until it is answered, for a millisecond at most.
+    `idempotent`, the default, writes every record once and in order, whatever has to be repeated. A record that is
+    not acknowledged within `timeout_ms` fails.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address, acks="all", compression="zstd") as producer:

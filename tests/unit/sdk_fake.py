@@ -126,7 +126,7 @@ class FakeStream:
         if self.failure is not None:
             raise self.failure
         self.broker.frames.append(frame)
-        await asyncio.sleep(LATENCY_S)
+        await asyncio.sleep(self.broker.write_s)
         if self.failure is None and not self.broker.frozen:
             self._receive(frame)
 
@@ -329,6 +329,7 @@ class FakeBroker:
         self.up = True
         self.frozen = False  # takes everything and answers nothing, like a stopped process
         self.dead_addresses: set[str] = set()
+        self.write_s = LATENCY_S  # how long the transport is busy with a frame
         self.script: Script = lambda partition, header: Fate.WRITTEN
         self.damage: Callable[[FakePartition, bytes], bytes] = lambda partition, batch: batch
         self.topics: dict[str, list[FakePartition]] = {}

@@ -79,6 +79,7 @@ async def test_an_idle_producer_sends_at_once_and_a_busy_one_gathers(broker: Fak
 async def test_while_a_batch_is_on_its_way_records_gather_but_not_for_long(broker: FakeBroker) -> None:
     async with producer(broker) as p:
         await p.publish("quotes", b"0")
+        broker.write_s = 0.0
         broker.script = lambda partition, header: Fate.WRITTEN_UNANSWERED
         deliveries = [await p.send("quotes", b"1")]
         await asyncio.sleep(0.0001)
