@@ -70,7 +70,7 @@ class Server:
         return self
 
     async def _listen(self) -> None:
-        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs lack it
+        self._health = health.aio.HealthServicer()
         self._grpc = grpc.aio.server(options=CHANNEL_OPTIONS)
         self._grpc.add_generic_rpc_handlers(tuple(handlers(self.broker)))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)

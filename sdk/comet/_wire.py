@@ -31,7 +31,7 @@ _FLUSH_FROM_PB: Final = {value: key for key, value in _FLUSH_TO_PB.items()}
 
 
 def error_to_pb(error: CometError) -> pb.Error:
-    code = pb.ErrorCode.Value(_CODE_PREFIX + error.code) if _known(error.code) else pb.ERROR_CODE_INTERNAL
+    code = _CODE_PREFIX + error.code if _known(error.code) else "ERROR_CODE_INTERNAL"
     return pb.Error(code=code, message=error.message, retry_after_ms=error.retry_after_ms, details=error.details)
 
 
@@ -71,7 +71,7 @@ def config_from_pb(message: pb.TopicConfig, base: TopicConfig) -> TopicConfig:
     """`base` with every field that the message sets."""
     changes: dict[str, Any] = {}
     for name in TopicConfig.names():
-        if message.HasField(name):  # type: ignore[arg-type]
+        if message.HasField(name):
             changes[name] = getattr(message, name)
     if "flush" in changes:
         policy = _FLUSH_FROM_PB.get(changes["flush"])
