@@ -15,7 +15,6 @@ Deterministic: all chance comes from the Random it is given.
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -113,7 +112,7 @@ class MemoryFile:
 
     def _check(self) -> _Inode:
         if not self._open:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+            raise OSError(errno.EBADF, errno.errorcode[errno.EBADF])
         if self._boot != self._files.boots:
             raise OSError(errno.EIO, "the machine this file was opened on has crashed")
         return self._inode
@@ -132,11 +131,11 @@ class MemoryFile:
         self._files.take_space(len(data))
         if self._files.strikes("append_fails_in"):
             self._files.give_space(len(data))
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+            raise OSError(errno.EIO, errno.errorcode[errno.EIO])
         if self._files.strikes("append_tears_in"):
             self._torn = True
             inode.seen += data[: len(data) // 2]
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+            raise OSError(errno.EIO, errno.errorcode[errno.EIO])
         inode.seen += data
 
     def read(self, position: int, size: int) -> bytes:
@@ -157,7 +156,7 @@ class MemoryFile:
     def reserve(self, size: int) -> None:
         self._check()
         if size - self.size > self._files.free_bytes():
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise OSError(errno.ENOSPC, errno.errorcode[errno.ENOSPC])
 
     def forget_cache(self) -> None:
         self._check().forget()
@@ -177,7 +176,7 @@ class MemoryFile:
         self._files.faults.syncs += 1
         if self._files.strikes("sync_fails_in"):
             inode.lose()
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+            raise OSError(errno.EIO, errno.errorcode[errno.EIO])
         inode.sync()
 
     def close(self) -> None:
@@ -255,7 +254,7 @@ class MemoryFiles:
 
     def take_space(self, size: int) -> None:
         if size > self.free_bytes():
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise OSError(errno.ENOSPC, errno.errorcode[errno.ENOSPC])
         self.used_bytes += size
 
     def give_space(self, size: int) -> None:
@@ -265,13 +264,13 @@ class MemoryFiles:
 
     def open(self, path: str, *, create: bool = False) -> MemoryFile:
         if self.strikes("open_fails_in"):
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+            raise OSError(errno.EMFILE, errno.errorcode[errno.EMFILE], path)
         inode = self._seen.get(path)
         if inode is None:
             if not create:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+                raise FileNotFoundError(errno.ENOENT, errno.errorcode[errno.ENOENT], path)
             if _parent(path) not in self._folders:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+                raise FileNotFoundError(errno.ENOENT, errno.errorcode[errno.ENOENT], path)
             inode = self._seen[path] = _Inode()
         return MemoryFile(self, inode)
 
@@ -308,12 +307,12 @@ class MemoryFiles:
     def remove(self, path: str) -> None:
         inode = self._seen.pop(path, None)
         if inode is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise FileNotFoundError(errno.ENOENT, errno.errorcode[errno.ENOENT], path)
         self.give_space(len(inode.seen))
 
     def remove_folder(self, path: str) -> None:
         if path not in self._folders:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise FileNotFoundError(errno.ENOENT, errno.errorcode[errno.ENOENT], path)
         for other in [other for other in self._seen if other.startswith(f"{path}/")]:
             self.remove(other)
             self._disk.pop(other, None)
@@ -323,7 +322,7 @@ class MemoryFiles:
 
     def rename(self, source: str, target: str) -> None:
         if source not in self._seen:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+            raise FileNotFoundError(errno.ENOENT, errno.errorcode[errno.ENOENT], source)
         replaced = self._seen.get(target)
         if replaced is not None:
             self.give_space(len(replaced.seen))
@@ -332,7 +331,7 @@ class MemoryFiles:
     def sync_folder(self, path: str) -> None:
         self.faults.syncs += 1
         if self.strikes("sync_fails_in"):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+            raise OSError(errno.EIO, errno.errorcode[errno.EIO])
         for other in [other for other in self._disk if _parent(other) == path]:
             if other not in self._seen:
                 del self._disk[other]
