@@ -91,7 +91,7 @@ class Outlet:
         attachment = self._attachment
         if attachment is None:
             self._start_attaching()
-        elif self._settings.linger_s and not self._hurried and not self.lane.unsent:
+        elif self._settings.linger_s and not self._hurried and not self.lane.unsent and self.lane.open is not None:
             self._linger()
         else:
             self._queue_up(attachment.connection)

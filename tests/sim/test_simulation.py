@@ -19,6 +19,8 @@ REGRESSIONS = [
     (182, "the same, with deliveries that had come over a connection that was lost since"),
     (324, "a topic that could not be opened was reported as gone, and producers began again at epoch 0"),
     (412, "what lay below the log's start was taken for synced, so that a torn tail became a hole"),
+    (1443, "the reason why a subscription ended was queued while looking for its next delivery, and not sent"),
+    (2302, "a producer that lingers broke when its trouble was over and nothing was left to send"),
     (496, "a segment that begins with damage could not be read at all, and its readers hung"),
 ]
 

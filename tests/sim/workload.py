@@ -245,7 +245,7 @@ class ConsumerClient:
             self.next_offset[place] = batch.next_offset
             if self._slow_s and not self._world.stopping:
                 await self._world.sleep(self._random, self._slow_s)
-            if self._random.random() < 0.003:
+            if self._random.random() < 0.003 and not self._world.stopping:
                 await self._seek_back(consumer, batch.partition)
 
     async def _seek_back(self, consumer: Consumer[bytes], partition: int) -> None:
