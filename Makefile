@@ -32,8 +32,8 @@ format: $(READY)  ## Put the code in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-sim: $(READY)  ## Simulate brokers under faults: make sim SEEDS=1000
-	$(BIN)/python -m tests.sim --seeds $(SEEDS) $(ARGS)
+sim: $(READY)  ## Simulate brokers under faults: make sim SEEDS=1000, or one run again: make sim SEED=123
+	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED) -v,--seeds $(SEEDS)) $(ARGS)
 
 bench: $(READY)  ## Measure, with the machine's own limits beside it
 	$(BIN)/comet bench $(ARGS)

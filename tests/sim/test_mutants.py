@@ -10,6 +10,8 @@ from tests.sim.scenario import simulate
 
 MUTANTS_MIN = 15
 
+pytestmark = pytest.mark.timeout(240)  # a bug can make a run long
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(MUTANTS))
