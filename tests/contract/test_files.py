@@ -169,7 +169,7 @@ def test_a_closed_file_is_of_no_use(files: Files) -> None:
     file = files.open("one", create=True)
     file.close()
     file.close()
-    with pytest.raises(OSError, match="Bad file descriptor|EBADF"):
+    with pytest.raises(OSError, match=r"Bad file descriptor|EBADF"):
         file.read(0, 1)
-    with pytest.raises(OSError, match="Bad file descriptor|EBADF"):
+    with pytest.raises(OSError, match=r"Bad file descriptor|EBADF"):
         file.append((b"a",))
