@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ class Options:
 def run(options: Options) -> Board:
     """Runs the demo and returns what the board showed last. Ctrl-C is the usual way to end it."""
     board = Board()
+    for number in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal must not leave a broker behind
+        signal.signal(number, signal.default_int_handler)
     with ExitStack() as stack:
         address = options.bootstrap or stack.enter_context(_broker())
         comet.run(ensure_topic(address))

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 DEMO = [sys.executable, "-m", "comet.cli", "demo", "--rate", "2000", "--seed", "1"]
 TIMEOUT_S = 60
 
@@ -52,13 +54,14 @@ def test_as_json_it_says_how_much_came_through() -> None:
     assert summary["events"] > 100 and summary["symbols"] > 5
 
 
-def test_ctrl_c_ends_it_and_all_it_started() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_or_a_closed_terminal_ends_it_and_all_it_started(number: signal.Signals) -> None:
     with subprocess.Popen(DEMO, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
         assert demo.stdout is not None and demo.stderr is not None
         assert b"events" in demo.stdout.readline()
         started = descendants(demo.pid)
         assert len(started) >= 2
-        demo.send_signal(signal.SIGINT)
+        demo.send_signal(number)
         assert demo.wait(TIMEOUT_S) == 0
         assert b"Traceback" not in demo.stderr.read()
     assert not [pid for pid in started if alive(pid)]
