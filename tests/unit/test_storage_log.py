@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,18 +23,6 @@ from tests.unit.storage_world import FOLDER, SMALL_SEGMENTS, START_US, World, ba
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     """The same things happen on a real disk."""
     return World(MemoryFiles(Random(1)) if request.param == "memory" else RealFiles(tmp_path))
-
-
-class SmallDisk(MemoryFiles):
-    """Looks large until a write does not fit, so that writes are what fails."""
-
-    def free_bytes(self) -> int:
-        return 1 << 40
-
-    def take_space(self, size: int) -> None:
-        if self.faults.capacity_bytes is not None and self.used_bytes + size > self.faults.capacity_bytes:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        self.used_bytes += size
 
 
 # ---- appending and reading
