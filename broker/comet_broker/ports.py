@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
+from comet._transport import Channel, Stream
+
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
 
@@ -88,3 +90,21 @@ class Files(Protocol):
     def rename(self, source: str, target: str) -> None: ...
     def sync_folder(self, path: str) -> None: ...
     def free_bytes(self) -> int: ...
+
+
+class PeerChannel(Channel, Protocol):
+    """A connection from one broker to another: all that a client can call, and replication."""
+
+    def replicate(self) -> Stream:
+        """One Replication.Replicate call."""
+
+
+class Network(Protocol):
+    """How a broker reaches the others."""
+
+    def connect(self, address: str) -> PeerChannel:
+        """Never blocks, never fails; what cannot be reached says so when it is used."""
+
+    async def refused(self, address: str) -> bool:
+        """True only if it is certain that no process listens there. Silence, or any doubt, is False. Takes a
+        second at most."""

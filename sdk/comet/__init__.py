@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from comet._run import run
     from comet.app import App
     from comet.errors import (
+        BrokerNotFound,
         Closed,
         CometError,
         CorruptBatch,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         LimitExceeded,
         LogFailed,
         MalformedFrame,
+        NotEnoughReplicas,
         NotLeader,
         OffsetOutOfRange,
         PartitionNotFound,
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
         Timeout,
         TopicExists,
         TopicNotFound,
+        Truncated,
         Unavailable,
         UnknownProducer,
         UnsupportedVersion,
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
         AtTime,
         BrokerInfo,
         ClusterInfo,
+        Consistency,
         Earliest,
         Flush,
         Latest,
@@ -79,10 +83,12 @@ __all__ = [
     "AtOffset",
     "AtTime",
     "BrokerInfo",
+    "BrokerNotFound",
     "BulkDelivery",
     "Closed",
     "ClusterInfo",
     "CometError",
+    "Consistency",
     "Consumer",
     "CorruptBatch",
     "DataFolderTaken",
@@ -98,6 +104,7 @@ __all__ = [
     "LimitExceeded",
     "LogFailed",
     "MalformedFrame",
+    "NotEnoughReplicas",
     "NotLeader",
     "OffsetOutOfRange",
     "PartitionInfo",
@@ -119,6 +126,7 @@ __all__ = [
     "TopicExists",
     "TopicInfo",
     "TopicNotFound",
+    "Truncated",
     "Unavailable",
     "UnknownProducer",
     "UnsupportedVersion",
@@ -141,8 +149,8 @@ _OWN = {
     "run": "comet._run",
 }
 _TYPES = {
-    "Acks", "AtOffset", "AtTime", "BrokerInfo", "ClusterInfo", "Earliest", "Flush", "Latest", "PartitionInfo",
-    "PartitionStatus", "Receipt", "ReceiptRange", "TopicConfig", "TopicInfo",
+    "Acks", "AtOffset", "AtTime", "BrokerInfo", "ClusterInfo", "Consistency", "Earliest", "Flush", "Latest",
+    "PartitionInfo", "PartitionStatus", "Receipt", "ReceiptRange", "TopicConfig", "TopicInfo",
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from comet.types import (
     AtOffset,
     AtTime,
     BrokerInfo,
+    Consistency,
     Earliest,
     Flush,
     Latest,
@@ -28,6 +29,11 @@ _FLUSH_TO_PB: Final = {
     Flush.OS: pb.FLUSH_POLICY_OS,
 }
 _FLUSH_FROM_PB: Final = {value: key for key, value in _FLUSH_TO_PB.items()}
+_CONSISTENCY_TO_PB: Final = {
+    Consistency.CONSISTENT: pb.CONSISTENCY_CONSISTENT,
+    Consistency.AVAILABLE: pb.CONSISTENCY_AVAILABLE,
+}
+_CONSISTENCY_FROM_PB: Final = {value: key for key, value in _CONSISTENCY_TO_PB.items()}
 
 
 def error_to_pb(error: CometError) -> pb.Error:
@@ -61,10 +67,19 @@ def settings_to_pb(settings: dict[str, Any]) -> pb.TopicConfig:
                 f"there is no topic setting {name!r}; the settings are {', '.join(TopicConfig.names())}"
             )
         try:
-            setattr(message, name, _FLUSH_TO_PB[Flush(value)] if name == "flush" else value)
+            setattr(message, name, _setting_to_pb(name, value))
         except (TypeError, ValueError) as error:
             raise InvalidArgument(f"{name} cannot be {value!r}: {error}") from error
     return message
+
+
+def _setting_to_pb(name: str, value: Any) -> Any:
+    match name:
+        case "flush":
+            return _FLUSH_TO_PB[Flush(value)]
+        case "consistency":
+            return _CONSISTENCY_TO_PB[Consistency(value)]
+    return value
 
 
 def config_from_pb(message: pb.TopicConfig, base: TopicConfig) -> TopicConfig:
@@ -78,6 +93,11 @@ def config_from_pb(message: pb.TopicConfig, base: TopicConfig) -> TopicConfig:
         if policy is None:
             raise InvalidArgument("flush must be always, interval or os")
         changes["flush"] = policy
+    if "consistency" in changes:
+        consistency = _CONSISTENCY_FROM_PB.get(changes["consistency"])
+        if consistency is None:
+            raise InvalidArgument("consistency must be consistent or available")
+        changes["consistency"] = consistency
     return replace(base, **changes)
 
 
@@ -114,11 +134,18 @@ def topic_from_pb(message: pb.Topic) -> TopicInfo:
 
 
 def broker_to_pb(broker: BrokerInfo) -> pb.Broker:
-    return pb.Broker(id=broker.id, host=broker.host, port=broker.port, version=broker.version)
+    return pb.Broker(
+        id=broker.id,
+        host=broker.host,
+        port=broker.port,
+        version=broker.version,
+        rack=broker.rack,
+        draining=broker.draining,
+    )
 
 
 def broker_from_pb(message: pb.Broker) -> BrokerInfo:
-    return BrokerInfo(message.id, message.host, message.port, message.version)
+    return BrokerInfo(message.id, message.host, message.port, message.version, message.rack, message.draining)
 
 
 def status_to_pb(status: PartitionStatus) -> pb.PartitionStatus:
@@ -131,6 +158,9 @@ def status_to_pb(status: PartitionStatus) -> pb.PartitionStatus:
         segments=status.segments,
         failed=status.failed,
         lost=[pb.OffsetRange(first=first, end=end) for first, end in status.lost],
+        broker=status.broker,
+        leader_epoch=status.leader_epoch,
+        leader=status.leader,
     )
 
 
@@ -144,6 +174,9 @@ def status_from_pb(message: pb.PartitionStatus) -> PartitionStatus:
         segments=message.segments,
         failed=message.failed,
         lost=tuple((lost.first, lost.end) for lost in message.lost),
+        broker=message.broker,
+        leader_epoch=message.leader_epoch,
+        leader=message.leader,
     )
 
 

@@ -184,6 +184,26 @@ class DiskFull(CometError):
     retriable = True
 
 
+class NotEnoughReplicas(CometError):
+    """Fewer replicas are in sync than `min_insync` asks for, so nothing may be acknowledged with acks="all"."""
+
+    code = "NOT_ENOUGH_REPLICAS"
+    retriable = True
+
+
+class Truncated(CometError):
+    """What was read up to an offset is no longer there: the log was cut back to `details["log_end"]` and went on
+    from it, so that other records now have those offsets."""
+
+    code = "TRUNCATED"
+
+
+class BrokerNotFound(CometError):
+    """No broker of that id is in the cluster."""
+
+    code = "BROKER_NOT_FOUND"
+
+
 class LogFailed(CometError):
     """Writing or syncing the partition's log failed, so the broker no longer trusts it with writes.
 

@@ -12,6 +12,7 @@ from typing import Final, Literal
 from comet.errors import InvalidArgument
 
 NO_LIMIT: Final = -1
+REPLICAS_MAX: Final = 15
 TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,248}")
 
 
@@ -53,6 +54,17 @@ class Flush(str, Enum):
     OS = "os"
 
 
+class Consistency(str, Enum):
+    """What readers of a topic may see: what every in-sync replica has, or whatever their broker has.
+
+    >>> TopicConfig(consistency=Consistency.AVAILABLE).consistency.value
+    'available'
+    """
+
+    CONSISTENT = "consistent"
+    AVAILABLE = "available"
+
+
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """What a topic is set to; -1 means "no limit" in the three retention fields.
@@ -69,6 +81,8 @@ class TopicConfig:
     record_bytes_max: int = 1 << 20
     segment_bytes: int = 128 << 20
     segment_ms: int = 24 * 3600 * 1000
+    min_insync: int = 1
+    consistency: Consistency = Consistency.CONSISTENT
 
     def __post_init__(self) -> None:
         def within(name: str, low: int, high: int) -> None:
@@ -84,6 +98,9 @@ class TopicConfig:
         within("record_bytes_max", 1, 7 << 20)
         within("segment_bytes", 64 << 10, 1 << 30)
         within("segment_ms", 100, 10 * 366 * 24 * 3600 * 1000)
+        within("min_insync", 1, REPLICAS_MAX)
+        if not isinstance(self.consistency, Consistency):
+            raise InvalidArgument(f"consistency must be consistent or available, not {self.consistency!r}")
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -103,6 +120,8 @@ class BrokerInfo:
     host: str
     port: int
     version: str
+    rack: str = ""
+    draining: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +176,9 @@ class PartitionStatus:
     segments: int
     failed: bool
     lost: tuple[tuple[int, int], ...]
+    broker: int = 0
+    leader_epoch: int = 0
+    leader: bool = True
 
 
 @dataclass(frozen=True, slots=True)

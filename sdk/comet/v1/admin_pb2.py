@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from comet.v1 import types_pb2 as comet_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x63omet/v1/admin.proto\x12\x08\x63omet.v1\x1a\x14\x63omet/v1/types.proto\"]\n\x12\x43reateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\r\x12%\n\x06\x63onfig\x18\x03 \x01(\x0b\x32\x15.comet.v1.TopicConfig\":\n\x11ListTopicsRequest\x12\x12\n\npage_token\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\"N\n\x12ListTopicsResponse\x12\x1f\n\x06topics\x18\x01 \x03(\x0b\x32\x0f.comet.v1.Topic\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x14\x44\x65scribeTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"f\n\x15\x44\x65scribeTopicResponse\x12\x1e\n\x05topic\x18\x01 \x01(\x0b\x32\x0f.comet.v1.Topic\x12-\n\npartitions\x18\x02 \x03(\x0b\x32\x19.comet.v1.PartitionStatus\"H\n\x11\x41lterTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x06\x63onfig\x18\x02 \x01(\x0b\x32\x15.comet.v1.TopicConfig\"\"\n\x12\x44\x65leteTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteTopicResponse\"3\n\x14\x41\x64\x64PartitionsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05total\x18\x02 \x01(\r\"N\n\x14\x44\x65leteRecordsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x15\n\rbefore_offset\x18\x03 \x01(\x03\"*\n\x15\x44\x65leteRecordsResponse\x12\x11\n\tlog_start\x18\x01 \x01(\x03\"\x18\n\x16\x44\x65scribeClusterRequest\"\x88\x01\n\x17\x44\x65scribeClusterResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x12\n\ncontroller\x18\x02 \x01(\r\x12!\n\x07\x62rokers\x18\x03 \x03(\x0b\x32\x10.comet.v1.Broker\x12\x0e\n\x06topics\x18\x04 \x01(\r\x12\x12\n\npartitions\x18\x05 \x01(\r\"\x13\n\x11StatisticsRequest\"\"\n\x12StatisticsResponse\x12\x0c\n\x04json\x18\x01 \x01(\t2\x9d\x05\n\x05\x41\x64min\x12<\n\x0b\x43reateTopic\x12\x1c.comet.v1.CreateTopicRequest\x1a\x0f.comet.v1.Topic\x12G\n\nListTopics\x12\x1b.comet.v1.ListTopicsRequest\x1a\x1c.comet.v1.ListTopicsResponse\x12P\n\rDescribeTopic\x12\x1e.comet.v1.DescribeTopicRequest\x1a\x1f.comet.v1.DescribeTopicResponse\x12:\n\nAlterTopic\x12\x1b.comet.v1.AlterTopicRequest\x1a\x0f.comet.v1.Topic\x12J\n\x0b\x44\x65leteTopic\x12\x1c.comet.v1.DeleteTopicRequest\x1a\x1d.comet.v1.DeleteTopicResponse\x12@\n\rAddPartitions\x12\x1e.comet.v1.AddPartitionsRequest\x1a\x0f.comet.v1.Topic\x12P\n\rDeleteRecords\x12\x1e.comet.v1.DeleteRecordsRequest\x1a\x1f.comet.v1.DeleteRecordsResponse\x12V\n\x0f\x44\x65scribeCluster\x12 .comet.v1.DescribeClusterRequest\x1a!.comet.v1.DescribeClusterResponse\x12G\n\nStatistics\x12\x1b.comet.v1.StatisticsRequest\x1a\x1c.comet.v1.StatisticsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x63omet/v1/admin.proto\x12\x08\x63omet.v1\x1a\x14\x63omet/v1/types.proto\"o\n\x12\x43reateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\r\x12%\n\x06\x63onfig\x18\x03 \x01(\x0b\x32\x15.comet.v1.TopicConfig\x12\x10\n\x08replicas\x18\x04 \x01(\r\":\n\x11ListTopicsRequest\x12\x12\n\npage_token\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\"N\n\x12ListTopicsResponse\x12\x1f\n\x06topics\x18\x01 \x03(\x0b\x32\x0f.comet.v1.Topic\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"3\n\x14\x44\x65scribeTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05local\x18\x02 \x01(\x08\"f\n\x15\x44\x65scribeTopicResponse\x12\x1e\n\x05topic\x18\x01 \x01(\x0b\x32\x0f.comet.v1.Topic\x12-\n\npartitions\x18\x02 \x03(\x0b\x32\x19.comet.v1.PartitionStatus\"H\n\x11\x41lterTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x06\x63onfig\x18\x02 \x01(\x0b\x32\x15.comet.v1.TopicConfig\"\"\n\x12\x44\x65leteTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteTopicResponse\"3\n\x14\x41\x64\x64PartitionsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05total\x18\x02 \x01(\r\"N\n\x14\x44\x65leteRecordsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x15\n\rbefore_offset\x18\x03 \x01(\x03\"*\n\x15\x44\x65leteRecordsResponse\x12\x11\n\tlog_start\x18\x01 \x01(\x03\"\x18\n\x16\x44\x65scribeClusterRequest\"\x88\x01\n\x17\x44\x65scribeClusterResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x12\n\ncontroller\x18\x02 \x01(\r\x12!\n\x07\x62rokers\x18\x03 \x03(\x0b\x32\x10.comet.v1.Broker\x12\x0e\n\x06topics\x18\x04 \x01(\r\x12\x12\n\npartitions\x18\x05 \x01(\r\"I\n\x14MovePartitionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x10\n\x08replicas\x18\x03 \x03(\r\"2\n\x12\x44rainBrokerRequest\x12\x0e\n\x06\x62roker\x18\x01 \x01(\r\x12\x0c\n\x04undo\x18\x02 \x01(\x08\"&\n\x13\x44rainBrokerResponse\x12\x0f\n\x07leading\x18\x01 \x01(\r\"\x13\n\x11StatisticsRequest\"\"\n\x12StatisticsResponse\x12\x0c\n\x04json\x18\x01 \x01(\t2\xab\x06\n\x05\x41\x64min\x12<\n\x0b\x43reateTopic\x12\x1c.comet.v1.CreateTopicRequest\x1a\x0f.comet.v1.Topic\x12G\n\nListTopics\x12\x1b.comet.v1.ListTopicsRequest\x1a\x1c.comet.v1.ListTopicsResponse\x12P\n\rDescribeTopic\x12\x1e.comet.v1.DescribeTopicRequest\x1a\x1f.comet.v1.DescribeTopicResponse\x12:\n\nAlterTopic\x12\x1b.comet.v1.AlterTopicRequest\x1a\x0f.comet.v1.Topic\x12J\n\x0b\x44\x65leteTopic\x12\x1c.comet.v1.DeleteTopicRequest\x1a\x1d.comet.v1.DeleteTopicResponse\x12@\n\rAddPartitions\x12\x1e.comet.v1.AddPartitionsRequest\x1a\x0f.comet.v1.Topic\x12P\n\rDeleteRecords\x12\x1e.comet.v1.DeleteRecordsRequest\x1a\x1f.comet.v1.DeleteRecordsResponse\x12@\n\rMovePartition\x12\x1e.comet.v1.MovePartitionRequest\x1a\x0f.comet.v1.Topic\x12J\n\x0b\x44rainBroker\x12\x1c.comet.v1.DrainBrokerRequest\x1a\x1d.comet.v1.DrainBrokerResponse\x12V\n\x0f\x44\x65scribeCluster\x12 .comet.v1.DescribeClusterRequest\x1a!.comet.v1.DescribeClusterResponse\x12G\n\nStatistics\x12\x1b.comet.v1.StatisticsRequest\x1a\x1c.comet.v1.StatisticsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,35 +33,41 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'comet.v1.admin_pb2', _globa
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CREATETOPICREQUEST']._serialized_start=56
-  _globals['_CREATETOPICREQUEST']._serialized_end=149
-  _globals['_LISTTOPICSREQUEST']._serialized_start=151
-  _globals['_LISTTOPICSREQUEST']._serialized_end=209
-  _globals['_LISTTOPICSRESPONSE']._serialized_start=211
-  _globals['_LISTTOPICSRESPONSE']._serialized_end=289
-  _globals['_DESCRIBETOPICREQUEST']._serialized_start=291
-  _globals['_DESCRIBETOPICREQUEST']._serialized_end=327
-  _globals['_DESCRIBETOPICRESPONSE']._serialized_start=329
-  _globals['_DESCRIBETOPICRESPONSE']._serialized_end=431
-  _globals['_ALTERTOPICREQUEST']._serialized_start=433
-  _globals['_ALTERTOPICREQUEST']._serialized_end=505
-  _globals['_DELETETOPICREQUEST']._serialized_start=507
-  _globals['_DELETETOPICREQUEST']._serialized_end=541
-  _globals['_DELETETOPICRESPONSE']._serialized_start=543
-  _globals['_DELETETOPICRESPONSE']._serialized_end=564
-  _globals['_ADDPARTITIONSREQUEST']._serialized_start=566
-  _globals['_ADDPARTITIONSREQUEST']._serialized_end=617
-  _globals['_DELETERECORDSREQUEST']._serialized_start=619
-  _globals['_DELETERECORDSREQUEST']._serialized_end=697
-  _globals['_DELETERECORDSRESPONSE']._serialized_start=699
-  _globals['_DELETERECORDSRESPONSE']._serialized_end=741
-  _globals['_DESCRIBECLUSTERREQUEST']._serialized_start=743
-  _globals['_DESCRIBECLUSTERREQUEST']._serialized_end=767
-  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_start=770
-  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_end=906
-  _globals['_STATISTICSREQUEST']._serialized_start=908
-  _globals['_STATISTICSREQUEST']._serialized_end=927
-  _globals['_STATISTICSRESPONSE']._serialized_start=929
-  _globals['_STATISTICSRESPONSE']._serialized_end=963
-  _globals['_ADMIN']._serialized_start=966
-  _globals['_ADMIN']._serialized_end=1635
+  _globals['_CREATETOPICREQUEST']._serialized_end=167
+  _globals['_LISTTOPICSREQUEST']._serialized_start=169
+  _globals['_LISTTOPICSREQUEST']._serialized_end=227
+  _globals['_LISTTOPICSRESPONSE']._serialized_start=229
+  _globals['_LISTTOPICSRESPONSE']._serialized_end=307
+  _globals['_DESCRIBETOPICREQUEST']._serialized_start=309
+  _globals['_DESCRIBETOPICREQUEST']._serialized_end=360
+  _globals['_DESCRIBETOPICRESPONSE']._serialized_start=362
+  _globals['_DESCRIBETOPICRESPONSE']._serialized_end=464
+  _globals['_ALTERTOPICREQUEST']._serialized_start=466
+  _globals['_ALTERTOPICREQUEST']._serialized_end=538
+  _globals['_DELETETOPICREQUEST']._serialized_start=540
+  _globals['_DELETETOPICREQUEST']._serialized_end=574
+  _globals['_DELETETOPICRESPONSE']._serialized_start=576
+  _globals['_DELETETOPICRESPONSE']._serialized_end=597
+  _globals['_ADDPARTITIONSREQUEST']._serialized_start=599
+  _globals['_ADDPARTITIONSREQUEST']._serialized_end=650
+  _globals['_DELETERECORDSREQUEST']._serialized_start=652
+  _globals['_DELETERECORDSREQUEST']._serialized_end=730
+  _globals['_DELETERECORDSRESPONSE']._serialized_start=732
+  _globals['_DELETERECORDSRESPONSE']._serialized_end=774
+  _globals['_DESCRIBECLUSTERREQUEST']._serialized_start=776
+  _globals['_DESCRIBECLUSTERREQUEST']._serialized_end=800
+  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_start=803
+  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_end=939
+  _globals['_MOVEPARTITIONREQUEST']._serialized_start=941
+  _globals['_MOVEPARTITIONREQUEST']._serialized_end=1014
+  _globals['_DRAINBROKERREQUEST']._serialized_start=1016
+  _globals['_DRAINBROKERREQUEST']._serialized_end=1066
+  _globals['_DRAINBROKERRESPONSE']._serialized_start=1068
+  _globals['_DRAINBROKERRESPONSE']._serialized_end=1106
+  _globals['_STATISTICSREQUEST']._serialized_start=1108
+  _globals['_STATISTICSREQUEST']._serialized_end=1127
+  _globals['_STATISTICSRESPONSE']._serialized_start=1129
+  _globals['_STATISTICSRESPONSE']._serialized_end=1163
+  _globals['_ADMIN']._serialized_start=1166
+  _globals['_ADMIN']._serialized_end=1977
 # @@protoc_insertion_point(module_scope)

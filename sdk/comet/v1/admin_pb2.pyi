@@ -8,14 +8,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CreateTopicRequest(_message.Message):
-    __slots__ = ("name", "partitions", "config")
+    __slots__ = ("name", "partitions", "config", "replicas")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
     name: str
     partitions: int
     config: _types_pb2.TopicConfig
-    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., config: _Optional[_Union[_types_pb2.TopicConfig, _Mapping]] = ...) -> None: ...
+    replicas: int
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., config: _Optional[_Union[_types_pb2.TopicConfig, _Mapping]] = ..., replicas: _Optional[int] = ...) -> None: ...
 
 class ListTopicsRequest(_message.Message):
     __slots__ = ("page_token", "page_size")
@@ -34,10 +36,12 @@ class ListTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[_types_pb2.Topic, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class DescribeTopicRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "local")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    local: bool
+    def __init__(self, name: _Optional[str] = ..., local: _Optional[bool] = ...) -> None: ...
 
 class DescribeTopicResponse(_message.Message):
     __slots__ = ("topic", "partitions")
@@ -106,6 +110,30 @@ class DescribeClusterResponse(_message.Message):
     topics: int
     partitions: int
     def __init__(self, cluster_id: _Optional[str] = ..., controller: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[_types_pb2.Broker, _Mapping]]] = ..., topics: _Optional[int] = ..., partitions: _Optional[int] = ...) -> None: ...
+
+class MovePartitionRequest(_message.Message):
+    __slots__ = ("name", "partition", "replicas")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    partition: int
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class DrainBrokerRequest(_message.Message):
+    __slots__ = ("broker", "undo")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    UNDO_FIELD_NUMBER: _ClassVar[int]
+    broker: int
+    undo: bool
+    def __init__(self, broker: _Optional[int] = ..., undo: _Optional[bool] = ...) -> None: ...
+
+class DrainBrokerResponse(_message.Message):
+    __slots__ = ("leading",)
+    LEADING_FIELD_NUMBER: _ClassVar[int]
+    leading: int
+    def __init__(self, leading: _Optional[int] = ...) -> None: ...
 
 class StatisticsRequest(_message.Message):
     __slots__ = ()

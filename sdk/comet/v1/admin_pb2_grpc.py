@@ -70,6 +70,16 @@ class AdminStub:
                 request_serializer=comet_dot_v1_dot_admin__pb2.DeleteRecordsRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_admin__pb2.DeleteRecordsResponse.FromString,
                 _registered_method=True)
+        self.MovePartition = channel.unary_unary(
+                '/comet.v1.Admin/MovePartition',
+                request_serializer=comet_dot_v1_dot_admin__pb2.MovePartitionRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_types__pb2.Topic.FromString,
+                _registered_method=True)
+        self.DrainBroker = channel.unary_unary(
+                '/comet.v1.Admin/DrainBroker',
+                request_serializer=comet_dot_v1_dot_admin__pb2.DrainBrokerRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.DrainBrokerResponse.FromString,
+                _registered_method=True)
         self.DescribeCluster = channel.unary_unary(
                 '/comet.v1.Admin/DescribeCluster',
                 request_serializer=comet_dot_v1_dot_admin__pb2.DescribeClusterRequest.SerializeToString,
@@ -127,6 +137,20 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def MovePartition(self, request, context):
+        """Moves a partition to other brokers, or gives it more or fewer replicas; returns when it is decided, not done.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainBroker(self, request, context):
+        """Takes leadership away from a broker, or with `undo` allows it again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeCluster(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -177,6 +201,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.DeleteRecords,
                     request_deserializer=comet_dot_v1_dot_admin__pb2.DeleteRecordsRequest.FromString,
                     response_serializer=comet_dot_v1_dot_admin__pb2.DeleteRecordsResponse.SerializeToString,
+            ),
+            'MovePartition': grpc.unary_unary_rpc_method_handler(
+                    servicer.MovePartition,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.MovePartitionRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_types__pb2.Topic.SerializeToString,
+            ),
+            'DrainBroker': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainBroker,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.DrainBrokerRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.DrainBrokerResponse.SerializeToString,
             ),
             'DescribeCluster': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeCluster,
@@ -378,6 +412,60 @@ class Admin:
             '/comet.v1.Admin/DeleteRecords',
             comet_dot_v1_dot_admin__pb2.DeleteRecordsRequest.SerializeToString,
             comet_dot_v1_dot_admin__pb2.DeleteRecordsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MovePartition(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/MovePartition',
+            comet_dot_v1_dot_admin__pb2.MovePartitionRequest.SerializeToString,
+            comet_dot_v1_dot_types__pb2.Topic.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainBroker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/DrainBroker',
+            comet_dot_v1_dot_admin__pb2.DrainBrokerRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.DrainBrokerResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -104,20 +104,22 @@ class Attach(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ...) -> None: ...
 
 class Attached(_message.Message):
-    __slots__ = ("partition", "topic_id", "leader_epoch", "log_start", "high_watermark", "record_bytes_max")
+    __slots__ = ("partition", "topic_id", "leader_epoch", "log_start", "high_watermark", "record_bytes_max", "leader")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     RECORD_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
     partition: int
     topic_id: bytes
     leader_epoch: int
     log_start: int
     high_watermark: int
     record_bytes_max: int
-    def __init__(self, partition: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., leader_epoch: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., record_bytes_max: _Optional[int] = ...) -> None: ...
+    leader: bool
+    def __init__(self, partition: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., leader_epoch: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., record_bytes_max: _Optional[int] = ..., leader: _Optional[bool] = ...) -> None: ...
 
 class Produce(_message.Message):
     __slots__ = ("partition", "acks", "batch")
@@ -140,22 +142,26 @@ class ProduceAcks(_message.Message):
     def __init__(self, requests: _Optional[_Iterable[int]] = ..., base_offsets: _Optional[_Iterable[int]] = ..., append_times_us: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ("subscription", "starts", "credit")
+    __slots__ = ("subscription", "starts", "credit", "leader_only")
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     STARTS_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ONLY_FIELD_NUMBER: _ClassVar[int]
     subscription: int
     starts: _containers.RepeatedCompositeFieldContainer[Start]
     credit: int
-    def __init__(self, subscription: _Optional[int] = ..., starts: _Optional[_Iterable[_Union[Start, _Mapping]]] = ..., credit: _Optional[int] = ...) -> None: ...
+    leader_only: bool
+    def __init__(self, subscription: _Optional[int] = ..., starts: _Optional[_Iterable[_Union[Start, _Mapping]]] = ..., credit: _Optional[int] = ..., leader_only: _Optional[bool] = ...) -> None: ...
 
 class Start(_message.Message):
-    __slots__ = ("partition", "position")
+    __slots__ = ("partition", "position", "leader_epoch")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     partition: int
     position: _types_pb2.Position
-    def __init__(self, partition: _Optional[int] = ..., position: _Optional[_Union[_types_pb2.Position, _Mapping]] = ...) -> None: ...
+    leader_epoch: int
+    def __init__(self, partition: _Optional[int] = ..., position: _Optional[_Union[_types_pb2.Position, _Mapping]] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
 
 class Subscribed(_message.Message):
     __slots__ = ("subscription", "partitions")

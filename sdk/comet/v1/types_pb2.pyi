@@ -32,6 +32,9 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_TIMEOUT: _ClassVar[ErrorCode]
     ERROR_CODE_LIMIT_EXCEEDED: _ClassVar[ErrorCode]
     ERROR_CODE_INTERNAL: _ClassVar[ErrorCode]
+    ERROR_CODE_NOT_ENOUGH_REPLICAS: _ClassVar[ErrorCode]
+    ERROR_CODE_TRUNCATED: _ClassVar[ErrorCode]
+    ERROR_CODE_BROKER_NOT_FOUND: _ClassVar[ErrorCode]
 
 class Acks(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -45,6 +48,12 @@ class FlushPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FLUSH_POLICY_ALWAYS: _ClassVar[FlushPolicy]
     FLUSH_POLICY_INTERVAL: _ClassVar[FlushPolicy]
     FLUSH_POLICY_OS: _ClassVar[FlushPolicy]
+
+class Consistency(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CONSISTENCY_UNSPECIFIED: _ClassVar[Consistency]
+    CONSISTENCY_CONSISTENT: _ClassVar[Consistency]
+    CONSISTENCY_AVAILABLE: _ClassVar[Consistency]
 ERROR_CODE_UNSPECIFIED: ErrorCode
 ERROR_CODE_INVALID_ARGUMENT: ErrorCode
 ERROR_CODE_MALFORMED_FRAME: ErrorCode
@@ -68,6 +77,9 @@ ERROR_CODE_UNAVAILABLE: ErrorCode
 ERROR_CODE_TIMEOUT: ErrorCode
 ERROR_CODE_LIMIT_EXCEEDED: ErrorCode
 ERROR_CODE_INTERNAL: ErrorCode
+ERROR_CODE_NOT_ENOUGH_REPLICAS: ErrorCode
+ERROR_CODE_TRUNCATED: ErrorCode
+ERROR_CODE_BROKER_NOT_FOUND: ErrorCode
 ACKS_NONE: Acks
 ACKS_LEADER: Acks
 ACKS_ALL: Acks
@@ -75,6 +87,9 @@ FLUSH_POLICY_UNSPECIFIED: FlushPolicy
 FLUSH_POLICY_ALWAYS: FlushPolicy
 FLUSH_POLICY_INTERVAL: FlushPolicy
 FLUSH_POLICY_OS: FlushPolicy
+CONSISTENCY_UNSPECIFIED: Consistency
+CONSISTENCY_CONSISTENT: Consistency
+CONSISTENCY_AVAILABLE: Consistency
 
 class Error(_message.Message):
     __slots__ = ("code", "message", "retry_after_ms", "details")
@@ -96,7 +111,7 @@ class Error(_message.Message):
     def __init__(self, code: _Optional[_Union[ErrorCode, str]] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., details: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class TopicConfig(_message.Message):
-    __slots__ = ("retention_ms", "retention_bytes", "retention_events", "flush", "flush_interval_ms", "record_bytes_max", "segment_bytes", "segment_ms")
+    __slots__ = ("retention_ms", "retention_bytes", "retention_events", "flush", "flush_interval_ms", "record_bytes_max", "segment_bytes", "segment_ms", "min_insync", "consistency")
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
     RETENTION_EVENTS_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +120,8 @@ class TopicConfig(_message.Message):
     RECORD_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_MS_FIELD_NUMBER: _ClassVar[int]
+    MIN_INSYNC_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     retention_ms: int
     retention_bytes: int
     retention_events: int
@@ -113,19 +130,25 @@ class TopicConfig(_message.Message):
     record_bytes_max: int
     segment_bytes: int
     segment_ms: int
-    def __init__(self, retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., retention_events: _Optional[int] = ..., flush: _Optional[_Union[FlushPolicy, str]] = ..., flush_interval_ms: _Optional[int] = ..., record_bytes_max: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_ms: _Optional[int] = ...) -> None: ...
+    min_insync: int
+    consistency: Consistency
+    def __init__(self, retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., retention_events: _Optional[int] = ..., flush: _Optional[_Union[FlushPolicy, str]] = ..., flush_interval_ms: _Optional[int] = ..., record_bytes_max: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_ms: _Optional[int] = ..., min_insync: _Optional[int] = ..., consistency: _Optional[_Union[Consistency, str]] = ...) -> None: ...
 
 class Broker(_message.Message):
-    __slots__ = ("id", "host", "port", "version")
+    __slots__ = ("id", "host", "port", "version", "rack", "draining")
     ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
     id: int
     host: str
     port: int
     version: str
-    def __init__(self, id: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
+    rack: str
+    draining: bool
+    def __init__(self, id: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., version: _Optional[str] = ..., rack: _Optional[str] = ..., draining: _Optional[bool] = ...) -> None: ...
 
 class Partition(_message.Message):
     __slots__ = ("index", "leader", "leader_epoch", "replicas", "in_sync")
@@ -156,7 +179,7 @@ class Topic(_message.Message):
     def __init__(self, name: _Optional[str] = ..., id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., config: _Optional[_Union[TopicConfig, _Mapping]] = ..., created_us: _Optional[int] = ...) -> None: ...
 
 class PartitionStatus(_message.Message):
-    __slots__ = ("index", "log_start", "log_end", "high_watermark", "bytes", "segments", "failed", "lost")
+    __slots__ = ("index", "log_start", "log_end", "high_watermark", "bytes", "segments", "failed", "lost", "broker", "leader_epoch", "leader")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     LOG_END_FIELD_NUMBER: _ClassVar[int]
@@ -165,6 +188,9 @@ class PartitionStatus(_message.Message):
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
     index: int
     log_start: int
     log_end: int
@@ -173,7 +199,10 @@ class PartitionStatus(_message.Message):
     segments: int
     failed: bool
     lost: _containers.RepeatedCompositeFieldContainer[OffsetRange]
-    def __init__(self, index: _Optional[int] = ..., log_start: _Optional[int] = ..., log_end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., bytes: _Optional[int] = ..., segments: _Optional[int] = ..., failed: _Optional[bool] = ..., lost: _Optional[_Iterable[_Union[OffsetRange, _Mapping]]] = ...) -> None: ...
+    broker: int
+    leader_epoch: int
+    leader: bool
+    def __init__(self, index: _Optional[int] = ..., log_start: _Optional[int] = ..., log_end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., bytes: _Optional[int] = ..., segments: _Optional[int] = ..., failed: _Optional[bool] = ..., lost: _Optional[_Iterable[_Union[OffsetRange, _Mapping]]] = ..., broker: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., leader: _Optional[bool] = ...) -> None: ...
 
 class OffsetRange(_message.Message):
     __slots__ = ("first", "end")
