@@ -38,6 +38,9 @@ STATUS: Final[dict[str, grpc.StatusCode]] = {
     "STORE_DAMAGED": grpc.StatusCode.INTERNAL,
     "CLOSED": grpc.StatusCode.CANCELLED,
     "INTERNAL": grpc.StatusCode.INTERNAL,
+    "NOT_ENOUGH_REPLICAS": grpc.StatusCode.UNAVAILABLE,
+    "TRUNCATED": grpc.StatusCode.DATA_LOSS,
+    "BROKER_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
 }
 DOMAIN: Final = "comet"
 
