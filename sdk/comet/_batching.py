@@ -231,14 +231,16 @@ class Lane:
         self._changed(self)
 
     def refused(self, batch: Batch, error: CometError) -> None:
-        """This attempt wrote nothing. What follows is decided by `recover`, when all is answered."""
+        """This attempt wrote nothing, unless the error says otherwise. What follows is decided by `recover`, when all is answered."""
         if batch.done:
             return
         self._off_wire(batch)
         kind = type(error)
         if kind is SequenceGap and not self._ghost:
             batch.maybe_written = False  # rule 4
-        if not self._idempotent and (error.retriable or error.metadata_stale):
+        if error.retriable and error.outcome_unknown:
+            self._refused_after_writing(batch, error)
+        elif not self._idempotent and (error.retriable or error.metadata_stale):
             self._trouble(error)
         elif kind is SequenceGap or kind is UnknownProducer:
             if self._is_first(batch):
@@ -249,6 +251,14 @@ class Lane:
         else:
             self._refused_for_good(batch, error)
         self._changed(self)
+
+    def _refused_after_writing(self, batch: Batch, error: CometError) -> None:
+        """The leader lost its office with the batch in its log: whoever leads now knows whether it stays."""
+        batch.maybe_written = True
+        if not self._idempotent:
+            self._remove(batch)
+            self._finish(batch, _unknown(f"{error}; without idempotence it is not sent again", batch))
+        self._trouble(error)
 
     def _refused_for_good(self, batch: Batch, error: CometError) -> None:
         self._remove(batch)

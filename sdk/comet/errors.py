@@ -137,6 +137,14 @@ class NotLeader(CometError):
     metadata_stale = True
 
 
+class LeadershipLost(NotLeader):
+    """The broker wrote the batch and then stopped leading the partition, before it could acknowledge it: the new
+    leader may or may not have it. An idempotent producer asks it, by sending the batch again."""
+
+    code = "LEADERSHIP_LOST"
+    outcome_unknown = True
+
+
 class OffsetOutOfRange(CometError):
     """The offset lies before `details["log_start"]` (deleted) or after `details["log_end"]`."""
 

@@ -40,6 +40,7 @@ STATUS: Final[dict[str, grpc.StatusCode]] = {
     "INTERNAL": grpc.StatusCode.INTERNAL,
     "NOT_ENOUGH_REPLICAS": grpc.StatusCode.UNAVAILABLE,
     "TRUNCATED": grpc.StatusCode.DATA_LOSS,
+    "LEADERSHIP_LOST": grpc.StatusCode.ABORTED,
     "BROKER_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
 }
 DOMAIN: Final = "comet"

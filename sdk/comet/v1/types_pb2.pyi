@@ -35,6 +35,7 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_NOT_ENOUGH_REPLICAS: _ClassVar[ErrorCode]
     ERROR_CODE_TRUNCATED: _ClassVar[ErrorCode]
     ERROR_CODE_BROKER_NOT_FOUND: _ClassVar[ErrorCode]
+    ERROR_CODE_LEADERSHIP_LOST: _ClassVar[ErrorCode]
 
 class Acks(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -80,6 +81,7 @@ ERROR_CODE_INTERNAL: ErrorCode
 ERROR_CODE_NOT_ENOUGH_REPLICAS: ErrorCode
 ERROR_CODE_TRUNCATED: ErrorCode
 ERROR_CODE_BROKER_NOT_FOUND: ErrorCode
+ERROR_CODE_LEADERSHIP_LOST: ErrorCode
 ACKS_NONE: Acks
 ACKS_LEADER: Acks
 ACKS_ALL: Acks
