@@ -123,9 +123,9 @@ class Partition:
             raise CorruptBatch("a producer does not choose offsets: OFFSET_DELTAS is not allowed in produce")
         record_bytes_max = self.log.config.record_bytes_max
         if header.body_size > record_bytes_max:
-            # Only a batch with so large a body can hold a record that is too large: look inside.
-            largest = max((len(value) for value in records.decode(batch).values if value is not None), default=0)
-            if largest > record_bytes_max:
+            # Only a batch with so large a body can hold a record that is too large: look at its offsets.
+            largest = records.decode(batch, check=False).value_over(record_bytes_max)
+            if largest is not None:
                 raise RecordTooLarge(
                     f"a record of {largest} bytes is over record_bytes_max={record_bytes_max} of topic {self.topic!r}",
                     details={"record_bytes_max": str(record_bytes_max)},

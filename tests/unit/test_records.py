@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
@@ -381,3 +382,22 @@ def test_import_is_light() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert "comet.records" in loaded
     assert not {"pyarrow", "zstandard", "lz4.block", "numpy", "asyncio", "grpc", "google.protobuf"} & set(loaded)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+@pytest.mark.parametrize("limit", [1, 7, 8, 100, 101])
+def test_a_value_over_a_size_is_found_wherever_it_lies(limit: int, codec: Codec) -> None:
+    small = [b"x" * limit, b"", None, b"y"] * 5
+    assert decode(join(small, codec=codec)).value_over(limit) is None
+    for at in range(len(small) + 1):
+        batch = decode(join([*small[:at], bytes(limit + 1), *small[at:]], codec=codec))
+        assert batch.value_over(limit) == limit + 1
+
+
+def test_offsets_that_fall_do_no_harm_to_who_only_looks_for_large_values() -> None:
+    batch = bytearray(join([b"abcd", b"efgh", b"ijkl"]))
+    for place in range(4):
+        damaged = batch[:]
+        damaged[HEADER_BYTES + 4 * place : HEADER_BYTES + 4 * place + 4] = (-5).to_bytes(4, "little", signed=True)
+        with contextlib.suppress(CorruptBatch):
+            decode(damaged, check=False).value_over(2)

@@ -7,6 +7,7 @@ is checked when that column is first read; so a CorruptBatch can come from a pro
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -22,6 +23,7 @@ from comet.records._columns import (
     read_i64,
     read_nullable,
     read_offsets,
+    view_i32,
 )
 from comet.records._compression import decompress
 from comet.records._header import (
@@ -144,6 +146,21 @@ class Batch:
             raise CorruptBatch(f"a header name that is not UTF-8: {error}") from None
         pairs = list(zip(decoded, read_binary(self.body, values, total), strict=True))
         return [pairs[start:end] for start, end in pairwise(ends)]
+
+    def value_over(self, size: int) -> int | None:
+        """How long a value of more than `size` bytes is, None if there is none; no value is read for it.
+
+        A value that long covers a multiple of `size`, so that only the values at those places are looked at. What is
+        said of offsets that fall means nothing; whoever reads the column finds that out.
+        """
+        at, count = self.values_column.offsets, len(self)
+        offsets = view_i32(self.body[at : at + 4 * count + 4])
+        for place in range(0, self.values_column.size, size):
+            index = min(bisect_right(offsets, place), count)
+            length = offsets[index] - offsets[index - 1]
+            if length > size:
+                return length
+        return None
 
     def _read_times(self, at: int) -> list[int]:
         return read_i64(self.body[at : at + 8 * len(self)])

@@ -93,6 +93,11 @@ def read_i32(view: memoryview) -> Sequence[int]:
     return view.cast("i").tolist() if _LITTLE else unpack(f"<{len(view) // 4}i", view)
 
 
+def view_i32(view: memoryview) -> Sequence[int]:
+    """The same without making the numbers, where the machine's byte order allows."""
+    return view.cast("i") if _LITTLE else read_i32(view)
+
+
 def read_i64(view: memoryview) -> list[int]:
     """All int64 of a buffer."""
     return view.cast("q").tolist() if _LITTLE else list(unpack(f"<{len(view) // 8}q", view))
