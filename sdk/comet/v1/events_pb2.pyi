@@ -280,7 +280,7 @@ class Record(_message.Message):
     def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., timestamp_us: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class PublishRequest(_message.Message):
-    __slots__ = ("topic", "partition", "records", "acks", "producer_id", "producer_epoch", "sequence")
+    __slots__ = ("topic", "partition", "records", "acks", "producer_id", "producer_epoch", "sequence", "forwarded")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
@@ -288,6 +288,7 @@ class PublishRequest(_message.Message):
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     records: _containers.RepeatedCompositeFieldContainer[Record]
@@ -295,7 +296,8 @@ class PublishRequest(_message.Message):
     producer_id: int
     producer_epoch: int
     sequence: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., acks: _Optional[_Union[_types_pb2.Acks, str]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+    forwarded: bool
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., acks: _Optional[_Union[_types_pb2.Acks, str]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class PublishResponse(_message.Message):
     __slots__ = ("receipts",)
@@ -312,20 +314,22 @@ class Receipt(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("topic", "partition", "start", "records_max", "bytes_max", "wait_ms")
+    __slots__ = ("topic", "partition", "start", "records_max", "bytes_max", "wait_ms", "forwarded")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     RECORDS_MAX_FIELD_NUMBER: _ClassVar[int]
     BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     start: _types_pb2.Position
     records_max: int
     bytes_max: int
     wait_ms: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., start: _Optional[_Union[_types_pb2.Position, _Mapping]] = ..., records_max: _Optional[int] = ..., bytes_max: _Optional[int] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+    forwarded: bool
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., start: _Optional[_Union[_types_pb2.Position, _Mapping]] = ..., records_max: _Optional[int] = ..., bytes_max: _Optional[int] = ..., wait_ms: _Optional[int] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
     __slots__ = ("records", "next_offset", "log_start", "high_watermark")
