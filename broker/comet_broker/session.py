@@ -1,8 +1,8 @@
 """One StreamEvents call, without the transport: frames in, frames out.
 
     receive(frame)  never waits: it decides, appends, and queues what is to be answered
-    next_frame()    what to send next: answers first, then acknowledgements (as many as have gathered, in one
-                    frame), then deliveries in turn
+    poll()          what to send next: answers first, then acknowledgements (as many as have gathered, in one
+                    frame), then deliveries in turn; `next_frame` waits for it, `listen` calls back
 
 What a session holds is bounded: answers by SESSION_ANSWERS_MAX (the transport stops reading while `backlogged`),
 deliveries by the client's credit and one frame at a time, the rest by the limits on subscriptions. A client that
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
@@ -57,6 +57,7 @@ class Session:
         self._tasks = 0
         self._input_over = False
         self._writer: asyncio.Future[None] | None = None
+        self._listener: Callable[[], None] | None = None
         self._relief: asyncio.Future[None] | None = None
         self._sent_bytes = 0
         self._received_bytes = 0
@@ -78,13 +79,23 @@ class Session:
             frame = self.poll()
             if frame is not None:
                 return frame
-            if self.closed or self._said_all():
+            if self.over:
                 return None
             self._writer = asyncio.get_running_loop().create_future()
             try:
                 await self._writer
             finally:
                 self._writer = None
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Calls back whenever there may be a frame to `poll`, or nothing more to come; instead of `next_frame`."""
+        assert self._listener is None and self._writer is None
+        self._listener = listener
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will be sent but what `poll` gives now."""
+        return self.closed or self._said_all()
 
     def input_over(self) -> None:
         """The client will send nothing more; it still gets its answers, and what it has subscribed to."""
@@ -355,7 +366,9 @@ class Session:
             self._relief.set_result(None)
 
     def _rouse(self) -> None:
-        if self._writer is not None and not self._writer.done():
+        if self._listener is not None:
+            self._listener()
+        elif self._writer is not None and not self._writer.done():
             self._writer.set_result(None)
 
     def statistics(self) -> dict[str, Any]:

@@ -6,7 +6,6 @@ never meet a protobuf parser.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,6 +19,7 @@ from comet.errors import CometError, MalformedFrame
 from comet_broker.api import COMET, Method, methods
 from comet_broker.broker import Broker
 from comet_broker.rpc.status import abort
+from comet_broker.rpc.writer import Outbox, Writer
 from comet_broker.session import Session
 
 log = logging.getLogger(__name__)
@@ -64,25 +64,27 @@ def _unary(method: Method) -> Callable[[bytes, Context], Awaitable[Message | Non
 
 
 def _stream(broker: Broker) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
+    outbox = Outbox()
+
     async def stream_events(_: AsyncIterator[bytes], context: Context) -> None:
         try:
             session = broker.open_session(context.peer())
         except CometError as error:
             await abort(context, error)
             return
-        writer = asyncio.get_running_loop().create_task(_write(session, context), name=f"stream {session.number}")
+        writer = Writer(session, context.write, outbox)
         try:
-            await _read(session, context)
+            await _read(session, context, outbox)
             session.input_over()
-            await writer
+            await writer.done
         finally:
             session.close()
-            writer.cancel()
+            writer.stop()
 
     return stream_events
 
 
-async def _read(session: Session, context: Context) -> None:
+async def _read(session: Session, context: Context, outbox: Outbox) -> None:
     """Feeds the session until the client is done; reads nothing while the client is owed too much."""
     read = context.read
     receive = session.receive
@@ -90,17 +92,10 @@ async def _read(session: Session, context: Context) -> None:
         frame = await read()
         if frame is grpc.aio.EOF:
             return
-        receive(frame)
+        outbox.hold()
+        try:
+            receive(frame)
+        finally:
+            outbox.flush()
         if session.backlogged:
             await session.relieved()
-
-
-async def _write(session: Session, context: Context) -> None:
-    next_frame = session.next_frame
-    write = context.write
-    try:
-        while (frame := await next_frame()) is not None:
-            await write(frame)
-    except (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError) as error:
-        log.debug("stream %d ended while writing: %r", session.number, error)
-        session.close()
