@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
-from comet._frames import parse_produce
+from comet._frames import ack_frame, parse_produce
 from comet._wire import error_to_pb, position_from_pb
 from comet.errors import (
     CometError,
@@ -187,6 +187,9 @@ class Session:
         self._rouse()
 
     def _take_acks(self) -> bytes:
+        if len(self._ack_requests) == 1:
+            self._settle(1)
+            return ack_frame(self._ack_requests.pop(), self._ack_offsets.pop(), self._ack_times.pop())
         acks = pb.ProduceAcks(
             requests=self._ack_requests, base_offsets=self._ack_offsets, append_times_us=self._ack_times
         )

@@ -17,14 +17,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
 from comet import _limits as limits
-from comet._frames import DELIVERY_PREFIX_BYTES, parse_delivery
+from comet._frames import DELIVERY_PREFIX_BYTES, parse_ack, parse_delivery
 from comet._transport import Channel
 from comet._wire import error_from_pb
 from comet.errors import Closed, CometError, Draining, Internal, LimitExceeded, MalformedFrame, Timeout, Unavailable
@@ -292,7 +292,11 @@ class Connection:
                 self._heard = True
                 delivery = parse_delivery(frame)
                 if delivery is None:
-                    self._receive(frame)
+                    ack = parse_ack(frame)
+                    if ack is None:
+                        self._receive(frame)
+                    else:
+                        self._acknowledge((ack,))
                     continue
                 handle, high_watermark, leader_epoch = delivery
                 sink = sinks.get(handle)
@@ -320,7 +324,8 @@ class Connection:
             raise MalformedFrame(f"{self.address} sent {len(data)} bytes that are no ServerFrame") from None
         match frame.WhichOneof("frame"):
             case "acks":
-                self._acknowledge(frame.acks)
+                acks = frame.acks
+                self._acknowledge(zip(acks.requests, acks.base_offsets, acks.append_times_us, strict=True))
             case "error":
                 self._failed(frame)
             case "delivery":
@@ -335,11 +340,10 @@ class Connection:
             case _:
                 self._answer(frame)
 
-    def _acknowledge(self, acks: pb.ProduceAcks) -> None:
+    def _acknowledge(self, acks: Iterable[tuple[int, int, int]]) -> None:
+        """Each is (request, base_offset, append_time_us)."""
         take = self._produced.pop
-        for request, base_offset, append_time_us in zip(
-            acks.requests, acks.base_offsets, acks.append_times_us, strict=True
-        ):
+        for request, base_offset, append_time_us in acks:
             produced = take(request, None)
             if produced is not None:
                 produced.acked(base_offset, append_time_us)

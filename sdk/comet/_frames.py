@@ -1,11 +1,13 @@
-"""The canonical encoding of the two hot frames, Produce and Delivery: a fixed prefix, then the batch bytes.
+"""The canonical encoding of the hot frames: of Produce and Delivery a fixed prefix, then the batch bytes.
 
     ClientFrame   0d request:u32  1a len:varint5  0d handle:u32  10 acks:u8  7a len:varint5         24 bytes
     ServerFrame   1a len:varint5  0d handle:u32  11 high_watermark:u64  85 01 epoch:u32  7a len     32 bytes
+    ServerFrame   22 1a  0a 04 request:u32  12 08 base_offset:i64  1a 08 append_time_us:i64                 28 bytes
 
-Lengths are varints padded to five bytes, so that a prefix has one size and one struct builds or reads it. Any
-protobuf parser reads these frames; frames that some other encoder made are valid too, and the parsers here answer
-None for them, so that the caller falls back to protobuf.
+The last is ProduceAcks with one acknowledgement, as protobuf itself would write it. The lengths of the others are
+varints padded to five bytes, so that a prefix has one size and one struct builds or reads it. Any protobuf parser reads
+these frames; frames that some other encoder made are valid too, and the parsers here answer None for them, so that the
+caller falls back to protobuf.
 """
 
 from __future__ import annotations
@@ -16,14 +18,17 @@ from typing import Final
 
 PRODUCE_PREFIX_BYTES: Final = 24
 DELIVERY_PREFIX_BYTES: Final = 32
+ACK_FRAME_BYTES: Final = 28
 FRAME_BYTES_MAX: Final = (1 << 31) - 1  # a protobuf message is no larger
 
 _PRODUCE: Final = Struct("<BI BIB BI BB BIB")
 _DELIVERY: Final = Struct("<BIB BI BQ HI BIB")
+_ACK: Final = Struct("<HHIHqHq")
 _ACKS_MAX: Final = 2
 
 assert _PRODUCE.size == PRODUCE_PREFIX_BYTES
 assert _DELIVERY.size == DELIVERY_PREFIX_BYTES
+assert _ACK.size == ACK_FRAME_BYTES
 
 
 def _padded(n: int) -> int:
@@ -84,4 +89,19 @@ def parse_delivery(frame: bytes) -> tuple[int, int, int] | None:
         and low2 == _padded(batches_bytes) and high2 == batches_bytes >> 28
     ):  # fmt: skip
         return handle, high_watermark, epoch
+    return None
+
+
+def ack_frame(request: int, base_offset: int, append_time_us: int) -> bytes:
+    """A ServerFrame with ProduceAcks for one request."""
+    return _ACK.pack(0x1A22, 0x040A, request, 0x0812, base_offset, 0x081A, append_time_us)
+
+
+def parse_ack(frame: bytes) -> tuple[int, int, int] | None:
+    """(request, base_offset, append_time_us) of a frame with one acknowledgement, else None."""
+    if len(frame) != ACK_FRAME_BYTES:
+        return None
+    t0, t1, request, t2, base_offset, t3, append_time_us = _ACK.unpack(frame)
+    if t0 == 0x1A22 and t1 == 0x040A and t2 == 0x0812 and t3 == 0x081A:
+        return request, base_offset, append_time_us
     return None

@@ -11,6 +11,7 @@ from comet.v1 import events_pb2, types_pb2
 
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
+i64 = st.integers(-(2**63), 2**63 - 1)
 LENGTHS = [0, 1, 100, 101, 102, 114, 115, 127, 128, 16_370, 16_383, 16_384, 1 << 21, (1 << 21) + 1]
 
 
@@ -121,3 +122,22 @@ def test_random_bytes_that_are_taken_are_a_frame(data: bytes) -> None:
         events_pb2.ClientFrame.FromString(data)
     if _frames.parse_delivery(data) is not None:
         events_pb2.ServerFrame.FromString(data)
+
+
+@given(u32, i64, i64)
+def test_one_acknowledgement_is_what_protobuf_makes_of_it(request: int, base_offset: int, append_time_us: int) -> None:
+    acks = events_pb2.ProduceAcks(requests=[request], base_offsets=[base_offset], append_times_us=[append_time_us])
+    frame = _frames.ack_frame(request, base_offset, append_time_us)
+    assert frame == events_pb2.ServerFrame(acks=acks).SerializeToString()
+    assert _frames.parse_ack(frame) == (request, base_offset, append_time_us)
+
+
+def test_other_frames_of_that_length_are_no_acknowledgement() -> None:
+    frame = _frames.ack_frame(1, 2, 3)
+    for place in (0, 1, 2, 3, 8, 9, 18, 19):
+        assert _frames.parse_ack(frame[:place] + bytes([frame[place] ^ 1]) + frame[place + 1 :]) is None
+    assert _frames.parse_ack(frame[:-1]) is None
+    assert (
+        _frames.parse_ack(events_pb2.ServerFrame(go_away=events_pb2.GoAway(reason="x" * 24)).SerializeToString())
+        is None
+    )
