@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -17,6 +17,7 @@ from comet._producer import wall_clock_us
 from comet._transport import Connect
 from comet.errors import InvalidArgument
 from comet.types import (
+    REPLICAS_MAX,
     ClusterInfo,
     PartitionStatus,
     StartLike,
@@ -67,9 +68,11 @@ class Admin:
     # ---- topics
 
     async def create_topic(
-        self, name: str, *, partitions: int = 1, config: TopicConfig | None = None, **settings: Any
+        self, name: str, *, partitions: int = 1, replicas: int = 0, config: TopicConfig | None = None, **settings: Any
     ) -> TopicInfo:
         """Makes a topic. Give its settings as a TopicConfig, or those that differ from the broker's defaults by name.
+
+        `replicas` is how many brokers hold each partition; 0 leaves it to the cluster.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
@@ -80,8 +83,10 @@ class Admin:
         """
         if partitions < 1:
             raise InvalidArgument(f"a topic has at least one partition, not {partitions!r}")
+        if not 0 <= replicas <= REPLICAS_MAX:
+            raise InvalidArgument(f"replicas must be from 0 (the cluster's default) to {REPLICAS_MAX}, not {replicas!r}")
         request = admin.CreateTopicRequest(
-            name=check_topic_name(name), partitions=partitions, config=_settings(config, settings)
+            name=check_topic_name(name), partitions=partitions, replicas=replicas, config=_settings(config, settings)
         )
         return _wire.topic_from_pb(await self._ask("CreateTopic", request, types.Topic))
 
@@ -105,7 +110,8 @@ class Admin:
                 return found
 
     async def describe_topic(self, name: str) -> tuple[TopicInfo, list[PartitionStatus]]:
-        """A topic, and what its partitions hold. Raises TopicNotFound.
+        """A topic, and what its partitions hold on the brokers that lead them; one without a leader is left out.
+        Raises TopicNotFound.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
@@ -195,8 +201,33 @@ class Admin:
 
     # ---- the cluster
 
+    async def move_partition(self, name: str, partition: int, replicas: Sequence[int]) -> TopicInfo:
+        """Gives a partition to other brokers, or to more or fewer of them: their ids, the preferred leader first.
+
+        Returns once it is decided; `describe_topic` shows when it is done. Raises BrokerNotFound.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         await admin.move_partition("quotes", 0, [2, 3, 1])
+        """
+        request = admin.MovePartitionRequest(name=name, partition=partition, replicas=replicas)
+        return _wire.topic_from_pb(await self._ask("MovePartition", request, types.Topic))
+
+    async def drain_broker(self, broker: int, *, undo: bool = False) -> int:
+        """Has a broker pass on the partitions that it leads, before it is stopped; with `undo` it may lead again.
+
+        Returns how many it still leads: ask again until there are none. Raises BrokerNotFound.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         while await admin.drain_broker(2):
+        ...             await asyncio.sleep(0.1)
+        """
+        request = admin.DrainBrokerRequest(broker=broker, undo=undo)
+        return (await self._ask("DrainBroker", request, admin.DrainBrokerResponse)).leading
+
     async def describe_cluster(self) -> ClusterInfo:
-        """Which brokers there are, and how much they hold.
+        """Which brokers there are, which of them is the controller, and how much they hold.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:

@@ -329,10 +329,12 @@ class Admin:
         self._admin: _admin.Admin = call(_make(_admin.Admin, addresses, settings))
 
     def create_topic(
-        self, name: str, *, partitions: int = 1, config: TopicConfig | None = None, **settings: Any
+        self, name: str, *, partitions: int = 1, replicas: int = 0, config: TopicConfig | None = None, **settings: Any
     ) -> TopicInfo:
         """Makes a topic."""
-        return call(self._admin.create_topic(name, partitions=partitions, config=config, **settings))
+        return call(
+            self._admin.create_topic(name, partitions=partitions, replicas=replicas, config=config, **settings)
+        )
 
     def list_topics(self) -> list[TopicInfo]:
         """All topics, by name."""
@@ -361,6 +363,14 @@ class Admin:
     def offsets(self, topic: str, at: StartLike = "latest") -> dict[int, int]:
         """Per partition the offset that a position stands for."""
         return call(self._admin.offsets(topic, at))
+
+    def move_partition(self, name: str, partition: int, replicas: Sequence[int]) -> TopicInfo:
+        """Gives a partition to other brokers, the preferred leader first; returns once it is decided."""
+        return call(self._admin.move_partition(name, partition, replicas))
+
+    def drain_broker(self, broker: int, *, undo: bool = False) -> int:
+        """Has a broker pass on the partitions that it leads; returns how many it still leads."""
+        return call(self._admin.drain_broker(broker, undo=undo))
 
     def describe_cluster(self) -> ClusterInfo:
         """Which brokers there are."""
