@@ -1,0 +1,115 @@
+"""Whose data folder this is, and whether all that was written to it is still there.
+
+The file `identity` at the folder's root holds one line:
+
+    <CRC-32C of the rest, 8 hex digits> <JSON: cluster_id, broker_id, folder, boot_id, clean, lossy>
+
+`folder` is a random id that the folder keeps for life. `clean` is true between an orderly stop and the next start;
+together with the id of the machine's boot it answers the question that matters after a crash. A process that was
+killed has lost nothing that it wrote, because the page cache is the kernel's; a machine that went down has lost what
+was not synced. `lossy` remembers such a loss for those that start after it in the same boot.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+import msgspec
+from crc32c import crc32c
+
+from comet.errors import InvalidArgument, StoreDamaged
+from comet_broker.ports import Files
+
+log = logging.getLogger(__name__)
+
+FILE: Final = "identity"
+TOPICS_FOLDER: Final = "topics"
+_CRC_DIGITS: Final = 8
+
+
+class IdentityRecord(msgspec.Struct, frozen=True):
+    cluster_id: str
+    broker_id: int
+    folder: str
+    boot_id: str
+    clean: bool
+    lossy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a start has found out about its folder.
+
+    clean   nothing that was ever written here can have been lost
+    fresh   there was no data here before
+    """
+
+    folder: str
+    clean: bool
+    fresh: bool
+    record: IdentityRecord
+
+
+def open_identity(files: Files, *, broker_id: int, cluster_id: str, boot_id: str, random: Random) -> Identity:
+    """Checks that the folder is this broker's and marks it as in use. To be called before anything is written.
+
+    Blocks. Raises InvalidArgument for a folder of another cluster or broker, StoreDamaged for one that cannot tell.
+    """
+    found = _read(files)
+    if found is None:
+        # A folder with data but without a name was written by a version that gave none, or has lost it. An empty one
+        # is not "clean": for a broker that was here before, it means that everything is lost.
+        fresh = not files.list(TOPICS_FOLDER)
+        folder, clean = f"{random.getrandbits(128):032x}", False
+    else:
+        _check(found, broker_id, cluster_id)
+        fresh = False
+        folder = found.folder
+        clean = found.clean or (bool(boot_id) and found.boot_id == boot_id and not found.lossy)
+    record = IdentityRecord(cluster_id, broker_id, folder, boot_id, clean=False, lossy=not clean and not fresh)
+    _write(files, record)
+    if not clean and not fresh:
+        log.warning("the machine went down while this broker ran: what was not synced to its disk may be lost")
+    return Identity(folder, clean, fresh, record)
+
+
+def close_clean(files: Files, identity: Identity) -> None:
+    """The last thing an orderly stop writes, when all logs are synced and closed. Blocks."""
+    _write(files, msgspec.structs.replace(identity.record, clean=True, lossy=False))
+
+
+def _check(found: IdentityRecord, broker_id: int, cluster_id: str) -> None:
+    if found.cluster_id != cluster_id:
+        raise InvalidArgument(
+            f"this data folder belongs to cluster {found.cluster_id}, not to {cluster_id}: give the broker the folder"
+            " of this cluster or an empty one, or connect it to the metadata store of the cluster it belongs to",
+            details={"folder_cluster": found.cluster_id, "cluster": cluster_id},
+        )
+    if found.broker_id != broker_id:
+        raise InvalidArgument(
+            f"this data folder belongs to broker {found.broker_id}, not to broker {broker_id}: start it with the id"
+            f" {found.broker_id}, or give broker {broker_id} a folder of its own",
+            details={"folder_broker": str(found.broker_id), "broker": str(broker_id)},
+        )
+
+
+def _read(files: Files) -> IdentityRecord | None:
+    if not files.exists(FILE):
+        return None
+    data = files.read_all(FILE)
+    crc, _, rest = data.partition(b" ")
+    if len(crc) == _CRC_DIGITS and crc == f"{crc32c(rest):08x}".encode():
+        return msgspec.json.decode(rest, type=IdentityRecord)
+    raise StoreDamaged(
+        f"the file {FILE!r} in the data folder is damaged, so nobody can tell whose data this is. If you are sure that"
+        " it belongs to this broker of this cluster, delete the file: the broker then starts with what is there, as"
+        " after a power cut"
+    )
+
+
+def _write(files: Files, record: IdentityRecord) -> None:
+    rest = msgspec.json.encode(record) + b"\n"
+    files.write_atomic(FILE, f"{crc32c(rest):08x} ".encode() + rest)
