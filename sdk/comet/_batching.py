@@ -70,6 +70,7 @@ class Batch:
         "headers",
         "keys",
         "lane",
+        "lengths",
         "maybe_written",
         "request",
         "seen",
@@ -86,6 +87,7 @@ class Batch:
         self.keys: Sequence[bytes | None] | None = None
         self.headers: list[HeaderPairs | None] | None = None
         self.timestamps: int | list[int] = []
+        self.lengths: int | list[int] | None = None  # of the values, where that is known
         self.size = 0
         self.count = 0  # set when it is first sent; values are dropped when it is done
         self.deadline = deadline
@@ -108,12 +110,14 @@ class Batch:
         """The batch as it goes on the wire."""
         if producer_id:
             return records.encode(
-                self.values, keys=self.keys, timestamps=self.timestamps, headers=self.headers, codec=codec,
+                self.values, keys=self.keys, timestamps=self.timestamps, headers=self.headers,
+                lengths=self.lengths, codec=codec,
                 producer_id=producer_id, producer_epoch=self.epoch, base_sequence=self.sequence,
             )  # fmt: skip
         return records.encode(
-            self.values, keys=self.keys, timestamps=self.timestamps, headers=self.headers, codec=codec
-        )
+            self.values, keys=self.keys, timestamps=self.timestamps, headers=self.headers, lengths=self.lengths,
+            codec=codec,
+        )  # fmt: skip
 
     # Called by the connection, see _connection.Produced.
 
@@ -416,7 +420,7 @@ class Lane:
         batch.done = True
         batch.error = error
         batch.count = len(batch)
-        batch.values, batch.keys, batch.headers, batch.timestamps = (), None, None, 0
+        batch.values, batch.keys, batch.headers, batch.timestamps, batch.lengths = (), None, None, 0, None
         self._finished(batch)
 
 

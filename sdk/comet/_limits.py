@@ -21,7 +21,7 @@ HEADER_OVERHEAD_BYTES: Final = 8
 
 # `send` seals a batch at this size, `send_many` cuts its slices to the other.
 SEND_BATCH_BYTES: Final = 128 * KIB
-BULK_BATCH_BYTES: Final = 512 * KIB
+BULK_BATCH_BYTES: Final = 768 * KIB
 PRODUCER_BUFFER_BYTES: Final = 32 * MIB
 # While a batch of its partition is on the wire, a batch that is not full waits for the answer, but no longer.
 GATHER_MS_MAX: Final = 1
@@ -41,17 +41,32 @@ CONTROL_FRAMES_MAX: Final = 20_000
 
 CONNECT_TIMEOUT_MS: Final = 5_000
 REQUEST_TIMEOUT_MS: Final = 10_000
-# A connection that has heard nothing for this long asks; without an answer for as long again it is dead.
+# How often a connection looks whether it has heard anything. One that has not for so long asks; without an answer for
+# as long again it is dead.
+HEARTBEAT_MS: Final = 1_000
 PING_AFTER_MS: Final = 5_000
 PING_TIMEOUT_MS: Final = 5_000
+# Where there are other brokers, they are asked about one that is silent: at once while an answer is waited for, else
+# from time to time. One that the cluster has given up is given up here too.
+SILENCE_MS_MAX: Final = 3_000
 # After the broker said that it stops, how long answers under way are waited for.
 GO_AWAY_GRACE_MS: Final = 5_000
 METADATA_REFRESH_MS: Final = 30_000
+# When one broker has not said by then what it knows of the cluster, another is asked as well.
+METADATA_PATIENCE_MS: Final = 250
 
 BACKOFF_FIRST_MS: Final = 20
 BACKOFF_MAX_MS: Final = 1_000
+# While the cluster can be asked, and a partition has no leader or its leader is not there.
+ROUTE_BACKOFF_MAX_MS: Final = 250
+# A consumer that reads from a follower compares it with the leader so often, and then gives it so long to catch up.
+LAG_CHECK_MS: Final = 2_000
+LAG_GRACE_MS: Final = 1_000
+# A replica that was left is not chosen again for so long.
+REPLICA_AVOIDED_MS: Final = 30_000
 
 assert SEND_BATCH_BYTES <= BULK_BATCH_BYTES <= BATCH_BYTES_CHOSEN_MAX < BATCH_BYTES_MAX < MESSAGE_BYTES_MAX
 assert BATCH_BYTES_MAX <= PRODUCER_BUFFER_BYTES
 assert CONSUMER_BUFFER_BYTES_MIN <= CONSUMER_BUFFER_BYTES <= CONSUMER_BUFFER_BYTES_MAX
-assert BACKOFF_FIRST_MS <= BACKOFF_MAX_MS <= CONNECT_TIMEOUT_MS
+assert PING_AFTER_MS % HEARTBEAT_MS == PING_TIMEOUT_MS % HEARTBEAT_MS == SILENCE_MS_MAX % HEARTBEAT_MS == 0
+assert BACKOFF_FIRST_MS <= ROUTE_BACKOFF_MAX_MS <= BACKOFF_MAX_MS <= CONNECT_TIMEOUT_MS

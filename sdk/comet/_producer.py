@@ -11,7 +11,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from operator import countOf
 from random import Random
 from types import TracebackType, coroutine
 from typing import Any, Final, Literal, Self
@@ -148,7 +147,7 @@ class Producer:
         data = value if value.__class__ is bytes else self._encode(value)
         size = _OVERHEAD if data is None else len(data) + _OVERHEAD
         if size - _OVERHEAD > route.record_bytes_max:
-            route.check_size([data])
+            route.check_size(size - _OVERHEAD)
         if timestamp_us is None:
             timestamp_us = self._clock_us()
         else:
@@ -275,7 +274,7 @@ class Producer:
     def _encode_all(self, values: Sequence[Any]) -> Sequence[bytes | None]:
         if not isinstance(values, list | tuple):
             values = list(values)
-        if countOf(map(type, values), bytes) == len(values):  # the quickest way to ask
+        if list(map(type, values)).count(bytes) == len(values):  # the quickest way to ask
             return values
         encode = self._encode
         return [value if value.__class__ is bytes else encode(value) for value in values]
@@ -288,7 +287,7 @@ class Producer:
         for part in cut(values, keys, self._bulk_batch_bytes):
             await self._budget.wait()
             if part.size > route.record_bytes_max:
-                route.check_size(part.values)
+                route.check_size(part.lengths if isinstance(part.lengths, int) else max(part.lengths))
             batches.append(self._add_batch(route, partition, part, timestamp_us))
             await _next_turn()
 
@@ -296,7 +295,8 @@ class Producer:
         self._check_open()
         outlet = route.outlet(None, partition)
         batch = Batch(outlet.lane, self._deadline())
-        batch.values, batch.keys, batch.timestamps, batch.size = part.values, part.keys, timestamp_us, part.size
+        batch.values, batch.keys, batch.timestamps = part.values, part.keys, timestamp_us
+        batch.lengths, batch.size = part.lengths, part.size
         self._budget.used_bytes += part.size
         outlet.add(batch)
         route.sealed(outlet)

@@ -9,7 +9,7 @@ from comet import _limits as limits
 from comet._outlet import Outlet
 from comet._routing import check_partition
 from comet.errors import RecordTooLarge
-from comet.records import partition_for
+from comet.records import measure, partition_for
 from comet.types import TopicInfo
 
 Column = Sequence[bytes | None]
@@ -51,9 +51,8 @@ class Route:
             return self.outlets[partition_for(key, len(self.outlets))]
         return self.current
 
-    def check_size(self, values: Column) -> None:
+    def check_size(self, largest: int) -> None:
         """Refuses a record that the topic would not take."""
-        largest = max(map(len, filter(None, values)), default=0)
         if largest > self.record_bytes_max:
             raise RecordTooLarge(
                 f"a record of {largest} bytes is over record_bytes_max={self.record_bytes_max} of topic {self.topic!r}",
@@ -66,6 +65,7 @@ class Slice(NamedTuple):
 
     values: Column
     keys: Column | None
+    lengths: int | list[int]  # of the values, see `measure`
     size: int
 
 
@@ -77,23 +77,23 @@ def cut(values: Column, keys: Column | None, batch_bytes: int) -> Iterator[Slice
     >>> [len(slice.values) for slice in cut([b"x" * 100] * 10, None, 400)]
     [3, 3, 3, 1]
     """
-    at, step = 0, max(batch_bytes * _SAMPLE // (column_bytes(values[:_SAMPLE]) + _OVERHEAD * _SAMPLE), 1)
+    sample = values[:_SAMPLE]
+    at, step = 0, max(batch_bytes * _SAMPLE // (total(measure(sample), len(sample)) + _OVERHEAD * _SAMPLE), 1)
     while at < len(values):
         part = values[at : at + step]
         part_keys = None if keys is None else keys[at : at + step]
-        size = column_bytes(part) + (0 if part_keys is None else column_bytes(part_keys))
-        size += _OVERHEAD * len(part)
+        lengths = measure(part)
+        size = total(lengths, len(part)) + _OVERHEAD * len(part)
+        if part_keys is not None:
+            size += total(measure(part_keys), len(part))
         if len(part) > 1 and (size > batch_bytes * 5 // 4 or len(part) > limits.BATCH_RECORDS_MAX):
             step = max(min(len(part) * batch_bytes // size, limits.BATCH_RECORDS_MAX, len(part) - 1), 1)
             continue
         at += len(part)
-        yield Slice(part, part_keys, size)
+        yield Slice(part, part_keys, lengths, size)
         step = max(min(len(part) * batch_bytes // size, 2 * len(part)), 1)
 
 
-def column_bytes(values: Column) -> int:
-    """Bytes of all values together."""
-    try:
-        return sum(map(len, values))  # type: ignore[arg-type]  # a None, which is rare, is found by the error
-    except TypeError:
-        return sum(map(len, filter(None, values)))
+def total(lengths: int | list[int], count: int) -> int:
+    """Bytes of `count` values of these lengths together."""
+    return lengths * count if isinstance(lengths, int) else sum(lengths)

@@ -26,6 +26,7 @@ from comet.records import (
     encode,
     iterate,
     make_stamp,
+    measure,
     partition_for,
     read_header,
     verify,
@@ -401,3 +402,26 @@ def test_offsets_that_fall_do_no_harm_to_who_only_looks_for_large_values() -> No
         damaged[HEADER_BYTES + 4 * place : HEADER_BYTES + 4 * place + 4] = (-5).to_bytes(4, "little", signed=True)
         with contextlib.suppress(CorruptBatch):
             decode(damaged, check=False).value_over(2)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], []),
+        ([b""], 0),
+        ([b"ab", b"cd"], 2),
+        ([b"ab", b"c"], [2, 1]),
+        ([None, b""], 0),
+        ([b"ab", None, b"cd"], [2, 0, 2]),
+    ],
+)
+def test_values_are_measured(values: list[bytes | None], expected: int | list[int]) -> None:
+    assert measure(values) == expected
+    if values:
+        assert join(values, lengths=measure(values)) == join(values)
+
+
+@pytest.mark.parametrize("lengths", [1, [1, 2], [2, 3]])
+def test_lengths_that_are_not_those_of_the_values_are_refused(lengths: int | list[int]) -> None:
+    with pytest.raises(InvalidArgument):
+        join([b"ab", b"cd"], lengths=lengths)

@@ -15,6 +15,7 @@ from crc32c import crc32c as _crc32c
 
 from comet.errors import InvalidArgument
 from comet.records._batch import Batch, decode, iterate
+from comet.records._columns import measure
 from comet.records._encode import encode
 from comet.records._header import (
     BATCH_BYTES_MAX,
@@ -48,6 +49,7 @@ __all__ = [
     "encode",
     "iterate",
     "make_stamp",
+    "measure",
     "partition_for",
     "read_header",
     "verify",

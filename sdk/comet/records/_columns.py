@@ -69,17 +69,33 @@ def _equal_offsets(size: int, count: int) -> bytes:
     return _arithmetic(size, 1 << (count - 1).bit_length())[: 4 * (count + 1)]
 
 
-def pack_binary(values: Sequence[bytes]) -> tuple[bytes, bytes]:
-    """Offsets and bytes of values without nulls. Raises TypeError where one is not bytes-like."""
+def measure(values: Sequence[bytes | None]) -> int | list[int]:
+    """How long each value is, a null 0; one number where all are as long. Raises TypeError for what has no length."""
+    try:
+        lengths = list(map(len, values))  # type: ignore[arg-type]  # a None, which is rare, is found by the error
+    except TypeError:
+        lengths = [0 if value is None else len(value) for value in values]
+    if lengths and lengths.count(lengths[0]) == len(lengths):
+        return lengths[0]
+    return lengths
+
+
+def pack_binary(values: Sequence[bytes], lengths: int | Sequence[int] | None = None) -> tuple[bytes, bytes]:
+    """Offsets and bytes of values without nulls; `lengths` as `measure` has it, where that was done already.
+
+    Raises TypeError where a value is not bytes-like.
+    """
     data = b"".join(values)
     count = len(values)
     if len(data) > BODY_BYTES_MAX:
         raise BadColumn(f"{len(data)} bytes in one batch; at most {BODY_BYTES_MAX} are possible")
-    if count and count <= _EQUAL_RECORDS_MAX:
-        size = len(values[0])
-        if size * count == len(data) and size <= _EQUAL_BYTES_MAX and list(map(len, values)).count(size) == count:
-            return _equal_offsets(size, count), data
-    offsets = pack(f"<{count + 1}i", 0, *accumulate(map(len, values)))
+    if lengths is None:
+        lengths = measure(values)
+    if isinstance(lengths, int):
+        if lengths * count == len(data) and lengths <= _EQUAL_BYTES_MAX and count <= _EQUAL_RECORDS_MAX:
+            return _equal_offsets(lengths, count), data
+        lengths = [lengths] * count
+    offsets = pack(f"<{count + 1}i", 0, *accumulate(lengths))
     if offsets[-4:] != _I32.pack(len(data)):  # a memoryview of items that are wider than a byte
         raise TypeError("a value is not made of single bytes")
     return offsets, data

@@ -49,6 +49,7 @@ def encode(
     keys: Sequence[bytes | None] | None = None,
     timestamps: int | Sequence[int],
     headers: Sequence[HeaderPairs | None] | None = None,
+    lengths: int | Sequence[int] | None = None,
     codec: Codec = Codec.NONE,
     producer_id: int = 0,
     producer_epoch: int = 0,
@@ -59,6 +60,8 @@ def encode(
     expiry: Sequence[int] | None = None,
 ) -> list[bytes]:
     """The parts of an unstamped batch, header first; b"".join(parts) is the batch.
+
+    `lengths` is what `measure` says of the values, for those who have asked already.
 
     Raises InvalidArgument where columns differ in length or hold what the format cannot.
 
@@ -78,7 +81,7 @@ def encode(
             flags = _add_rare(parts, count, offset_deltas, due, expiry)
         if keys is not None:
             flags |= _add_keys(parts, _column("keys", keys, count))
-        flags |= _add_binary(parts, values, VALUE_NULLS)
+        flags |= _add_binary(parts, values, VALUE_NULLS, lengths)
         if headers is not None:
             flags |= _add_headers(parts, _column("headers", headers, count))
         stored, body, size = _pack_body(codec, parts)
@@ -156,16 +159,19 @@ def _add_keys(parts: list[bytes], keys: Sequence[bytes | None]) -> int:
     return KEYS | _add_binary(parts, keys, KEY_NULLS)
 
 
-def _add_binary(parts: list[bytes], values: Sequence[bytes | None], nulls: int) -> int:
+def _add_binary(
+    parts: list[bytes], values: Sequence[bytes | None], nulls: int, lengths: int | Sequence[int] | None = None
+) -> int:
     """Adds a binary column; returns `nulls` if it needed a bitmap, else 0."""
     try:
-        offsets, data = pack_binary(values)  # type: ignore[arg-type]  # asking for None costs more than stumbling on it
+        # Asking for None costs more than stumbling on it.
+        offsets, data = pack_binary(values, lengths)  # type: ignore[arg-type]
         nulls = 0
     except TypeError:
         if None not in values:
             raise
         _add(parts, pack_bitmap(values))
-        offsets, data = pack_binary([b"" if value is None else value for value in values])
+        offsets, data = pack_binary([b"" if value is None else value for value in values], lengths)
     _add(parts, offsets)
     _add(parts, data)
     return nulls
