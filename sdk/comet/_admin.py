@@ -84,7 +84,9 @@ class Admin:
         if partitions < 1:
             raise InvalidArgument(f"a topic has at least one partition, not {partitions!r}")
         if not 0 <= replicas <= REPLICAS_MAX:
-            raise InvalidArgument(f"replicas must be from 0 (the cluster's default) to {REPLICAS_MAX}, not {replicas!r}")
+            raise InvalidArgument(
+                f"replicas must be from 0 (the cluster's default) to {REPLICAS_MAX}, not {replicas!r}"
+            )
         request = admin.CreateTopicRequest(
             name=check_topic_name(name), partitions=partitions, replicas=replicas, config=_settings(config, settings)
         )

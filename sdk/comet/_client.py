@@ -1,32 +1,39 @@
-"""The way to the cluster: any of several addresses, what is known of topics, one connection per broker.
+"""The way to the cluster: any of several addresses, one connection per broker, and what the directory knows.
 
 Producers and consumers each own one client. They ask it for a partition (`attach`) and get a handle on a live
-connection to its leader, or an error that says whether to try again. A broker that cannot be reached is tried again
-after a wait that all who need it share, so that a thousand partitions do not make a thousand attempts.
+connection to its leader or another replica, or an error that says whether to try again. A broker that cannot be
+reached is tried again after a wait that all who need it share, so that a thousand partitions do not make a thousand
+attempts. A broker that falls silent while the others say that it is gone is given up.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
 from random import Random, SystemRandom
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
 from comet import _limits as limits
-from comet import _wire
 from comet._connection import Attachment, Connection
+from comet._directory import Directory, look_at, share
 from comet._retry import Backoff
 from comet._transport import Channel, Connect
 from comet._tuning import tune_process
 from comet.errors import Closed, CometError, InvalidArgument, PartitionNotFound, TopicNotFound, Unavailable
-from comet.types import TopicInfo, check_topic_name
+from comet.types import BrokerInfo, TopicInfo
 from comet.v1 import events_pb2 as pb
 
-T = TypeVar("T")
+log = logging.getLogger("comet")
+
 M = TypeVar("M", bound=Message)
 Addresses = str | Sequence[str]
+# Of a topic as it is known, which broker to go to for a partition; 0: none.
+Choose = Callable[[TopicInfo, int], int]
+
+_FETCH = "comet.v1.Comet/FetchMetadata"
 
 
 def parse_addresses(addresses: Addresses) -> tuple[str, ...]:
@@ -58,14 +65,20 @@ class Peer:
         self._opening: asyncio.Task[Connection] | None = None
         self._backoff = Backoff(random)
         self._not_before = 0.0
+        self._reason = ""
 
     async def connect(self) -> Connection:
         """The live connection, or the outcome of the one attempt that everyone shares."""
         if self.connection is not None:
             return self.connection
         if self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self._open(), name=f"comet: connect {self.address}")
-            self._opening.add_done_callback(_look_at)
+            loop = asyncio.get_running_loop()
+            wait_s = self._not_before - loop.time()
+            if wait_s * 1000 > limits.BACKOFF_FIRST_MS:
+                # Waiting here would keep from going elsewhere.
+                raise Unavailable(f"{self.address} is tried again in {wait_s * 1000:.0f} ms: {self._reason}")
+            self._opening = loop.create_task(self._open(), name=f"comet: connect {self.address}")
+            self._opening.add_done_callback(look_at)
         return await share(self._opening)
 
     async def _open(self) -> Connection:
@@ -83,8 +96,20 @@ class Peer:
             self._opening = None
         self._backoff.reset()
         self.connection = connection
+        connection.on_silent = self._client.silent
         connection.on_lost(self._lost)
         return connection
+
+    @property
+    def troubled(self) -> bool:
+        """It failed a moment ago, or is silent."""
+        if self.connection is not None:
+            return self.connection.silent_ms > 0
+        return self._not_before > asyncio.get_running_loop().time()
+
+    def reached(self) -> None:
+        """It has answered: nothing speaks against connecting."""
+        self._not_before = 0.0
 
     def channel(self) -> Channel:
         """The way to the broker for unary calls; a new one after every failure, which so connects afresh."""
@@ -98,6 +123,7 @@ class Peer:
         self._failed(error)
 
     def _failed(self, error: CometError) -> None:
+        self._reason = error.message
         self._not_before = asyncio.get_running_loop().time() + self._backoff.next_s(error.retry_after_ms)
         self.renew()
 
@@ -138,13 +164,11 @@ class Client:
         self.closed = False
         self._connect = connect
         self._peers: dict[str, Peer] = {}
-        self._brokers: dict[int, str] = {}
-        self._topics: dict[str, TopicInfo] = {}
-        self._fetching: dict[str, asyncio.Task[TopicInfo]] = {}
-        self._listeners: list[Callable[[TopicInfo], None]] = []
+        self._directory = Directory(self._ask, self.random)
         self._background: set[asyncio.Task[Any]] = set()
         self._closing: set[asyncio.Task[None]] = set()
         self._refresher: asyncio.Task[None] | None = None
+        self._inquiry: asyncio.Task[None] | None = None
 
     # ---- connections
 
@@ -167,14 +191,16 @@ class Client:
         if self.closed:
             raise Closed("it was closed")
 
-    async def attach(self, topic: str, partition: int) -> Attachment:
-        """The partition on a live connection to its leader. Tries once; after an error that is retriable or says
-        that metadata is stale, the next try looks the leader up again."""
+    async def attach(self, topic: str, partition: int, choose: Choose | None = None) -> Attachment:
+        """The partition on a live connection to its leader, or to the broker that `choose` picks. Tries once; after an
+        error that is retriable or says that metadata is stale, the next try looks the partition up again."""
+        info: TopicInfo | None = None
         try:
-            info = await self.topic(topic)
+            info = await self._directory.topic(topic)
             if partition >= len(info.partitions):
                 raise PartitionNotFound(f"topic {topic!r} has {len(info.partitions)} partitions, so none {partition}")
-            address = self._brokers.get(info.partitions[partition].leader)
+            broker = info.partitions[partition].leader if choose is None else choose(info, partition)
+            address = self._directory.address(broker)
             if address is None:
                 raise Unavailable(f"partition {partition} of {topic!r} has no leader now")
             connection = await self._peer(address).connect()
@@ -182,14 +208,43 @@ class Client:
                 raise Unavailable(f"the broker at {address} is leaving")
             return await connection.attach(topic, partition)
         except CometError as error:
-            if error.retriable or error.metadata_stale or isinstance(error, TopicNotFound):
-                self.forget(topic)
+            if info is not None and (error.retriable or error.metadata_stale or isinstance(error, TopicNotFound)):
+                self._directory.forget(topic, info)
             raise
 
     def lost(self, error: CometError) -> None:
         """A connection failed, so who leads what may have changed."""
         del error
-        self._topics.clear()
+        self._directory.forget_all()
+
+    def misled(self, topic: str, attachment: Attachment, partition: int, error: CometError) -> None:
+        """What was asked of the leader of a partition was refused, because of where it was asked."""
+        attachment.connection.detach(topic, partition)
+        self._directory.misled(topic, partition, attachment.connection.broker_id, error)
+
+    def broker(self, broker: int) -> BrokerInfo | None:
+        """A broker of the cluster; None where it is not there, or cannot be reached now."""
+        known = self._directory.brokers.get(broker)
+        if known is None:
+            return None
+        peer = self._peers.get(f"{known.host}:{known.port}")
+        return None if peer is not None and peer.troubled else known
+
+    def silent(self, connection: Connection) -> None:
+        """Nothing was heard from a broker for a while: the others may know more."""
+        if len(self._directory.brokers) > 1 and self._inquiry is None and not self.closed:
+            self._inquiry = self.spawn(self._inquire(connection))
+
+    async def _inquire(self, silent: Connection) -> None:
+        topics = self._directory.topics()
+        try:
+            await self._directory.fetch(topics)
+        except CometError:
+            return  # then only time can tell
+        finally:
+            self._inquiry = None
+        if silent.broker_id not in self._directory.brokers and silent.silent_ms:
+            silent.fail(Unavailable(f"the broker at {silent.address} is silent, and the cluster has given it up"))
 
     # ---- unary calls
 
@@ -197,74 +252,78 @@ class Client:
         self, method: str, request: Message, response: type[M], timeout_ms: int = limits.REQUEST_TIMEOUT_MS
     ) -> M:
         """Asks any broker, one after the other until one can be reached."""
-        error: CometError | None = None
+        failures: list[CometError] = []
         for address in self._candidates():
-            peer = self._peer(address)
             try:
-                answer = await peer.channel().unary(method, request, response, timeout_ms / 1000)
-            except Unavailable as caught:
-                error = caught
-                peer.renew()
-            else:
-                assert isinstance(answer, response)
-                return answer
-        assert error is not None, "there is always an address to try"
-        raise error
+                return await self._unary_at(address, method, request, response, timeout_ms)
+            except Unavailable as error:
+                failures.append(error)
+        raise _nobody(failures)
+
+    async def _unary_at(self, address: str, method: str, request: Message, response: type[M], timeout_ms: int) -> M:
+        peer = self._peer(address)
+        try:
+            answer = await peer.channel().unary(method, request, response, timeout_ms / 1000)
+        except Unavailable:
+            peer.renew()
+            raise
+        peer.reached()
+        assert isinstance(answer, response)
+        return answer
+
+    async def _ask(self, topics: list[str]) -> pb.FetchMetadataResponse:
+        """Asks one broker about topics, and one more whenever that fails or takes long; the first answer counts."""
+        request = pb.FetchMetadataRequest(topics=topics)
+        candidates = self._candidates()
+        asked: set[asyncio.Task[pb.FetchMetadataResponse]] = set()
+        failures: list[CometError] = []
+        try:
+            while candidates or asked:
+                if candidates:
+                    address = candidates.pop(0)
+                    call = self._unary_at(address, _FETCH, request, pb.FetchMetadataResponse, limits.REQUEST_TIMEOUT_MS)
+                    asked.add(self.spawn(call))
+                patience_s = limits.METADATA_PATIENCE_MS / 1000 if candidates else None
+                done, asked = await asyncio.wait(asked, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    error = task.exception()
+                    if error is None:
+                        return task.result()
+                    if not isinstance(error, CometError):
+                        raise error
+                    failures.append(error)
+        finally:
+            for task in asked:
+                task.cancel()
+        raise _nobody(failures)
 
     def _candidates(self) -> list[str]:
-        """Brokers to ask: those with a live connection, then those given, then those heard of."""
-        live = [peer.address for peer in self._peers.values() if peer.connection is not None]
-        given = list(self.bootstrap)
-        start = self.random.randrange(len(given))
-        return list(dict.fromkeys([*live, *given[start:], *given[:start], *self._brokers.values()]))
+        """Brokers to ask: those with a live connection, then those given and heard of, last those in trouble."""
+        found = list(dict.fromkeys([*self.bootstrap, *self._directory.addresses]))
+        self.random.shuffle(found)
+
+        def rank(address: str) -> tuple[bool, bool]:
+            peer = self._peers.get(address)
+            return (False, True) if peer is None else (peer.troubled, peer.connection is None)
+
+        return sorted(found, key=rank)
 
     # ---- metadata
 
     async def topic(self, name: str) -> TopicInfo:
         """What is known of a topic, asked for if nothing is. Raises TopicNotFound."""
-        known = self._topics.get(name)
-        if known is not None:
-            return known
-        check_topic_name(name)
-        fetching = self._fetching.get(name)
-        if fetching is None:
-            fetching = asyncio.get_running_loop().create_task(self._fetch_topic(name), name=f"comet: look up {name}")
-            fetching.add_done_callback(_look_at)
-            self._fetching[name] = fetching
-        return await share(fetching)
+        return await self._directory.topic(name)
 
-    async def _fetch_topic(self, name: str) -> TopicInfo:
-        try:
-            found = await self.fetch([name])
-        finally:
-            self._fetching.pop(name, None)
-        if name not in found:
-            raise TopicNotFound(f"there is no topic {name!r}; create it first, e.g. with: comet topic create {name}")
-        return found[name]
-
-    async def fetch(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+    async def fetch(self, names: Collection[str]) -> dict[str, TopicInfo]:
         """Asks the cluster about topics and remembers what it says."""
-        wanted = list(names)
-        request = pb.FetchMetadataRequest(topics=wanted)
-        answer = await self.unary("comet.v1.Comet/FetchMetadata", request, pb.FetchMetadataResponse)
-        if answer.brokers:
-            self._brokers = {broker.id: f"{broker.host}:{broker.port}" for broker in answer.brokers}
-        found = {topic.name: _wire.topic_from_pb(topic) for topic in answer.topics}
-        for name in wanted:
-            self._topics.pop(name, None)
-        self._topics.update(found)
-        for topic in found.values():
-            for listener in list(self._listeners):
-                listener(topic)
-        return found
+        return await self._directory.fetch(names)
 
     def forget(self, name: str) -> None:
-        self._topics.pop(name, None)
+        self._directory.forget(name)
 
     def watch(self, names: Callable[[], Iterable[str]], listener: Callable[[TopicInfo], None]) -> None:
         """Looks the topics up again and again and tells the listener, so that new partitions are noticed."""
-        if listener not in self._listeners:
-            self._listeners.append(listener)
+        self._directory.listen(listener)
         if self._refresher is None:
             self._refresher = self.spawn(self._refresh(names))
 
@@ -299,7 +358,8 @@ class Client:
         self.closed = True
         for peer in list(self._peers.values()):
             await peer.close()
-        tasks = [*self._background, *self._fetching.values()]
+        await self._directory.close()
+        tasks = [*self._background]
         for task in tasks:
             task.cancel()
         tasks.extend(self._closing)
@@ -311,17 +371,11 @@ async def _close_channel(channel: Channel) -> None:
     await channel.close()
 
 
-async def share(task: asyncio.Task[T]) -> T:
-    """Waits for a task that others wait for too: being cancelled does not cancel it."""
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        if task.cancelled():  # by close(), not by whoever cancels us
-            raise Closed("it was closed") from None
-        raise
-
-
-def _look_at(task: asyncio.Task[Any]) -> None:
-    """Marks a shared task's error as seen: who waits for it gets it, and nobody may be waiting any more."""
-    if not task.cancelled():
-        task.exception()
+def _nobody(failures: list[CometError]) -> CometError:
+    """Every broker was asked, and none answered."""
+    assert failures, "there is always an address to try"
+    first = next((error for error in failures if not isinstance(error, Unavailable)), failures[0])
+    if len(failures) == 1:
+        return first
+    tried = "; ".join(dict.fromkeys(error.message for error in failures))
+    return type(first)(f"none of {len(failures)} brokers answered: {tried}", details=first.details)

@@ -90,6 +90,8 @@ class Connection:
         self._request = 0
         self._subscription = 0
         self._heard = False
+        self.silent_ms = 0  # how long nothing has come, to the heartbeat
+        self.on_silent: Callable[[Connection], None] | None = None  # somebody who can ask elsewhere
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -108,7 +110,7 @@ class Connection:
             raise
         self.broker_id = answer.welcome.broker_id
         self.batch_bytes_max = min(answer.welcome.batch_bytes_max or limits.BATCH_BYTES_MAX, limits.BATCH_BYTES_MAX)
-        self._timer = self._loop.call_later(limits.PING_AFTER_MS / 1000, self._check_alive, self._loop.time())
+        self._timer = self._loop.call_later(limits.HEARTBEAT_MS / 1000, self._check_alive, self._loop.time())
 
     def on_lost(self, callback: Callable[[CometError], None]) -> None:
         """Calls back once when the connection fails; at once if it has."""
@@ -395,22 +397,23 @@ class Connection:
 
     def _check_alive(self, due: float) -> None:
         """Asks a silent broker whether it is there. A loop that was itself held up gives it another turn."""
-        late_ms = (self._loop.time() - due) * 1000 - limits.PING_AFTER_MS
-        if self._heard or late_ms > limits.PING_TIMEOUT_MS / 2:
+        late_ms = (self._loop.time() - due) * 1000 - limits.HEARTBEAT_MS
+        if self._heard or late_ms > limits.HEARTBEAT_MS:
             self._heard = False
-            self._again(limits.PING_AFTER_MS, self._check_alive)
-            return
-        self.send(pb.ClientFrame(request=self.next_request(), ping=pb.Ping()).SerializeToString())
-        self._again(limits.PING_TIMEOUT_MS, self._check_answered)
-
-    def _check_answered(self, due: float) -> None:
-        late_ms = (self._loop.time() - due) * 1000 - limits.PING_TIMEOUT_MS
-        if self._heard or late_ms > limits.PING_TIMEOUT_MS / 2:
-            self._heard = False
-            self._again(limits.PING_AFTER_MS, self._check_alive)
+            self.silent_ms = 0
         else:
-            silent_ms = limits.PING_AFTER_MS + limits.PING_TIMEOUT_MS
-            self.fail(Unavailable(f"nothing was heard from {self.address} for {silent_ms} ms"))
+            self.silent_ms += limits.HEARTBEAT_MS
+            self._suspect()
+        if self.lost is None:
+            self._timer = self._loop.call_later(limits.HEARTBEAT_MS / 1000, self._check_alive, self._loop.time())
 
-    def _again(self, delay_ms: int, check: Callable[[float], None]) -> None:
-        self._timer = self._loop.call_later(delay_ms / 1000, check, self._loop.time())
+    def _suspect(self) -> None:
+        silent_ms = self.silent_ms
+        if silent_ms >= limits.PING_AFTER_MS + limits.PING_TIMEOUT_MS:
+            self.fail(Unavailable(f"nothing was heard from {self.address} for {silent_ms} ms"))
+            return
+        if silent_ms == limits.PING_AFTER_MS:
+            self.send(pb.ClientFrame(request=self.next_request(), ping=pb.Ping()).SerializeToString())
+        awaited = self._produced or self._requests
+        if self.on_silent is not None and (awaited or silent_ms % limits.SILENCE_MS_MAX == 0):
+            self.on_silent(self)

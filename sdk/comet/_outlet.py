@@ -22,7 +22,7 @@ from comet._batching import Batch, Lane
 from comet._connection import Attachment, Connection
 from comet._frames import produce_frame
 from comet._retry import Backoff
-from comet.errors import Closed, CometError, InvalidArgument, RecordTooLarge, Timeout, TopicNotFound
+from comet.errors import Closed, CometError, InvalidArgument, NotEnoughReplicas, RecordTooLarge, Timeout, TopicNotFound
 from comet.records import Codec
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ class Outlet:
         self._hurried = False  # the open batch is to be sent without lingering or gathering
         self._gathering = False
         self._backoff = Backoff(client.random)
+        self._route_backoff = Backoff(client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
         self._queued: Connection | None = None  # whose queue it is in
         self._linger_timer: asyncio.TimerHandle | None = None
         self._retry_timer: asyncio.TimerHandle | None = None
@@ -175,7 +176,7 @@ class Outlet:
                     if self._hopeless(error):
                         lane.fail(error)
                         continue
-                    await asyncio.sleep(self._backoff.next_s(error.retry_after_ms))
+                    await asyncio.sleep(self._route_backoff.next_s(error.retry_after_ms))
                 else:
                     if attachment.connection.lost is None:
                         self._attached(attachment)
@@ -279,7 +280,7 @@ class Outlet:
             if lane.settled and self._retry_timer is None and self._attachment is not None:
                 self._recover(lane.trouble)
             return
-        self._backoff.tries = 0
+        self._backoff.tries = self._route_backoff.tries = 0
         if self._gathering and not lane.on_wire:
             self._stop_lingering()
             self._blocked = True
@@ -292,15 +293,14 @@ class Outlet:
         if error.metadata_stale:
             attachment = self._attachment
             assert attachment is not None
-            attachment.connection.detach(self.lane.topic, self.lane.partition)
-            self._client.forget(self.lane.topic)
+            self._client.misled(self.lane.topic, attachment, self.lane.partition, error)
             self._detach(error)
             self.lane.recover()
-            # A handle that is no longer valid is asked for anew at once; whoever is about to leave is given time.
-            self._start_attaching(self._backoff.next_s(error.retry_after_ms) if error.retriable else 0.0)
+            self._start_attaching(self._route_backoff.next_s(error.retry_after_ms))
             return
         # Where the answer alone has cleared matters up, the first try needs no wait.
-        delay_s = self._backoff.next_s(error.retry_after_ms)
+        backoff = self._route_backoff if isinstance(error, NotEnoughReplicas) else self._backoff
+        delay_s = backoff.next_s(error.retry_after_ms)
         first = self._backoff.tries == 1 and not error.retriable
         self.armed = True
         self.reason = error

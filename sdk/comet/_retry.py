@@ -10,20 +10,25 @@ from comet import _limits as limits
 class Backoff:
     """Counts tries in a row and says how long to wait after each; `reset` once one has succeeded.
 
-    The first wait is between half and the whole of BACKOFF_FIRST_MS, every further one twice that, up to
-    BACKOFF_MAX_MS: clients that lost the same broker come back spread out, and within a second.
+    The first `free` tries need no wait. The next wait is between half and the whole of BACKOFF_FIRST_MS, every further
+    one twice that, up to `max_ms`: clients that lost the same broker come back spread out, and within a second.
     """
 
-    __slots__ = ("_random", "tries")
+    __slots__ = ("_free", "_max_ms", "_random", "tries")
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, *, max_ms: int = limits.BACKOFF_MAX_MS, free: int = 0) -> None:
         self._random = random
+        self._max_ms = max_ms
+        self._free = free
         self.tries = 0
 
     def next_s(self, advice_ms: int = 0) -> float:
         """Seconds to wait now; at least what the broker advised."""
-        ceiling_ms = min(limits.BACKOFF_FIRST_MS << min(self.tries, 16), limits.BACKOFF_MAX_MS)
         self.tries += 1
+        doubled = self.tries - self._free - 1
+        if doubled < 0:
+            return advice_ms / 1000
+        ceiling_ms = min(limits.BACKOFF_FIRST_MS << min(doubled, 16), self._max_ms)
         return max(ceiling_ms * (0.5 + self._random.random() / 2), advice_ms) / 1000
 
     def reset(self) -> None:

@@ -16,7 +16,14 @@ from comet._admin import Admin
 from comet._budget import Budget
 from comet._client import Client, parse_addresses
 from comet._connection import Connection
-from comet._limits import BACKOFF_FIRST_MS, BACKOFF_MAX_MS, FAILURES_KEPT_MAX
+from comet._limits import (
+    BACKOFF_FIRST_MS,
+    BACKOFF_MAX_MS,
+    FAILURES_KEPT_MAX,
+    HEARTBEAT_MS,
+    PING_AFTER_MS,
+    PING_TIMEOUT_MS,
+)
 from comet._retry import Backoff
 from comet._route import cut
 from comet._routing import by_partition, header_pairs
@@ -147,9 +154,10 @@ async def test_a_loop_that_was_held_up_does_not_blame_the_broker(broker: FakeBro
     connection = Connection(broker.connect(ADDRESS), ADDRESS, client_name="", software="")
     await connection.open()
     # The timer fires far too late, as after a handler that blocked: the answers may lie unread in the socket.
-    for late_s, lost in ((60, False), (5, True)):
+    for late_s, lost in ((60, False), (1, True)):
         connection._heard = False
-        connection._check_answered(now() - late_s)
+        connection.silent_ms = PING_AFTER_MS + PING_TIMEOUT_MS - HEARTBEAT_MS
+        connection._check_alive(now() - late_s)
         assert (connection.lost is not None) == lost
     await connection.close()
 
