@@ -2,7 +2,7 @@
 
 It writes batches once per identity and refuses gaps as the real one does, and keeps what it was sent for tests to
 look at. `script` decides the fate of every produced batch; `cut` breaks all connections; `up` is whether new ones
-work. It is used on the virtual time of tests.sim.loop.
+work. Several of them make the cluster of sdk_fake_cluster. Used on the virtual time of tests.sim.loop.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from comet.errors import (
     ProducerFenced,
     SequenceGap,
     SequenceTooOld,
+    Timeout,
     TopicExists,
     TopicNotFound,
+    Truncated,
     Unavailable,
     UnknownProducer,
 )
@@ -54,6 +56,7 @@ class FakePartition:
         self.topic, self.index, self.handle = topic, index, handle
         self.batches: list[tuple[BatchHeader, bytes]] = []
         self.start = self.end = 0
+        self.epoch = 1  # of the leader that writes
         self.producers: dict[int, tuple[int, int, deque[tuple[int, int, int]]]] = {}
 
     def check(self, header: BatchHeader) -> int | None:
@@ -83,11 +86,15 @@ class FakePartition:
 
     def append(self, header: BatchHeader, batch: bytes) -> int:
         base = self.end
-        stamped = records.make_stamp(base, 1, 1, header.length) + batch[records.STAMP_BYTES :]
-        self.batches.append((records.read_header(stamped), stamped))
-        self.end += header.record_count
-        self._note(header, base)
+        stamped = records.make_stamp(base, 1, self.epoch, header.length) + batch[records.STAMP_BYTES :]
+        self.take(records.read_header(stamped), stamped)
         return base
+
+    def take(self, header: BatchHeader, batch: bytes) -> None:
+        """Takes a batch over as it is."""
+        self.batches.append((header, batch))
+        self.end = header.next_offset
+        self._note(header, header.base_offset)
 
     def _note(self, header: BatchHeader, base: int) -> None:
         if header.producer_id:
@@ -96,6 +103,10 @@ class FakePartition:
                 recent = deque(maxlen=32)
             recent.append((header.base_sequence, header.record_count, base))
             self.producers[header.producer_id] = (header.producer_epoch, header.end_sequence, recent)
+
+    def end_of_epoch(self, epoch: int) -> int:
+        """Where what was written up to an epoch ends."""
+        return max((header.next_offset for header, _ in self.batches if header.leader_epoch <= epoch), default=0)
 
     def values(self) -> list[bytes | None]:
         return [value for _, batch in self.batches for value in records.decode(batch).values]
@@ -118,6 +129,8 @@ class FakeStream:
         self.ended = False
         self.credit: dict[int, int] = {}
         self.cursors: dict[int, tuple[int, int]] = {}  # handle: (subscription, next offset)
+        self.leader_only: set[int] = set()
+        self.starts: list[pb.Start] = []
         self._out: deque[bytes] = deque()
         self._under_way: deque[bytes] = deque()
         self._reader: asyncio.Future[None] | None = None
@@ -187,6 +200,7 @@ class FakeStream:
 
     def _produce(self, request: int, handle: int, acks: int, batch: bytes) -> None:
         partition = self.broker.partition(handle)
+        self.broker.check_produce(partition, acks)
         header = records.verify(batch, stamped=False)
         fate = self.broker.script(partition, header)
         if isinstance(fate, CometError):
@@ -196,14 +210,15 @@ class FakeStream:
         base = partition.check(header)
         if base is None:
             base = partition.append(header, batch)
-            for stream in list(self.broker.streams):
-                stream.push()
+            self.broker.appended(partition)
         if request and acks and fate is Fate.WRITTEN:
             acked = pb.ProduceAcks(requests=[request], base_offsets=[base], append_times_us=[1])
             self.send(pb.ServerFrame(acks=acked))
 
     def _on_hello(self, request: int, hello: pb.Hello) -> None:
-        self.send(pb.ServerFrame(request=request, welcome=pb.Welcome(broker_id=1, batch_bytes_max=8 << 20)))
+        self.send(
+            pb.ServerFrame(request=request, welcome=pb.Welcome(broker_id=self.broker.id, batch_bytes_max=8 << 20))
+        )
 
     def _on_ping(self, request: int, ping: pb.Ping) -> None:
         self.send(pb.ServerFrame(request=request, pong=pb.Pong()))
@@ -219,7 +234,7 @@ class FakeStream:
                 attached=pb.Attached(
                     partition=partition.handle,
                     topic_id=self.broker.ids[attach.topic],
-                    leader_epoch=1,
+                    leader_epoch=partition.epoch,
                     log_start=partition.start,
                     high_watermark=partition.end,
                 ),
@@ -253,17 +268,27 @@ class FakeStream:
         for start in subscribe.starts:
             partition = self.broker.partition(start.partition)
             assert partition.handle not in self.cursors, "subscribed twice"
+            if subscribe.leader_only:
+                self.broker.check_leader(partition)
+            if start.HasField("leader_epoch"):
+                end = partition.end_of_epoch(start.leader_epoch)
+                if start.position.offset > end:
+                    raise Truncated("the log was cut back", details={"log_end": str(end)})
+            self.starts.append(start)
             offset = self._resolve(partition, start.position)
             answer.partitions.add(partition=partition.handle, offset=offset, high_watermark=partition.end)
         self.credit[number] = self.credit.get(number, 0) + subscribe.credit
         for started in answer.partitions:
             self.cursors[started.partition] = (number, started.offset)
+            if subscribe.leader_only:
+                self.leader_only.add(started.partition)
         self.send(pb.ServerFrame(request=request, subscribed=answer))
         self.push()
 
     def _on_unsubscribe(self, request: int, unsubscribe: pb.Unsubscribe) -> None:
         for handle in unsubscribe.partitions:
             self.cursors.pop(handle, None)
+            self.leader_only.discard(handle)
         self.send(pb.ServerFrame(request=request, unsubscribed=pb.Unsubscribed()))
 
     def _on_credit(self, request: int, credit: pb.Credit) -> None:
@@ -287,10 +312,11 @@ class FakeStream:
                 offset = header.next_offset
                 self.cursors[handle] = (number, offset)
                 self.broker.deliveries += 1
-                self.send(delivery_prefix(handle, partition.end, 1, len(data)) + data)
+                self.send(delivery_prefix(handle, partition.end, partition.epoch, len(data)) + data)
 
     def end_cursor(self, handle: int, error: CometError) -> None:
         number, _ = self.cursors.pop(handle)
+        self.leader_only.discard(handle)
         ended = pb.StreamError(error=_wire.error_to_pb(error), subscription=number, partition=handle)
         self.send(pb.ServerFrame(error=ended))
 
@@ -312,6 +338,11 @@ class FakeChannel:
 
     async def unary(self, method: str, request: Message, response: type[Message], timeout_s: float) -> Any:
         await asyncio.sleep(LATENCY_S)
+        give_up = asyncio.get_running_loop().time() + timeout_s
+        while self.broker.frozen and self.broker.reachable(self.address):
+            await asyncio.sleep(0.01)
+            if asyncio.get_running_loop().time() >= give_up:
+                raise Timeout(f"{self.address} did not answer")
         if not self.broker.reachable(self.address):
             raise Unavailable(f"{self.address} refuses")
         self.broker.calls.append(method)
@@ -325,7 +356,8 @@ class FakeChannel:
 class FakeBroker:
     """See the top of the file."""
 
-    def __init__(self, topics: dict[str, int] | None = None) -> None:
+    def __init__(self, topics: dict[str, int] | None = None, id: int = 1) -> None:  # noqa: A002 - as in BrokerInfo
+        self.id = id
         self.up = True
         self.frozen = False  # takes everything and answers nothing, like a stopped process
         self.dead_addresses: set[str] = set()
@@ -387,6 +419,23 @@ class FakeBroker:
             raise PartitionNotFound(f"no handle {handle}")
         return partition
 
+    def check_leader(self, partition: FakePartition) -> None:
+        """Raises NotLeader where another broker leads."""
+
+    def check_produce(self, partition: FakePartition, acks: int) -> None:
+        """Raises what speaks against an append."""
+
+    def appended(self, partition: FakePartition) -> None:
+        self.push()
+
+    def push(self) -> None:
+        for stream in list(self.streams):
+            stream.push()
+
+    def go_away(self) -> None:
+        for stream in list(self.streams):
+            stream.send(pb.ServerFrame(go_away=pb.GoAway(reason="it stops")))
+
     def cut(self) -> None:
         """Breaks every connection."""
         for stream in list(self.streams):
@@ -396,13 +445,16 @@ class FakeBroker:
         partitions = tuple(PartitionInfo(p.index, 1, 1, (1,), (1,)) for p in self.topics[name])
         return TopicInfo(name, self.ids[name], partitions, self.config, 0)
 
+    def brokers(self) -> list[BrokerInfo]:
+        host, port = ADDRESS.split(":")
+        return [BrokerInfo(1, host, int(port), "fake")]
+
     def answer(self, method: str, request: Any) -> Any:
         match method:
             case "comet.v1.Comet/FetchMetadata":
                 found = [_wire.topic_to_pb(self.describe(name)) for name in request.topics if name in self.topics]
-                host, port = ADDRESS.split(":")
-                brokers = [_wire.broker_to_pb(BrokerInfo(1, host, int(port), "fake"))]
-                return pb.FetchMetadataResponse(cluster_id="fake", broker_id=1, brokers=brokers, topics=found)
+                brokers = list(map(_wire.broker_to_pb, self.brokers()))
+                return pb.FetchMetadataResponse(cluster_id="fake", broker_id=self.id, brokers=brokers, topics=found)
             case "comet.v1.Admin/CreateTopic":
                 self.create(request.name, request.partitions)
                 return _wire.topic_to_pb(self.describe(request.name))
