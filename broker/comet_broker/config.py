@@ -20,7 +20,7 @@ class BrokerConfig:
     rack: str = ""  # replicas of a partition are spread over racks
     etcd: tuple[str, ...] = ()  # host:port of its members; empty: this broker alone, metadata in its own folder
     etcd_user: str = ""
-    etcd_password: str = ""
+    etcd_password: str = field(default="", repr=False)
     etcd_ca: Path | None = None  # a TLS connection, checked against these certificates
     etcd_cert: Path | None = None
     etcd_key: Path | None = None

@@ -106,6 +106,7 @@ def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
         "comet._wire",
         "comet._transport",
         "comet._tuning",
+        "comet._units",
         "comet.v1",
     )
 
@@ -149,10 +150,17 @@ def test_the_broker_takes_clock_and_chance_as_arguments() -> None:
 
 
 def test_only_adapters_know_grpc() -> None:
-    adapters = ("comet_broker.rpc", "comet_broker.server", "comet._channel", "comet.bench", "comet.cli")
+    adapters = (
+        "comet_broker.rpc",
+        "comet_broker.metadata.etcd",
+        "comet_broker.server",
+        "comet._channel",
+        "comet.bench",
+        "comet.cli",
+    )
 
     def allowed(found: Import) -> bool:
-        return not _top(found).startswith("grpc")
+        return not _top(found).startswith(("grpc", "aetcd"))
 
     assert not _offences(lambda source: not source.within(*adapters), allowed)
 
@@ -162,6 +170,7 @@ def test_only_the_files_port_touches_the_disk() -> None:
     allowed_modules = (
         "comet_broker.storage.files",
         "comet_broker.metadata.examine",
+        "comet_broker.etcd_binary",
         "comet_broker.server",
         "comet_broker.__main__",
     )

@@ -20,7 +20,7 @@ runner = CliRunner()
 def test_help_lists_every_command() -> None:
     shown = runner.invoke(app, ["--help"])
     assert shown.exit_code == 0
-    for command in ("up", "topic", "produce", "consume", "cluster", "doctor", "bench", "demo"):
+    for command in ("up", "broker", "topic", "produce", "consume", "cluster", "doctor", "bench", "demo"):
         assert f"\n  {command} " in shown.stdout
 
 
@@ -28,13 +28,15 @@ def test_help_lists_every_command() -> None:
     "words",
     [
         ["up"],
+        ["broker"],
+        ["cluster", "drain"],
         ["produce"],
         ["consume"],
         ["cluster"],
         ["doctor"],
         ["bench"],
         ["demo"],
-        *(["topic", name] for name in ("create", "list", "describe", "alter", "delete", "delete-records")),
+        *(["topic", name] for name in ("create", "list", "describe", "alter", "move", "delete", "delete-records")),
     ],
 )
 def test_every_command_explains_itself_and_knows_json(words: list[str]) -> None:
@@ -65,6 +67,18 @@ def test_version() -> None:
         ["produce", "quotes", "--file", "/nowhere/at/all"],
         ["up", "--port", "70000"],
         ["up", "--log-level", "loud"],
+        ["up", "--brokers", "0"],
+        ["up", "--brokers", "3", "--broker-id", "2"],
+        ["broker", "--nonsense", "1"],
+        ["broker", "--port", "many"],
+        ["broker", "--etcd", "127.0.0.1:2379"],
+        ["broker", "--config", "/nowhere/at/all"],
+        ["cluster", "drain"],
+        ["cluster", "drain", "first"],
+        ["topic", "create", "quotes", "--consistency", "eventual"],
+        ["topic", "create", "quotes", "--min-insync", "2", "--set", "min_insync=2"],
+        ["topic", "move", "quotes", "0"],
+        ["topic", "move", "quotes", "0", "--to", "1,1"],
         ["bench", "everything"],
     ],
 )
@@ -76,7 +90,16 @@ def test_wrong_usage_ends_with_2_and_no_traceback(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["topic", "list"], ["cluster"], ["consume", "quotes"], ["produce", "quotes"], ["topic", "describe", "x"]]
+    "words",
+    [
+        ["topic", "list"],
+        ["cluster"],
+        ["consume", "quotes"],
+        ["produce", "quotes"],
+        ["topic", "describe", "x"],
+        ["cluster", "drain", "1"],
+        ["topic", "move", "x", "0", "--to", "1"],
+    ],
 )
 def test_no_broker_ends_with_4_and_says_how_to_start_one(words: list[str]) -> None:
     shown = runner.invoke(app, [*words, "--bootstrap", NOBODY])

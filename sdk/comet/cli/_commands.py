@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from comet import __version__
-from comet.cli import bench, cluster, consume, demo, doctor, produce, topic, up
+from comet.cli import bench, broker, cluster, consume, demo, doctor, produce, topic, up
 from comet.cli._guard import reraise_all
 
 app = typer.Typer(
@@ -36,10 +36,11 @@ def root(
 
 
 app.command("up")(up.up)
+app.command("broker", context_settings=broker.PASS_ON, add_help_option=False)(broker.broker)
 app.add_typer(topic.app, name="topic")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
-app.command("cluster")(cluster.cluster)
+app.add_typer(cluster.app, name="cluster")
 app.command("doctor")(doctor.doctor)
 app.command("bench")(bench.bench)
 app.command("demo")(demo.demo)

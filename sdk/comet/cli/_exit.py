@@ -1,6 +1,6 @@
 """Exit codes and error texts: what the command line makes of an error.
 
-0 done   1 failed   2 wrong usage   3 no such topic or partition   4 broker not reachable, or no answer
+0 done   1 failed   2 wrong usage   3 no such topic, partition or broker   4 broker not reachable, or no answer
 130 interrupted by Ctrl-C
 """
 
@@ -22,6 +22,7 @@ _EXIT_CODE: Final[dict[str, int]] = {
     "INVALID_ARGUMENT": USAGE,
     "TOPIC_NOT_FOUND": NOT_FOUND,
     "PARTITION_NOT_FOUND": NOT_FOUND,
+    "BROKER_NOT_FOUND": NOT_FOUND,
     "UNAVAILABLE": UNAVAILABLE,
     "DRAINING": UNAVAILABLE,
     "TIMEOUT": UNAVAILABLE,
@@ -33,6 +34,10 @@ _HINT: Final[dict[str, str]] = {
     "TOPIC_NOT_FOUND": "see what there is: comet topic list; make it: comet topic create NAME",
     "TOPIC_EXISTS": "look at it: comet topic describe NAME; change it: comet topic alter NAME --set ...",
     "PARTITION_NOT_FOUND": "see its partitions: comet topic describe NAME",
+    "BROKER_NOT_FOUND": "see which there are: comet cluster",
+    "NOT_LEADER": "the partition has no leader now; see why: comet cluster",
+    "NOT_ENOUGH_REPLICAS": "see which brokers are missing: comet cluster; or produce with --acks 1",
+    "TRUNCATED": "the end of the log was lost with a broker; go on with --from OFFSET, or --from earliest",
     "OFFSET_OUT_OF_RANGE": "see what is there: comet topic describe NAME; or read --from earliest",
     "DATA_LOSS": "go on after the damage with --from OFFSET; comet topic describe shows the lost range",
     "RECORD_TOO_LARGE": "raise the topic's limit: comet topic alter NAME --set record_bytes_max=4MiB",

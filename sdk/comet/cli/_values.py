@@ -1,49 +1,14 @@
-"""How people write sizes, durations and settings on a command line, and how we write them back. Pure."""
+"""Words of a command line that name settings, and figures for the eye. What units mean is in `comet._units`. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Any, Final
+from difflib import get_close_matches
+from typing import Any
 
+from comet._units import UNIT_BYTES, parse_number, parse_setting
 from comet.errors import InvalidArgument
-from comet.types import NO_LIMIT, Flush, TopicConfig
-
-_NUMBER: Final = r"([0-9]+(?:\.[0-9]+)?)\s*"
-_DURATION: Final = re.compile(_NUMBER + r"(ms|s|m|h|d|w)?")
-_SIZE: Final = re.compile(_NUMBER + r"(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB|K|M|G|T)?")
-_UNIT_MS: Final[dict[str, int]] = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_UNIT_BYTES: Final[dict[str, int]] = {
-    "B": 1,
-    **{f"{prefix}B": 1000**power for power, prefix in enumerate(("k", "M", "G", "T"), 1)},
-    "KB": 1000,
-    **{f"{prefix}iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T"), 1)},
-    # A bare letter means what it means to dd, ulimit and the JVM.
-    **{prefix: 1024**power for power, prefix in enumerate(("K", "M", "G", "T"), 1)},
-}
-_UNLIMITED: Final = ("-1", "none", "unlimited", "forever")
-
-
-def parse_duration_ms(text: str) -> int:
-    """Milliseconds from `250`, `1500ms`, `1.5h`, `7d`.
-
-    >>> parse_duration_ms("7d"), parse_duration_ms("250")
-    (604800000, 250)
-    """
-    if match := _DURATION.fullmatch(text.strip()):
-        return round(float(match[1]) * _UNIT_MS[match[2] or "ms"])
-    raise InvalidArgument(f"cannot read {text!r} as a duration: write e.g. 500ms, 30s, 15m, 12h, 7d, 2w")
-
-
-def parse_bytes(text: str) -> int:
-    """Bytes from `4096`, `64KiB`, `1.5GB`.
-
-    >>> parse_bytes("1GiB"), parse_bytes("2kB")
-    (1073741824, 2000)
-    """
-    if match := _SIZE.fullmatch(text.strip()):
-        return round(float(match[1]) * _UNIT_BYTES[match[2] or "B"])
-    raise InvalidArgument(f"cannot read {text!r} as a size: write e.g. 4096, 64KiB, 512MiB, 1.5GB")
+from comet.types import TopicConfig
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
@@ -59,59 +24,26 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
         if not equals:
             raise InvalidArgument(f"a setting is written name=value, not {pair!r}; e.g. retention_ms=7d")
         if name not in TopicConfig.names():
-            raise InvalidArgument(f"there is no setting {name!r}; the settings are {', '.join(TopicConfig.names())}")
+            near = "".join(f"; did you mean {found}?" for found in get_close_matches(name, TopicConfig.names(), 1))
+            raise InvalidArgument(
+                f"there is no setting {name!r}{near or '; the settings are ' + ', '.join(TopicConfig.names())}"
+            )
         if name in settings:
             raise InvalidArgument(f"{name} is given twice")
         settings[name] = parse_setting(name, value.strip())
     return settings
 
 
-def parse_setting(name: str, text: str) -> int | str:
-    """One value; the name's suffix says which unit it takes."""
-    if name == "flush":
-        if text not in [policy.value for policy in Flush]:
-            raise InvalidArgument(f"flush must be always, interval or os, not {text!r}")
-        return text
-    if name.startswith("retention_") and text.lower() in _UNLIMITED:
-        return NO_LIMIT
-    if name.endswith("_ms"):
-        return parse_duration_ms(text)
-    if "bytes" in name:
-        return parse_bytes(text)
-    digits = text.replace("_", "").replace(",", "")
-    if not digits.isdecimal():
-        raise InvalidArgument(f"{name} takes a whole number, not {text!r}")
-    return int(digits)
+def parse_brokers(text: str) -> list[int]:
+    """Broker ids, the preferred leader first.
 
-
-def format_setting(name: str, value: object) -> str:
-    """A setting as `parse_setting` reads it back.
-
-    >>> format_setting("retention_ms", 604800000), format_setting("segment_bytes", 134217728)
-    ('7d', '128MiB')
+    >>> parse_brokers("2, 1,3")
+    [2, 1, 3]
     """
-    if isinstance(value, Flush):
-        return value.value
-    if not isinstance(value, int) or value < 0:
-        return "none" if value == NO_LIMIT else str(value)
-    if name.endswith("_ms"):
-        return format_duration_ms(value)
-    return format_exact_bytes(value) if "bytes" in name else str(value)
-
-
-def format_duration_ms(duration_ms: int) -> str:
-    """The largest unit that says it without a fraction: a setting must read back as itself."""
-    for unit in ("d", "h", "m", "s"):
-        if duration_ms and duration_ms % _UNIT_MS[unit] == 0:
-            return f"{duration_ms // _UNIT_MS[unit]}{unit}"
-    return f"{duration_ms}ms"
-
-
-def format_exact_bytes(size: int) -> str:
-    for unit in ("GiB", "MiB", "KiB"):
-        if size and size % _UNIT_BYTES[unit] == 0:
-            return f"{size // _UNIT_BYTES[unit]}{unit}"
-    return f"{size}B"
+    brokers = [parse_number("a list of brokers", word.strip()) for word in text.split(",")]
+    if 0 in brokers or len(set(brokers)) < len(brokers):
+        raise InvalidArgument(f"brokers are given by their ids, each once, e.g. 1,2,3; not {text!r}")
+    return brokers
 
 
 def format_bytes(size: float) -> str:
@@ -121,8 +53,8 @@ def format_bytes(size: float) -> str:
     ('1.5 KiB', '0 B')
     """
     for unit in ("TiB", "GiB", "MiB", "KiB"):
-        if size >= _UNIT_BYTES[unit]:
-            return f"{size / _UNIT_BYTES[unit]:.1f} {unit}"
+        if size >= UNIT_BYTES[unit]:
+            return f"{size / UNIT_BYTES[unit]:.1f} {unit}"
     return f"{size:.0f} B"
 
 

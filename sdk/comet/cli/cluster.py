@@ -1,58 +1,194 @@
-"""`comet cluster`: who is in the cluster and how much it holds."""
+"""`comet cluster`: who is in the cluster, who leads what, what is not well; and draining a broker."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from comet.cli._guard import guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json
-from comet.cli._output import print_fields, print_json, print_table
+from comet.cli._output import note, print_fields, print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from comet.types import BrokerInfo, ClusterInfo, PartitionInfo, TopicInfo
+
+app = typer.Typer(help="Show the cluster, and drain its brokers.")
+
+WAIT_S: Final = 0.2
+SHOWN_MAX: Final = 20  # partitions that are not well; --json has all
 
 
+@app.callback(invoke_without_command=True)
 @guarded
 async def cluster(
+    context: typer.Context,
     statistics: Annotated[
         bool, typer.Option("--statistics", help="Every number the broker that answers keeps of itself, as JSON.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Show the brokers of the cluster."""
+    """Show the brokers of the cluster, what each leads, and which partitions are not well."""
+    if context.invoked_subcommand is not None:
+        context.obj = bootstrap  # `comet cluster -b HOST:PORT drain 1` means what it says
+        return
     import comet
 
     async with comet.Admin(bootstrap) as admin:
         if statistics:
             print_json(await admin.statistics())
             return
-        found = await admin.describe_cluster()
+        found, topics = await admin.describe_cluster(), await admin.list_topics()
+    health = Health.of(topics)
     if json_output:
-        brokers = [
-            {"id": broker.id, "host": broker.host, "port": broker.port, "version": broker.version}
-            for broker in found.brokers
-        ]
-        print_json(
-            {
-                "cluster_id": found.cluster_id,
-                "controller": found.controller,
-                "topics": found.topics,
-                "partitions": found.partitions,
-                "brokers": brokers,
-            }
+        print_json(_document(found, topics, health))
+    else:
+        _show(found, topics, health)
+
+
+@app.command("drain")
+@guarded
+async def drain(
+    context: typer.Context,
+    broker: Annotated[int, typer.Argument(metavar="BROKER", min=1, help="The broker's id.")],
+    undo: Annotated[bool, typer.Option("--undo", help="Let it lead again.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return once it leads nothing.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json_output: Json = False,
+) -> None:
+    """Have a broker pass on all it leads, before it is stopped. It leads nothing until --undo."""
+    import asyncio
+
+    import comet
+
+    source = context.get_parameter_source("bootstrap")
+    said_here = source is not None and source.name == "COMMANDLINE"
+    async with comet.Admin(bootstrap if said_here else str(context.obj)) as admin:
+        leading = await admin.drain_broker(broker, undo=undo)
+        while wait and not undo and leading:
+            await asyncio.sleep(WAIT_S)
+            leading = await admin.drain_broker(broker)
+    if json_output:
+        print_json({"broker": broker, "draining": not undo, "leading": leading})
+    elif undo:
+        print(f"broker {broker} may lead again")
+    else:
+        print(f"broker {broker} is drained" if not leading else f"broker {broker} drains: it still leads {leading}")
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What is not as it should be: topic, partition."""
+
+    offline: Sequence[tuple[TopicInfo, PartitionInfo]]  # nobody leads
+    under_replicated: Sequence[tuple[TopicInfo, PartitionInfo]]  # a replica is not in sync
+    below_min_insync: Sequence[tuple[TopicInfo, PartitionInfo]]  # acks="all" is refused
+
+    @classmethod
+    def of(cls, topics: Sequence[TopicInfo]) -> Health:
+        all_of_them = [(topic, partition) for topic in topics for partition in topic.partitions]
+        return cls(
+            [(topic, one) for topic, one in all_of_them if not one.leader],
+            [(topic, one) for topic, one in all_of_them if len(one.in_sync) < len(one.replicas)],
+            [(topic, one) for topic, one in all_of_them if len(one.in_sync) < topic.config.min_insync],
         )
-        return
-    print_fields({"cluster": found.cluster_id, "topics": found.topics, "partitions": found.partitions})
+
+
+def _leading(topics: Sequence[TopicInfo]) -> Counter[int]:
+    return Counter(partition.leader for topic in topics for partition in topic.partitions)
+
+
+def _holding(topics: Sequence[TopicInfo]) -> Counter[int]:
+    return Counter(broker for topic in topics for partition in topic.partitions for broker in partition.replicas)
+
+
+def _document(found: ClusterInfo, topics: Sequence[TopicInfo], health: Health) -> dict[str, Any]:
+    leading, holding = _leading(topics), _holding(topics)
+    return {
+        "cluster_id": found.cluster_id,
+        "controller": found.controller,
+        "topics": found.topics,
+        "partitions": found.partitions,
+        "brokers": [
+            {
+                "id": broker.id,
+                "host": broker.host,
+                "port": broker.port,
+                "rack": broker.rack,
+                "version": broker.version,
+                "draining": broker.draining,
+                "leading": leading[broker.id],
+                "replicas": holding[broker.id],
+            }
+            for broker in found.brokers
+        ],
+        **{
+            name: [{"topic": topic.name, "partition": one.index} for topic, one in getattr(health, name)]
+            for name in ("offline", "under_replicated", "below_min_insync")
+        },
+    }
+
+
+def _show(found: ClusterInfo, topics: Sequence[TopicInfo], health: Health) -> None:
+    leading, holding = _leading(topics), _holding(topics)
+    print_fields(
+        {
+            "cluster": found.cluster_id,
+            "topics": found.topics,
+            "partitions": found.partitions,
+            "under-replicated": len(health.under_replicated),
+            "below min_insync": len(health.below_min_insync),
+            "offline": len(health.offline),
+        }
+    )
     print()
     print_table(
-        ["broker", "address", "version", "role"],
+        ["broker", "address", "rack", "version", "leads", "holds", "role"],
         [
             [
                 broker.id,
                 f"{broker.host}:{broker.port}",
+                broker.rack or "-",
                 broker.version,
-                "controller" if broker.id == found.controller else "",
+                leading[broker.id],
+                holding[broker.id],
+                _role(broker, found.controller),
             ]
             for broker in found.brokers
         ],
     )
+    away = sorted(holding.keys() - {broker.id for broker in found.brokers})
+    if away:
+        note(f"not there: broker {', '.join(map(str, away))}")
+    unwell = list(dict.fromkeys([*health.offline, *health.below_min_insync, *health.under_replicated]))
+    if unwell:
+        print()
+        print_table(
+            ["topic", "partition", "leader", "replicas", "in sync", "state"],
+            [_unwell_row(topic, one) for topic, one in unwell[:SHOWN_MAX]],
+        )
+        if len(unwell) > SHOWN_MAX:
+            note(f"and {len(unwell) - SHOWN_MAX} more: --json lists all")
+
+
+def _role(broker: BrokerInfo, controller: int) -> str:
+    return ", ".join(
+        word for word, so in (("controller", broker.id == controller), ("draining", broker.draining)) if so
+    )
+
+
+def _unwell_row(topic: TopicInfo, one: PartitionInfo) -> list[object]:
+    state = (
+        "offline" if not one.leader else "refuses acks=all" if len(one.in_sync) < topic.config.min_insync else "behind"
+    )
+    return [topic.name, one.index, one.leader or "-", brokers_text(one.replicas), brokers_text(one.in_sync), state]
+
+
+def brokers_text(brokers: Sequence[int]) -> str:
+    """Broker ids as `comet topic move --to` takes them."""
+    return ",".join(map(str, brokers)) or "-"

@@ -1,4 +1,4 @@
-"""`comet topic`: create, list, describe, alter, delete topics; add partitions; delete records."""
+"""`comet topic`: create, list, describe, alter, delete topics; add and move partitions; delete records."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from comet._units import format_setting, parse_setting
 from comet.cli._guard import guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Settings, Topic, Yes
 from comet.cli._output import note, print_fields, print_json, print_table
-from comet.cli._values import format_bytes, format_setting, parse_settings
+from comet.cli._values import format_bytes, parse_brokers, parse_settings
+from comet.cli.cluster import WAIT_S, brokers_text
 from comet.errors import InvalidArgument
 from comet.types import TopicConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from comet.types import PartitionStatus, TopicInfo
+    from comet.types import PartitionInfo, PartitionStatus, TopicInfo
 
 app = typer.Typer(help="Create, look at, change and delete topics.", no_args_is_help=True)
 
@@ -27,6 +29,15 @@ app = typer.Typer(help="Create, look at, change and delete topics.", no_args_is_
 async def create(
     name: Annotated[str, typer.Argument(metavar="TOPIC")],
     partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="How many partitions.")] = 1,
+    replicas: Annotated[
+        int, typer.Option("--replicas", "-r", min=0, help="How many brokers hold each; 0: the cluster's default.")
+    ] = 0,
+    min_insync: Annotated[
+        int | None, typer.Option("--min-insync", min=1, help="How many must be in sync for acks=all.")
+    ] = None,
+    consistency: Annotated[
+        str | None, typer.Option("--consistency", help="consistent (default) or available; see docs/guarantees.md.")
+    ] = None,
     set_: Settings = None,
     if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing if it exists already.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -35,10 +46,10 @@ async def create(
     """Create a topic."""
     import comet
 
-    settings = parse_settings(set_ or [])
+    settings = _with_named(parse_settings(set_ or []), min_insync=min_insync, consistency=consistency)
     async with comet.Admin(bootstrap) as admin:
         try:
-            topic = await admin.create_topic(name, partitions=partitions, **settings)
+            topic = await admin.create_topic(name, partitions=partitions, replicas=replicas, **settings)
         except comet.TopicExists:
             if not if_missing:
                 raise
@@ -47,7 +58,9 @@ async def create(
     if json_output:
         print_json(topic_document(topic))
     else:
-        print(f"created {topic.name} with {_count(len(topic.partitions), 'partition')}")
+        held = max((len(partition.replicas) for partition in topic.partitions), default=1)
+        copies = f", {held} replicas each" if held > 1 else ""
+        print(f"created {topic.name} with {_count(len(topic.partitions), 'partition')}{copies}")
 
 
 @app.command("list")
@@ -65,8 +78,17 @@ async def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = Fa
         note("no topics yet; make one: comet topic create NAME")
         return
     print_table(
-        ["topic", "partitions", "retention", "flush"],
-        [[topic.name, len(topic.partitions), _retention(topic.config), topic.config.flush.value] for topic in topics],
+        ["topic", "partitions", "replicas", "retention", "flush"],
+        [
+            [
+                topic.name,
+                len(topic.partitions),
+                max((len(partition.replicas) for partition in topic.partitions), default=0),
+                _retention(topic.config),
+                topic.config.flush.value,
+            ]
+            for topic in topics
+        ],
     )
 
 
@@ -120,6 +142,35 @@ async def alter(
     print(f"{topic.name}: " + ", ".join(f"{setting}={value}" for setting, value in changed.items()))
 
 
+@app.command("move")
+@guarded
+async def move(
+    name: Topic,
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0)],
+    to: Annotated[str, typer.Option("--to", metavar="ID,ID,...", help="The brokers, the preferred leader first.")],
+    wait: Annotated[bool, typer.Option("--wait", help="Return once it is there.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json_output: Json = False,
+) -> None:
+    """Move a partition to other brokers, or give it more or fewer replicas."""
+    import asyncio
+
+    import comet
+
+    replicas = parse_brokers(to)
+    async with comet.Admin(bootstrap) as admin:
+        topic = await admin.move_partition(name, partition, replicas)
+        while wait and not _has_moved(topic, partition, replicas):
+            await asyncio.sleep(WAIT_S)
+            topic, _ = await admin.describe_topic(name)
+    if json_output:
+        print_json(topic_document(topic))
+    elif _has_moved(topic, partition, replicas):
+        print(f"{name}/{partition} is on {to}")
+    else:
+        print(f"{name}/{partition} moves to {to}; see how far it is: comet topic describe {name}")
+
+
 @app.command("delete")
 @guarded
 async def delete(
@@ -168,7 +219,7 @@ def topic_document(topic: TopicInfo) -> dict[str, Any]:
         "name": topic.name,
         "id": topic.id.hex(),
         "created_us": topic.created_us,
-        "config": config | {"flush": topic.config.flush.value},
+        "config": config | {"flush": topic.config.flush.value, "consistency": topic.config.consistency.value},
         "partitions": [
             {
                 "index": partition.index,
@@ -185,6 +236,9 @@ def topic_document(topic: TopicInfo) -> dict[str, Any]:
 def _status_document(status: PartitionStatus) -> dict[str, Any]:
     return {
         "index": status.index,
+        "broker": status.broker,
+        "leader": status.leader,
+        "leader_epoch": status.leader_epoch,
         "log_start": status.log_start,
         "log_end": status.log_end,
         "high_watermark": status.high_watermark,
@@ -195,30 +249,71 @@ def _status_document(status: PartitionStatus) -> dict[str, Any]:
     }
 
 
-def _print_partitions(topic: TopicInfo, partitions: Sequence[PartitionStatus]) -> None:
-    leader = {partition.index: partition.leader for partition in topic.partitions}
+def _print_partitions(topic: TopicInfo, statuses: Sequence[PartitionStatus]) -> None:
+    """One row a partition; what it holds is unknown where nobody leads it."""
+    status = {one.index: one for one in statuses}
     print_table(
-        ["partition", "leader", "first", "next", "records", "size", "segments", "state"],
+        [
+            "partition",
+            "leader",
+            "epoch",
+            "replicas",
+            "in sync",
+            "first",
+            "next",
+            "records",
+            "size",
+            "segments",
+            "state",
+        ],
         [
             [
-                status.index,
-                leader.get(status.index, "-"),
-                status.log_start,
-                status.log_end,
-                status.log_end - status.log_start,
-                format_bytes(status.bytes),
-                status.segments,
-                _state(status),
+                one.index,
+                one.leader or "-",
+                one.leader_epoch,
+                brokers_text(one.replicas),
+                brokers_text(one.in_sync),
+                *_held(status.get(one.index)),
+                _state(topic, one, status.get(one.index)),
             ]
-            for status in partitions
+            for one in topic.partitions
         ],
     )
 
 
-def _state(status: PartitionStatus) -> str:
-    lost = ", ".join(f"{first}..{end - 1}" for first, end in status.lost)
-    states = ["takes no writes: disk failed"] if status.failed else []
-    return "; ".join([*states, *([f"lost {lost}"] if lost else [])]) or "ok"
+def _held(status: PartitionStatus | None) -> list[object]:
+    if status is None:
+        return ["-"] * 5
+    records = status.log_end - status.log_start
+    return [status.log_start, status.log_end, records, format_bytes(status.bytes), status.segments]
+
+
+def _state(topic: TopicInfo, partition: PartitionInfo, status: PartitionStatus | None) -> str:
+    states = [] if partition.leader else ["offline"]
+    if partition.leader and len(partition.in_sync) < topic.config.min_insync:
+        states.append("refuses acks=all")
+    if len(partition.in_sync) < len(partition.replicas):
+        states.append("under-replicated")
+    if status is not None:
+        states += ["takes no writes: disk failed"] if status.failed else []
+        states += [f"lost {first}..{end - 1}" for first, end in status.lost]
+    return "; ".join(states) or "ok"
+
+
+def _has_moved(topic: TopicInfo, partition: int, replicas: Sequence[int]) -> bool:
+    one = topic.partitions[partition]
+    return list(one.replicas) == list(replicas) and set(replicas) == set(one.in_sync)
+
+
+def _with_named(settings: dict[str, Any], **named: object) -> dict[str, Any]:
+    """Settings that have an option of their own, together with those of --set."""
+    for name, value in named.items():
+        if value is None:
+            continue
+        if name in settings:
+            raise InvalidArgument(f"{name} is given twice")
+        settings[name] = parse_setting(name, str(value))
+    return settings
 
 
 def _retention(config: TopicConfig) -> str:

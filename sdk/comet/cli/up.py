@@ -1,4 +1,4 @@
-"""`comet up`: a broker in this process, with everything it keeps in one folder."""
+"""`comet up`: a broker in this process, or several as processes of their own, with all they keep in one folder."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 from comet.cli._guard import guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Json
 from comet.cli._output import note, print_json
+from comet.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,32 +27,53 @@ DEFAULT_DATA: Final = Path("comet-data")
 @guarded
 def up(
     data: Annotated[
-        Path, typer.Option("--data", "-d", help="Folder for everything the broker keeps; made if missing.")
+        Path, typer.Option("--data", "-d", help="Folder for everything that is kept; made if missing.")
     ] = DEFAULT_DATA,
-    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 picks a free one.")] = 9092,
+    port: Annotated[
+        int, typer.Option("--port", "-p", min=0, max=65535, help="The first broker's; 0 picks a free one.")
+    ] = 9092,
     host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     advertised_host: Annotated[
         str, typer.Option("--advertised-host", help="What clients are told, where it differs from --host.")
     ] = "",
     broker_id: Annotated[int, typer.Option("--broker-id", min=1, help="The broker's number in the cluster.")] = 1,
+    brokers: Annotated[
+        int, typer.Option("--brokers", min=1, max=9, help="More than one: a cluster on this machine, with etcd.")
+    ] = 1,
     ephemeral: Annotated[
         bool, typer.Option("--ephemeral", help="Keep the data in a temporary folder, gone on exit.")
     ] = False,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
     json_output: Json = False,
 ) -> None:
-    """Start a broker; Ctrl-C stops it in good order."""
-    import logging
-
+    """Start a broker, or a cluster of several on this machine; Ctrl-C stops it in good order."""
     if log_level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
         raise typer.BadParameter("give debug, info, warning or error", param_hint="--log-level")
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    from comet_broker.config import BrokerConfig
-    from comet_broker.server import serve
-
+    if brokers > 1 and broker_id != 1:
+        raise typer.BadParameter("the brokers of a cluster on one machine count from 1", param_hint="--broker-id")
     with _data_folder(data, ephemeral) as folder:
-        config = BrokerConfig(data=folder, host=host, port=port, advertised_host=advertised_host, broker_id=broker_id)
-        serve(config, _announce(folder, ephemeral, json_output))
+        if brokers > 1:
+            from comet.cli._local_cluster import LocalCluster
+            from comet.cli._up_cluster import up_cluster
+
+            settings = {"log_level": log_level.lower(), "advertised_host": advertised_host}
+            cluster = LocalCluster(folder, brokers, host=host, port=port, settings=settings)
+            up_cluster(cluster, ephemeral=ephemeral, as_json=json_output)
+        else:
+            import logging
+
+            from comet_broker.config import BrokerConfig
+            from comet_broker.server import serve
+
+            logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+            if (folder / "etcd").exists():
+                raise InvalidArgument(
+                    f"{folder} holds several brokers: give their number with --brokers, or another --data"
+                )
+            config = BrokerConfig(
+                data=folder, host=host, port=port, advertised_host=advertised_host, broker_id=broker_id
+            )
+            serve(config, _announce(folder, ephemeral, json_output))
     if not json_output:
         note("stopped" if ephemeral else f"stopped; the data is in {folder}")
 

@@ -1,0 +1,260 @@
+"""A whole cluster on this machine: etcd and some brokers, each a process of its own, below one folder.
+
+    FOLDER/etcd        etcd's data            FOLDER/etcd.log        what it said
+    FOLDER/broker-1    the first broker's     FOLDER/broker-1.log    ...
+
+For `comet up --brokers`, the benchmark and tests: all may be killed and started again. Owned by one thread, which
+must outlive the processes: they end with it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Final, Self
+
+from comet.cli._tied import tied
+from comet.errors import CometError, InvalidArgument, Unavailable
+
+START_S_MAX: Final = 60.0
+STOP_S_MAX: Final = 30.0
+POLL_S: Final = 0.02
+SAID_LINES: Final = 5
+LOCALHOST: Final = "127.0.0.1"
+
+
+class Member:
+    """One process of the cluster. Its stdout and stderr go to its log, which grows over its lives."""
+
+    def __init__(self, name: str, command: list[str], address: str, log: Path) -> None:
+        self.name = name
+        self.address = address
+        self.started = 0.0  # monotonic
+        self._command = command
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        return 0 if self._process is None else self._process.pid
+
+    @property
+    def ended(self) -> int | None:
+        """The exit code of a process that has ended (negative: the signal); None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    def start(self) -> None:
+        # A session of its own, so that Ctrl-C reaches the owner alone, who then ends us in order.
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own modules, and the etcd that was found
+                tied(self._command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        self.started = time.monotonic()
+
+    def signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """As `kill -9`; returns when it is gone."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self, hurry: Callable[[], bool] = lambda: False) -> None:
+        """Asks it to stop and waits; kills it when that takes too long, or `hurry` says so."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.terminate()
+        deadline = time.monotonic() + STOP_S_MAX
+        while self._process.poll() is None:
+            if hurry() or time.monotonic() > deadline:
+                self.kill()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(POLL_S)
+
+    def said(self) -> str:
+        """The end of its log."""
+        lines = self._log.read_text(errors="replace").splitlines()[-SAID_LINES:] if self._log.exists() else []
+        return "\n".join(lines) or "it said nothing"
+
+
+class LocalCluster:
+    """A context manager: entering returns once all brokers know each other, leaving stops all in good order."""
+
+    def __init__(
+        self,
+        folder: Path,
+        brokers: int,
+        *,
+        host: str = LOCALHOST,
+        port: int = 0,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """`port` is the first broker's, the others take the next ones; 0: any free ones. `settings` go to every
+        broker, by name."""
+        self.folder = folder
+        client, peer = free_ports(2)
+        self.etcd = Member(
+            "etcd", etcd_command(folder / "etcd", client, peer), f"{LOCALHOST}:{client}", _log(folder, "etcd")
+        )
+        ports = free_ports(brokers) if port == 0 else [port + number for number in range(brokers)]
+        if ports[-1] > 65535:
+            raise InvalidArgument(f"{brokers} brokers from port {port} on do not fit below 65536")
+        common = {"etcd": self.etcd.address, "host": host, "default_replicas": str(min(brokers, 3))} | dict(
+            settings or {}
+        )
+        self.brokers = [
+            Member(
+                name := f"broker-{number}",
+                _broker_command(
+                    common | {"id": str(number), "port": str(ports[number - 1]), "data": str(folder / name)}
+                ),
+                f"{LOCALHOST if host == '0.0.0.0' else host}:{ports[number - 1]}",  # noqa: S104 - compared, not bound
+                _log(folder, name),
+            )
+            for number in range(1, brokers + 1)
+        ]
+
+    @property
+    def members(self) -> list[Member]:
+        return [self.etcd, *self.brokers]
+
+    @property
+    def addresses(self) -> str:
+        """Of all brokers, as clients take them."""
+        return ",".join(broker.address for broker in self.brokers)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.callback(self.stop)
+            self.start()
+            stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self, enough: Callable[[], bool] = lambda: False) -> None:
+        """Returns once all brokers know each other, or `enough` says not to wait any longer."""
+        if (self.folder / "metadata.db").exists():
+            raise InvalidArgument(f"{self.folder} is the folder of a single broker; give another one: --data DIR")
+        for broker in self.brokers:
+            if listening(broker.address):
+                raise Unavailable(f"something listens on {broker.address} already; choose other ports: --port N")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.etcd.start()
+        self._wait(lambda: enough() or etcd_healthy(self.etcd.address), [self.etcd])
+        for broker in self.brokers:
+            broker.start()
+        self.wait_registered(enough)
+
+    def wait_registered(self, enough: Callable[[], bool] = lambda: False) -> None:
+        """Until each broker sees all of them."""
+        for broker in self.brokers:
+            self._wait(lambda: enough() or _registered(broker.address) == len(self.brokers), self.members)  # noqa: B023
+
+    def _wait(self, ready: Callable[[], bool], needed: list[Member]) -> None:
+        deadline = time.monotonic() + START_S_MAX
+        while not ready():
+            for member in needed:
+                if member.ended is not None:
+                    raise Unavailable(f"{died(member)} before the cluster was up: {member.said()}")
+            if time.monotonic() > deadline:
+                said = "\n".join(f"{member.name}: {member.said()}" for member in needed)
+                raise Unavailable(f"the cluster was not up after {START_S_MAX:.0f} s\n{said}")
+            time.sleep(POLL_S)
+
+    def stop(self, hurry: Callable[[], bool] = lambda: False) -> None:
+        """One broker after the other, so that each can hand over what it leads, and etcd last."""
+        for member in (*self.brokers, self.etcd):
+            member.stop(hurry)
+
+
+def etcd_command(folder: Path, client: int, peer: int) -> list[str]:
+    """A single member on the loopback. Being alone it need not wait long for others at an election."""
+    from comet_broker.etcd_binary import find_etcd
+
+    at, peers = f"http://{LOCALHOST}:{client}", f"http://{LOCALHOST}:{peer}"
+    options = {
+        "name": "local",
+        "data-dir": str(folder),
+        "listen-client-urls": at,
+        "advertise-client-urls": at,
+        "listen-peer-urls": peers,
+        "initial-advertise-peer-urls": peers,
+        "initial-cluster": f"local={peers}",
+        "heartbeat-interval": "50",
+        "election-timeout": "500",
+        "auto-compaction-mode": "periodic",
+        "auto-compaction-retention": "1h",
+        "logger": "zap",
+        "log-level": "warn",
+    }
+    return [str(find_etcd()), *(word for name, value in options.items() for word in (f"--{name}", value))]
+
+
+def etcd_healthy(address: str, timeout_s: float = 1.0) -> bool:
+    """Whether an etcd without TLS answers there and has a leader."""
+    connection = http.client.HTTPConnection(address, timeout=timeout_s)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def listening(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), timeout=1.0):
+        return True
+    return False
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now. All are held at once, so that they differ."""
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((LOCALHOST, 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def _registered(address: str) -> int:
+    """How many brokers the one at `address` knows of; 0 while it does not answer."""
+    import comet
+
+    async def ask() -> int:
+        async with comet.Admin(address, timeout_ms=1_000) as admin:
+            return len((await admin.describe_cluster()).brokers)
+
+    try:
+        return comet.run(ask())
+    except CometError:
+        return 0
+
+
+def _broker_command(settings: Mapping[str, str]) -> list[str]:
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items() if value]
+    return [sys.executable, "-m", "comet_broker", *words]
+
+
+def _log(folder: Path, name: str) -> Path:
+    return folder / f"{name}.log"
+
+
+def died(member: Member) -> str:
+    """How it ended, for a person."""
+    code = member.ended
+    assert code is not None
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    return f"{member.name} (pid {member.pid}) {how}"

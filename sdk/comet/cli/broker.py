@@ -1,0 +1,52 @@
+"""`comet broker`: one broker of a real deployment. Its flags are the broker's table of settings, made into a parser by
+the broker itself, so that this command, the environment and the settings file cannot drift apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from comet.cli._guard import guarded
+from comet.cli._options import Json
+from comet.cli._output import note, print_json
+
+if TYPE_CHECKING:
+    from comet_broker.server import Server
+
+# What is no option of typer's goes to the broker's own parser, --help too.
+PASS_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+ABOUT: Final = """\
+Run one broker of a cluster, or a single one; SIGTERM or Ctrl-C drains and stops it. Every setting can also stand in the
+environment (--session-ms as COMET_SESSION_MS) or in the file that --config or COMET_CONFIG names (session_ms = "3s").
+A flag counts more than the environment, and that more than the file. The password for etcd has no flag."""
+
+
+@guarded
+def broker(context: typer.Context, json_output: Json = False) -> None:
+    """Run one broker of a cluster; its metadata is in etcd."""
+    import argparse
+    import logging
+    import os
+
+    from comet_broker.server import serve
+    from comet_broker.settings import add_flags, parse
+
+    parser = argparse.ArgumentParser(prog=context.command_path, description=ABOUT)
+    parser.add_argument("--json", action="store_true", help="Print JSON instead of text.")
+    add_flags(parser)
+    told = parse(parser, context.args, os.environ)
+    logging.basicConfig(level=told.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    config = told.config
+
+    def ready(server: Server) -> None:
+        data = str(config.data.resolve())
+        if json_output:
+            print_json({"id": config.broker_id, "address": server.address, "data": data, "etcd": list(config.etcd)})
+            return
+        where = f"cluster {config.cluster!r} in etcd at {', '.join(config.etcd)}" if config.etcd else "alone"
+        print(f"broker {config.broker_id} is up at {server.address}, {where}, data in {data}", flush=True)
+
+    serve(config, ready)
+    if not json_output:
+        note("stopped")

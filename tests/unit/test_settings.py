@@ -1,0 +1,189 @@
+"""What a broker is told: one table, three ways in one order, and errors that say where the trouble stands."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comet.errors import InvalidArgument
+from comet.types import Flush, TopicConfig
+from comet_broker.config import BrokerConfig
+from comet_broker.settings import BY_NAME, SETTINGS, Loaded, add_flags, load, markdown, parse
+from tests.tidy.tree import ROOT
+
+
+def told(*words: str, file: str = "", folder: Path | None = None, **environ: Any) -> Loaded:
+    parser = argparse.ArgumentParser()
+    add_flags(parser)
+    if folder is not None:
+        path = folder / "comet.toml"
+        path.write_text(file)
+        words = (*words, "--config", str(path))
+    return parse(parser, words, environ)
+
+
+def test_nothing_given_is_the_defaults() -> None:
+    found = told()
+    assert found.config == BrokerConfig(data=Path("comet-data"))
+    assert found.log_level == "warning"
+
+
+def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path: Path) -> None:
+    file = 'port = 1111\nrack = "of the file"\nsession_ms = "7s"\n'
+    found = told(
+        "--port", "3333", file=file, folder=tmp_path, COMET_PORT="2222", COMET_RACK="of the environment"
+    ).config
+    assert (found.port, found.rack, found.session_ms) == (3333, "of the environment", 7_000)
+
+
+def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
+    path = tmp_path / "comet.toml"
+    path.write_text("port = 4444\n")
+    assert load({}, {"COMET_CONFIG": str(path)}).config.port == 4444
+    with pytest.raises(InvalidArgument, match="cannot read the settings file"):
+        load({}, {"COMET_CONFIG": str(tmp_path / "none.toml")})
+
+
+def test_every_field_of_the_configuration_can_be_set() -> None:
+    named = {"broker_id" if name == "id" else name for name in BY_NAME if not name.startswith("topic_")}
+    assert named - {"log_level"} == {f.name for f in fields(BrokerConfig)} - {"topic_defaults"}
+    topic = {name.removeprefix("topic_") for name in BY_NAME if name.startswith("topic_")}
+    assert topic == set(TopicConfig.names()) - {"min_insync", "consistency"}
+
+
+EXAMPLES: dict[str, tuple[str, object, Any]] = {
+    # setting: as text, as TOML, what it becomes
+    "id": ("2", 2, 2),
+    "data": ("/srv/comet", "/srv/comet", Path("/srv/comet")),
+    "host": ("0.0.0.0", "0.0.0.0", "0.0.0.0"),
+    "port": ("0", 0, 0),
+    "advertised_host": ("b1", "b1", "b1"),
+    "rack": ("r1", "r1", "r1"),
+    "etcd": ("e1:2379, [::1]:2379", ["e1:2379", "[::1]:2379"], ("e1:2379", "[::1]:2379")),
+    "etcd_user": ("comet", "comet", "comet"),
+    "etcd_password": ("hush", "hush", "hush"),
+    "etcd_ca": ("/ca.pem", "/ca.pem", Path("/ca.pem")),
+    "etcd_cert": ("/c.pem", "/c.pem", Path("/c.pem")),
+    "etcd_key": ("/k.pem", "/k.pem", Path("/k.pem")),
+    "cluster": ("blue", "blue", "blue"),
+    "session_ms": ("5s", 5_000, 5_000),
+    "replica_lag_ms": ("1500", "1.5s", 1_500),
+    "default_replicas": ("3", 3, 3),
+    "rebalance_ms": ("1m", 60_000, 60_000),
+    "retention_check_ms": ("100ms", 100, 100),
+    "drain_grace_ms": ("0", 0, 0),
+    "log_level": ("info", "info", "info"),
+    "topic_retention_ms": ("7d", "7d", 604_800_000),
+    "topic_retention_bytes": ("none", -1, -1),
+    "topic_retention_events": ("1_000", 1_000, 1_000),
+    "topic_flush": ("always", "always", Flush.ALWAYS),
+    "topic_flush_interval_ms": ("20ms", 20, 20),
+    "topic_record_bytes_max": ("2MiB", "2MiB", 2 << 20),
+    "topic_segment_bytes": ("1MiB", 1 << 20, 1 << 20),
+    "topic_segment_ms": ("1h", "1h", 3_600_000),
+}
+assert EXAMPLES.keys() == BY_NAME.keys()
+TOGETHER: dict[str, Any] = {
+    "COMET_ID": "1",
+    "COMET_ETCD_CERT": "x",
+    "COMET_ETCD_KEY": "y",
+}  # what some settings ask for beside them
+
+
+def value_of(found: Loaded, name: str) -> object:
+    if name == "log_level":
+        return found.log_level
+    if name.startswith("topic_"):
+        return getattr(found.config.topic_defaults, name.removeprefix("topic_"))
+    return getattr(found.config, "broker_id" if name == "id" else name)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_setting_can_be_given_each_way(name: str, tmp_path: Path) -> None:
+    text, toml, value = EXAMPLES[name]
+    setting = BY_NAME[name]
+    beside = {variable: value for variable, value in TOGETHER.items() if variable != setting.variable}
+    environ: dict[str, Any] = beside | {setting.variable: text}
+    assert value_of(told(**environ), name) == value
+    file = f"{name} = {str(toml) if isinstance(toml, (int, list)) else repr(toml)}\n"
+    assert value_of(told(file=file, folder=tmp_path, **beside), name) == value
+    if setting.flag:
+        assert value_of(told(setting.flag, text, **beside), name) == value
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_a_default_reads_back_as_itself(setting: Any) -> None:
+    if setting.shown_default:
+        environ: dict[str, Any] = {setting.variable: setting.shown_default}
+        found = told(**environ)
+        assert value_of(found, setting.name) == value_of(told(), setting.name)
+
+
+@pytest.mark.parametrize(
+    ("file", "complaint"),
+    [
+        ("rakc = 'x'", "no setting 'rakc'; did you mean rack?"),
+        ("session-ms = 5", "did you mean session_ms?"),
+        ("[topic]\nflush = 'os'", "no setting 'topic'"),
+        ("port = 'high'", "whole number, not 'high'"),
+        ("port = 70000", "between 0 and 65535"),
+        ("port = true", "takes one value, not a bool"),
+        ("session_ms = '10ms'", "between 1s and 1h"),
+        ("etcd = ['http://e1:2379']", "no host:port"),
+        ("etcd = 2379", "host:port,host:port"),
+        ("id = 1\netcd = ['e1']", "no host:port"),
+        ("log_level = 'loud'", "debug, info, warning, error"),
+        ("topic_flush = 'never'", "always, interval or os"),
+        ("topic_segment_ms = -1", "topic_segment_ms must not be negative"),
+        ("topic_segment_bytes = 5", "segment_bytes must be a whole number from 65536"),
+        ("port 5", "is no TOML"),
+    ],
+)
+def test_a_file_that_is_wrong_says_what_and_where(file: str, complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=complaint.replace("?", r"\?")) as caught:
+        told(file=file, folder=tmp_path)
+    assert "comet.toml" in caught.value.message or "segment_bytes" in complaint
+
+
+def test_an_error_names_the_variable_or_the_flag() -> None:
+    with pytest.raises(InvalidArgument, match="COMET_SESSION_MS: cannot read 'soon'"):
+        told(COMET_SESSION_MS="soon")
+    with pytest.raises(InvalidArgument, match="--session-ms: cannot read 'soon'"):
+        told("--session-ms", "soon")
+    with pytest.raises(InvalidArgument, match=r"COMET_PORT: .* enableServiceLinks"):
+        told(COMET_PORT="tcp://10.0.0.1:9092")
+
+
+def test_a_broker_of_a_cluster_must_be_numbered() -> None:
+    with pytest.raises(InvalidArgument, match="number of its own"):
+        told("--etcd", "e1:2379")
+    assert told("--etcd", "e1:2379", "--id", "3").config.broker_id == 3
+
+
+def test_a_certificate_comes_with_its_key() -> None:
+    with pytest.raises(InvalidArgument, match="belong together"):
+        told(COMET_ETCD_CERT="c.pem")
+
+
+def test_a_secret_is_on_no_command_line_and_in_no_message(tmp_path: Path) -> None:
+    secrets = [setting for setting in SETTINGS if setting.secret]
+    assert [setting.name for setting in secrets] == ["etcd_password"]
+    parser = argparse.ArgumentParser()
+    add_flags(parser)
+    assert "password" not in parser.format_help()
+    assert "hush" not in repr(told(COMET_ETCD_PASSWORD="hush"))
+    with pytest.raises(InvalidArgument) as caught:
+        told(file="etcd_password = ['hush']", folder=tmp_path)
+    assert "hush" not in caught.value.message
+    with pytest.raises(InvalidArgument) as caught:
+        told(file='etcd_password = "hush', folder=tmp_path)
+    assert "hush" not in caught.value.message
+
+
+def test_the_page_for_operators_shows_exactly_this_table() -> None:
+    page = (ROOT / "docs/operating.md").read_text()
+    assert markdown() in page, f"docs/operating.md should hold this table:\n{markdown()}"
