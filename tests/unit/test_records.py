@@ -425,3 +425,21 @@ def test_values_are_measured(values: list[bytes | None], expected: int | list[in
 def test_lengths_that_are_not_those_of_the_values_are_refused(lengths: int | list[int]) -> None:
     with pytest.raises(InvalidArgument):
         join([b"ab", b"cd"], lengths=lengths)
+
+
+@pytest.mark.parametrize("value", [b"", b"abcdefg", b"abcdefgh", b"x" * 5000, None, bytearray(b"abc")])
+@pytest.mark.parametrize("timestamps", [7, [7], [True]])
+def test_a_record_alone_is_encoded_as_any_other(value: Any, timestamps: Any) -> None:
+    """What one record leaves out, two do not: its bytes are compared with those of the general way."""
+    options: Any = {"timestamps": timestamps, "producer_id": 5, "producer_epoch": 6, "base_sequence": 7, "schema_id": 8}
+    assert join([value], **options) == join([value], **options, keys=[None], headers=[None])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"timestamps": []}, {"timestamps": 1 << 63}, {"schema_id": -1}, {"timestamps": [1, 2]}]
+)
+def test_a_record_alone_is_refused_as_any_other(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        join([b"value"], **wrong)
+    with pytest.raises(InvalidArgument):
+        join(["text"])
