@@ -23,10 +23,21 @@ from comet_broker.metadata.store import (
 )
 from comet_broker.tasks import Tasks
 from comet_broker.view import ClusterView
-from tests.contract.metadata_world import PausingClock
+from tests.sim.clock import SimClock
 from tests.sim.loop import SimLoop, run
 
 SESSION_MS = 3_000
+
+
+class PausingClock(SimClock):
+    """A clock that can run on while the loop stands still, as after SIGSTOP or in a callback that blocks."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        super().__init__(loop)
+        self.paused_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.paused_s
 
 
 class FaultyStore(MemoryStore):
@@ -34,6 +45,7 @@ class FaultyStore(MemoryStore):
 
     down = False  # calls fail at once
     silent = False  # calls never end
+    overtake: Put | None = None  # is made just before the next transaction
     lost_answers = 0  # so many transactions are applied, but their callers do not hear of it
 
     async def _reach(self) -> None:
@@ -52,6 +64,9 @@ class FaultyStore(MemoryStore):
 
     async def transact(self, compares: Sequence[Compare], operations: Sequence[Put | Delete]) -> TransactionResult:
         await self._reach()
+        if self.overtake is not None:
+            put, self.overtake = self.overtake, None
+            await super().transact([], [put])
         result = await super().transact(compares, operations)
         if self.lost_answers:
             self.lost_answers -= 1
@@ -80,6 +95,7 @@ class Member:
     view: ClusterView
     membership: Membership
     clock: PausingClock
+    config: BrokerConfig
     seen: list[str] = field(default_factory=list)  # lost, registered
 
     def die(self) -> Coroutine[Any, Any, None]:
@@ -111,7 +127,7 @@ class World:
             record=lambda: record,
             exclusive=exclusive,
         )
-        member = Member(broker_id, tasks, view, membership, clock)
+        member = Member(broker_id, tasks, view, membership, clock, config)
         membership.on_lost.append(lambda: member.seen.append("lost"))
         membership.on_registered.append(lambda: member.seen.append("registered"))
         await view.load()

@@ -1,0 +1,386 @@
+"""What the controller decides: from the picture of the cluster to the changes that it wants made.
+
+For each partition, in this order:
+
+    mark        a member that came back with less than it had is written down as such
+    elect       a leader that is gone, or came back, or must not lead, is followed by the best there is, in a new epoch
+    trim        those that are gone leave in_sync
+    move        replicas that are to be elsewhere, and are there in sync, are the replicas from now on
+    hand over   a leader that drains, or is not the preferred one, is asked to pass on
+
+New partitions are placed, those of deleted topics buried. Nothing is ever removed because the metadata does not
+mention it: a partition of which no topic and no tombstone knows is an orphan, left alone and reported.
+
+Who may lead a `consistent` partition, the best first. All of them have everything below the high watermark, but the
+last two kinds may have lost it, so they are the last resort:
+
+    in sync, and still the one that was taken in
+    in sync when it stopped, back, and nothing of what it wrote can be lost
+    eligible: left while too few were in sync for the high watermark to move; running, or back with nothing lost
+    in sync, then eligible, when its machine went down
+
+Pure: the same picture gives the same changes, and once they are made, none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from comet.types import Consistency
+from comet_broker.core.cluster import (
+    DELETED,
+    NOBODY,
+    ClusterState,
+    PartitionState,
+    Place,
+    TopicSpec,
+    Versioned,
+    partition_key,
+    topic_key,
+    unfit_key,
+)
+from comet_broker.core.placement import Load, place
+from comet_broker.metadata.store import OPERATIONS_MAX, Compare, Delete, Put
+
+CHANGE_OPERATIONS_MAX: Final = 100
+LOSSY: Final = 0  # in place of an incarnation: a member that came back with less than it may have had
+
+assert CHANGE_OPERATIONS_MAX + 2 <= OPERATIONS_MAX  # with the topic's compare and the controller's own
+
+Specs = dict[str, tuple[str, Versioned[TopicSpec]]]  # by topic id, with the topic's name
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One transaction. `parts` of it can be made alone, when something else has changed one of its keys meanwhile."""
+
+    compares: tuple[Compare, ...]
+    operations: tuple[Put | Delete, ...]
+    reason: str
+    parts: tuple[Change, ...] = ()
+
+
+def decide(
+    state: ClusterState,
+    *,
+    rebalance: bool = False,
+    last_resort: bool = True,
+    only: Collection[Place] | None = None,
+) -> list[Change]:
+    """All changes that the picture calls for, the most urgent first.
+
+    rebalance    all has been well for long enough for leadership to go back to the preferred replicas
+    last_resort  those in sync have had the time to come back: one that may have lost something can lead if need be
+    only         nothing but these partitions has changed since all were looked at
+    """
+    specs: Specs = {found.value.id: (name, found) for name, found in state.topics.items()}
+    elections: list[Change] = []
+    others: list[Change] = []
+    for where in sorted(state.partitions) if only is None else sorted(set(only) & state.partitions.keys()):
+        if where[0] not in specs:
+            continue
+        name, spec = specs[where[0]]
+        found = state.partitions[where]
+        case = _Case(state, where, found.value, spec.value)
+        wanted = case.settle(rebalance=rebalance, last_resort=last_resort)
+        if wanted != found.value:
+            urgent = wanted.epoch != found.value.epoch
+            (elections if urgent else others).append(_change(f"{name}/{where[1]}", where, found, wanted))
+    changes = _gather(elections) + _gather(others)
+    if only is None:
+        changes += _placements(state, specs)
+        changes += _burials(state, specs)
+    return changes
+
+
+def orphans(state: ClusterState) -> list[Place]:
+    """Partitions of which neither a topic nor a tombstone knows."""
+    known = {found.value.id for found in state.topics.values()} | state.deleted.keys()
+    return sorted(where for where in state.partitions if where[0] not in known)
+
+
+def draining(state: ClusterState, broker: int) -> bool:
+    found = state.brokers.get(broker)
+    return broker in state.drains or (found is not None and found.value.draining)
+
+
+# ---- one partition
+
+
+class _Case:
+    """One partition, with what the cluster says of its members."""
+
+    def __init__(self, cluster: ClusterState, where: Place, now: PartitionState, spec: TopicSpec) -> None:
+        self._cluster = cluster
+        self._where = where
+        self._now = now
+        self._min_insync = spec.config.min_insync
+        self._available = spec.config.consistency is Consistency.AVAILABLE
+
+    def settle(self, *, rebalance: bool, last_resort: bool) -> PartitionState:
+        now = self._mark(self._now)
+        if not self._leads(now, now.leader):
+            now = self._elect(now, last_resort=last_resort)
+        if now.leader == NOBODY:
+            return now
+        now = self._move(self._trim(now))
+        now = replace(now, handover=self._handover(now, rebalance=rebalance))
+        assert self._leads(now, now.leader)
+        assert now.epoch in {self._now.epoch, self._now.epoch + 1}
+        return now
+
+    # What the cluster says of a broker
+
+    def _unfit(self, broker: int) -> bool:
+        """Must not lead. The only copy there is leads all the same: no other could repair it, and the rest of it is
+        worth reading."""
+        return (broker, *self._where) in self._cluster.unfit and self._now.replicas != (broker,)
+
+    def _current(self, table: dict[int, int], broker: int) -> bool:
+        """Alive, and still the one that is written down."""
+        return table.get(broker, LOSSY) != LOSSY and self._cluster.incarnation(broker) == table[broker]
+
+    def _whole(self, table: dict[int, int], broker: int) -> bool:
+        """Alive, and of what it had when it was written down nothing can have been lost."""
+        found = self._cluster.brokers.get(broker)
+        if found is None or table.get(broker, LOSSY) == LOSSY:
+            return False
+        return found.create_revision == table[broker] or found.value.clean
+
+    def _leads(self, now: PartitionState, broker: int) -> bool:
+        return self._current(now.in_sync, broker) and not self._unfit(broker)
+
+    # The steps
+
+    def _mark(self, now: PartitionState) -> PartitionState:
+        """The next start of a broker need not know what an earlier one has lost, so it is written down here."""
+
+        def marked(table: dict[int, int]) -> dict[int, int]:
+            return {
+                broker: LOSSY if self._cluster.incarnation(broker) and not self._whole(table, broker) else incarnation
+                for broker, incarnation in table.items()
+            }
+
+        return replace(now, in_sync=marked(now.in_sync), eligible=marked(now.eligible))
+
+    def _elect(self, now: PartitionState, *, last_resort: bool) -> PartitionState:
+        """A new leader in a new epoch; nobody, if nobody may. Then those in sync stay written down as they were."""
+        leader = self._best(now, last_resort=last_resort)
+        if leader == NOBODY:
+            return now if now.leader == NOBODY else replace(now, leader=NOBODY, epoch=now.epoch + 1, handover=NOBODY)
+        if not self._current(now.in_sync, leader):
+            members = {**now.eligible, **now.in_sync}
+            now = self._with_members(now, {leader: self._cluster.incarnation(leader)}, members)
+        return replace(now, leader=leader, epoch=now.epoch + 1, handover=NOBODY)
+
+    def _best(self, now: PartitionState, *, last_resort: bool) -> int:
+        """Who is to lead, as the table at the top has it; among equals, who does not drain, then who is preferred."""
+        patient = not last_resort and not all(self._cluster.incarnation(b) for b in (*now.in_sync, *now.eligible))
+        ranked: list[tuple[int, bool, int, int]] = []
+        for order, broker in enumerate(now.holders):
+            if not self._cluster.incarnation(broker) or self._unfit(broker):
+                continue
+            rank = self._rank(now, broker)
+            lossy = rank >= _Rank.LOSSY_IN_SYNC
+            if rank != _Rank.NONE and not (lossy and patient and not self._available):
+                ranked.append((rank, draining(self._cluster, broker), order, broker))
+        return min(ranked)[-1] if ranked else NOBODY
+
+    def _rank(self, now: PartitionState, broker: int) -> int:
+        if self._current(now.in_sync, broker):
+            return _Rank.IN_SYNC
+        if self._whole(now.in_sync, broker):
+            return _Rank.BACK
+        if self._whole(now.eligible, broker):
+            return _Rank.ELIGIBLE
+        if broker in now.in_sync:
+            return _Rank.LOSSY_IN_SYNC
+        if broker in now.eligible:
+            return _Rank.LOSSY_ELIGIBLE
+        return _Rank.ANY if self._available else _Rank.NONE
+
+    def _trim(self, now: PartitionState) -> PartitionState:
+        """Without those that are gone, came back as others, must not lead, or hold no copy any more."""
+        in_sync = {
+            broker: incarnation
+            for broker, incarnation in now.in_sync.items()
+            if broker == now.leader or (self._leads(now, broker) and broker in now.holders)
+        }
+        return self._with_members(now, in_sync, {**now.eligible, **now.in_sync})
+
+    def _with_members(self, now: PartitionState, in_sync: dict[int, int], members: dict[int, int]) -> PartitionState:
+        """While too few are in sync, the high watermark stands still and the other members have all below it."""
+        eligible = {
+            broker: incarnation
+            for broker, incarnation in members.items()
+            if broker not in in_sync and broker in now.holders and not self._unfit(broker)
+        }
+        return replace(now, in_sync=in_sync, eligible=eligible if len(in_sync) < self._min_insync else {})
+
+    def _arrived(self, now: PartitionState) -> bool:
+        """All that are to be the replicas are in sync, and to leave the others out makes in_sync no smaller than
+        acknowledgements need it."""
+        return (
+            bool(now.target)
+            and all(self._leads(now, broker) for broker in now.target)
+            and len(now.target) >= min(self._min_insync, len(now.replicas))
+        )
+
+    def _move(self, now: PartitionState) -> PartitionState:
+        if not self._arrived(now) or now.leader not in now.target:
+            return now
+        in_sync = {broker: now.in_sync[broker] for broker in now.target}
+        return replace(now, replicas=now.target, target=(), in_sync=in_sync, eligible={})
+
+    def _handover(self, now: PartitionState, *, rebalance: bool) -> int:
+        """Whom the leader is to pass on to; NOBODY: it may stay."""
+        places = now.target if self._arrived(now) else now.holders
+        able = [broker for broker in places if broker != now.leader and self._leads(now, broker)]
+        calm = [broker for broker in able if not draining(self._cluster, broker)]
+        if now.leader not in places:
+            calm = calm or able
+        elif not draining(self._cluster, now.leader):
+            preferred = (now.target if self._arrived(now) else now.replicas)[0]
+            wanted = preferred in calm and (rebalance or now.handover == preferred)
+            return preferred if wanted else NOBODY
+        if now.handover in calm:
+            return now.handover
+        return calm[0] if calm else NOBODY
+
+
+class _Rank:
+    """How good a leader a broker would be; the lower the better."""
+
+    IN_SYNC: Final = 0
+    BACK: Final = 1
+    ELIGIBLE: Final = 2
+    LOSSY_IN_SYNC: Final = 3
+    LOSSY_ELIGIBLE: Final = 4
+    ANY: Final = 5  # of an `available` topic
+    NONE: Final = 6
+
+
+def _change(name: str, where: Place, found: Versioned[PartitionState], wanted: PartitionState) -> Change:
+    key = partition_key(where)
+    return Change((Compare(key, found.mod_revision),), (Put(key, wanted.encode()),), _reason(name, found.value, wanted))
+
+
+def _reason(name: str, before: PartitionState, after: PartitionState) -> str:
+    words: list[str] = []
+    if after.epoch != before.epoch:
+        words.append(f"leader {before.leader} -> {after.leader}, epoch {after.epoch}")
+    if after.replicas != before.replicas:
+        words.append(f"replicas {list(before.replicas)} -> {list(after.replicas)}")
+    if after.in_sync != before.in_sync:
+        words.append(f"in sync {sorted(before.in_sync)} -> {sorted(after.in_sync)}")
+    if after.eligible != before.eligible:
+        words.append(f"eligible {sorted(before.eligible)} -> {sorted(after.eligible)}")
+    if after.handover != before.handover:
+        words.append(f"hand over to {after.handover}" if after.handover else "no handover")
+    return f"{name}: {'; '.join(words)}"
+
+
+def _gather(changes: Sequence[Change]) -> list[Change]:
+    """Few transactions for many partitions."""
+    gathered: list[Change] = []
+    for start in range(0, len(changes), CHANGE_OPERATIONS_MAX):
+        parts = tuple(changes[start : start + CHANGE_OPERATIONS_MAX])
+        if len(parts) == 1:
+            gathered.append(parts[0])
+            continue
+        compares = tuple(compare for part in parts for compare in part.compares)
+        operations = tuple(operation for part in parts for operation in part.operations)
+        gathered.append(Change(compares, operations, "; ".join(part.reason for part in parts), parts))
+    return gathered
+
+
+# ---- new topics, deleted topics
+
+
+def _placements(state: ClusterState, specs: Specs) -> list[Change]:
+    """New partitions. One that wants more replicas than there are brokers waits for them."""
+    missing = {
+        topic_id: [index for index in range(found.value.partitions) if (topic_id, index) not in state.partitions]
+        for topic_id, (_, found) in specs.items()
+        if topic_id not in state.deleted
+    }
+    if not any(missing.values()):
+        return []
+    cluster = Load.of(found.value.target or found.value.replicas for found in state.partitions.values())
+    changes: list[Change] = []
+    for topic_id in sorted(missing, key=lambda topic_id: specs[topic_id][0]):
+        name, found = specs[topic_id]
+        topic = Load.of(
+            known.value.target or known.value.replicas
+            for where, known in state.partitions.items()
+            if where[0] == topic_id
+        )
+        racks = _choice(state, found.value.replicas)
+        for start in range(0, len(missing[topic_id]), CHANGE_OPERATIONS_MAX):
+            compares = [Compare(topic_key(name), found.mod_revision)]
+            puts: list[Put | Delete] = []
+            for index in missing[topic_id][start : start + CHANGE_OPERATIONS_MAX]:
+                replicas = place(racks, found.value.replicas, topic, cluster)
+                if not replicas:
+                    break
+                key = partition_key((topic_id, index))
+                in_sync = {broker: state.incarnation(broker) for broker in replicas}
+                compares.append(Compare(key, 0))
+                puts.append(Put(key, PartitionState(replicas[0], 1, replicas, in_sync).encode()))
+            if puts:
+                changes.append(Change(tuple(compares), tuple(puts), f"{name}: {len(puts)} new partitions placed"))
+    return changes
+
+
+def _choice(state: ClusterState, replicas: int) -> dict[int, str]:
+    """The brokers to place on, and their racks: not on those that drain, if it can be helped."""
+    alive = {broker: state.brokers[broker].value.rack for broker in sorted(state.brokers)}
+    calm = {broker: rack for broker, rack in alive.items() if not draining(state, broker)}
+    return calm if len(calm) >= replicas else alive
+
+
+def _burials(state: ClusterState, specs: Specs) -> list[Change]:
+    """The keys of deleted topics, the marks of replicas that are not there any more, and tombstones that all brokers
+    have acted on."""
+    buried = state.deleted.keys() - specs.keys()
+    doomed = [
+        Compare(partition_key(where), found.mod_revision)
+        for where, found in sorted(state.partitions.items())
+        if where[0] in buried
+    ]
+    doomed += [
+        Compare(unfit_key(broker, (topic_id, index)), found.mod_revision)
+        for (broker, topic_id, index), found in sorted(state.unfit.items())
+        if topic_id in buried
+    ]
+    changes = [
+        _delete(doomed[start : start + CHANGE_OPERATIONS_MAX], (), "keys of deleted topics removed")
+        for start in range(0, len(doomed), CHANGE_OPERATIONS_MAX)
+    ]
+    for (broker, topic_id, index), mark in sorted(state.unfit.items()):
+        held = state.partitions.get((topic_id, index))
+        if topic_id in specs and held is not None and broker not in held.value.holders:
+            key = Compare(unfit_key(broker, (topic_id, index)), mark.mod_revision)
+            unchanged = Compare(partition_key((topic_id, index)), held.mod_revision)
+            changes.append(_delete([key], (unchanged,), f"broker {broker} holds {topic_id}/{index} no more"))
+    with_keys = {where[0] for where in state.partitions} | {mark[1] for mark in state.unfit}
+    done = [
+        Compare(DELETED + topic_id, state.deleted[topic_id].mod_revision)
+        for topic_id in sorted(buried - with_keys)
+        if not state.deleted[topic_id].value.brokers
+    ]
+    return changes + [
+        _delete(done[start : start + CHANGE_OPERATIONS_MAX], (), "tombstones removed")
+        for start in range(0, len(done), CHANGE_OPERATIONS_MAX)
+    ]
+
+
+def _delete(keys: Sequence[Compare], unchanged: tuple[Compare, ...], reason: str) -> Change:
+    parts = tuple(Change((key, *unchanged), (Delete(key.key),), reason) for key in keys)
+    if len(parts) == 1:
+        return parts[0]
+    return Change((*keys, *unchanged), tuple(Delete(key.key) for key in keys), reason, parts)
