@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 PROTOS := $(wildcard proto/comet/v1/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check format sim bench fuzz proto install clean
+.PHONY: help demo test quick check format sim bench fuzz proto install etcd clean
 
 help:  ## Show what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -17,10 +17,10 @@ help:  ## Show what there is
 demo: $(READY)  ## A broker, a feed of quotes and a live table
 	$(BIN)/comet demo
 
-test: $(READY)  ## The whole test suite
+test: $(READY) etcd  ## The whole test suite
 	$(BIN)/python -m pytest $(ARGS)
 
-quick: $(READY)  ## The tests that take seconds
+quick: $(READY) etcd  ## The tests that take seconds
 	$(BIN)/python -m pytest -m "not slow" tests/tidy tests/unit tests/contract tests/property $(ARGS)
 
 check: $(READY)  ## Style, format and types
@@ -45,6 +45,10 @@ proto: $(READY)  ## Generate the code of the protocol again
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=sdk --pyi_out=sdk --grpc_python_out=sdk $(PROTOS)
 
 install: $(READY)  ## Make .venv
+
+# The tests of clusters run against a real etcd. Found, or installed, or the message says how to.
+etcd: $(READY)
+	@scripts/etcd $(BIN)/python
 
 # Made once, and again whenever pyproject.toml changes.
 $(READY): pyproject.toml scripts/venv

@@ -1,4 +1,4 @@
-"""Runs one scenario against every metadata store, on virtual time."""
+"""Runs one scenario against every metadata store: on virtual time, and on etcd, a real one, in real time."""
 
 from __future__ import annotations
 
@@ -12,26 +12,34 @@ from typing import Any, TypeVar
 import pytest
 
 from comet_broker.metadata.embedded import EmbeddedStore
+from comet_broker.metadata.etcd.store import EtcdStore
 from comet_broker.metadata.history import HISTORY_REVISIONS_MAX
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import Compare, Delete, KeyValue, MetadataStore, Put, WatchEvent
+from comet_broker.ports import Clock
+from comet_broker.system import SystemClock
+from tests.etcd import Etcd
 from tests.sim.clock import SimClock
 from tests.sim.loop import SimLoop, run
 from tests.sim.worker import SimWorker, WorkerPace
 
 T = TypeVar("T")
-KINDS = ("memory", "embedded")
+LOCAL = ("memory", "embedded")  # those whose clock, timers and history are this process's own
+KINDS = (*LOCAL, "etcd")
 
 
-class PausingClock(SimClock):
+class PausingClock:
     """A clock that can run on while the loop stands still, as after SIGSTOP or in a callback that blocks."""
 
-    def __init__(self, loop: SimLoop) -> None:
-        super().__init__(loop)
+    def __init__(self, base: Clock) -> None:
+        self._base = base
         self.paused_s = 0.0
 
+    def wall_us(self) -> int:
+        return self._base.wall_us()
+
     def monotonic(self) -> float:
-        return super().monotonic() + self.paused_s
+        return self._base.monotonic() + self.paused_s
 
 
 @dataclass
@@ -40,7 +48,21 @@ class World:
 
     store: MetadataStore
     clock: PausingClock
+    empty_revision: int = 1  # where the store stood before the scenario; an etcd that is shared has gone on
+    etcd: Etcd | None = None
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
+
+    async def forget_before(self, revision: int) -> None:
+        """Makes the store forget its history up to there; the others do so by themselves."""
+        if self.etcd is not None:
+            await self.etcd.compact(revision - 1)
+
+    async def outlive(self, lease: int, ttl_s: float) -> None:
+        """Waits until the lease is over, if nobody keeps it alive; etcd says when it is."""
+        if self.etcd is not None:
+            await self.etcd.lease_ended(lease)
+        else:
+            await asyncio.sleep(ttl_s + 0.1)
 
     async def put(self, key: str, value: bytes = b"", lease: int = 0) -> int:
         result = await self.store.transact([], [Put(key, value, lease)])
@@ -86,36 +108,57 @@ class World:
 Scenario = Callable[[World], Coroutine[Any, Any, None]]
 
 
-def contract(*, history_revisions_max: int = HISTORY_REVISIONS_MAX) -> Callable[[Scenario], Callable[..., None]]:
+def contract(
+    *, history_revisions_max: int = HISTORY_REVISIONS_MAX, kinds: Sequence[str] = KINDS
+) -> Callable[[Scenario], Callable[..., None]]:
     """Turns a scenario into a test of every store."""
 
     def decorate(scenario: Scenario) -> Callable[..., None]:
-        @pytest.mark.parametrize("kind", KINDS)
-        def test(kind: str, tmp_path: Path) -> None:
-            async def main(loop: SimLoop) -> None:
-                clock = PausingClock(loop)
-                store: MetadataStore
-                if kind == "memory":
-                    store = MemoryStore(clock, history_revisions_max=history_revisions_max)
-                else:
-                    store = await EmbeddedStore.open(
-                        tmp_path / "metadata.db",
-                        clock,
-                        worker=SimWorker(Random(7), WorkerPace()),
-                        history_revisions_max=history_revisions_max,
-                    )
-                world = World(store, clock)
-                try:
-                    await scenario(world)
-                finally:
-                    for task in world.tasks:
-                        task.cancel()
-                    await store.close()
-                assert not loop.unhandled
-
-            run(main)
+        @pytest.mark.parametrize("kind", kinds)
+        def test(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+            if kind == "etcd":
+                asyncio.run(_on_etcd(scenario, request.getfixturevalue("etcd"), f"/comet/{tmp_path.name}/"))
+            else:
+                run(lambda loop: _simulated(scenario, loop, kind, tmp_path, history_revisions_max))
 
         test.__name__, test.__doc__ = scenario.__name__, scenario.__doc__
         return test
 
     return decorate
+
+
+async def _simulated(scenario: Scenario, loop: SimLoop, kind: str, folder: Path, history_revisions_max: int) -> None:
+    clock = PausingClock(SimClock(loop))
+    store: MetadataStore
+    if kind == "memory":
+        store = MemoryStore(clock, history_revisions_max=history_revisions_max)
+    else:
+        store = await EmbeddedStore.open(
+            folder / "metadata.db",
+            clock,
+            worker=SimWorker(Random(7), WorkerPace()),
+            history_revisions_max=history_revisions_max,
+        )
+    await _play(scenario, World(store, clock))
+    assert not loop.unhandled
+
+
+async def _on_etcd(scenario: Scenario, etcd: Etcd, root: str) -> None:
+    unhandled: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+    clock = PausingClock(SystemClock())
+    store = await EtcdStore.open([etcd.endpoint], prefix=root, clock=clock, timeout_ms=10_000)
+    try:
+        await _play(scenario, World(store, clock, await etcd.revision(), etcd))
+    finally:
+        await etcd.empty(root)  # or the leases left behind would move the revision on under the next scenario
+    assert not unhandled
+
+
+async def _play(scenario: Scenario, world: World) -> None:
+    try:
+        await scenario(world)
+    finally:
+        for task in world.tasks:
+            task.cancel()
+        await world.store.close()

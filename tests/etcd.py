@@ -1,0 +1,176 @@
+"""A real etcd as a process of its own, on loopback: what the tests of the metadata port and of clusters run against."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+from pathlib import Path
+from subprocess import DEVNULL, STDOUT, Popen
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from aetcd import rpc
+
+from comet_broker.etcd_binary import find_etcd
+
+START_S_MAX: Final = 30.0
+STOP_S_MAX: Final = 30.0
+POLL_S: Final = 0.02
+
+
+class Etcd:
+    """One etcd with its data in a folder. Keeps its ports over restarts, so that its clients find it again.
+
+    It beats ten times as fast as by default, so that leases may be as short as a second. `options` are further
+    arguments of etcd's.
+    """
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder = folder
+        self.log = folder / "etcd.log"
+        self.port, peer = free_ports(2)
+        scheme = "https" if any(option.startswith("--cert-file") for option in options) else "http"
+        client_url, peer_url = f"{scheme}://127.0.0.1:{self.port}", f"http://127.0.0.1:{peer}"
+        self._command = [
+            str(find_etcd()),
+            "--name=test",
+            f"--data-dir={folder / 'data'}",
+            f"--listen-client-urls={client_url}",
+            f"--advertise-client-urls={client_url}",
+            f"--listen-peer-urls={peer_url}",
+            f"--initial-advertise-peer-urls={peer_url}",
+            f"--initial-cluster=test={peer_url}",
+            "--heartbeat-interval=10",
+            "--election-timeout=100",
+            *options,
+        ]
+        self._process: Popen[bytes] | None = None
+
+    @classmethod
+    def start(cls, folder: Path, *options: str) -> Etcd:
+        """Starts one and waits until it takes requests."""
+        folder.mkdir(parents=True, exist_ok=True)
+        etcd = cls(folder, *options)
+        etcd.launch()
+        return etcd
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def launch(self) -> None:
+        assert self._process is None
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
+        with self.log.open("ab") as log:
+            self._process = Popen(self._command, stdout=log, stderr=STDOUT, stdin=DEVNULL, env=environment)
+        # gRPC's own wait, in C, without an event loop: whoever calls may have one of their own.
+        assert self._ready(), f"etcd did not start:\n{self.log.read_text()[-4000:]}"
+
+    def _ready(self) -> bool:
+        """Whether its port is open within the time; a single member then elects itself in a tenth of a second."""
+        assert self._process is not None
+        for _ in range(int(START_S_MAX / POLL_S)):
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return True
+            except OSError:
+                try:
+                    self._process.wait(POLL_S)
+                    return False  # it has ended
+                except Exception as error:
+                    if type(error).__name__ != "TimeoutExpired":
+                        raise
+        return False
+
+    def pause(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """As `kill -9`."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def restart(self) -> None:
+        """Stops and starts it, with its data."""
+        self.stop()
+        self.launch()
+
+    def remove(self) -> None:
+        """Stops it for good and removes its folder."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _end(self, number: int) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(number)
+        self._process.send_signal(signal.SIGCONT)  # one that is paused ends only then
+        self._process.wait(STOP_S_MAX)
+        self._process = None
+
+    # ---- what only an administrator does
+
+    async def compact(self, revision: int = 0) -> int:
+        """Forgets the history before a revision, or before the current one; returns which."""
+        async with grpc.aio.insecure_channel(self.endpoint) as channel:
+            kv: Any = rpc.KVStub(channel)
+            if not revision:
+                revision = (await kv.Range(rpc.RangeRequest(key=b"?"))).header.revision
+            await kv.Compact(rpc.CompactionRequest(revision=revision, physical=True), timeout=START_S_MAX)
+            return revision
+
+    async def revision(self) -> int:
+        async with grpc.aio.insecure_channel(self.endpoint) as channel:
+            kv: Any = rpc.KVStub(channel)
+            answer = await kv.Range(rpc.RangeRequest(key=b"?"), timeout=START_S_MAX)
+            return int(answer.header.revision)
+
+    async def lease_ended(self, lease: int) -> None:
+        """Returns when etcd has ended the lease; asking does not renew it."""
+        async with grpc.aio.insecure_channel(self.endpoint) as channel:
+            leases: Any = rpc.LeaseStub(channel)
+            over = asyncio.Event()
+            async with asyncio.timeout(START_S_MAX):
+                while (await leases.LeaseTimeToLive(rpc.LeaseTimeToLiveRequest(ID=lease))).TTL != -1:
+                    await wait_a_moment(over)
+
+    async def empty(self, root: str) -> None:
+        """Deletes all keys of a root, with no lease left to delete any later."""
+        async with grpc.aio.insecure_channel(self.endpoint) as channel:
+            kv: Any = rpc.KVStub(channel)
+            first = root.encode()
+            await kv.DeleteRange(rpc.DeleteRangeRequest(key=first, range_end=first[:-1] + bytes([first[-1] + 1])))
+
+
+async def wait_a_moment(event: asyncio.Event) -> None:
+    """Between two looks at a process that cannot say when it is done."""
+    try:
+        await asyncio.wait_for(event.wait(), POLL_S)
+    except TimeoutError:
+        return
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now; taken together, so that they differ."""
+    holders = [socket.socket() for _ in range(count)]
+    try:
+        for holder in holders:
+            holder.bind(("127.0.0.1", 0))
+        return [int(holder.getsockname()[1]) for holder in holders]
+    finally:
+        for holder in holders:
+            holder.close()
