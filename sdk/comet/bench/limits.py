@@ -141,6 +141,20 @@ async def _receive_stamps(call: Any, records: int) -> list[float]:
     return ages_us
 
 
+async def clock(link: Link, config: Any) -> dict[str, Any]:
+    """Watches the clock and does nothing else: how late it sees `rate` ticks a second is what the machine takes."""
+    interval_ns = 1_000_000_000 // config["rate"]
+    ages_us: list[float] = []
+    await link.go()
+    due_ns = time.perf_counter_ns() + interval_ns
+    while len(ages_us) < config["records"]:
+        late_ns = time.perf_counter_ns() - due_ns
+        if late_ns >= 0:
+            ages_us.append(late_ns / 1e3)
+            due_ns += interval_ns
+    return quantiles(ages_us)
+
+
 async def tcp_sink(link: Link, _config: Any) -> dict[str, Any]:
     """Blocking sockets: no loop, no callbacks, as fast as the kernel moves bytes."""
     with socket.create_server((HOST, 0)) as server:
@@ -193,6 +207,7 @@ WORKS: Final[dict[str, Work]] = {
     "grpc_source": grpc_source,
     "grpc_echo": grpc_echo,
     "grpc_pace": grpc_pace,
+    "clock": clock,
     "tcp_sink": tcp_sink,
     "tcp_source": tcp_source,
     "file": file,

@@ -275,6 +275,14 @@ def limit_grpc_echo(bench: Bench) -> Result:
             return pace.done()
 
 
+def limit_clock(bench: Bench) -> Result:
+    """At the rate of latency_5000: when a machine takes the processor away, then for all that is due meanwhile."""
+    with bench.worker("clock", rate=5_000, records=round(5_000 * bench.sizes.paced_s)) as watch:
+        watch.ready()
+        watch.go()
+        return watch.done()
+
+
 def limit_tcp(bench: Bench) -> Result:
     with bench.worker("tcp_sink") as sink:
         port = sink.ready()["port"]
@@ -323,6 +331,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "limit_grpc_stream": Subject(limit_grpc_stream, False, "bare gRPC byte stream, frames as send_many makes"),
     "limit_grpc_stream_tuned": Subject(limit_grpc_stream_tuned, False, "the same, the processes set up as Comet's"),
     "limit_grpc_echo": Subject(limit_grpc_echo, False, "bare gRPC there and back at 1,000 messages/s"),
+    "limit_clock": Subject(limit_clock, False, "watching the clock: how late 5,000 ticks/s are seen"),
     "limit_tcp": Subject(limit_tcp, False, "loopback TCP"),
     "limit_file": Subject(limit_file, False, "appending to a file, page cache"),
     "limit_memcpy": Subject(limit_memcpy, False, "copying memory"),
