@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         Consistency,
         Earliest,
         Flush,
+        Gap,
         Latest,
         PartitionInfo,
         PartitionStatus,
@@ -99,6 +100,7 @@ __all__ = [
     "Draining",
     "Earliest",
     "Flush",
+    "Gap",
     "Internal",
     "InvalidArgument",
     "Latest",
@@ -151,7 +153,7 @@ _OWN = {
     "run": "comet._run",
 }
 _TYPES = {
-    "Acks", "AtOffset", "AtTime", "BrokerInfo", "ClusterInfo", "Consistency", "Earliest", "Flush", "Latest",
+    "Acks", "AtOffset", "AtTime", "BrokerInfo", "ClusterInfo", "Consistency", "Earliest", "Flush", "Gap", "Latest",
     "PartitionInfo", "PartitionStatus", "Receipt", "ReceiptRange", "TopicConfig", "TopicInfo",
 }  # fmt: skip
 

@@ -101,11 +101,14 @@ class Peer:
         return connection
 
     @property
+    def failing(self) -> bool:
+        """It failed a moment ago."""
+        return self.connection is None and self._not_before > asyncio.get_running_loop().time()
+
+    @property
     def troubled(self) -> bool:
-        """It failed a moment ago, or is silent."""
-        if self.connection is not None:
-            return self.connection.silent_ms > 0
-        return self._not_before > asyncio.get_running_loop().time()
+        """It failed a moment ago, or is silent, which need not mean anything."""
+        return self.failing or (self.connection is not None and self.connection.silent_ms > 0)
 
     def reached(self) -> None:
         """It has answered: nothing speaks against connecting."""
@@ -161,6 +164,7 @@ class Client:
         self.name = name
         self.software = f"comet-python/{comet.__version__}"
         self.random = random or SystemRandom()
+        self.salt = self.random.getrandbits(16)  # so that clients do not all begin with the same broker
         self.closed = False
         self._connect = connect
         self._peers: dict[str, Peer] = {}
@@ -217,10 +221,9 @@ class Client:
         del error
         self._directory.forget_all()
 
-    def misled(self, topic: str, attachment: Attachment, partition: int, error: CometError) -> None:
-        """What was asked of the leader of a partition was refused, because of where it was asked."""
-        attachment.connection.detach(topic, partition)
-        self._directory.misled(topic, partition, attachment.connection.broker_id, error)
+    def misled(self, topic: str, partition: int, broker: int, error: CometError) -> None:
+        """A broker that was taken for the leader of a partition refused because it is not."""
+        self._directory.misled(topic, partition, broker, error)
 
     def broker(self, broker: int) -> BrokerInfo | None:
         """A broker of the cluster; None where it is not there, or cannot be reached now."""
@@ -228,7 +231,7 @@ class Client:
         if known is None:
             return None
         peer = self._peers.get(f"{known.host}:{known.port}")
-        return None if peer is not None and peer.troubled else known
+        return None if peer is not None and peer.failing else known
 
     def silent(self, connection: Connection) -> None:
         """Nothing was heard from a broker for a while: the others may know more."""

@@ -24,10 +24,11 @@ from comet._feed import Reader
 from comet._intake import Intake, OutOfRange
 from comet._producer import wall_clock_us
 from comet._record import Record, RecordBatch
+from comet._replicas import ReadFrom
 from comet._transport import Connect
 from comet._wire import position_to_pb
 from comet.errors import Closed, CorruptBatch, DataLoss, InvalidArgument, PartitionNotFound, SerdeError
-from comet.types import Latest, StartLike, check_topic_name, position
+from comet.types import Gap, Latest, StartLike, check_topic_name, position
 from comet.v1 import events_pb2 as pb
 
 T = TypeVar("T")
@@ -43,7 +44,11 @@ class Consumer(Generic[T]):
     without it they are bytes. At most `buffer_bytes` wait in memory to be taken.
 
     A position that the topic no longer holds raises OffsetOutOfRange, which says what was lost; with
-    `on_out_of_range="earliest"` or `"latest"` the consumer logs it and goes on there.
+    `on_out_of_range="earliest"` or `"latest"` the consumer logs it and goes on there. With `on_gap` it never stops for
+    records that are not there, deleted, damaged or truncated: that is called with a Gap, and reading goes on behind it.
+
+    `read_from` says which brokers it reads from: "leader", the leader of each partition; "any", all that are in sync,
+    each for a share of the partitions; "nearest", one in the reader's `rack` where there is one, else the leader.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
@@ -63,21 +68,24 @@ class Consumer(Generic[T]):
     def __init__(
         self: Consumer[bytes], addresses: Addresses, topic: str, *,
         start: StartLike = ..., partitions: Iterable[int] | None = ..., buffer_bytes: int = ...,
-        on_out_of_range: OutOfRange = ..., name: str = ...,
+        on_out_of_range: OutOfRange = ..., on_gap: Callable[[Gap], None] | None = ...,
+        read_from: ReadFrom = ..., rack: str = ..., name: str = ...,
         connect: Connect | None = ..., random: Random | None = ..., clock_us: Callable[[], int] = ...,
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self, addresses: Addresses, topic: str, *, type: type[T],
         start: StartLike = ..., partitions: Iterable[int] | None = ..., buffer_bytes: int = ...,
-        on_out_of_range: OutOfRange = ..., name: str = ...,
+        on_out_of_range: OutOfRange = ..., on_gap: Callable[[Gap], None] | None = ...,
+        read_from: ReadFrom = ..., rack: str = ..., name: str = ...,
         connect: Connect | None = ..., random: Random | None = ..., clock_us: Callable[[], int] = ...,
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: Consumer[Any], addresses: Addresses, topic: str, *, type: Any,
         start: StartLike = ..., partitions: Iterable[int] | None = ..., buffer_bytes: int = ...,
-        on_out_of_range: OutOfRange = ..., name: str = ...,
+        on_out_of_range: OutOfRange = ..., on_gap: Callable[[Gap], None] | None = ...,
+        read_from: ReadFrom = ..., rack: str = ..., name: str = ...,
         connect: Connect | None = ..., random: Random | None = ..., clock_us: Callable[[], int] = ...,
     ) -> None: ...  # fmt: skip
     def __init__(
@@ -90,6 +98,9 @@ class Consumer(Generic[T]):
         partitions: Iterable[int] | None = None,
         buffer_bytes: int = limits.CONSUMER_BUFFER_BYTES,
         on_out_of_range: OutOfRange = "raise",
+        on_gap: Callable[[Gap], None] | None = None,
+        read_from: ReadFrom = "leader",
+        rack: str = "",
         name: str = "",
         connect: Connect | None = None,
         random: Random | None = None,
@@ -116,6 +127,9 @@ class Consumer(Generic[T]):
             partitions=None if partitions is None else sorted(set(partitions)),
             buffer_bytes=buffer_bytes,
             on_out_of_range=on_out_of_range,
+            read_from=read_from,
+            rack=rack,
+            on_gap=on_gap,
         )
         self._readers = self._intake.readers
         self._delivery: Iterator[RecordBatch[T]] | None = None  # the batches of the delivery in hand
@@ -299,6 +313,8 @@ class Consumer(Generic[T]):
                     serde=self._serde,
                 )
         except CorruptBatch as error:
+            if self._intake.passes(reader, error):
+                return
             self._intake.stop(reader, error, again=True)
             raise CorruptBatch(
                 f"{self.topic}/{reader.partition} at {reader.position}: what the broker sent is damaged; "
@@ -306,8 +322,9 @@ class Consumer(Generic[T]):
                 details={"topic": self.topic, "partition": str(reader.partition), "offset": str(reader.position)},
             ) from error
         except DataLoss as error:
-            self._intake.stop(reader, error, again=False)
-            raise
+            if not self._intake.passes(reader, error):
+                self._intake.stop(reader, error, again=False)
+                raise
 
     def _settle(self) -> None:
         """Brings the position up to date with the record that was handed out last."""

@@ -25,6 +25,7 @@ class Reader:
 
     position   the next record for the application
     fetch      the first record that has not arrived; from there it goes on after a reconnect
+    epoch      of the leader that wrote the last record that has arrived
     """
 
     def __init__(self, partition: int, start: Position, arrived: Callable[[Reader, memoryview], None],
@@ -33,9 +34,12 @@ class Reader:
         self.start = start  # where to begin, until the broker has said which offset that is
         self.position = _UNKNOWN
         self.fetch = _UNKNOWN
+        self.epoch = _UNKNOWN
         self.high_watermark = _UNKNOWN
         self.leader_epoch = 0
         self.topic_id = b""
+        self.source = 0  # the broker that it is or was read from
+        self.leader_only = True  # because that leads
         self.feed: Feed | None = None
         self.attachment: Attachment | None = None
         self.queued_bytes = 0
@@ -50,6 +54,13 @@ class Reader:
     def wants_feed(self) -> bool:
         """It is not subscribed, and should be."""
         return self.feed is None and self.stopped is None and not self.paused
+
+    @property
+    def next_offset(self) -> int:
+        """The next record for the application, as far as it is known before the broker has said so."""
+        if self.position == _UNKNOWN and isinstance(self.start, AtOffset):
+            return self.start.offset
+        return self.position
 
     def delivered(self, batches: memoryview, high_watermark: int, leader_epoch: int) -> None:
         self.high_watermark = high_watermark
@@ -72,8 +83,14 @@ class Reader:
     def resume_position(self) -> Position:
         """Where to subscribe: after what has arrived."""
         if self.last is not None:
-            self.fetch = end_of(self.last)
+            self.fetch, self.epoch = tail_of(self.last)
         return self.start if self.fetch == _UNKNOWN else AtOffset(self.fetch)
+
+    def taken(self, batches: memoryview) -> None:
+        """The application has taken a delivery."""
+        if self.last is batches:
+            self.fetch, self.epoch = tail_of(batches)
+            self.last = None
 
     def leave_feed(self) -> None:
         """It is no longer subscribed; what has arrived stays."""
@@ -91,6 +108,7 @@ class Reader:
         self.start = position
         self.position = position.offset if isinstance(position, AtOffset) else _UNKNOWN
         self.fetch = self.position
+        self.epoch = _UNKNOWN
         self.last = None
         self.stopped = None
 
@@ -106,13 +124,17 @@ class Feed:
         self.opened = False  # the window was granted
         self._owed_bytes = 0
 
-    async def subscribe(self, chosen: list[tuple[Reader, Attachment]]) -> None:
+    async def subscribe(self, chosen: list[tuple[Reader, Attachment]], *, leader_only: bool) -> None:
         """Adds partitions. Raises what the broker answers; then none of them is subscribed."""
-        frame = pb.ClientFrame(subscribe=pb.Subscribe(subscription=self.number))
+        frame = pb.ClientFrame(subscribe=pb.Subscribe(subscription=self.number, leader_only=leader_only))
         by_handle: dict[int, Reader] = {}
         for reader, attachment in chosen:
             by_handle[attachment.handle] = reader
-            frame.subscribe.starts.add(partition=attachment.handle, position=position_to_pb(reader.resume_position()))
+            start = frame.subscribe.starts.add(
+                partition=attachment.handle, position=position_to_pb(reader.resume_position())
+            )
+            if reader.epoch != _UNKNOWN:
+                start.leader_epoch = reader.epoch
             reader.feed, reader.attachment = self, attachment
             self.readers.add(reader)
             self.connection.add_sink(attachment.handle, reader)
@@ -152,13 +174,18 @@ class Feed:
 
 def end_of(batches: memoryview) -> int:
     """The offset after the last of some whole batches, without decoding them."""
-    at, end = 0, _UNKNOWN
+    return tail_of(batches)[0]
+
+
+def tail_of(batches: memoryview) -> tuple[int, int]:
+    """The offset after the last of some whole batches, and the epoch that it was written in."""
+    at, end, epoch = 0, _UNKNOWN, _UNKNOWN
     while at < len(batches):
         header = records.read_header(batches, at)
-        end = header.next_offset
+        end, epoch = header.next_offset, header.leader_epoch
         at += header.length
     assert end != _UNKNOWN, "a delivery holds at least one batch"
-    return end
+    return end, epoch
 
 
 def window_for(buffer_bytes: int, brokers: int) -> int:

@@ -13,13 +13,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
 from comet import _limits as limits
 from comet._client import Client
 from comet._connection import Attachment, Connection
-from comet._feed import Feed, Reader, end_of, window_for
+from comet._feed import Feed, Reader, window_for
+from comet._gaps import gap_of, way_on
+from comet._replicas import ReadFrom, Replicas
 from comet._retry import Backoff
 from comet.errors import (
     Closed,
@@ -31,7 +34,7 @@ from comet.errors import (
     Timeout,
     TopicNotFound,
 )
-from comet.types import AtOffset, Earliest, Latest, Position, TopicInfo
+from comet.types import AtOffset, Earliest, Gap, Latest, Position, TopicInfo
 
 log = logging.getLogger("comet")
 
@@ -48,6 +51,9 @@ class Intake:
         partitions: list[int] | None,
         buffer_bytes: int,
         on_out_of_range: OutOfRange,
+        read_from: ReadFrom,
+        rack: str,
+        on_gap: Callable[[Gap], None] | None,
     ) -> None:
         self.topic = topic
         self.readers: dict[int, Reader] = {}
@@ -59,6 +65,8 @@ class Intake:
         self._wanted = partitions
         self._buffer_bytes = buffer_bytes
         self._on_out_of_range = on_out_of_range
+        self._on_gap = on_gap
+        self._replicas = Replicas(client, topic, self.readers, self._leave, read_from=read_from, rack=rack)
         self._feeds: dict[Connection, Feed] = {}
         # With the generation of the reader that each is for, and the feed whose credit it took.
         self._queue: deque[tuple[Reader, int, memoryview | CometError, Feed | None]] = deque()
@@ -99,11 +107,12 @@ class Intake:
         """Subscribes whatever is not, and waits until something changes."""
         assert self._wake is not None
         assert self._ready is not None
-        backoff = Backoff(self._client.random)
+        backoff = Backoff(self._client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
         info = await self._find_topic(backoff)
         self._add_readers(info)
         if self._wanted is None:
             self._client.watch(lambda: [self.topic], self._topic_changed)
+        self._client.spawn(self._replicas.watch())
         while True:
             self._wake.clear()
             error = await self._subscribe_all()
@@ -152,21 +161,21 @@ class Intake:
             return None
         results = await asyncio.gather(*map(self._attach, missing), return_exceptions=True)
         problem: CometError | None = None
-        by_connection: dict[Connection, list[tuple[Reader, Attachment]]] = {}
+        groups: dict[tuple[Connection, bool], list[tuple[Reader, Attachment]]] = {}
         for reader, result in zip(missing, results, strict=True):
             if isinstance(result, Attachment):
-                by_connection.setdefault(result.connection, []).append((reader, result))
+                groups.setdefault((result.connection, reader.leader_only), []).append((reader, result))
             elif isinstance(result, CometError):
                 problem = self._judge(reader, result) or problem
             else:
                 raise result
-        brokers = len(by_connection.keys() | self._feeds.keys())
-        for connection, chosen in by_connection.items():
+        brokers = len({connection for connection, _ in groups} | self._feeds.keys())
+        for (connection, _), chosen in groups.items():
             problem = await self._subscribe(connection, chosen, brokers) or problem
         return problem
 
     async def _attach(self, reader: Reader) -> Attachment:
-        attachment = await self._client.attach(self.topic, reader.partition)
+        attachment = await self._replicas.attach(reader)
         if not reader.topic_id:
             reader.topic_id = attachment.topic_id
         elif reader.topic_id != attachment.topic_id:
@@ -188,7 +197,7 @@ class Intake:
         if not feed.opened:
             self._charge(feed, {reader for reader, _ in chosen})
         try:
-            await feed.subscribe(chosen)
+            await feed.subscribe(chosen, leader_only=chosen[0][0].leader_only)
         except CometError as error:
             if len(chosen) > 1 and not error.retriable:
                 # One of them is to blame, and only it shall suffer.
@@ -231,34 +240,55 @@ class Intake:
             if error.metadata_stale:
                 for connection in self._feeds:
                     connection.detach(self.topic, reader.partition)
+                self._replicas.misled(reader, error)
+            return error
+        if self._replicas.only_here(reader, error):
             return error
         reader.stopped = error
-        if reader.last is None and self.in_hand is not reader and self._resets(reader):
+        if reader.last is None and self.in_hand is not reader and self._on_gap is None and self._goes_on(reader, error):
             return None
         self._queue.append((reader, reader.generation, error, None))
         self._arrive()
         return None
 
-    def _resets(self, reader: Reader) -> bool:
-        """Goes on elsewhere where the position is gone and the application said so beforehand."""
-        if not isinstance(reader.stopped, OffsetOutOfRange) or self._on_out_of_range == "raise":
+    def _goes_on(self, reader: Reader, error: CometError) -> bool:
+        """Goes on elsewhere where records are not there and the application said so beforehand."""
+        resets = isinstance(error, OffsetOutOfRange) and self._on_out_of_range != "raise"
+        gap = gap_of(error, self.topic, reader.partition, reader.next_offset)
+        if resets:
+            policy = self._on_out_of_range
+            log.warning("comet: %s/%d: going on at %s: %s", self.topic, reader.partition, policy, error)
+            reader.restart(Earliest() if policy == "earliest" else Latest())
+        elif gap is not None and self._on_gap is not None:
+            reader.restart(way_on(gap))
+        else:
             return False
-        log.warning(
-            "comet: %s/%d: going on at %s: %s", self.topic, reader.partition, self._on_out_of_range, reader.stopped
-        )
-        reader.restart(Earliest() if self._on_out_of_range == "earliest" else Latest())
         self._rouse()
+        if gap is not None and self._on_gap is not None:
+            self._on_gap(gap)
         return True
 
-    def stop(self, reader: Reader, error: CometError, *, again: bool) -> None:
+    def passes(self, reader: Reader, error: CometError) -> bool:
+        """What came lacks records: asks the leader for them, or goes on behind them. Else the application is told."""
+        gap = gap_of(error, self.topic, reader.partition, reader.position)
+        if self._replicas.only_here(reader, error):
+            self.stop(reader, error, again=True)
+        elif gap is not None and self._on_gap is not None:
+            self.stop(reader, error, again=True, where=way_on(gap))
+            self._on_gap(gap)
+        else:
+            return False
+        return True
+
+    def stop(self, reader: Reader, error: CometError, *, again: bool, where: AtOffset | None = None) -> None:
         """What came for a partition cannot be used: drops it, and with `again` asks for it once more."""
+        place = AtOffset(reader.position) if where is None else where
         reader.generation += 1
         reader.stopped = error
         reader.paused = True
-        where = AtOffset(reader.position)
 
         async def leave() -> None:
-            await self.move(reader, where)
+            await self.move(reader, place)
             if not again:
                 reader.stopped = error
             self._rouse()
@@ -294,6 +324,17 @@ class Intake:
                 await self._unsubscribe(reader, reader.feed)
             reader.leave_feed()
             reader.restart(where)
+        finally:
+            reader.paused = False
+            self._rouse()
+
+    async def _leave(self, reader: Reader) -> None:
+        """Has a partition read from another broker; what has arrived stays."""
+        reader.paused = True
+        try:
+            if reader.feed is not None:
+                await self._unsubscribe(reader, reader.feed)
+            reader.leave_feed()
         finally:
             reader.paused = False
             self._rouse()
@@ -339,7 +380,7 @@ class Intake:
                 self._taken(reader, arrived, feed)
                 if current:
                     return reader, arrived
-            elif current and not self._resets(reader):
+            elif current and not self._goes_on(reader, arrived):
                 arrived.details.update(topic=self.topic, partition=str(reader.partition))
                 raise arrived.with_traceback(None)
         return None
@@ -347,8 +388,6 @@ class Intake:
     def _taken(self, reader: Reader, batches: memoryview, feed: Feed | None) -> None:
         reader.queued_bytes -= len(batches)
         assert reader.queued_bytes >= 0
-        if reader.last is batches:
-            reader.fetch = end_of(batches)
-            reader.last = None
+        reader.taken(batches)
         if feed is not None and feed.connection.lost is None:
             feed.taken(len(batches))  # also when its partition has gone elsewhere meanwhile: the subscription stays

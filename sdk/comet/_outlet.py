@@ -293,7 +293,9 @@ class Outlet:
         if error.metadata_stale:
             attachment = self._attachment
             assert attachment is not None
-            self._client.misled(self.lane.topic, attachment, self.lane.partition, error)
+            connection, lane = attachment.connection, self.lane
+            connection.detach(lane.topic, lane.partition)
+            self._client.misled(lane.topic, lane.partition, connection.broker_id, error)
             self._detach(error)
             self.lane.recover()
             self._start_attaching(self._route_backoff.next_s(error.retry_after_ms))

@@ -25,10 +25,11 @@ from comet._handlers import Handler, Shape, Signature, name_of, signature_of, wa
 from comet._intake import OutOfRange
 from comet._producer import Producer, wall_clock_us
 from comet._record import RecordBatch
+from comet._replicas import ReadFrom
 from comet._run import run
 from comet._transport import Connect
 from comet.errors import Closed, InvalidArgument, SerdeError
-from comet.types import StartLike, check_topic_name
+from comet.types import Gap, StartLike, check_topic_name
 
 log = logging.getLogger("comet")
 
@@ -111,6 +112,9 @@ class App:
         partitions: Iterable[int] | None = None,
         on_error: OnError = "stop",
         on_out_of_range: OutOfRange = "raise",
+        on_gap: Callable[[Gap], None] | None = None,
+        read_from: ReadFrom = "leader",
+        rack: str = "",
         buffer_bytes: int = limits.CONSUMER_BUFFER_BYTES,
     ) -> Callable[[H], H]:
         """Registers a handler for a topic; it may be async or not. Events come one at a time, in order per partition.
@@ -127,6 +131,9 @@ class App:
             "start": start,
             "partitions": None if partitions is None else list(partitions),
             "on_out_of_range": on_out_of_range,
+            "on_gap": on_gap,
+            "read_from": read_from,
+            "rack": rack,
             "buffer_bytes": buffer_bytes,
         }
 

@@ -232,6 +232,25 @@ class ReceiptRange:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """Records that a reader asked for and does not get: from `first` up to, not including, `end`.
+
+    reason      "deleted": retention was faster; "damaged": no broker can read them; "truncated": the log was cut back
+                after a failure, and went on from `first`, so that other records have those offsets now
+
+    >>> gap = Gap("quotes", partition=0, first=40, end=42, reason="truncated")
+    >>> gap.end - gap.first
+    2
+    """
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+    reason: Literal["deleted", "truncated", "damaged"]
+
+
+@dataclass(frozen=True, slots=True)
 class Earliest:
     """Start at the oldest record there is.
 

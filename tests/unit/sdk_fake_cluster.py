@@ -133,7 +133,9 @@ class FakeCluster:
     def replicate(self, topic: str, index: int) -> None:
         """Followers that can take over what the leader has and they have not."""
         info = self.picture.partitions[topic, index]
-        source = self.brokers[info.leader].replica(topic, index) if info.leader else None
+        source = (
+            self.brokers[info.leader].replica(topic, index) if info.leader and self.leader(topic, index).up else None
+        )
         for broker in self.brokers.values():
             target = broker.replica(topic, index)
             if source is not None and target is not source and broker.up and not broker.isolated:

@@ -1,0 +1,42 @@
+"""What a reader does about records that are not there, or no longer: what it says, and where it goes on.
+
+position before log_start    "deleted"      on at log_start
+position after log_end       "truncated"    on at log_end: the log was cut back, and those offsets are given anew
+cut below what was read      "truncated"    on at log_end
+a range that is damaged      "damaged"      on behind it
+"""
+
+from __future__ import annotations
+
+from comet.errors import CometError, DataLoss, OffsetOutOfRange, Truncated
+from comet.types import AtOffset, Gap
+
+
+def gap_of(error: CometError, topic: str, partition: int, position: int) -> Gap | None:
+    """What is missing, where an error says so.
+
+    >>> from comet.errors import Truncated
+    >>> gap_of(Truncated("cut back", details={"log_end": "40"}), "quotes", 0, 42)
+    Gap(topic='quotes', partition=0, first=40, end=42, reason='truncated')
+    """
+    log_start, log_end = _offset(error, "log_start"), _offset(error, "log_end")
+    match error:
+        case OffsetOutOfRange() if 0 <= position < log_start:
+            return Gap(topic, partition, position, log_start, "deleted")
+        case OffsetOutOfRange() | Truncated() if 0 <= log_end < position:
+            return Gap(topic, partition, log_end, position, "truncated")
+        case DataLoss():
+            first, end = _offset(error, "first"), _offset(error, "end")
+            if 0 <= first < end and position < end:
+                return Gap(topic, partition, max(first, position), end, "damaged")
+    return None
+
+
+def way_on(gap: Gap) -> AtOffset:
+    """Where reading goes on."""
+    return AtOffset(gap.first if gap.reason == "truncated" else gap.end)
+
+
+def _offset(error: CometError, name: str) -> int:
+    found = error.details.get(name, "")
+    return int(found) if found.isdecimal() else -1
