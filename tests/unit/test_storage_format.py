@@ -34,9 +34,15 @@ SEGMENT = bytes.fromhex(
     "434f4d45544c4f47 01000000 07000000 000102030405060708090a0b0c0d0e0f 6712000000000000"
     "00c012390ac00600 000000000000000000000000 1e2225a5"
 )
-INDEX = bytes.fromhex(
+INDEX_1 = bytes.fromhex(
     "434f4d4554494458 01000000 02000000 6712000000000000 7a12000000000000 8038010000000000"
     "0900000000000000 01c012390ac00600 00000000 8e0b4fa6"
+    "6712000000000000 7012000000000000 4000000000000000 7011010000000000 fbffffffffffffff 0900000000000000 f5fa5f74"
+)
+INDEX = bytes.fromhex(
+    "434f4d4554494458 02000000 02000000 6712000000000000 7a12000000000000 8038010000000000"
+    "0900000000000000 01c012390ac00600 02000000 004377f0"
+    "0300000000000000 0800000000000000 6712000000000000 7512000000000000 7f26e0b1"
     "6712000000000000 7012000000000000 4000000000000000 7011010000000000 fbffffffffffffff 0900000000000000 f5fa5f74"
 )
 CHECKPOINT = bytes.fromhex("434b5054 00000000 6712000000000000 2a00000000000000 00000000 d6c34d32")
@@ -65,20 +71,19 @@ def test_the_header_of_a_segment() -> None:
 def test_the_index() -> None:
     index = Index()
     index.begin(4711, 64)
+    index.begin_epoch(3, 4711)
     index.cover(-5)
     index.cover(-7)
     index.begin(4720, 70_000)
+    index.begin_epoch(8, 4725)
     index.cover(9)
-    about = IndexHeader(2, 4711, 4730, 80_000, 9, 1_900_000_000_000_001)
+    about = IndexHeader(2, 4711, 4730, 80_000, 9, 1_900_000_000_000_001, ((3, 4711), (8, 4725)))
     assert index.encode(about) == INDEX
     loaded = read_index(INDEX)
     assert loaded is not None
     assert loaded[0] == read_index_header(INDEX) == about
-    assert [list(column) for column in (loaded[1].offsets, loaded[1].positions, loaded[1].max_timestamps)] == [
-        [4711, 4720],
-        [64, 70_000],
-        [-5, 9],
-    ]
+    assert columns(loaded[1]) == [[4711, 4720], [64, 70_000], [-5, 9]]
+    assert loaded[1].epochs == [(3, 4711), (8, 4725)]
     assert [index.find(offset) for offset in (4710, 4711, 4719, 4720, 9999)] == [-1, 0, 0, 1, 1]
     for at in range(len(INDEX)):
         damaged = bytearray(INDEX)
@@ -86,6 +91,18 @@ def test_the_index() -> None:
         assert read_index(bytes(damaged)) is None
         assert read_index(INDEX[:at]) is None
     assert read_index(INDEX + b"\0") is None
+
+
+def test_the_index_of_the_first_version_had_no_epochs() -> None:
+    loaded = read_index(INDEX_1)
+    assert loaded is not None
+    assert loaded[0] == IndexHeader(2, 4711, 4730, 80_000, 9, 1_900_000_000_000_001, None)
+    assert columns(loaded[1]) == [[4711, 4720], [64, 70_000], [-5, 9]]
+    assert loaded[1].epochs == []
+
+
+def columns(index: Index) -> list[list[int]]:
+    return [list(column) for column in (index.offsets, index.positions, index.max_timestamps)]
 
 
 def test_a_snapshot_of_producers() -> None:

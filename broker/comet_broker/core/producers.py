@@ -12,8 +12,8 @@ A producer numbers its records per partition from 0; a batch carries the number 
     anything else                                 SequenceGap
 
 The state is derived from the log: writing the same batches to an empty table gives the same table. That holds for
-forgetting, too, which goes by the append times in the log: a producer idle for a day is forgotten, and beyond
-PRODUCERS_MAX the one that was idle longest.
+forgetting, too: beyond PRODUCERS_MAX the one goes whose last batch lies furthest back in the log. Time plays no part:
+a clock that jumps a day ahead would have everybody forgotten.
 
 Pure; owned by the log of the partition, on the loop's thread. A snapshot can be encoded on another one.
 """
@@ -33,7 +33,6 @@ from comet.records import BatchHeader
 
 WINDOW_BATCHES: Final = 64
 PRODUCERS_MAX: Final = 1024  # per partition; with full windows about 2 MiB
-PRODUCER_IDLE_US_MAX: Final = 24 * 3600 * 1_000_000
 
 _FIELDS: Final = 4  # of a remembered batch: first sequence, record count, base offset, append time
 _WINDOW_ITEMS: Final = WINDOW_BATCHES * _FIELDS
@@ -133,7 +132,7 @@ class ProducerTable:
             self._producers[header.producer_id] = Producer(
                 header.producer_epoch, header.end_sequence, append_time_us, window
             )
-            self._forget(append_time_us)
+            self._forget()
         else:
             window = known.window
             window.extend(entry)
@@ -144,16 +143,10 @@ class ProducerTable:
         self._producers.move_to_end(header.producer_id)
         assert len(window) <= _WINDOW_ITEMS
 
-    def _forget(self, now_us: int) -> None:
+    def _forget(self) -> None:
         """Makes room whenever a producer joins: only then can the table grow."""
-        producers = self._producers
-        while len(producers) > 1:
-            oldest = next(iter(producers))
-            idle = now_us - producers[oldest].last_append_us > PRODUCER_IDLE_US_MAX
-            if not idle and len(producers) <= PRODUCERS_MAX:
-                break
-            del producers[oldest]
-        assert len(producers) <= PRODUCERS_MAX
+        while len(self._producers) > PRODUCERS_MAX:
+            self._producers.popitem(last=False)
 
     # ---- snapshots
 

@@ -9,9 +9,12 @@ A journal of entries, 32 bytes each, little-endian:
     24  zero       u32
     28  crc        u32  CRC-32C of bytes 0..28
 
-Both numbers only rise, so what counts is the highest of each over all entries that are whole. Entries are appended
+With the magic b"MARK", the number at 8 is the high watermark that was known, and the one at 16 is zero.
+
+All numbers only rise, so what counts is the highest of each over all entries that are whole. Entries are appended
 after each sync, and not synced themselves: one that is lost only means that more of the tail is taken for a tail.
 An entry that must not be lost is written twice and synced, so that one flipped bit cannot bring deleted records back.
+Only when a log is cut back do numbers fall: the whole journal is then replaced.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ JOURNAL_BYTES_MAX: Final = 64 << 10
 
 _ENTRY: Final = struct.Struct("<4s4xqq4xI")
 _MAGIC: Final = b"CKPT"
+_MARK_MAGIC: Final = b"MARK"
 _CLEAN_MAGIC: Final = b"CLEN"
 _CRC: Final = struct.Struct("<I")
 
@@ -38,6 +42,7 @@ assert _ENTRY.size == ENTRY_BYTES
 class Checkpoint(NamedTuple):
     synced_end: int
     log_start: int
+    high_watermark: int = 0  # 0: never noted
 
 
 def _pack(magic: bytes, first: int, second: int) -> bytes:
@@ -62,24 +67,34 @@ def read_checkpoint(files: Files, folder: str) -> Checkpoint | None:
     ]
     if not entries:
         return None
+    marks = (
+        mark[0]
+        for at in range(0, len(data), ENTRY_BYTES)
+        if (mark := _unpack(_MARK_MAGIC, data[at : at + ENTRY_BYTES])) is not None
+    )
     synced_ends, log_starts = zip(*entries, strict=True)
-    return Checkpoint(max(synced_ends), max(log_starts))
+    return Checkpoint(max(synced_ends), max(log_starts), max(marks, default=0))
+
+
+def _entries(checkpoint: Checkpoint) -> bytes:
+    data = _pack(_MAGIC, checkpoint.synced_end, checkpoint.log_start)
+    return data + _pack(_MARK_MAGIC, checkpoint.high_watermark, 0) if checkpoint.high_watermark else data
 
 
 def replace_checkpoint(files: Files, folder: str, checkpoint: Checkpoint) -> None:
     """Durable when it returns."""
-    files.write_atomic(f"{folder}/{CHECKPOINT}", 2 * _pack(_MAGIC, *checkpoint))
+    files.write_atomic(f"{folder}/{CHECKPOINT}", 2 * _entries(checkpoint))
 
 
 def raise_checkpoint(files: Files, folder: str, checkpoint: Checkpoint) -> None:
     """Durable when it returns, mostly with one sync and no new block on the disk."""
-    if not _append(files, folder, 2 * _pack(_MAGIC, *checkpoint), sync=True):
+    if not _append(files, folder, 2 * _entries(checkpoint), sync=True):
         replace_checkpoint(files, folder, checkpoint)
 
 
 def append_checkpoint(files: Files, folder: str, checkpoint: Checkpoint) -> None:
     """Durable some time soon, at no cost to speak of."""
-    if not _append(files, folder, _pack(_MAGIC, *checkpoint), sync=False):
+    if not _append(files, folder, _entries(checkpoint), sync=False):
         replace_checkpoint(files, folder, checkpoint)
 
 

@@ -11,14 +11,17 @@
 What it reads are whole batches, each verified, from the one that holds the offset. An extent sees the log as it was
 when it was made: batches appended later are not read, and segments deleted later still are.
 
-Where a checksum does not hold, DataLoss names the damaged offsets, and `release` has the log remember them.
+Where a checksum does not hold, or the disk cannot read, DataLoss names the damaged offsets, and `release` has the log
+remember them. Where the log was cut back meanwhile, what goes wrong is Truncated, and nothing is remembered.
 """
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from comet.errors import Truncated
 from comet_broker.ports import File
 from comet_broker.storage.index import Index
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
@@ -28,6 +31,9 @@ from comet_broker.storage.segment import Segment
 
 if TYPE_CHECKING:
     from comet_broker.storage.log import Log
+
+
+_PAGE_BYTES: Final = 4096
 
 
 class ReadResult(NamedTuple):
@@ -51,6 +57,7 @@ class Extent:
         self._end = min(end, segment.next_offset)
         self._limit = segment.size
         self._limit_offset = segment.next_offset
+        self._cuts = segment.cuts
         self._damage: list[tuple[int, int]] = []
         self._released = False
         # How far the walk towards the offset has come; a position of -1: not begun.
@@ -63,12 +70,16 @@ class Extent:
     def read(self, into: memoryview, *, wait: bool) -> ReadResult | None:
         """Fills `into` with the batches from the one that holds the offset. Without `wait`, None if that would block.
 
-        Raises DataLoss for a damaged batch, OSError where the disk cannot be read.
+        Raises DataLoss for a batch that is damaged or cannot be read, OSError where no file can be opened, Truncated.
         """
         assert not self._released
         segment = self._segment
         if wait:
-            segment.warm_up()
+            try:
+                segment.warm_up()
+            except FileNotFoundError:
+                self._refuse_if_cut()
+                raise
         file, index = segment.file, segment.index
         if file is None or index is None:
             return None
@@ -84,7 +95,7 @@ class Extent:
     def _read(self, file: File, index: Index, into: memoryview, *, wait: bool) -> ReadResult | None:
         while True:
             view = into[: self._limit - self._position]
-            view = view[: file.read_into(self._position, view) if wait else file.read_cached(self._position, view)]
+            view = view[: self._fill(file, view) if wait else file.read_cached(self._position, view)]
             goal = self._end if self._arrived else self._offset
             size, expected, stopped = whole_batches(view, self._expected, goal)
             if self._arrived and (size or stopped == ENDED):
@@ -103,6 +114,27 @@ class Extent:
             else:
                 return None  # not in memory, or damaged: for somebody who has the time to find out
 
+    def _fill(self, file: File, into: memoryview) -> int:
+        """Reads at the walk's position; up to a page that the disk cannot read."""
+        try:
+            return file.read_into(self._position, into)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+        filled = 0
+        while filled < len(into):
+            page = into[filled : filled + _PAGE_BYTES]
+            try:
+                got = file.read_into(self._position + filled, page)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                break
+            filled += got
+            if got < len(page):
+                break
+        return filled
+
     def _step_over_damage(self, file: File, index: Index) -> None:
         """Goes on behind the damage at the walk's position; raises DataLoss if the offset lies in it."""
         first = self._expected
@@ -110,21 +142,41 @@ class Extent:
         at, offset = self._limit, self._limit_offset
         if known < len(index.offsets) and index.positions[known] < self._limit:
             at, offset = index.positions[known], index.offsets[known]
-        found = resync(file, self._position, self._limit, first, at=at, offset=offset)
-        end = self._limit_offset if found is None else found.header.base_offset
+        try:
+            found = resync(file, self._position, self._limit, first, at=at, offset=offset)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            # What cannot be read cannot be searched: the stretch is given up, the next one begins where it is known to.
+            position, end = at, offset
+        else:
+            position = self._limit if found is None else found.position
+            end = self._limit_offset if found is None else found.header.base_offset
+        self._refuse_if_cut()
         self._damage.append((first, end))
-        if found is None or self._offset < end:
+        if self._offset < end:
             raise data_loss(first, end)
-        self._position, self._expected = found.position, end
+        self._position, self._expected = position, end
         self._arrived = end == self._offset
+
+    @property
+    def _cut(self) -> bool:
+        """The log was cut back, in this segment or before it, since the extent was made."""
+        return self._segment.cuts != self._cuts or self._segment.gone
+
+    def _refuse_if_cut(self) -> None:
+        if self._cut:
+            end = self._log.log_end
+            raise Truncated(f"the log was cut back to offset {end} while it was read", details={"log_end": str(end)})
 
     def release(self) -> None:
         """Lets go of the segment. On the loop's thread, once, whatever came of the reading."""
         assert not self._released
         self._released = True
-        if self._stopped_at is not None:
-            self._segment.remember(*self._stopped_at)
-        for first, end in self._damage:
-            self._log.quarantine(first, end)
+        if not self._cut:
+            if self._stopped_at is not None:
+                self._segment.remember(*self._stopped_at)
+            for first, end in self._damage:
+                self._log.quarantine(first, end)
         self._segment.unpin()
         self._log.was_read(self._segment)

@@ -1,10 +1,12 @@
 """The log of one partition: segments on disk, appended to at one end, deleted from the other.
 
-    append    one write, no fsync, no await         start_sync ─► SyncTicket.run on a worker ─► finish_sync
-    extent    a place to read from                  apply_retention, delete_before   whole segments go
+    append, append_stamped   one write, no await     start_sync   ─► SyncTicket.run on a worker   ─► finish_sync
+    extent                   a place to read from    start_delete ─► DeleteTicket.run on a worker ─► finish_delete
+    truncate, reset          cut back (cut.py)       start_retention: the same
 
 Offsets are dense, rise for ever and are never given twice, whatever becomes of the disk. A log that fails a sync is
-poisoned: `failed` says why, nothing is appended any more, and what was read before can still be read.
+poisoned: `failed` says why, nothing is appended any more, and what was read before can still be read. Only a follower
+gives offsets away again: it is cut back to where its leader's log and its own agree.
 
 Owned by its Partition; everything runs on the loop's thread but what says otherwise. Opening and closing block.
 """
@@ -15,16 +17,19 @@ import contextlib
 import errno
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from comet.errors import Closed, CometError, DiskFull, LimitExceeded, LogFailed, OffsetOutOfRange
 from comet.records import STAMP_BYTES, BatchHeader, Buffer, make_stamp
 from comet.types import TopicConfig
-from comet_broker.core.producers import ProducerSnapshot
+from comet_broker.core.producers import ProducerSnapshot, ProducerTable
 from comet_broker.core.retention import expired_segments
 from comet_broker.ports import Clock, Files
-from comet_broker.storage.checkpoint import Checkpoint, raise_checkpoint, write_clean_marker
+from comet_broker.storage import cut
+from comet_broker.storage.checkpoint import Checkpoint, raise_checkpoint, replace_checkpoint, write_clean_marker
+from comet_broker.storage.delete import DeleteTicket
 from comet_broker.storage.extent import Extent, ReadResult
 from comet_broker.storage.layout import LogIdentity
 from comet_broker.storage.limits import (
@@ -40,8 +45,9 @@ from comet_broker.storage.segment import Segment
 from comet_broker.storage.sync import SyncState, SyncTicket, write_snapshot
 from comet_broker.storage.times import find_time
 
-__all__ = ["Appended", "Extent", "Log", "LogIdentity", "ReadResult", "SyncTicket"]
+__all__ = ["Appended", "DeleteTicket", "Extent", "Log", "LogIdentity", "ReadResult", "SyncTicket"]
 
+NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _OFFSET_MAX = (1 << 63) - 1
 
 
@@ -71,6 +77,8 @@ class Log:
         self.flushed_end = recovered.log_end
         self.failed: CometError | None = None
         self.producers = recovered.producers
+        self.epochs = recovered.epochs
+        self.high_watermark = min(recovered.high_watermark, recovered.log_end)  # as last noted; 0: never
         self.recovered = recovered
         self._files = files
         self._folder = folder
@@ -85,6 +93,7 @@ class Log:
         self._folder_version = 0
         self._state = SyncState(recovered.snapshots)
         self._warm: OrderedDict[Segment, None] = OrderedDict()
+        self._leaving: list[Segment] = []  # deleted, but perhaps still read
         self._lost = LostRanges(recovered.lost)
         self._closed = False
         self._rolls = 0
@@ -109,27 +118,71 @@ class Log:
 
         Raises DiskFull, with nothing changed, or LogFailed.
         """
-        length = header.length
-        assert length == len(batch)
+        assert header.length == len(batch)
+        base_offset = self.log_end
+        now = self._clock.wall_us()
+        if base_offset + header.last_offset_delta >= _OFFSET_MAX:
+            raise LimitExceeded(f"the log ends at offset {base_offset}: there are no offsets left")
+        stamp = make_stamp(base_offset, now, leader_epoch, header.length)
+        self._write((stamp, memoryview(batch)[STAMP_BYTES:]), header, base_offset, now, leader_epoch)
+        return Appended(base_offset, now, stamp)
+
+    def append_stamped(self, header: BatchHeader, batch: Buffer) -> None:
+        """Writes one batch as the leader stamped it, stamp and all, which its caller has verified.
+
+        It must begin where the log ends; in a log without records it may also hold that offset. Raises
+        OffsetOutOfRange if not, DiskFull, with nothing changed, or LogFailed.
+        """
+        assert header.length == len(batch)
+        base_offset = header.base_offset
+        if base_offset != self.log_end:
+            self._begin_within(header)
+        self._write((batch,), header, base_offset, header.append_time_us, header.leader_epoch)
+
+    def _write(
+        self, parts: Sequence[Buffer], header: BatchHeader, base_offset: int, append_time_us: int, epoch: int
+    ) -> None:
         if self.failed is not None:
             raise self.failed.with_traceback(None)
         segment = self._active
-        if segment.size + length > self._room:
-            segment = self._make_room(length)
-        base_offset = self.log_end
-        next_offset = base_offset + header.last_offset_delta + 1
-        if next_offset > _OFFSET_MAX:
-            raise LimitExceeded(f"the log ends at offset {base_offset}: there are no offsets left")
-        now = self._clock.wall_us()
-        stamp = make_stamp(base_offset, now, leader_epoch, length)
+        if segment.size + header.length > self._room:
+            segment = self._make_room(header.length)
+        before = segment.size
         try:
-            segment.append((stamp, memoryview(batch)[STAMP_BYTES:]), header, base_offset, now)
+            segment.append(parts, header, base_offset, append_time_us, epoch)
         except OSError as error:
             raise self._write_failed(error, segment) from error
-        self.log_end = next_offset
+        assert segment.size == before + header.length
+        self.log_end = base_offset + header.last_offset_delta + 1
+        if epoch != self.epochs.last_epoch:
+            self.epochs.begin(epoch, base_offset)
         if header.producer_id:
-            self.producers.record(header, base_offset, now)
-        return Appended(base_offset, now, stamp)
+            self.producers.record(header, base_offset, append_time_us)
+
+    def _begin_within(self, header: BatchHeader) -> None:
+        """Makes ready for a batch that begins below the log's start and reaches beyond it: the leader's log starts in
+        the middle of it."""
+        active = self._active
+        if not (
+            self.log_start == self.log_end
+            and header.base_offset < self.log_end < header.next_offset
+            and active.next_offset == active.base_offset
+        ):
+            raise OffsetOutOfRange(
+                f"a batch at offset {header.base_offset} does not follow the log, which ends at {self.log_end}",
+                details={"log_start": str(self.log_start), "log_end": str(self.log_end)},
+            )
+        if self._closed:
+            raise Closed("the log is closed")
+        if self.failed is not None:
+            raise self.failed.with_traceback(None)
+        try:
+            # The empty one goes first: found beside the new one, it would say that all before it is deleted.
+            for segment in self._segments:
+                segment.unlink()
+            self._begin_anew(header.base_offset)
+        except OSError as error:
+            raise self._poison(error, "adding a file to") from error
 
     def _make_room(self, length: int) -> Segment:
         """Rolls to a new segment if this one is full, and reserves space ahead of the writes."""
@@ -169,6 +222,16 @@ class Log:
             return _disk_full("the batch did not fit")
         return self._poison(error, "writing to")
 
+    def _unchanged(self, error: OSError, what: str) -> CometError:
+        """What a failure before anything was changed comes to: it may be tried again, or the disk is broken."""
+        if error.errno in NO_SPACE:
+            return _disk_full(what)
+        if error.errno in NO_DESCRIPTORS:
+            return LimitExceeded(
+                f"{what}: the broker has no file descriptors left; raise its limit", retry_after_ms=1000
+            )
+        return self._poison(error, "syncing")
+
     def _poison(self, error: OSError, doing: str) -> CometError:
         if self.failed is None:
             self.failed = LogFailed(
@@ -183,13 +246,7 @@ class Log:
         try:
             segment = create_segment(self._files, self._folder, self._identity, self.log_end, self._clock.wall_us())
         except OSError as error:
-            if error.errno in NO_SPACE:
-                raise _disk_full("a new segment could not be made") from error
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                raise LimitExceeded(
-                    "the broker has no file descriptors left: raise its limit", retry_after_ms=1000
-                ) from error
-            raise self._poison(error, "adding a file to") from error
+            raise self._unchanged(error, "a new segment could not be made") from error
         self._active.seal()
         self._unsynced.append(self._active)
         self._snapshots.append(self.producers.snapshot(self.log_end))
@@ -233,8 +290,11 @@ class Log:
             active=self._active,
             folder_version=self._folder_version,
             snapshots=tuple(self._snapshots),
-            checkpoint=Checkpoint(self.log_end, self.log_start),
+            checkpoint=self._checkpoint(self.log_end),
         )
+
+    def _checkpoint(self, synced_end: int, log_start: int = -1) -> Checkpoint:
+        return Checkpoint(synced_end, max(log_start, self.log_start), self.high_watermark)
 
     def finish_sync(self, ticket: SyncTicket, error: OSError | None) -> None:
         """Takes note of how the ticket's run ended: `error` is what it raised."""
@@ -242,7 +302,7 @@ class Log:
         if error is not None:
             self._poison(error, "syncing")
             return
-        if self.failed is not None:
+        if self.failed is not None or ticket.outdated:
             return  # what a failed sync leaves behind is not to be believed
         self.flushed_end = max(self.flushed_end, ticket.log_end)
         self._unsynced = [segment for segment in self._unsynced if segment not in ticket.sealed or not segment.indexed]
@@ -250,6 +310,11 @@ class Log:
         for segment in ticket.sealed:
             self.was_read(segment)
         assert self.flushed_end <= self.log_end
+
+    def note_high_watermark(self, high_watermark: int) -> None:
+        """Remembers it, over a restart as of some sync ago. It never falls but with the log's end."""
+        if self.high_watermark < high_watermark <= self.log_end:
+            self.high_watermark = high_watermark
 
     # ---- reading
 
@@ -278,9 +343,10 @@ class Log:
         return self._lost.ranges
 
     def quarantine(self, first: int, end: int) -> None:
-        """Remembers that these offsets are damaged, unless they were deleted meanwhile."""
-        if end > self.log_start:
-            self._lost.add(max(first, self.log_start), end)
+        """Remembers that these offsets are damaged, unless they are gone meanwhile."""
+        first, end = max(first, self.log_start), min(end, self.log_end)
+        if first < end:
+            self._lost.add(first, end)
 
     def was_read(self, segment: Segment) -> None:
         """Keeps the sealed segments that were read last warm, and no more of them."""
@@ -303,71 +369,193 @@ class Log:
 
     # ---- deleting
 
-    def apply_retention(self, now_us: int) -> int:
-        """Deletes the segments that the topic's limits no longer cover. Returns where the log starts now."""
+    def start_retention(self, now_us: int) -> DeleteTicket | None:
+        """What the topic's limits no longer cover; None if there is nothing to delete."""
         if self._closed or self.failed is not None:
-            return self.log_start
+            return None
         facts = [segment.facts() for segment in self._segments]
         count = expired_segments(facts, self.config, now_us, self.log_start)
-        if count:
-            self._raise_start(max(self.log_start, self._segments[count].base_offset))
-        return self.log_start
+        if not count:
+            return None
+        return self._delete_ticket(max(self.log_start, self._segments[count].base_offset))
 
-    def delete_before(self, offset: int) -> int:
-        """Deletes all records below `offset`, for good when it returns. Returns where the log starts now."""
+    def start_delete(self, before: int) -> DeleteTicket | None:
+        """To delete all records below `before`; None if they are deleted. See delete.py for what to do with it."""
         if self._closed:
             raise Closed("the log is closed")
         if self.failed is not None:
             raise self.failed.with_traceback(None)
-        if not 0 <= offset <= self.log_end:
+        if not 0 <= before <= self.log_end:
             raise OffsetOutOfRange(
-                f"offset {offset} is out of range: the log ends at {self.log_end}",
+                f"offset {before} is out of range: the log ends at {self.log_end}",
                 details={"log_start": str(self.log_start), "log_end": str(self.log_end)},
             )
-        if offset > self.log_start:
-            if offset == self.log_end and self._active.next_offset > self._active.base_offset:
-                with contextlib.suppress(DiskFull, LimitExceeded):
-                    self._roll()  # so that all that is deleted can go, and its space with it
-            self._raise_start(offset)
-        return self.log_start
+        if before <= self.log_start:
+            return None
+        if before == self.log_end and self._active.next_offset > self._active.base_offset:
+            with contextlib.suppress(DiskFull, LimitExceeded):
+                self._roll()  # so that all that is deleted can go, and its space with it
+        return self._delete_ticket(before)
 
-    def _raise_start(self, offset: int) -> None:
-        """First on disk, then in memory, then the files: whatever is cut short, the start does not go back."""
+    def _delete_ticket(self, offset: int) -> DeleteTicket:
         assert self.log_start <= offset <= self.log_end
-        following = pairwise(self._segments)
-        outlived = [segment for segment, after in following if after.base_offset <= offset]
-        try:
-            self._note_start(offset)
-        except OSError as error:
-            if error.errno not in NO_SPACE:
-                raise self._poison(error, "syncing") from error
-            if not outlived:
-                raise _disk_full("nothing could be deleted") from error
-            self._drop(outlived)  # makes the space that noting it takes
-            with contextlib.suppress(OSError):
-                self._note_start(offset)
-        self.log_start = offset
-        self._drop(outlived)
-        self._lost.forget_before(offset)
+        return DeleteTicket(
+            self._files,
+            self._folder,
+            self._state,
+            offset=offset,
+            outlived=[one for one, after in pairwise(self._segments) if after.base_offset <= offset],
+            snapshots=[one for one in self._snapshots if one.offset <= max(offset, self.flushed_end)],
+            checkpoint=self._checkpoint(self.flushed_end, offset),
+        )
 
-    def _note_start(self, offset: int) -> None:
-        with self._state.lock:
-            # What the producers wrote into the segments that go must be remembered elsewhere before they do.
-            for snapshot in self._snapshots:
-                synced = snapshot.offset <= max(offset, self.flushed_end)
-                if synced and snapshot.offset not in self._state.snapshots:
-                    write_snapshot(self._files, self._folder, self._state, snapshot)
-            if offset > self.log_start:
-                raise_checkpoint(self._files, self._folder, Checkpoint(self.flushed_end, offset))
+    def finish_delete(self, ticket: DeleteTicket, error: OSError | None) -> int:
+        """Takes note of how the ticket's run ended: `error` is what it raised. Returns where the log starts now.
 
-    def _drop(self, segments: list[Segment]) -> None:
-        for segment in segments:
+        Raises DiskFull or LimitExceeded, with nothing changed, or LogFailed.
+        """
+        if ticket.outdated:
+            return self.log_start
+        if error is not None and not (error.errno in NO_SPACE and ticket.outlived):
+            raise self._unchanged(error, "the new start of the log could not be noted") from error
+        self.log_start = max(self.log_start, ticket.offset)
+        self._leaving = [segment for segment in self._leaving if not segment.gone]
+        for segment in ticket.outlived:
             if segment in self._segments:
                 self._segments.remove(segment)
                 self._warm.pop(segment, None)
                 self._unsynced = [other for other in self._unsynced if other is not segment]
                 segment.drop()
+                self._leaving.append(segment)
+        self._lost.forget_before(self.log_start)
+        self.epochs.forget_before(self.log_start)
         assert self._segments[-1] is self._active
+        return self.log_start
+
+    def apply_retention(self, now_us: int) -> int:
+        """Deletes what the topic's limits no longer cover. Blocks. Returns where the log starts now."""
+        return self._delete(self.start_retention(now_us))
+
+    def delete_before(self, offset: int) -> int:
+        """Deletes all records below `offset`, for good when it returns. Blocks. Returns where the log starts now."""
+        return self._delete(self.start_delete(offset))
+
+    def _delete(self, ticket: DeleteTicket | None) -> int:
+        if ticket is None:
+            return self.log_start
+        error: OSError | None = None
+        try:
+            ticket.run()
+        except OSError as caught:
+            error = caught
+        self.finish_delete(ticket, error)
+        ticket.remove()
+        return self.log_start
+
+    # ---- cutting back
+
+    def truncate(self, offset: int) -> int:
+        """Cuts the log back to the last batch boundary that is not above `offset`, for good when it returns. Returns
+        where the log ends now.
+
+        Blocks: for a worker, while nobody appends, syncs, deletes or closes. Reading below `offset` may go on.
+        Raises DiskFull or LimitExceeded, with nothing changed, or LogFailed.
+        """
+        self._require_open()
+        if offset < self.log_start:
+            raise OffsetOutOfRange(
+                f"the log cannot be cut back to offset {offset}: it begins at {self.log_start}",
+                details={"log_start": str(self.log_start), "log_end": str(self.log_end)},
+            )
+        if offset >= self.log_end:
+            return self.log_end
+        with self._state.lock:
+            try:
+                planned = cut.plan(self._segments, offset, self.log_start)
+                producers = cut.producers(self._files, self._folder, self._state, self._snapshots, planned)
+            except OSError as error:
+                raise self._unchanged(error, "the log could not be read") from error
+            self._cut(planned, producers, planned.end)
+        return self.log_end
+
+    def reset(self, offset: int) -> None:
+        """Gives up all there is: the log is empty and begins and ends at `offset`, for good when it returns.
+
+        Blocks and raises as `truncate` does.
+        """
+        assert offset >= 0
+        self._require_open()
+        with self._state.lock:
+            self._cut(cut.everything(self._segments, self.log_start), ProducerTable(), offset)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Closed("the log is closed")
+        if self.failed is not None:
+            raise self.failed.with_traceback(None)
+
+    def _cut(self, planned: cut.Cut, producers: ProducerTable, start: int) -> None:
+        """Where nothing stays, the log goes on at `start`."""
+        end, high_watermark = planned.end, min(self.high_watermark, planned.end)
+        checkpoint = Checkpoint(min(self.flushed_end, end), self.log_start, high_watermark)
+        try:
+            replace_checkpoint(self._files, self._folder, checkpoint)
+        except OSError as error:
+            raise self._unchanged(error, "the cut could not be noted") from error
+        # From here on nobody begins to read what goes.
+        self._state.cuts += 1
+        self.log_end, self.flushed_end, self.high_watermark = end, checkpoint.synced_end, high_watermark
+        self.producers = producers
+        self.epochs.truncate(end)
+        self._lost.forget_from(end)
+        self._snapshots = [snapshot for snapshot in self._snapshots if snapshot.offset <= end]
+        for segment in (*planned.go, *planned.stay[-1:]):
+            self._warm.pop(segment, None)
+        try:
+            for segment in self._leaving:
+                segment.unlink()
+            cut.carry_out(self._files, self._folder, self._state, planned, self.epochs)
+            if not planned.stay:
+                self._restart(start)
+            elif planned.position is None:
+                self._go_on(planned.stay)
+            else:
+                self._take_segments(planned.stay)
+        except OSError as error:
+            raise self._poison(error, "cutting back") from error
+
+    def _go_on(self, stay: Sequence[Segment]) -> None:
+        """Ends where a segment ends: the next one begins there."""
+        segment = create_segment(self._files, self._folder, self._identity, self.log_end, self._clock.wall_us())
+        self._take_segments((*stay, segment))
+        self._sync_new(segment)
+
+    def _restart(self, start: int) -> None:
+        """Begins and ends at `start`; at no moment does the log seem to hold anything."""
+        if start != self.log_start:
+            self.high_watermark = min(self.high_watermark, start)
+            replace_checkpoint(self._files, self._folder, Checkpoint(start, start, self.high_watermark))
+        self._begin_anew(start)
+        self._sync_new(self._active)
+        self.log_start = max(self.log_start, start)
+        self.log_end = self.flushed_end = start
+        self.log_start = start
+
+    def _begin_anew(self, base_offset: int) -> None:
+        """With no segment but a new one; those that there were are unlinked."""
+        segment = create_segment(self._files, self._folder, self._identity, base_offset, self._clock.wall_us())
+        self._take_segments((segment,))
+
+    def _sync_new(self, segment: Segment) -> None:
+        assert segment.file is not None
+        segment.file.sync()
+        self._files.sync_folder(self._folder)
+
+    def _take_segments(self, segments: Sequence[Segment]) -> None:
+        self._unsynced = [segment for segment in self._unsynced if segment in segments and segment.sealed]
+        self._segments, self._active = list(segments), segments[-1]
+        self._folder_version += 1
+        self._room = self._reserved = 0
 
     # ---- the end
 
@@ -402,7 +590,7 @@ class Log:
             self._active.file.truncate(self._active.size)  # gives back what was reserved
             self._active.file.sync()
             self._active.write_index()
-            raise_checkpoint(self._files, self._folder, Checkpoint(self.log_end, self.log_start))
+            raise_checkpoint(self._files, self._folder, self._checkpoint(self.log_end))
             write_clean_marker(self._files, self._folder, self.log_end, self._active.size)
 
     def statistics(self) -> dict[str, Any]:

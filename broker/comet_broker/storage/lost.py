@@ -53,6 +53,10 @@ class LostRanges:
         """What is deleted is no longer lost."""
         self.ranges = tuple((max(first, offset), end) for first, end in self.ranges if end > offset)
 
+    def forget_from(self, offset: int) -> None:
+        """What is cut off is no longer lost."""
+        self.ranges = tuple((first, min(end, offset)) for first, end in self.ranges if first < offset)
+
 
 def _first(lost: Range) -> int:
     return lost[0]

@@ -46,6 +46,7 @@ class _Inode:
     disk: bytearray = field(default_factory=bytearray)
     clean: int = 0  # up to here both agree, but for `lost`
     lost: list[tuple[int, int]] = field(default_factory=list)  # believed on disk after a failed sync, but are not
+    unreadable: list[tuple[int, int]] = field(default_factory=list)  # EIO for whoever reads there
     links: int = 0
 
     def sync(self) -> None:
@@ -67,6 +68,7 @@ class _Inode:
 
     def cut(self, size: int) -> None:
         del self.seen[size:]
+        self.unreadable = [(start, min(end, size)) for start, end in self.unreadable if start < size]
         self.clean = min(self.clean, size)
         self.lost = [(start, min(end, size)) for start, end in self.lost if start < size]
 
@@ -141,7 +143,10 @@ class MemoryFile:
     def read(self, position: int, size: int) -> bytes:
         assert position >= 0
         assert size >= 0
-        return bytes(self._check().seen[position : position + size])
+        inode = self._check()
+        if any(start < position + size and position < end for start, end in inode.unreadable):
+            raise OSError(errno.EIO, errno.errorcode[errno.EIO])
+        return bytes(inode.seen[position : position + size])
 
     def read_into(self, position: int, into: memoryview) -> int:
         data = self.read(position, len(into))
@@ -151,7 +156,10 @@ class MemoryFile:
     def read_cached(self, position: int, into: memoryview) -> int:
         if self._files.random.random() < self._files.cold:
             return 0
-        return self.read_into(position, into)
+        try:
+            return self.read_into(position, into)
+        except OSError:
+            return 0
 
     def reserve(self, size: int) -> None:
         self._check()
@@ -243,6 +251,10 @@ class MemoryFiles:
         for data in (inode.seen, inode.disk):
             if position < len(data):
                 data[position] ^= 1 << bit
+
+    def wear_out(self, path: str, position: int, size: int) -> None:
+        """The disk can no longer read these bytes of a file."""
+        self._seen[path].unreadable.append((position, position + size))
 
     def _inodes(self) -> list[_Inode]:
         found = {id(inode): inode for path in sorted(self._disk) for inode in (self._disk[path],)}

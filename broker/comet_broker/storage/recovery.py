@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from comet.errors import CometError
+from comet_broker.core.epochs import Entry, EpochHistory
 from comet_broker.core.producers import ProducerTable
 from comet_broker.ports import Clock, Files
 from comet_broker.storage.checkpoint import (
@@ -28,7 +29,7 @@ from comet_broker.storage.checkpoint import (
     replace_checkpoint,
     take_clean_marker,
 )
-from comet_broker.storage.index import INDEX_HEADER_BYTES, Index, IndexHeader, read_index, read_index_header
+from comet_broker.storage.index import INDEX_HEAD_BYTES, Index, IndexHeader, read_index, read_index_header
 from comet_broker.storage.layout import (
     SEGMENT_HEADER_BYTES,
     LogIdentity,
@@ -40,7 +41,7 @@ from comet_broker.storage.layout import (
     segment_name,
 )
 from comet_broker.storage.rules import RULES, Action, Finding, Known
-from comet_broker.storage.scan import Found, walk
+from comet_broker.storage.scan import Found, first_stamp, stamps, walk
 from comet_broker.storage.segment import Segment
 
 SNAPSHOTS_KEPT: Final = 2
@@ -59,6 +60,8 @@ class Recovered:
     snapshots: list[int]
     clean: bool
     lost: list[tuple[int, int]]
+    epochs: EpochHistory
+    high_watermark: int
     events: list[tuple[Finding, Action, int]] = field(default_factory=list)
     scanned_bytes: int = 0
     cut_bytes: int = 0
@@ -112,6 +115,7 @@ class _Recovery:
         self.events: list[tuple[Finding, Action, int]] = []
         self.producers = ProducerTable()
         self.producers_offset = -1  # batches from here on are still to be noted; -1: from the first one there is
+        self.epochs = EpochHistory()
         self.scanned_bytes = 0
         self.cut_bytes = 0
         self.unsynced = False
@@ -146,6 +150,10 @@ class _Recovery:
             self._begin_segment(log_end)
         elif self.segments[-1].sealed:
             self._reopen(self.segments[-1])
+        active = self.segments[-1]
+        assert active.index is not None
+        active.index.take_epochs(self.epochs.within(active.base_offset, active.next_offset))
+        self.epochs.forget_before(self.log_start)
         was_clean = clean is not None and not self.events and log_end == self.clean_end
         self._settle(log_end, skip_sync=was_clean and checkpoint is not None and checkpoint.synced_end == log_end)
         return Recovered(
@@ -155,6 +163,8 @@ class _Recovery:
             producers=self.producers,
             snapshots=self.snapshots,
             clean=was_clean,
+            epochs=self.epochs,
+            high_watermark=checkpoint.high_watermark if checkpoint is not None else 0,
             lost=[(max(first, self.log_start), end) for first, end in self.lost if end > self.log_start],
             events=self.events,
             scanned_bytes=self.scanned_bytes,
@@ -182,7 +192,7 @@ class _Recovery:
     def _read_index_header(self, base: int) -> IndexHeader | None:
         file = self.files.open(f"{self.folder}/{index_name(base)}")
         try:
-            header = read_index_header(file.read(0, INDEX_HEADER_BYTES))
+            header = read_index_header(file.read(0, INDEX_HEAD_BYTES))
         finally:
             file.close()
         if header is None or header.base_offset != base or not base <= header.next_offset:
@@ -260,9 +270,12 @@ class _Recovery:
             last = number == len(found) - 1
             if not self._joins(segment, expected):
                 continue
-            if not self._believe(segment, last=last):
-                self._examine(segment, None if last else found[number + 1].base_offset)
+            epochs = self._believe(segment, last=last)
+            if epochs is None:
+                epochs = self._examine(segment, None if last else found[number + 1].base_offset)
             self.segments.append(segment)
+            for epoch, start in epochs:
+                self.epochs.begin(epoch, start)
             expected = segment.next_offset
         return expected
 
@@ -293,27 +306,45 @@ class _Recovery:
             self._quarantine(expected, segment.base_offset)
         return True
 
-    def _believe(self, segment: Segment, *, last: bool) -> bool:
-        """Takes a segment as its index describes it, if nothing speaks against that."""
+    def _believe(self, segment: Segment, *, last: bool) -> list[Entry] | None:
+        """Takes a segment as its index describes it, if nothing speaks against that. Returns its epochs."""
         header = self.indexes.get(segment.base_offset)
         if header is None or header.segment_bytes != segment.size or header.next_offset > self.synced_end:
-            return False
+            return None
         if last and (header.next_offset, header.segment_bytes) != (self.clean_end, self.clean_bytes):
-            return False
+            return None
         if header.next_offset > self.producers_offset:
-            return False  # the producer table needs its batches
+            return None  # the producer table needs its batches
+        epochs = self._read_epochs(segment, header)
+        if epochs is None:
+            return None
         if last:
             loaded = read_index(self.files.read_all(segment.index_path))
             if loaded is None:
-                return False
+                return None
             segment.index, segment.file = loaded[1], self.files.open(segment.path)
         segment.next_offset = header.next_offset
         segment.max_timestamp_us = header.max_timestamp_us
         segment.last_append_us = header.last_append_us
         segment.synced = segment.indexed = segment.sealed = not last
-        return True
+        return epochs
 
-    def _examine(self, segment: Segment, next_base: int | None) -> None:
+    def _read_epochs(self, segment: Segment, header: IndexHeader) -> list[Entry] | None:
+        """Those of the index file, if the first batch agrees; of an index without them, by the headers of the batches.
+        None if anything is wrong with that."""
+        file = self.files.open(segment.path)
+        try:
+            if header.epochs is None:
+                return stamps(file, SEGMENT_HEADER_BYTES, segment.size, segment.base_offset)
+            return (
+                list(header.epochs)
+                if header.epochs[:1] == first_stamp(file, SEGMENT_HEADER_BYTES, segment.size, segment.base_offset)
+                else None
+            )
+        finally:
+            file.close()
+
+    def _examine(self, segment: Segment, next_base: int | None) -> list[Entry]:
         """Reads all of the segment. `next_base` is where the one after it begins, None for the last one."""
         file_bytes = segment.size
         segment.size, segment.index = SEGMENT_HEADER_BYTES, Index()
@@ -322,7 +353,7 @@ class _Recovery:
         for item in walk(file, SEGMENT_HEADER_BYTES, file_bytes, segment.base_offset):
             if isinstance(item, Found):
                 header = item.header
-                segment.note(header, item.position, header.base_offset, header.append_time_us)
+                segment.note(header, item.position, header.base_offset, header.append_time_us, header.leader_epoch)
                 if header.base_offset >= self.producers_offset:
                     self.producers.record(header, header.base_offset, header.append_time_us)
                 continue
@@ -339,6 +370,7 @@ class _Recovery:
             if item.end is not None:
                 self._quarantine(item.first, item.end)
         self._finish_examined(segment, file_bytes, last=next_base is None)
+        return segment.index.epochs
 
     def _finish_examined(self, segment: Segment, file_bytes: int, *, last: bool) -> None:
         assert segment.file is not None

@@ -29,6 +29,7 @@ DAMAGED: Final = -1
 
 _STAMP: Final = Struct("<q12xII")  # base offset, length, stamp_crc
 _LENGTH_AND_CRC: Final = Struct("<q12xI4xI")  # base offset, length, crc
+_STAMP_AND_DELTA: Final = Struct("<q8xII48xI")  # base offset, epoch, length, last offset delta
 _OFFSET_MAX: Final = (1 << 63) - 1
 
 
@@ -72,6 +73,38 @@ class Damage(NamedTuple):
     position: int
     first: int
     end: int | None
+
+
+def stamps(file: File, position: int, limit: int, expected: int) -> list[tuple[int, int]] | None:
+    """Epoch and first offset of each batch, by the headers alone; None if they do not lead to just the limit."""
+    found: list[tuple[int, int]] = []
+    while position < limit:
+        stamp = _stamp_at(file, position, expected)
+        if stamp is None:
+            return None
+        epoch, length, next_offset = stamp
+        found.append((epoch, expected))
+        position, expected = position + length, next_offset
+    return found if position == limit else None
+
+
+def first_stamp(file: File, position: int, limit: int, expected: int) -> tuple[tuple[int, int], ...] | None:
+    """Epoch and offset of the batch at `position`; empty where there is none, None where it is damaged."""
+    if position == limit:
+        return ()
+    stamp = _stamp_at(file, position, expected)
+    return None if stamp is None else ((stamp[0], expected),)
+
+
+def _stamp_at(file: File, position: int, expected: int) -> tuple[int, int, int] | None:
+    """Epoch, length and next offset of a batch, as its header says."""
+    header = file.read(position, HEADER_BYTES)
+    if len(header) < HEADER_BYTES or crc32c(header[:24]) != _STAMP.unpack_from(header)[2]:
+        return None
+    base_offset, epoch, length, last_delta = _STAMP_AND_DELTA.unpack_from(header)
+    if base_offset != expected or length <= HEADER_BYTES:
+        return None
+    return epoch, length, base_offset + last_delta + 1
 
 
 class Window:

@@ -1,6 +1,8 @@
 """One segment: a file of batches, what is known about it, and who is reading it.
 
     written ──seal──► sealed ──sync──► synced, index written ──► warm or cold ──drop──► gone once nobody reads it
+       ▲                                                             │
+       └──────────────────────────────cut────────────────────────────┘
 
 The last segment of a log is written; all others are sealed. A sealed one is *cold* until somebody reads it: its file
 is closed and its index not in memory, so that a log of a thousand segments costs a thousand small objects.
@@ -17,6 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from comet.records import BatchHeader
+from comet_broker.core.epochs import Entry
 from comet_broker.core.retention import SegmentFacts
 from comet_broker.ports import Buffer, File, Files
 from comet_broker.storage.index import STRETCH_BYTES, Index, IndexHeader, read_index
@@ -43,8 +46,10 @@ class Segment:
         self.synced = False  # all of it, as a sealed segment
         self.indexed = False  # its index file is written
         self.hints: dict[int, int] = {}  # offset -> position, where readers stopped and will go on
+        self.cuts = 0  # how often the log was cut back within it
         self._files = files
         self._pins = 0
+        self.gone = False  # its files are removed
         self._dropped = False
         self._retired = False
         self._lock = threading.Lock()  # of the pins; held for a moment only, because the loop takes it, too
@@ -52,21 +57,25 @@ class Segment:
 
     # ---- writing
 
-    def append(self, parts: Sequence[Buffer], header: BatchHeader, base_offset: int, append_time_us: int) -> None:
-        """Writes one batch, stamped with this offset and time; on failure nothing has changed."""
+    def append(
+        self, parts: Sequence[Buffer], header: BatchHeader, base_offset: int, append_time_us: int, epoch: int
+    ) -> None:
+        """Writes one batch, stamped with this offset, time and epoch; on failure nothing has changed."""
         assert not self.sealed
         assert self.file is not None
         self.file.append(parts)
-        self.note(header, self.size, base_offset, append_time_us)
+        self.note(header, self.size, base_offset, append_time_us, epoch)
         assert self.file.size == self.size, "offsets and positions go together"
 
-    def note(self, header: BatchHeader, position: int, base_offset: int, append_time_us: int) -> None:
+    def note(self, header: BatchHeader, position: int, base_offset: int, append_time_us: int, epoch: int) -> None:
         """Takes a batch that lies at `position` into the facts and the index."""
         index = self.index
         assert index is not None
         assert position >= self.size
         if not index.positions or position - index.positions[-1] >= STRETCH_BYTES or base_offset != self.next_offset:
             index.begin(base_offset, position)
+        if epoch != index.last_epoch:
+            index.begin_epoch(epoch, base_offset)
         latest = header.max_timestamp_us
         index.cover(latest)
         if latest > self.max_timestamp_us:  # noqa: PLR1730 - max() costs 60 ns, and this is every append
@@ -102,7 +111,22 @@ class Segment:
             segment_bytes=self.size,
             max_timestamp_us=self.max_timestamp_us,
             last_append_us=self.last_append_us,
+            epochs=tuple(self.index.epochs),
         )
+
+    def cut(self, position: int, next_offset: int, epochs: list[Entry]) -> None:
+        """On a worker, pinned: ends it at `position`, on disk too, to be written again. Its index file is gone."""
+        _, index = self.warm_up()
+        self.cuts += 1  # first of all: who reads beyond is to know why that fails
+        self.hints = {}
+        self.index = index.up_to(position, epochs)
+        self.next_offset, self.size = next_offset, position
+        if next_offset == self.base_offset:
+            self.max_timestamp_us, self.last_append_us = _LOWEST, self.created_us
+        assert self.file is not None
+        self.file.truncate(position)
+        self.file.sync()
+        self.sealed = self.synced = self.indexed = False
 
     def facts(self) -> SegmentFacts:
         return SegmentFacts(self.base_offset, self.next_offset, self.size, self.last_append_us)
@@ -133,7 +157,8 @@ class Segment:
         copy.index = Index()
         for item in walk(file, SEGMENT_HEADER_BYTES, self.size, self.base_offset):
             if isinstance(item, Found):
-                copy.note(item.header, item.position, item.header.base_offset, item.header.append_time_us)
+                found = item.header
+                copy.note(found, item.position, found.base_offset, found.append_time_us, found.leader_epoch)
         return copy.index
 
     def remember(self, offset: int, position: int) -> None:
@@ -164,38 +189,50 @@ class Segment:
             assert self._pins >= 0
             last = self._pins == 0
         if last:
-            self._settle()
+            self.settle()
 
     @property
     def dropped(self) -> bool:
         return self._dropped
 
     def drop(self) -> None:
-        """The log no longer has it: its files go once nobody reads it."""
+        """The log no longer has it: its files go at the next `settle` that finds nobody reading it."""
         with self._lock:
             self._dropped = True
-        self._settle()
+
+    def unlink(self) -> None:
+        """On a worker, durable with the folder's next sync: its files go at once, whoever reads it, because others may
+        soon have their names. Raises OSError."""
+        with self._lock:
+            self._dropped = True
+            gone, self.gone = self.gone, True
+        if not gone:
+            for path in (self.index_path, self.path):
+                if self._files.exists(path):
+                    self._files.remove(path)
+        self.settle()
 
     def retire(self) -> None:
         """The log is closed: the file is closed once nobody reads it."""
         with self._lock:
             self._retired = True
-        self._settle()
+        self.settle()
 
     def cool(self) -> None:
-        """Closes the file and forgets the index of a sealed segment that nobody reads."""
-        assert self.sealed
+        """Closes the file and forgets the index of a sealed segment that nobody reads; one that is written stays."""
         with self._lock:
             if self._pins == 0 and self.synced and self.indexed:
                 self._close()
                 self.index = None
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Closes what is retired or dropped, and removes the files of what is dropped, once nobody reads it."""
         with self._lock:
             if self._pins or not (self._dropped or self._retired):
                 return
             self._close()
-        if self._dropped:
+            remove, self.gone = self._dropped and not self.gone, self.gone or self._dropped
+        if remove:
             # What cannot be removed now lies below the log's start, and goes when the log is opened next.
             for path in (self.path, self.index_path):
                 with contextlib.suppress(OSError):

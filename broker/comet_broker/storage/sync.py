@@ -33,6 +33,7 @@ class SyncState:
         self.folder_version = 0
         self.snapshots = sorted(snapshots)  # offsets of those that are written
         self.derived_failures = 0  # files that could not be written and will be rebuilt
+        self.cuts = 0  # how often the log was cut back; what was started before that comes to nothing
 
 
 class SyncTicket:
@@ -59,6 +60,7 @@ class SyncTicket:
         self._files = files
         self._folder = folder
         self._state = state
+        self._cuts = state.cuts
         for segment in (*sealed, active):
             segment.pin()
 
@@ -67,12 +69,19 @@ class SyncTicket:
         with self._state.lock:
             if self._state.failed is not None:
                 raise OSError(self._state.failed.errno, "an earlier sync failed")
+            if self.outdated:
+                return
             try:
                 self._sync()
             except OSError as error:
                 self._state.failed = error
                 raise
             self._write_derived()
+
+    @property
+    def outdated(self) -> bool:
+        """The log was cut back since."""
+        return self._cuts != self._state.cuts
 
     def release(self) -> None:
         for segment in (*self.sealed, self.active):

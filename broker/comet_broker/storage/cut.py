@@ -1,0 +1,149 @@
+"""Cutting a log back: a follower gives up what its leader does not have, or damage that it will fetch again.
+
+    plan       reads: which batch boundary it is, which segment is cut there, which ones go
+    producers  reads: what the producers had written below it
+    carry_out  changes the disk, in an order in which a crash at any point leaves a log without holes:
+
+        the checkpoint, so that nothing behind the cut counts as promised      (the caller)
+        the index files of all that is cut or goes, for the same reason, and snapshots of the producers from behind it
+        the folder; then segments from the last one backwards, and the end of the one that is cut; the folder again
+
+Until the end of it recovery finds the old log, or a part of it that reaches at least to the cut. Blocks; runs on a
+worker while nothing is appended, synced or deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from comet.errors import CometError
+from comet_broker.core.epochs import EpochHistory
+from comet_broker.core.producers import ProducerSnapshot, ProducerTable
+from comet_broker.ports import Files
+from comet_broker.storage.layout import SEGMENT_HEADER_BYTES, producers_name
+from comet_broker.storage.scan import Damage, Found, walk
+from comet_broker.storage.segment import Segment
+from comet_broker.storage.sync import SyncState
+
+
+class Cut(NamedTuple):
+    end: int  # where the log ends afterwards
+    stay: tuple[Segment, ...]
+    go: tuple[Segment, ...]
+    position: int | None  # where the last one that stays is cut; None: it stays whole
+
+
+def plan(segments: Sequence[Segment], offset: int, log_start: int) -> Cut:
+    """The cut at the last batch boundary that is not above `offset`, or at the log's start if that lies above it."""
+    stay = bisect_right(segments, offset, key=_base_offset)
+    if not stay:
+        return everything(segments, log_start)
+    last = segments[stay - 1]
+    if last.next_offset == last.base_offset:
+        position, end = SEGMENT_HEADER_BYTES, last.base_offset
+    elif offset >= last.next_offset:
+        return Cut(last.next_offset, tuple(segments[:stay]), tuple(segments[stay:]), None)
+    else:
+        position, end = _boundary(last, offset)
+    if end < log_start:
+        return everything(segments, log_start)
+    return Cut(end, tuple(segments[:stay]), tuple(segments[stay:]), position)
+
+
+def everything(segments: Sequence[Segment], log_start: int) -> Cut:
+    return Cut(log_start, (), tuple(segments), None)
+
+
+def _boundary(segment: Segment, offset: int) -> tuple[int, int]:
+    """Position and offset of the batch, or the damage, that holds the offset."""
+    segment.pin()
+    try:
+        file, index = segment.warm_up()
+        stretch = index.find(offset)
+        position, first = SEGMENT_HEADER_BYTES, segment.base_offset
+        if stretch >= 0:
+            position, first = index.positions[stretch], index.offsets[stretch]
+        try:
+            for item in walk(file, position, segment.size, first):
+                if isinstance(item, Damage):
+                    if item.end is None or item.end > offset:
+                        return item.position, item.first
+                elif item.header.next_offset > offset:
+                    return item.position, item.header.base_offset
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return position, first  # a boundary, too: what cannot be read is to go
+        return segment.size, segment.next_offset
+    finally:
+        segment.unpin()
+
+
+def producers(
+    files: Files,
+    folder: str,
+    state: SyncState,
+    snapshots: Sequence[ProducerSnapshot],
+    cut: Cut,
+) -> ProducerTable:
+    """The table as it was at the end of the cut: the last snapshot before that, and the batches in between."""
+    begin, table = -1, ProducerTable()
+    for snapshot in snapshots:
+        if begin < snapshot.offset <= cut.end:
+            begin, table = ProducerTable.restore(snapshot.encode())
+    for offset in state.snapshots:
+        if begin < offset <= cut.end:
+            with contextlib.suppress(CometError, FileNotFoundError):
+                begin, table = ProducerTable.restore(files.read_all(f"{folder}/{producers_name(offset)}"))
+    for segment in cut.stay:
+        if segment.next_offset > begin:
+            _record(segment, begin, cut, table)
+    return table
+
+
+def _record(segment: Segment, begin: int, cut: Cut, table: ProducerTable) -> None:
+    segment.pin()
+    try:
+        file, index = segment.warm_up()
+        stretch = max(index.find(begin), 0)
+        position, first = SEGMENT_HEADER_BYTES, segment.base_offset
+        if len(index) and stretch:
+            position, first = index.positions[stretch], index.offsets[stretch]
+        last = segment is cut.stay[-1] and cut.position is not None
+        limit = cut.position if last and cut.position is not None else segment.size
+        for item in walk(file, position, limit, first):
+            if isinstance(item, Found) and item.header.base_offset >= begin:
+                table.record(item.header, item.header.base_offset, item.header.append_time_us)
+    finally:
+        segment.unpin()
+
+
+def carry_out(files: Files, folder: str, state: SyncState, cut: Cut, epochs: EpochHistory) -> None:
+    """All but the checkpoint, which says so already. Raises OSError with the disk anywhere in between."""
+    last = cut.stay[-1] if cut.position is not None else None
+    for segment in (*cut.go, *((last,) if last is not None else ())):
+        if files.exists(segment.index_path):
+            files.remove(segment.index_path)
+    for offset in [offset for offset in state.snapshots if offset > cut.end]:
+        with contextlib.suppress(FileNotFoundError):
+            files.remove(f"{folder}/{producers_name(offset)}")
+        state.snapshots.remove(offset)
+    files.sync_folder(folder)
+    for segment in reversed(cut.go):
+        segment.unlink()
+    if last is not None:
+        assert cut.position is not None
+        last.pin()
+        try:
+            last.cut(cut.position, cut.end, epochs.within(last.base_offset, cut.end))
+        finally:
+            last.unpin()
+    files.sync_folder(folder)
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset
