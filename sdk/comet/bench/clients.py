@@ -50,7 +50,7 @@ async def produce_many(link: Link, config: Any) -> dict[str, Any]:
 
     make = json_values if config["json"] else plain_values
     values = make(min(DISTINCT_VALUES, config["records"]), config["record_bytes"])
-    async with comet.Producer(config["address"]) as producer:
+    async with comet.Producer(config["address"], acks=config.get("acks", 1)) as producer:
         await producer.publish(config["warm_topic"], b"warm")
         await link.go()
         start = time.perf_counter()
@@ -170,7 +170,7 @@ async def pace(link: Link, config: Any) -> dict[str, Any]:
     import comet
 
     pad = bytes(config["record_bytes"] - STAMP.size)
-    async with comet.Producer(config["address"]) as producer:
+    async with comet.Producer(config["address"], acks=config.get("acks", 1)) as producer:
         await producer.publish(config["warm_topic"], b"warm")
         order = await link.go()
         interval_ns = 1_000_000_000 // config["rate"]

@@ -22,8 +22,17 @@ FIELDS: Final[dict[str, Callable[[Sequence[float]], float]]] = {
     "startup_s": statistics.median,
     "import_s": statistics.median,
     "subscriber_rss_bytes": max,  # a later run finds memory that an earlier one left
+    # Of leaders that are killed: the time without an acknowledgement, and what became of the records.
+    "median_ms": statistics.median,
+    "max_ms": max,
+    "kills": sum,
+    "lost": sum,
+    "duplicated": sum,
 }
-_WHOLE: Final = ("records_per_s", "bytes_per_s", "broker_rss_bytes", "subscriber_rss_bytes")
+_WHOLE: Final = (
+    *("records_per_s", "bytes_per_s", "broker_rss_bytes", "subscriber_rss_bytes"),
+    *("kills", "lost", "duplicated"),
+)
 
 
 def combine(runs: Sequence[Run]) -> Result:
@@ -90,4 +99,7 @@ def _also(result: Mapping[str, float]) -> str:
         notes.append(f"import comet {result['import_s'] * 1e3:.0f} ms")
     if "subscriber_rss_bytes" in result:
         notes.append(f"{result['subscriber_rss_bytes'] / 1e3:.0f} kB a subscriber")
+    if "kills" in result:
+        notes.append(f"median {result['median_ms']:,.0f} ms, at most {result['max_ms']:,.0f} ms without an ack")
+        notes.append(f"{result['kills']} kills, {result['lost']} lost, {result['duplicated']} duplicated")
     return ", ".join(notes)

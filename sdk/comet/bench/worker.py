@@ -44,10 +44,10 @@ class Link:
 def main() -> None:
     import uvloop
 
-    from comet.bench import clients, limits
+    from comet.bench import clients, fire, limits
 
     name, config = sys.argv[1], json.loads(sys.argv[2])
-    works: dict[str, Work] = {**clients.WORKS, **limits.WORKS}
+    works: dict[str, Work] = {**clients.WORKS, **fire.WORKS, **limits.WORKS}
 
     async def run() -> None:
         link = Link()

@@ -10,6 +10,7 @@ must outlive the processes: they end with it.
 from __future__ import annotations
 
 import http.client
+import os
 import signal
 import socket
 import subprocess
@@ -51,10 +52,17 @@ class Member:
         return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
+        # What is set for a broker or an etcd of the user's own is not meant for these.
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(("COMET_", "ETCD_"))}
         # A session of its own, so that Ctrl-C reaches the owner alone, who then ends us in order.
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own modules, and the etcd that was found
-                tied(self._command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                tied(self._command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environ,
+                start_new_session=True,
             )
         self.started = time.monotonic()
 
@@ -180,8 +188,12 @@ class LocalCluster:
 
 def etcd_command(folder: Path, client: int, peer: int) -> list[str]:
     """A single member on the loopback. Being alone it need not wait long for others at an election."""
-    from comet_broker.etcd_binary import find_etcd
+    from comet_broker.etcd_binary import EtcdNotFound, find_etcd
 
+    try:
+        etcd = find_etcd()
+    except EtcdNotFound as error:
+        raise Unavailable(f"a cluster needs etcd: {error}") from None
     at, peers = f"http://{LOCALHOST}:{client}", f"http://{LOCALHOST}:{peer}"
     options = {
         "name": "local",
@@ -198,7 +210,7 @@ def etcd_command(folder: Path, client: int, peer: int) -> list[str]:
         "logger": "zap",
         "log-level": "warn",
     }
-    return [str(find_etcd()), *(word for name, value in options.items() for word in (f"--{name}", value))]
+    return [str(etcd), *(word for name, value in options.items() for word in (f"--{name}", value))]
 
 
 def etcd_healthy(address: str, timeout_s: float = 1.0) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -15,11 +15,14 @@ from comet.errors import InvalidArgument
 if TYPE_CHECKING:
     from comet.bench.report import Result
 
+CLUSTER: Final = "cluster"
+
 
 @guarded
 def bench(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="What to measure; all by default.")
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="What to measure, or 'cluster'; all but that by default."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller loads, one run each: under 50 s in all.")] = False,
     runs: Annotated[
@@ -40,12 +43,26 @@ def bench(
     """Measure speed, latency and memory, with the machine's own limits beside them."""
     from dataclasses import replace
 
-    from comet.bench import machine, report
+    from comet.bench import cluster, machine, report
     from comet.bench.runner import run_subjects
     from comet.bench.subjects import FULL, QUICK, SUBJECTS
 
     if list_:
-        print_table(["name", "what"], [[name, subject.about] for name, subject in SUBJECTS.items()])
+        print_table(
+            ["name", "what"],
+            [
+                *([name, subject.about] for name, subject in SUBJECTS.items()),
+                *([f"{CLUSTER}: {name}", about] for name, about in cluster.ABOUT.items()),
+            ],
+        )
+        return
+    if CLUSTER in (names or ()):
+        if names != [CLUSTER] or bootstrap is not None:
+            raise InvalidArgument("the cluster is measured by itself, on brokers of its own: comet bench cluster")
+        kind = cluster.QUICK if quick else cluster.FULL
+        kind = kind if runs is None else replace(kind, runs=runs)
+        found = cluster.run_cluster(kind, folder=data, progress=lambda *step: _show(kind.runs, *step))
+        _present(report.document(machine.describe(), found), json_file)
         return
     for name in names or ():
         if name not in SUBJECTS:
@@ -56,7 +73,12 @@ def bench(
     results = run_subjects(
         names or list(SUBJECTS), sizes, address=bootstrap, folder=data, progress=lambda *step: _show(sizes.runs, *step)
     )
-    document = report.document(machine.describe(), results)
+    _present(report.document(machine.describe(), results), json_file)
+
+
+def _present(document: dict[str, Any], json_file: str | None) -> None:
+    from comet.bench import report
+
     if json_file == "-":
         print(json.dumps(document, indent=2))
         return
@@ -64,7 +86,7 @@ def bench(
         Path(json_file).write_text(json.dumps(document, indent=2) + "\n")
     found = document["machine"]
     print(f"{found['cpu']}, {found['cores']} cores, Linux {found['kernel']}, Python {found['python']}")
-    print_table(report.COLUMNS, [report.table_row(name, result) for name, result in results.items()])
+    print_table(report.COLUMNS, [report.table_row(name, result) for name, result in document["results"].items()])
 
 
 def _show(runs: int, name: str, run: int, result: Result | None) -> None:

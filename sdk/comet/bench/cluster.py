@@ -1,0 +1,266 @@
+"""`comet bench cluster`: three brokers and an etcd on this machine, beside a single broker in the same run.
+
+    single_broker            send_many, acks=1, to one broker alone: what the next two compare with
+    produce_many_acks_1      the same to a topic with three replicas
+    produce_many_acks_all    the same, acknowledged once two or more replicas have it (min_insync 2)
+    latency_1000_acks_all    one event a millisecond, sent with acks=all, until the consumer has it
+    failover                 the leader killed under load, again and again
+
+All share this machine's cores. What each figure means is in docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import statistics
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from comet.bench.machine import ProcessMeter
+from comet.bench.processes import BenchFailed, Worker, own_broker
+from comet.bench.report import Result, combine
+from comet.bench.subjects import LEAD_S, RECORD_BYTES, WARM_SHARE
+
+if TYPE_CHECKING:
+    from comet.bench.runner import Progress
+    from comet.cli._local_cluster import LocalCluster
+    from comet.types import PartitionInfo
+
+BROKERS: Final = 3
+MIN_INSYNC: Final = 2
+FAILOVER_RATE: Final = 1_000  # records a second while brokers are killed
+HEAL_S_MAX: Final = 60.0
+POLL_S: Final = 0.05
+# After the first acknowledgement of the new leader, so much more of the load belongs to the gap's measurement.
+CALM_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSizes:
+    """How much work a run is."""
+
+    records: int
+    paced_s: float
+    kills: int
+    runs: int
+
+
+FULL: Final = ClusterSizes(records=4_000_000, paced_s=10.0, kills=10, runs=3)
+QUICK: Final = ClusterSizes(records=1_000_000, paced_s=2.0, kills=3, runs=1)
+
+
+class ClusterBench:
+    """The cluster under measurement. Topics are made anew for every run."""
+
+    def __init__(self, cluster: LocalCluster, sizes: ClusterSizes) -> None:
+        self.sizes = sizes
+        self._cluster = cluster
+
+    @property
+    def addresses(self) -> list[str]:
+        return self._cluster.addresses.split(",")
+
+    def topic(self) -> str:
+        return _topic(self.addresses, replicas=BROKERS, min_insync=MIN_INSYNC)
+
+    @contextmanager
+    def metered(self) -> Iterator[Callable[[], Result]]:
+        """Within it, what all brokers together use counts."""
+        meters = [ProcessMeter(broker.pid) for broker in self._cluster.brokers]
+        for meter in meters:
+            meter.restart_peak()
+        before = [meter.read() for meter in meters]
+
+        def used() -> Result:
+            after = [meter.read() for meter in meters]
+            return {
+                "broker_rss_bytes": sum(usage.rss_peak_bytes for usage in after),
+                "broker_cpu_s": sum(usage.cpu_s for usage in after) - sum(usage.cpu_s for usage in before),
+            }
+
+        yield used
+
+    # ---- for failover
+
+    def leader(self, topic: str) -> int:
+        """The broker that leads the topic's only partition."""
+        return asyncio.run(_partition(self.addresses, topic)).leader
+
+    def kill(self, broker: int) -> None:
+        """As `kill -9`."""
+        self._cluster.brokers[broker - 1].kill()
+
+    def start_again(self, broker: int) -> None:
+        self._cluster.brokers[broker - 1].start()
+
+    def wait_well(self, topic: str) -> None:
+        """Until every replica is in sync."""
+        deadline = time.monotonic() + HEAL_S_MAX
+        while True:
+            partition = asyncio.run(_partition(self.addresses, topic))
+            if partition.leader and len(partition.in_sync) == BROKERS:
+                return
+            if time.monotonic() > deadline:
+                raise BenchFailed(f"after {HEAL_S_MAX:.0f} s only brokers {partition.in_sync} are in sync")
+            time.sleep(POLL_S)
+
+
+def _topic(addresses: Sequence[str], **settings: Any) -> str:
+    import comet
+
+    name = f"bench-{uuid.uuid4().hex[:12]}"
+
+    async def create() -> None:
+        async with comet.Admin(addresses) as admin:
+            await admin.create_topic(name, **settings)
+
+    asyncio.run(create())
+    return name
+
+
+async def _partition(addresses: Sequence[str], topic: str) -> PartitionInfo:
+    import comet
+
+    async with comet.Admin(addresses) as admin:
+        found, _ = await admin.describe_topic(topic)
+    return found.partitions[0]
+
+
+def _produce(addresses: Sequence[str], topic: str, records: int, acks: int | str) -> Result:
+    """One run of send_many, after a first record that no figure counts."""
+    config = {"address": addresses, "topic": topic, "warm_topic": topic, "records": records, "acks": acks}
+    with Worker("produce_many", json=False, record_bytes=RECORD_BYTES, **config) as producer:
+        producer.ready()
+        producer.go()
+        done = producer.done()
+    seconds = done["end"] - done["start"]
+    return {"records_per_s": records / seconds, "bytes_per_s": done["bytes"] / seconds}
+
+
+def single_broker(sizes: ClusterSizes, folder: Path | None) -> list[Result]:
+    """All runs, on a broker of its own that is gone before the cluster starts."""
+    runs = []
+    with own_broker(folder) as broker:
+        for _ in range(sizes.runs):
+            assert broker.meter is not None
+            broker.meter.restart_peak()
+            before = broker.meter.read()
+            run = _produce([broker.address], _topic([broker.address]), sizes.records, 1)
+            after = broker.meter.read()
+            run |= {"broker_rss_bytes": after.rss_peak_bytes, "broker_cpu_s": after.cpu_s - before.cpu_s}
+            runs.append(run)
+    return runs
+
+
+def produce_many(bench: ClusterBench, acks: int | str) -> Result:
+    topic = bench.topic()
+    bench.wait_well(topic)
+    with bench.metered() as used:
+        return _produce(bench.addresses, topic, bench.sizes.records, acks) | used()
+
+
+def latency_1000(bench: ClusterBench) -> Result:
+    topic = bench.topic()
+    bench.wait_well(topic)
+    records = round(1_000 * bench.sizes.paced_s)
+    config = {"address": bench.addresses, "topic": topic, "warm_topic": bench.topic(), "records": records}
+    with ExitStack() as stack:
+        consumer = stack.enter_context(Worker("stopwatch", skip=round(records * WARM_SHARE), **config))
+        producer = stack.enter_context(Worker("pace", rate=1_000, record_bytes=RECORD_BYTES, acks="all", **config))
+        consumer.ready()
+        producer.ready()
+        with bench.metered() as used:
+            consumer.go()
+            producer.go(lead_s=LEAD_S)
+            producer.done()
+            return consumer.done() | used()
+
+
+def failover(bench: ClusterBench) -> Result:
+    """Kills the leader under load; all brokers are in sync again before the next one dies."""
+    topic = bench.topic()
+    bench.wait_well(topic)
+    gaps_ms = []
+    with Worker("under_fire", address=bench.addresses, topic=topic, rate=FAILOVER_RATE) as load:
+        load.ready()
+        load.go(order="start")
+        load.ready()
+        for _ in range(bench.sizes.kills):
+            leader = bench.leader(topic)
+            load.go(order="mark")
+            load.ready()
+            bench.kill(leader)
+            gaps_ms.append(_gap_ms(load))
+            bench.start_again(leader)
+            bench.wait_well(topic)
+        load.go(order="stop")
+        done = load.done()
+    return {
+        "median_ms": statistics.median(gaps_ms),
+        "max_ms": max(gaps_ms),
+        "kills": len(gaps_ms),
+        "lost": done["lost"],
+        "duplicated": done["duplicated"],
+    }
+
+
+def _gap_ms(load: Worker) -> float:
+    """The longest time without an acknowledgement since the mark, once acknowledgements flow again."""
+    deadline = time.monotonic() + HEAL_S_MAX
+    while True:
+        load.go(order="report")
+        state = load.ready()
+        if state["calm_s"] > CALM_S:
+            return float(state["gap_s"]) * 1e3
+        if time.monotonic() > deadline:
+            raise BenchFailed(f"no acknowledgement for {HEAL_S_MAX:.0f} s after a leader was killed")
+        time.sleep(POLL_S)
+
+
+CLUSTER_SUBJECTS: Final[dict[str, tuple[Callable[[ClusterBench], Result], str]]] = {
+    "produce_many_acks_1": (lambda bench: produce_many(bench, 1), "send_many to three replicas, acks=1"),
+    "produce_many_acks_all": (lambda bench: produce_many(bench, "all"), "send_many to three replicas, acks=all"),
+    "latency_1000_acks_all": (latency_1000, "end to end at 1,000 events/s, acks=all"),
+    "failover": (failover, "time without an acknowledgement when the leader is killed"),
+}
+ABOUT: Final = {"single_broker": "send_many to one broker alone"} | {
+    name: about for name, (_, about) in CLUSTER_SUBJECTS.items()
+}
+
+
+def run_cluster(sizes: ClusterSizes, *, folder: Path | None, progress: Progress) -> dict[str, Result]:
+    """Results by name."""
+    from comet.cli._local_cluster import LocalCluster
+
+    progress("single_broker", 1, None)
+    runs = single_broker(sizes, folder)
+    progress("single_broker", sizes.runs, runs[-1])
+    results = {"single_broker": combine(runs)}
+    data = Path(tempfile.mkdtemp(prefix="comet-bench-", dir=folder))
+    try:
+        with LocalCluster(data, BROKERS) as cluster:
+            bench = ClusterBench(cluster, sizes)
+            for name, (subject, _) in CLUSTER_SUBJECTS.items():
+                results[name] = combine(_runs(name, subject, bench, progress))
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+    return results
+
+
+def _runs(
+    name: str, subject: Callable[[ClusterBench], Result], bench: ClusterBench, progress: Progress
+) -> list[Result]:
+    runs = []
+    for number in range(1, bench.sizes.runs + 1):
+        progress(name, number, None)
+        run = subject(bench)
+        progress(name, number, run)
+        runs.append(run)
+    return runs
