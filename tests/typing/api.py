@@ -112,7 +112,7 @@ async def wrong() -> None:
     comet.Consumer("localhost:9092", "quotes", group="engine")  # type: ignore[call-overload]
     comet.Consumer("localhost:9092", "quotes", on_out_of_range="skip")  # type: ignore[call-overload]
     comet.Consumer("localhost:9092", "quotes", read_from="follower")  # type: ignore[call-overload]
-    comet.Consumer("localhost:9092", "quotes", on_gap=misunderstands)  # type: ignore[call-overload]
+    comet.Consumer("localhost:9092", "quotes", on_gap=misunderstands)  # type: ignore[arg-type]
 
 
 async def in_a_test() -> None:
