@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 COMET = "comet.v1.Comet"
 ADMIN = "comet.v1.Admin"
+REPLICATION = "comet.v1.Replication"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,8 @@ def methods(broker: Broker) -> list[Method]:
         Method(ADMIN, "DeleteTopic", admin.DeleteTopicRequest, control.delete_topic),
         Method(ADMIN, "AddPartitions", admin.AddPartitionsRequest, control.add_partitions),
         Method(ADMIN, "DeleteRecords", admin.DeleteRecordsRequest, control.delete_records),
+        Method(ADMIN, "MovePartition", admin.MovePartitionRequest, control.move_partition),
+        Method(ADMIN, "DrainBroker", admin.DrainBrokerRequest, control.drain_broker),
         Method(ADMIN, "DescribeCluster", admin.DescribeClusterRequest, control.describe_cluster),
         Method(ADMIN, "Statistics", admin.StatisticsRequest, control.statistics),
     ]

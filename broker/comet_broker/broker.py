@@ -1,8 +1,14 @@
 """The broker: what is left when network, disk, clock and chance are taken away and handed in.
 
     transports (rpc/, local) ──► Session, control, thin ──► TopicTable ──► Partition ──► Log
-                                                              ▲
-                                              metadata store ─┘ (watch)
+                                                              ▲              ▲  │
+              metadata store ──► ClusterView ─────────────────┴── Leadership ┘  └─► followers
+                             ◄── Membership, Controller                  Replicator ◄── leaders
+
+    start   look at the cluster, open the logs that are here      (then the server listens)
+    join    be a member: from now on this broker may lead
+    drain   pass leadership on, take nothing new, let what is owed go out
+    close   leave
 
 Owns everything below it. One event loop, one thread; `worker` runs what blocks.
 """
@@ -10,6 +16,7 @@ Owns everything below it. One event loop, one thread; `worker` runs what blocks.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from random import Random
@@ -22,17 +29,26 @@ from comet.types import AtTime, Position
 from comet.v1 import events_pb2 as pb
 from comet_broker import limits
 from comet_broker.config import BrokerConfig
+from comet_broker.controller import Controller
+from comet_broker.core.cluster import DRAINS, ID, BrokerRecord, topic_key, unfit_key
 from comet_broker.core.tail import TailBudget
-from comet_broker.metadata.store import Compare, MetadataStore, Put
-from comet_broker.partition import Partition
-from comet_broker.ports import Clock, Files, Worker
+from comet_broker.identity import Identity, close_clean, open_identity
+from comet_broker.membership import Membership
+from comet_broker.metadata.store import Compare, Delete, MetadataStore, Put, StoreUnavailable
+from comet_broker.partition import Partition, Site
+from comet_broker.peers import Peers
+from comet_broker.ports import Clock, Files, Network, Worker
+from comet_broker.replication.follower import Replicator
+from comet_broker.replication.leader import ReplicaSession
 from comet_broker.session import Session, resolve
 from comet_broker.tasks import Tasks
 from comet_broker.topics import TopicTable, storage_error
+from comet_broker.view import ClusterView
 
 log = logging.getLogger(__name__)
 
-CLUSTER_KEY: Final = "cluster"
+DRAIN_S_MAX: Final = 5.0  # how long a stopping broker waits for others to take over what it leads
+REPLICA_SESSIONS_MAX: Final = 1_000
 
 
 class Broker:
@@ -45,6 +61,8 @@ class Broker:
         clock: Clock,
         worker: Worker,
         random: Random,
+        network: Network,
+        boot_id: str,
     ) -> None:
         self.config = config
         self.port = config.port  # the server sets the real one when it was 0
@@ -55,10 +73,30 @@ class Broker:
         self.random = random
         self.tasks = Tasks()
         self.tail_budget = TailBudget(limits.TAIL_TOTAL_BYTES_MAX, limits.TAIL_PARTITION_BYTES_MAX)
-        self.topics = TopicTable(
-            files=files, store=store, clock=clock, worker=worker, tasks=self.tasks, tail_budget=self.tail_budget
-        )
         self.cluster_id = ""
+        self.network = network
+        self.peers = Peers(network)
+        self.view = ClusterView(store, self.tasks)
+        self.identity: Identity
+        self.membership: Membership
+        self.controller: Controller
+        self._boot_id = boot_id
+        self._site = Site(
+            me=config.broker_id,
+            clock=clock,
+            worker=worker,
+            tasks=self.tasks,
+            tail_budget=self.tail_budget,
+            store=store,
+            replica_lag_s=config.replica_lag_ms / 1000,
+            alive=self._alive,
+            incarnation=self._incarnation,
+            registered=self._registered,
+            whereabouts=self._whereabouts,
+            unfit=self._unfit,
+        )
+        self.replicator = Replicator(self)
+        self.topics = TopicTable(files=files, view=self.view, site=self._site, changed=self.replicator.update)
         self.draining = False
         self.started_us = 0
         self.refused_silently = 0  # batches sent with acks=0 that could not be written
@@ -66,23 +104,76 @@ class Broker:
         # Where deliveries from the page cache are put together; used between two awaits only.
         self.read_buffer = memoryview(bytearray(DELIVERY_PREFIX_BYTES + limits.DELIVERY_BYTES_MAX))
         self._sessions: dict[int, Session] = {}
+        self._replica_sessions: set[ReplicaSession] = set()
+        self._suspected: set[int] = set()
+        self._opened = False
+        self._controlling: asyncio.Task[None] | None = None
         self._next_session = 1
 
     # ---- life
 
-    async def start(self) -> None:
-        self.started_us = self.clock.wall_us()
-        self.cluster_id = await self._join_cluster()
-        revision = await self.topics.load()
-        self.tasks.spawn(self.topics.follow(revision), "follow topics")
-        self.tasks.spawn(self._housekeeping(), "housekeeping")
+    @property
+    def exclusive(self) -> bool:
+        """No other broker shares the metadata store: nobody else can lead what is here."""
+        return not self.config.etcd
 
-    async def _join_cluster(self) -> str:
+    async def start(self) -> None:
+        """Opens what is on this broker. Nothing is led before `join`."""
+        self.started_us = self.clock.wall_us()
+        self.cluster_id = await self._find_cluster()
+        self.identity = open_identity(
+            self.files,
+            broker_id=self.config.broker_id,
+            cluster_id=self.cluster_id,
+            boot_id=self._boot_id,
+            random=self.random,
+        )
+        self.membership = Membership(
+            self.config, store=self.store, view=self.view, clock=self.clock, tasks=self.tasks, record=self._record
+        )
+        self.membership.on_registered.append(self._joined)
+        self.membership.on_lost.append(self._parted)
+        self.controller = Controller(
+            self.config,
+            store=self.store,
+            view=self.view,
+            membership=self.membership,
+            clock=self.clock,
+        )
+        self._opened = True
+        await self.view.load()
+        await self.topics.load()
+        self.view.listen(self.topics.view_moved)
+        self.tasks.spawn(self.view.follow(), "follow the cluster")
+        self.tasks.spawn(self.topics.follow(), "follow topics")
+
+    async def join(self) -> None:
+        """Makes this broker a member of the cluster, reachable at `port`; returns when it is one."""
+        await self.membership.register()
+        await self.view.applied.wait(self.membership.incarnation)
+        self._controlling = self.tasks.spawn(self.controller.run(), "controller")
+        self.tasks.spawn(self._housekeeping(), "housekeeping")
+        self.tasks.spawn(self._look_after_replicas(), "look after replicas")
+        for partition in list(self.topics.by_handle.values()):
+            self.mended(partition)
+
+    async def _find_cluster(self) -> str:
         """The cluster's id; the first broker there is makes it."""
-        while (item := await self.store.get(CLUSTER_KEY)) is None:
+        while (item := await self.store.get(ID)) is None:
             cluster_id = f"{self.random.getrandbits(128):032x}".encode()
-            await self.store.transact([Compare(CLUSTER_KEY, 0)], [Put(CLUSTER_KEY, cluster_id)])
+            await self.store.transact([Compare(ID, 0)], [Put(ID, cluster_id)])
         return item.value.decode()
+
+    def _record(self) -> BrokerRecord:
+        return BrokerRecord(
+            host=self.config.advertised_host or self.config.host,
+            port=self.config.advertised_port or self.port,
+            version=comet.__version__,
+            folder=self.identity.folder,
+            lease=0,  # filled in by the membership
+            rack=self.config.rack,
+            clean=self.identity.clean,
+        )
 
     async def _housekeeping(self) -> None:
         while True:
@@ -90,26 +181,175 @@ class Broker:
             await self.topics.retry()
             for partition in list(self.topics.by_handle.values()):
                 try:
-                    partition.housekeeping()
+                    await partition.housekeeping()
                 except (CometError, OSError) as error:
-                    log.warning("retention of %s/%d: %s", partition.topic, partition.index, error)
+                    log.warning("retention of %s: %s", partition, error)
+
+    async def _look_after_replicas(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.replica_lag_ms / 4000)
+            for partition in list(self.topics.by_handle.values()):
+                if partition.leadership is not None:
+                    partition.leadership.check()
 
     async def drain(self) -> None:
-        """Takes nothing new, tells every client, and lets acknowledgements that are owed go out."""
+        """Passes leadership on, takes nothing new, tells every client, and lets what is owed go out."""
         if self.draining:
             return
+        await self._hand_over()
         self.draining = True
         for session in list(self._sessions.values()):
             session.go_away("the broker is stopping")
         for partition in list(self.topics.by_handle.values()):
             await partition.sync()
 
+    async def _hand_over(self) -> None:
+        """Asks the controller for others to lead what this broker leads, and waits until they do, or cannot."""
+        if self.exclusive or len(self.view.state.brokers) < 2:
+            return
+        try:
+            async with asyncio.timeout(DRAIN_S_MAX):
+                await self.membership.set_draining()
+                while any(self._can_move(partition) for partition in self.topics.by_handle.values()):
+                    await self.topics.applied.wait(self.topics.applied.value + 1)
+        except (TimeoutError, StoreUnavailable) as error:
+            log.warning("stops while it still leads: %r", error)
+
+    @staticmethod
+    def _can_move(partition: Partition) -> bool:
+        return partition.leadership is not None and len(partition.leadership.replicas.state.in_sync) > 1
+
     async def close(self) -> None:
         self.draining = True
         for session in list(self._sessions.values()):
             session.close()
+        for replica in list(self._replica_sessions):
+            replica.close()
+        await self.replicator.close()
         await self.topics.close(Draining("the broker has stopped", retry_after_ms=200))
+        if self._opened:
+            if any(partition.log.failed is not None for partition in self.topics.by_handle.values()):
+                log.warning("a log had failed: this was no clean stop")
+            else:
+                close_clean(self.files, self.identity)
+            if self._controlling is not None:
+                self._controlling.cancel()
+                await asyncio.wait([self._controlling])
+            await self.membership.leave()
         await self.tasks.close()
+        await self.peers.close()
+
+    # ---- the cluster
+
+    def _alive(self) -> bool:
+        return self.membership.alive()
+
+    def _incarnation(self) -> int:
+        return self.membership.incarnation
+
+    def _registered(self) -> dict[int, int]:
+        return {broker: found.create_revision for broker, found in self.view.state.brokers.items()}
+
+    def _joined(self) -> None:
+        for partition in list(self.topics.by_handle.values()):
+            partition.reconsider()
+
+    def _parted(self) -> None:
+        """The cluster may take this broker for dead: it leads nothing any more."""
+        for partition in list(self.topics.by_handle.values()):
+            partition.step_down("this broker's lease has run out")
+
+    def _whereabouts(self, broker: int) -> dict[str, str]:
+        """Where a broker is, as details of an error."""
+        found = self.view.state.brokers.get(broker)
+        if found is None:
+            return {}
+        return {"leader": str(broker), "host": found.value.host, "port": str(found.value.port)}
+
+    def address_of(self, broker: int) -> str | None:
+        found = self.view.state.brokers.get(broker)
+        return None if found is None else f"{found.value.host}:{found.value.port}"
+
+    async def suspect(self, broker: int) -> None:
+        """A stream to that broker broke. If its process is gone for certain, the cluster need not wait to hear it."""
+        address = self.address_of(broker)
+        if address is None or broker == self.config.broker_id or broker in self._suspected:
+            return
+        self._suspected.add(broker)
+        try:
+            incarnation = self.view.state.incarnation(broker)
+            if await self.network.refused(address) and self.view.state.incarnation(broker) == incarnation:
+                log.info("broker %d is gone: nobody listens at %s", broker, address)
+                await self.membership.revoke(broker, incarnation)
+        except StoreUnavailable as error:
+            log.info("broker %d could not be reported as gone: %s", broker, error)
+        finally:
+            self._suspected.discard(broker)
+
+    def _unfit(self, partition: Partition) -> None:
+        """Tells the cluster that this replica must not lead."""
+        place = (partition.topic_id.hex(), partition.index)
+        key = unfit_key(self.config.broker_id, place)
+        reason = partition.log.failed.message if partition.log.failed is not None else "it has damaged ranges"
+
+        async def tell() -> None:
+            while (self.config.broker_id, *place) not in self.view.state.unfit and partition.closed is None:
+                try:
+                    await self.store.transact([Compare(key, 0)], [Put(key, reason.encode())])
+                except StoreUnavailable:
+                    await asyncio.sleep(0.5)
+                else:
+                    return
+
+        self.tasks.spawn(tell(), f"report {partition} unfit")
+
+    def mended(self, partition: Partition) -> None:
+        """A replica is whole, and may lead again if the cluster was told that it must not."""
+        place = (partition.topic_id.hex(), partition.index)
+        found = self.view.state.unfit.get((self.config.broker_id, *place))
+        if found is None or partition.log.failed is not None or partition.log.lost:
+            return
+        key = unfit_key(self.config.broker_id, place)
+
+        async def tell() -> None:
+            with contextlib.suppress(StoreUnavailable):  # it is looked at again at the next start
+                await self.store.transact([Compare(key, found.mod_revision)], [Delete(key)])
+
+        self.tasks.spawn(tell(), f"report {partition} mended")
+
+    async def look_for_topic(self, name: str) -> None:
+        """Waits a moment for a topic that this broker has not heard of, if the metadata store has it."""
+        try:
+            item = await self.store.get(topic_key(name))
+        except (StoreUnavailable, ValueError):
+            return
+        if item is not None:
+            await self.topics.applied.wait(item.mod_revision)
+
+    async def set_drain(self, broker: int, *, undo: bool) -> None:
+        """An operator wants a broker to lead nothing, or no longer wants it."""
+        key = f"{DRAINS}{broker}"
+        item = await self.store.get(key)
+        if (item is None) == undo:
+            return
+        if undo:
+            assert item is not None
+            await self.store.transact([Compare(key, item.mod_revision)], [Delete(key)])
+        else:
+            await self.store.transact([Compare(key, 0)], [Put(key, b"")])
+
+    def open_replica_session(self, peer: str) -> ReplicaSession:
+        if len(self._replica_sessions) >= REPLICA_SESSIONS_MAX:
+            raise LimitExceeded(f"{REPLICA_SESSIONS_MAX} brokers follow this one, its limit", retry_after_ms=1000)
+        session = ReplicaSession(self, self._next_session, peer)
+        self._next_session += 1
+        self._replica_sessions.add(session)
+        return session
+
+    def replica_session_closed(self, session: ReplicaSession) -> None:
+        self._replica_sessions.discard(session)
+        if session.follower and not self.draining:
+            self.tasks.spawn(self.suspect(session.follower), f"look for broker {session.follower}")
 
     # ---- sessions
 
@@ -148,7 +388,7 @@ class Broker:
         return max(partition.log.log_start, min(found, partition.high_watermark))
 
     def unreadable(self, partition: Partition, error: OSError) -> CometError:
-        log.error("reading %s/%d: %s", partition.topic, partition.index, error)
+        log.error("reading %s: %s", partition, error)
         return storage_error(error)
 
     def count_error(self, error: CometError) -> None:
@@ -166,6 +406,11 @@ class Broker:
             "topics": len(self.topics.by_name),
             "sessions": [session.statistics() for session in list(self._sessions.values())[:1000]],
             "session_count": len(self._sessions),
+            "incarnation": self.membership.incarnation,
+            "controller": self.controller.statistics(),
+            "metadata_revision": self.view.state.revision,
+            "links": self.replicator.statistics(),
+            "followers": [session.statistics() for session in self._replica_sessions],
             "partitions": [partition.statistics() for partition in self.topics.by_handle.values()],
             "tail_bytes": self.tail_budget.used_bytes,
             "free_bytes": self.files.free_bytes(),

@@ -1,33 +1,47 @@
 """Topics and the cluster: what the Admin service and FetchMetadata do.
 
-Every change is one compare-and-swap in the metadata store; the table of topics follows the store, and an answer
-goes out when this broker has caught up with the change. A store that does not answer leaves the outcome unknown,
-which is what the caller is told.
+Every change is one compare-and-swap in the metadata store; the view follows the store, the controller places what is
+new, and an answer goes out when this broker has seen it done. A store that does not answer leaves the outcome
+unknown, which is what the caller is told. What only a leader knows or can do is asked of the leader.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import msgspec
 
-import comet
 from comet._wire import broker_to_pb, config_from_pb, status_to_pb, topic_to_pb
 from comet.errors import (
+    BrokerNotFound,
+    CometError,
     InvalidArgument,
     LimitExceeded,
+    PartitionNotFound,
     Timeout,
     TopicExists,
     TopicNotFound,
     Unavailable,
 )
-from comet.types import BrokerInfo, check_topic_name
+from comet.types import REPLICAS_MAX, BrokerInfo, TopicConfig, check_topic_name
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import events_pb2 as events
 from comet.v1 import types_pb2 as types
 from comet_broker import limits
 from comet_broker.broker import Broker
+from comet_broker.core.cluster import (
+    DELETED,
+    NOBODY,
+    ClusterState,
+    PartitionState,
+    Tombstone,
+    TopicSpec,
+    partition_key,
+    topic_key,
+)
 from comet_broker.metadata.store import (
     Compare,
     Delete,
@@ -37,9 +51,10 @@ from comet_broker.metadata.store import (
     StoreUnavailable,
     TransactionResult,
 )
-from comet_broker.topics import DELETED, TOPICS, Topic, TopicSpec
 
 SWAP_ATTEMPTS_MAX = 16
+PLACED_S_MAX = 10.0  # how long the answer to a change waits for the controller to place what is new
+ASK_S_MAX = 2.0  # how long another broker has to say what it knows
 
 
 class Control:
@@ -55,48 +70,98 @@ class Control:
 
     # ---- looking
 
-    def _this_broker(self) -> BrokerInfo:
-        config = self._broker.config
-        return BrokerInfo(config.broker_id, config.advertised_host or config.host, self._broker.port, comet.__version__)
+    @property
+    def _state(self) -> ClusterState:
+        return self._broker.view.state
 
-    def _topic_pb(self, topic: Topic) -> types.Topic:
-        return topic_to_pb(topic.info(self._broker.config.broker_id))
+    def _brokers(self) -> list[types.Broker]:
+        draining = self._state.drains
+        return [
+            broker_to_pb(
+                BrokerInfo(
+                    broker,
+                    found.value.host,
+                    found.value.port,
+                    found.value.version,
+                    found.value.rack,
+                    found.value.draining or broker in draining,
+                )
+            )
+            for broker, found in sorted(self._state.brokers.items())
+        ]
+
+    def _topic_pb(self, name: str) -> types.Topic:
+        return topic_to_pb(self._topics.info(name))
 
     async def fetch_metadata(self, request: events.FetchMetadataRequest) -> events.FetchMetadataResponse:
-        by_name = self._topics.by_name
         for name in request.topics:
-            self._topics.check_openable(name)
-        names = sorted(by_name) if not request.topics else [name for name in request.topics if name in by_name]
+            if name not in self._state.topics:
+                await self._broker.look_for_topic(name)
+        names = sorted(self._state.topics) if not request.topics else list(request.topics)
+        topics = []
+        for name in names:
+            try:
+                topics.append(self._topic_pb(name))
+            except TopicNotFound:
+                continue
         return events.FetchMetadataResponse(
             cluster_id=self._broker.cluster_id,
             broker_id=self._broker.config.broker_id,
-            brokers=[broker_to_pb(self._this_broker())],
-            topics=[self._topic_pb(by_name[name]) for name in names],
+            brokers=self._brokers(),
+            topics=topics,
         )
 
     async def list_topics(self, request: admin.ListTopicsRequest) -> admin.ListTopicsResponse:
         size = min(request.page_size or limits.LIST_PAGE_MAX, limits.LIST_PAGE_MAX)
-        names = sorted(name for name in self._topics.by_name if name > request.page_token)
+        names = sorted(name for name in self._state.topics if name > request.page_token)
         page = names[:size]
         return admin.ListTopicsResponse(
-            topics=[self._topic_pb(self._topics.by_name[name]) for name in page],
+            topics=[self._topic_pb(name) for name in page],
             next_page_token=page[-1] if len(names) > size else "",
         )
 
     async def describe_topic(self, request: admin.DescribeTopicRequest) -> admin.DescribeTopicResponse:
-        topic = self._topics.topic(request.name)
-        return admin.DescribeTopicResponse(
-            topic=self._topic_pb(topic),
-            partitions=[status_to_pb(partition.status()) for partition in topic.partitions],
+        if request.name not in self._state.topics:
+            await self._broker.look_for_topic(request.name)
+        described = admin.DescribeTopicResponse(topic=self._topic_pb(request.name))
+        if request.local:
+            topic = self._topics.by_name.get(request.name)
+            if topic is not None:
+                described.partitions.extend(status_to_pb(part.status()) for part in topic.partitions.values())
+            return described
+        leaders = {partition.leader for partition in described.topic.partitions} - {NOBODY}
+        answers = await asyncio.gather(*(self._statuses(leader, request.name) for leader in leaders))
+        found = {status.index: status for answer in answers for status in answer if status.leader}
+        described.partitions.extend(
+            found.get(partition.index) or types.PartitionStatus(index=partition.index)
+            for partition in described.topic.partitions
         )
+        return described
+
+    async def _statuses(self, broker: int, name: str) -> Sequence[types.PartitionStatus]:
+        """What a broker says of its replicas of a topic; nothing from one that cannot be reached."""
+        request = admin.DescribeTopicRequest(name=name, local=True)
+        if broker == self._broker.config.broker_id:
+            return (await self.describe_topic(request)).partitions
+        address = self._broker.address_of(broker)
+        if address is None:
+            return ()
+        try:
+            answer = await self._broker.peers.call(
+                address, "comet.v1.Admin/DescribeTopic", request, admin.DescribeTopicResponse, ASK_S_MAX
+            )
+        except CometError:
+            return ()
+        return answer.partitions
 
     async def describe_cluster(self, _: admin.DescribeClusterRequest) -> admin.DescribeClusterResponse:
+        controller = self._state.controller
         return admin.DescribeClusterResponse(
             cluster_id=self._broker.cluster_id,
-            controller=self._broker.config.broker_id,
-            brokers=[broker_to_pb(self._this_broker())],
-            topics=len(self._topics.by_name),
-            partitions=len(self._topics.by_handle),
+            controller=NOBODY if controller is None else controller.broker,
+            brokers=self._brokers(),
+            topics=len(self._state.topics),
+            partitions=sum(found.value.partitions for found in self._state.topics.values()),
         )
 
     async def statistics(self, _: admin.StatisticsRequest) -> admin.StatisticsResponse:
@@ -108,22 +173,38 @@ class Control:
         name = check_topic_name(request.name)
         partitions = request.partitions or 1
         self._check_partitions(partitions, partitions)
-        if len(self._topics.by_name) >= limits.TOPICS_MAX:
+        if len(self._state.topics) >= limits.TOPICS_MAX:
             raise LimitExceeded(f"there are {limits.TOPICS_MAX} topics, the limit; delete one first")
+        replicas = request.replicas or self._broker.config.default_replicas
+        self._check_replicas(replicas)
+        config = config_from_pb(request.config, self._broker.config.topic_defaults)
+        if not request.config.HasField("min_insync"):
+            config = replace(config, min_insync=2 if replicas >= 3 else 1)
+        _check_min_insync(config, replicas)
         spec = TopicSpec(
             id=f"{self._broker.random.getrandbits(128):032x}",
             partitions=partitions,
             created_us=self._broker.clock.wall_us(),
-            config=config_from_pb(request.config, self._broker.config.topic_defaults),
+            config=config,
+            replicas=replicas,
         )
-        result = await self._transact([Compare(TOPICS + name, 0)], [Put(TOPICS + name, spec.encode())])
+        result = await self._transact([Compare(topic_key(name), 0)], [Put(topic_key(name), spec.encode())])
         if not result.applied:
             raise TopicExists(f"topic {name!r} exists already")
         return await self._caught_up(name, result.revision)
 
+    def _check_replicas(self, replicas: int) -> None:
+        alive = len(self._state.brokers)
+        if not 1 <= replicas <= REPLICAS_MAX:
+            raise InvalidArgument(f"a topic has 1 to {REPLICAS_MAX} replicas, not {replicas}")
+        if replicas > alive:
+            raise InvalidArgument(f"{replicas} replicas need as many brokers, and {alive} are alive")
+
     async def alter_topic(self, request: admin.AlterTopicRequest) -> types.Topic:
         def change(spec: TopicSpec) -> TopicSpec:
-            return msgspec.structs.replace(spec, config=config_from_pb(request.config, spec.config))
+            config = config_from_pb(request.config, spec.config)
+            _check_min_insync(config, spec.replicas)
+            return msgspec.structs.replace(spec, config=config)
 
         return await self._swap(request.name, change)
 
@@ -142,30 +223,88 @@ class Control:
         for _ in range(SWAP_ATTEMPTS_MAX):
             item = await self._get(request.name)
             spec = TopicSpec.decode(item.value)
+            tombstone = Tombstone(request.name, self._holders(spec))
             result = await self._transact(
                 [Compare(item.key, item.mod_revision)],
-                [Delete(item.key), Put(DELETED + spec.id, request.name.encode())],
+                [Delete(item.key), Put(DELETED + spec.id, tombstone.encode())],
             )
             if result.applied:
                 await self._topics.applied.wait(result.revision)
                 return admin.DeleteTopicResponse()
         raise _contended(request.name)
 
+    def _holders(self, spec: TopicSpec) -> tuple[int, ...]:
+        """All brokers that have, or may have, files of a topic."""
+        holders = set(self._state.brokers)
+        for index in range(spec.partitions):
+            state = self._topics.state_of(spec.id, index)
+            if state is not None:
+                holders.update(state.holders, state.in_sync, state.eligible)
+        return tuple(sorted(holders))
+
     async def delete_records(self, request: admin.DeleteRecordsRequest) -> admin.DeleteRecordsResponse:
+        spec = self._topics.spec(request.name)
+        state = self._topics.state_of(spec.id, request.partition)
+        if state is not None and state.leader not in (NOBODY, self._broker.config.broker_id):
+            address = self._broker.address_of(state.leader)
+            if address is None:
+                raise Unavailable(f"broker {state.leader}, the leader, is not there", retry_after_ms=100)
+            return await self._broker.peers.call(
+                address, "comet.v1.Admin/DeleteRecords", request, admin.DeleteRecordsResponse, PLACED_S_MAX
+            )
         partition = self._topics.partition(request.name, request.partition)
+        if not partition.leads:
+            raise partition.not_leader()
         before = partition.high_watermark if request.before_offset == -1 else request.before_offset
         if not 0 <= before <= partition.high_watermark:
             raise InvalidArgument(
                 f"before_offset must be -1 (all) or between 0 and the end, {partition.high_watermark}, not {before}"
             )
-        return admin.DeleteRecordsResponse(log_start=partition.log.delete_before(before))
+        return admin.DeleteRecordsResponse(log_start=await partition.delete_before(before))
+
+    async def move_partition(self, request: admin.MovePartitionRequest) -> types.Topic:
+        """Says where the replicas of a partition are to be; the controller and the leader see to it."""
+        spec = self._topics.spec(request.name)
+        target = tuple(request.replicas)
+        if not target or len(set(target)) < len(target) or len(target) > REPLICAS_MAX:
+            raise InvalidArgument(f"replicas names 1 to {REPLICAS_MAX} different brokers, not {list(target)}")
+        for broker in target:
+            self._check_broker(broker)
+        _check_min_insync(spec.config, len(target))
+        place = (spec.id, request.partition)
+        for _ in range(SWAP_ATTEMPTS_MAX):
+            item = await self._read(partition_key(place))
+            if item is None:
+                raise PartitionNotFound(f"topic {request.name!r} has no partition {request.partition}")
+            state = PartitionState.decode(item.value)
+            moved = msgspec.structs.replace(state, target=() if target == state.replicas else target)
+            result = await self._transact([Compare(item.key, item.mod_revision)], [Put(item.key, moved.encode())])
+            if result.applied:
+                await self._broker.view.applied.wait(result.revision)
+                return self._topic_pb(request.name)
+        raise _contended(request.name)
+
+    async def drain_broker(self, request: admin.DrainBrokerRequest) -> admin.DrainBrokerResponse:
+        if not request.undo:
+            self._check_broker(request.broker)
+        try:
+            await self._broker.set_drain(request.broker, undo=request.undo)
+        except StoreUnavailable as error:
+            raise Timeout(f"the metadata store did not answer; try again: {error}") from error
+        leading = sum(found.value.leader == request.broker for found in self._state.partitions.values())
+        return admin.DrainBrokerResponse(leading=leading)
+
+    def _check_broker(self, broker: int) -> None:
+        if broker not in self._state.brokers:
+            alive = ", ".join(str(known) for known in sorted(self._state.brokers))
+            raise BrokerNotFound(f"there is no broker {broker}; alive are {alive}")
 
     def _check_partitions(self, total: int, more: int) -> None:
         if not 1 <= total <= limits.TOPIC_PARTITIONS_MAX:
             raise InvalidArgument(f"a topic has 1 to {limits.TOPIC_PARTITIONS_MAX} partitions, not {total}")
-        held = len(self._topics.by_handle)
+        held = sum(found.value.partitions for found in self._state.topics.values())
         if held + more > limits.PARTITIONS_MAX:
-            raise LimitExceeded(f"this broker holds {held} of at most {limits.PARTITIONS_MAX} partitions")
+            raise LimitExceeded(f"there are {held} of at most {limits.PARTITIONS_MAX} partitions")
 
     async def _swap(self, name: str, change: Callable[[TopicSpec], TopicSpec]) -> types.Topic:
         """Reads the topic, changes it, writes it back; from the start again when somebody was faster."""
@@ -178,13 +317,16 @@ class Control:
         raise _contended(name)
 
     async def _get(self, name: str) -> KeyValue:
-        try:
-            item = await self._store.get(TOPICS + check_topic_name(name))
-        except StoreUnavailable as error:
-            raise Unavailable(f"the metadata store did not answer: {error}") from error
+        item = await self._read(topic_key(check_topic_name(name)))
         if item is None:
             raise TopicNotFound(f"there is no topic {name!r}")
         return item
+
+    async def _read(self, key: str) -> KeyValue | None:
+        try:
+            return await self._store.get(key)
+        except StoreUnavailable as error:
+            raise Unavailable(f"the metadata store did not answer: {error}") from error
 
     async def _transact(self, compares: Sequence[Compare], operations: Sequence[Put | Delete]) -> TransactionResult:
         try:
@@ -193,11 +335,46 @@ class Control:
             raise Timeout(f"the metadata store did not answer; the change may or may not be made: {error}") from error
 
     async def _caught_up(self, name: str, revision: int) -> types.Topic:
+        """The topic, once the change is visible here and each partition has a leader that is ready for it."""
         await self._topics.applied.wait(revision)
+        if not await self._wait_until(lambda: self._placed(name)):
+            raise Timeout(f"topic {name!r} is made, but not all of its partitions have a leader yet")
         problem = self._topics.problems.get(name)
         if problem is not None:
             raise problem
-        return self._topic_pb(self._topics.topic(name))
+        return self._topic_pb(name)
+
+    def _placed(self, name: str) -> bool:
+        found = self._state.topics.get(name)
+        if found is None or name in self._topics.problems:
+            return True
+        topic = self._topics.by_name.get(name)
+        for index in range(found.value.partitions):
+            state = self._topics.state_of(found.value.id, index)
+            if state is None or state.leader == NOBODY:
+                return False
+            if state.leader == self._broker.config.broker_id:
+                partition = None if topic is None else topic.partitions.get(index)
+                if partition is None or not partition.leads:
+                    return False
+        return True
+
+    async def _wait_until(self, condition: Callable[[], bool]) -> bool:
+        """Looks again whenever the picture of the cluster or what is open here has moved."""
+        if condition():
+            return True
+        try:
+            async with asyncio.timeout(PLACED_S_MAX):
+                while not condition():
+                    await self._topics.applied.wait(self._topics.applied.value + 1)
+        except TimeoutError:
+            return False
+        return True
+
+
+def _check_min_insync(config: TopicConfig, replicas: int) -> None:
+    if config.min_insync > replicas:
+        raise InvalidArgument(f"min_insync={config.min_insync} can never be met with {replicas} replicas")
 
 
 def _contended(name: str) -> Unavailable:

@@ -4,39 +4,44 @@ A cursor at the end of its partition is served from the partition's tail: one en
 is behind is served from the log: from the page cache between two awaits, or, where that would block, by a worker
 thread, while the other cursors of the stream go on. Every batch from the log is verified before it leaves.
 
-Owned by one session; `say` queues a frame that is not a delivery, `rouse` tells the transport that there is work.
+A follower's feed goes to the end of the log, a reader's up to the high watermark.
+
+Owned by one session; `ended` says that a cursor ended and why, `rouse` tells the transport that there is work.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from comet._frames import DELIVERY_PREFIX_BYTES, delivery_prefix
-from comet._wire import error_to_pb
-from comet.errors import CometError
-from comet.v1 import events_pb2 as pb
+from comet.errors import CometError, Internal, Unavailable
 from comet_broker import limits
 from comet_broker.core.push import Cursor, PushQueue, State
-from comet_broker.partition import Partition
+from comet_broker.partition import Partition, Waiter
 from comet_broker.storage.log import Extent
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
 
 
-class CursorWaiter:
-    """Wakes one cursor when its partition moves."""
+class Reading:
+    """One cursor as its partition knows it. Implements partition.Reader."""
 
-    __slots__ = ("cursor", "feed")
+    __slots__ = ("cursor", "feed", "leader_only")
 
-    def __init__(self, feed: Feed, cursor: Cursor[Partition]) -> None:
+    def __init__(self, feed: Feed, cursor: Cursor[Partition], *, leader_only: bool) -> None:
         self.feed = feed
         self.cursor = cursor
+        self.leader_only = leader_only
+
+    @property
+    def next_offset(self) -> int:
+        return self.cursor.next_offset
 
     def advanced(self) -> None:
-        """The high watermark moved."""
+        """There may be more to read."""
         self.feed.wake(self.cursor)
 
     def partition_closed(self, error: CometError) -> None:
@@ -44,27 +49,34 @@ class CursorWaiter:
         self.feed.end(self.cursor, error)
 
 
+Ended = Callable[["Cursor[Partition]", CometError], None]
+
+
 class Feed:
     """The subscriptions of one stream and their deliveries."""
 
-    def __init__(self, broker: Broker, say: Callable[[pb.ServerFrame], None], rouse: Callable[[], None]) -> None:
+    def __init__(self, broker: Broker, ended: Ended, rouse: Callable[[], None], *, follower: bool = False) -> None:
         self.push: PushQueue[Partition] = PushQueue(
             subscriptions_max=limits.SESSION_SUBSCRIPTIONS_MAX,
             cursors_max=limits.SESSION_CURSORS_MAX,
             credit_bytes_max=limits.CREDIT_BYTES_MAX,
         )
         self._broker = broker
-        self._say = say
+        self._ended = ended
         self._rouse = rouse
+        self._follower = follower
+        self._readings: dict[Cursor[Partition], Reading] = {}
         self._loaded: deque[tuple[Cursor[Partition], bytes, int, int]] = deque()  # read by a worker, to be sent
 
     # ---- subscriptions
 
-    def add(self, number: int, partition: Partition, offset: int) -> None:
+    def add(self, number: int, partition: Partition, offset: int, *, leader_only: bool = False) -> None:
         """Starts to feed a partition from `offset`."""
         assert partition.closed is None
-        self.push.add(number, partition.handle, partition, offset)
-        partition.readers += 1
+        cursor = self.push.add(number, partition.handle, partition, offset)
+        reading = Reading(self, cursor, leader_only=leader_only)
+        self._readings[cursor] = reading
+        partition.readers[cursor] = reading
 
     def grant(self, number: int, credit: int) -> None:
         """More bytes may go out."""
@@ -82,10 +94,7 @@ class Feed:
             return
         self._forget(cursor)
         self.push.remove(cursor)
-        ended = pb.StreamError(
-            error=error_to_pb(error), subscription=cursor.subscription.number, partition=cursor.handle
-        )
-        self._say(pb.ServerFrame(error=ended))
+        self._ended(cursor, error)
 
     def remove(self, number: int, handles: list[int]) -> None:
         """Ends a subscription, or the partitions named, as the client asked."""
@@ -99,14 +108,20 @@ class Feed:
             self.push.remove(cursor)
         self._loaded.clear()
 
-    @staticmethod
-    def _forget(cursor: Cursor[Partition]) -> None:
+    def _forget(self, cursor: Cursor[Partition]) -> None:
         partition = cursor.partition
-        partition.idle.pop(cursor, None)
-        partition.readers -= 1
-        assert partition.readers >= 0
-        if partition.readers == 0:
+        del self._readings[cursor]
+        self._idlers(partition).pop(cursor, None)
+        del partition.readers[cursor]
+        if not partition.readers:
             partition.tail.clear()
+
+    def _idlers(self, partition: Partition) -> dict[Any, Waiter]:
+        """Who waits for more of the partition, in this feed's sense of more."""
+        return partition.idle_followers if self._follower else partition.idle
+
+    def _end_of(self, partition: Partition) -> int:
+        return partition.log.log_end if self._follower else partition.high_watermark
 
     # ---- deliveries
 
@@ -123,24 +138,34 @@ class Feed:
                 return served
         return None
 
+    def _watermark_of(self, partition: Partition) -> int:
+        return partition.committed if self._follower else partition.high_watermark
+
     def _serve(self, cursor: Cursor[Partition]) -> bytes | None:
         partition = cursor.partition
-        high_watermark = partition.high_watermark
-        if cursor.next_offset >= high_watermark:
+        end = self._end_of(partition)
+        if cursor.next_offset >= end or partition.cutting:
             self.push.idle(cursor)
-            partition.idle[cursor] = CursorWaiter(self, cursor)
+            self._idlers(partition)[cursor] = self._readings[cursor]
             return None
         bytes_max = min(limits.DELIVERY_BYTES_MAX, cursor.subscription.credit)
-        tail = partition.tail.frame_from(cursor.next_offset, high_watermark, partition.leader_epoch, bytes_max)
+        tail = partition.tail.frame_from(
+            cursor.next_offset,
+            end,
+            self._watermark_of(partition),
+            partition.leader_epoch,
+            bytes_max,
+            follower=self._follower,
+        )
         if tail is not None:
             self.push.served(cursor, tail.size, tail.next_offset)
             return tail.frame
-        return self._serve_from_log(cursor, high_watermark, bytes_max)
+        return self._serve_from_log(cursor, end, bytes_max)
 
-    def _serve_from_log(self, cursor: Cursor[Partition], high_watermark: int, bytes_max: int) -> bytes | None:
+    def _serve_from_log(self, cursor: Cursor[Partition], end: int, bytes_max: int) -> bytes | None:
         partition = cursor.partition
         try:
-            extent = partition.log.extent(cursor.next_offset, high_watermark)
+            extent = partition.log.extent(cursor.next_offset, end)
         except CometError as error:
             self.end(cursor, error)
             return None
@@ -154,40 +179,43 @@ class Feed:
         if result is not None and result.size:
             extent.release()
             self.push.served(cursor, result.size, result.next_offset)
-            return _frame(buffer, partition, high_watermark, result.size)
+            return self._frame(buffer, partition, result.size)
         self.push.loading(cursor)
         room = bytes_max if result is None else max(result.needed, bytes_max)
-        self._broker.tasks.spawn(
-            self._load(cursor, extent, room, high_watermark), f"read {partition.topic}/{partition.index}"
-        )
+        self._broker.tasks.spawn(self._load(cursor, extent, room), f"read {partition}")
         return None
 
-    async def _load(self, cursor: Cursor[Partition], extent: Extent, room: int, high_watermark: int) -> None:
+    async def _load(self, cursor: Cursor[Partition], extent: Extent, room: int) -> None:
         """Reads one delivery on a worker thread."""
         partition = cursor.partition
-
-        def read() -> tuple[bytes, int, int]:
-            data, size, next_offset = read_waiting(extent, room, DELIVERY_PREFIX_BYTES)
-            return _frame(data, partition, high_watermark, size), size, next_offset
-
+        epoch = partition.leader_epoch
         try:
-            frame, size, next_offset = await self._broker.worker.run(read)
+            data, size, next_offset = await self._broker.worker.run(
+                lambda: read_waiting(extent, room, DELIVERY_PREFIX_BYTES)
+            )
         except CometError as error:
             self.end(cursor, error)
         except OSError as error:
             self.end(cursor, self._broker.unreadable(partition, error))
+        except Exception as error:
+            self.end(cursor, Internal(f"reading {partition} failed: {error!r}"))
+            raise
         else:
-            if cursor.state is State.LOADING:
-                self._loaded.append((cursor, frame, size, next_offset))
-                self._rouse()
+            if cursor.state is not State.LOADING:
+                return
+            if partition.leader_epoch != epoch and next_offset > partition.log.log_end:
+                self.end(cursor, Unavailable(f"{partition} was cut back while it was read", retry_after_ms=50))
+                return
+            self._loaded.append((cursor, self._frame(data, partition, size), size, next_offset))
+            self._rouse()
         finally:
             extent.release()
 
-
-def _frame(buffer: memoryview, partition: Partition, high_watermark: int, size: int) -> bytes:
-    """The delivery whose batches already stand behind the room for its prefix."""
-    buffer[:DELIVERY_PREFIX_BYTES] = delivery_prefix(partition.handle, high_watermark, partition.leader_epoch, size)
-    return bytes(buffer[: DELIVERY_PREFIX_BYTES + size])
+    def _frame(self, buffer: memoryview, partition: Partition, size: int) -> bytes:
+        """The delivery whose batches already stand behind the room for its prefix."""
+        prefix = delivery_prefix(partition.handle, self._watermark_of(partition), partition.leader_epoch, size)
+        buffer[:DELIVERY_PREFIX_BYTES] = prefix
+        return bytes(buffer[: DELIVERY_PREFIX_BYTES + size])
 
 
 def read_waiting(extent: Extent, room: int, prefix_bytes: int = 0) -> tuple[memoryview, int, int]:

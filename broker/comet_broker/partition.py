@@ -1,11 +1,15 @@
-"""One partition on this broker: admits batches, appends them, decides when they are durable and visible.
+"""One partition on this broker: admits batches, appends them, decides when they are durable, committed and visible.
 
-    produce(batch) ─► verify ─► producer check ─► Log.append ─► [flush=always: wait for the shared fsync]
-                                                             └► high watermark moves ─► idle readers wake
+    leader     produce(batch) ─► verify ─► producer check ─► Log.append ─┬─► [flush=always: the shared fsync]
+                                                                         └─► followers
+    follower   replicate(batches) ─► verify ─► Log.append_stamped ─► progress to the leader
 
-Nothing here awaits between the decision to append and the append itself. The high watermark is the end of the
-log, or with flush=always the end of what is on disk, so that nobody reads a record that a power cut could take
-back. It never moves back.
+    durable     on this broker: the log's end, or with flush=always the end of what is on disk    acks=1
+    committed   on every in-sync replica, as the leader reckons it                                acks=all
+    visible     `high_watermark`: committed, or on an `available` topic durable                   readers
+
+Nothing here awaits between the decision to append and the append itself. A leader of a consistent topic looks at its
+lease before it appends and before it acknowledges. `committed` never moves back while the log is whole.
 
 Owned by the broker's table of topics; everything runs on the loop's thread, fsync on the worker's.
 """
@@ -20,18 +24,32 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from comet import records
-from comet.errors import CometError, CorruptBatch, LogFailed, RecordTooLarge
+from comet.errors import (
+    CometError,
+    CorruptBatch,
+    LeadershipLost,
+    LogFailed,
+    NotEnoughReplicas,
+    NotLeader,
+    RecordTooLarge,
+    Unavailable,
+)
 from comet.records import BatchHeader
-from comet.types import Flush, PartitionStatus, TopicConfig
+from comet.types import Acks, Consistency, Flush, PartitionStatus, TopicConfig
 from comet_broker import limits
+from comet_broker.core.cluster import NOBODY, PartitionState, Versioned
 from comet_broker.core.tail import Tail, TailBudget
+from comet_broker.leadership import Leadership
+from comet_broker.metadata.store import MetadataStore
 from comet_broker.ports import Clock, Worker
+from comet_broker.storage.delete import DeleteTicket
 from comet_broker.storage.log import Log
 from comet_broker.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
 _OFFSET_DELTAS: Final = int(records.Flag.OFFSET_DELTAS)  # a plain int: enum arithmetic costs a microsecond
+_ALL: Final = int(Acks.ALL)
 
 Durable = Callable[[CometError | None], None]
 
@@ -43,6 +61,34 @@ class Waiter(Protocol):
     def partition_closed(self, error: CometError) -> None: ...
 
 
+class Reader(Protocol):
+    """Somebody who reads, wherever it is. `leader_only` ones leave when this broker does not lead any more."""
+
+    @property
+    def leader_only(self) -> bool: ...
+    @property
+    def next_offset(self) -> int: ...
+    def partition_closed(self, error: CometError) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a partition needs from the broker it is on."""
+
+    me: int
+    clock: Clock
+    worker: Worker
+    tasks: Tasks
+    tail_budget: TailBudget
+    store: MetadataStore
+    replica_lag_s: float
+    alive: Callable[[], bool]  # this broker's lease holds, by its own clock
+    incarnation: Callable[[], int]
+    registered: Callable[[], dict[int, int]]  # broker -> incarnation of all that are alive
+    whereabouts: Callable[[int], dict[str, str]]  # of a broker, as details of an error
+    unfit: Callable[[Partition], None]  # this replica must not lead: tell the cluster
+
+
 @dataclass(frozen=True, slots=True)
 class Accepted:
     """A batch that is in the log, now or since an earlier attempt."""
@@ -52,48 +98,126 @@ class Accepted:
     append_time_us: int
 
 
+class Gap(Exception):
+    """A follower was sent something that does not continue its log."""
+
+
 class Partition:
-    def __init__(
-        self,
-        handle: int,
-        topic: str,
-        topic_id: bytes,
-        index: int,
-        storage: Log,
-        *,
-        clock: Clock,
-        worker: Worker,
-        tasks: Tasks,
-        tail_budget: TailBudget,
-        leader_epoch: int = 1,
-    ) -> None:
+    def __init__(self, handle: int, topic: str, topic_id: bytes, index: int, storage: Log, site: Site) -> None:
         self.handle = handle
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
         self.log = storage
-        self.leader_epoch = leader_epoch
-        self.tail = Tail(handle, tail_budget)
-        self.readers = 0  # cursors in any state: while there are none, the tail keeps nothing
+        self.site = site
+        self.state: PartitionState | None = None  # nobody has said who leads
+        self.mod_revision = 0
+        self.leader_epoch = 0
+        self.leadership: Leadership | None = None  # while this broker leads
+        self.tail = Tail(handle, site.tail_budget)
+        self.readers: dict[Any, Reader] = {}  # by cursor, in any state: while there are none, the tail keeps nothing
         self.idle: dict[Any, Waiter] = {}  # keyed by cursor or call; woken once, then gone
+        self.idle_followers: dict[Any, Waiter] = {}  # the same, woken by every append
+        self.synced: Callable[[], None] | None = None  # a follower wants to tell its leader
         self.closed: CometError | None = None
-        self.high_watermark = self._durable_end()
-        self._clock = clock
-        self._worker = worker
-        self._tasks = tasks
-        self._waiting: deque[tuple[int, Durable]] = deque()  # acknowledgements held back for the fsync
+        self.cutting = False  # a follower's log is being cut back on a worker: nothing else may touch it
+        self._knife = asyncio.Lock()  # one at a time deletes from the log, at either end, or closes it
+        self.committed = storage.high_watermark
+        self.high_watermark = self.committed
+        self._waiting: deque[tuple[int, Durable]] = deque()  # acks=1, held back for the fsync
+        self._waiting_all: deque[tuple[int, Durable]] = deque()  # acks=all, held back for the followers
         self._flush_task: asyncio.Task[None] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._appended_batches = 0
         self._appended_records = 0
         self._appended_bytes = 0
 
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.index}"
+
+    @property
+    def min_insync(self) -> int:
+        return self.log.config.min_insync
+
+    # ---- who leads
+
+    def apply(self, found: Versioned[PartitionState]) -> None:
+        """What the metadata store says of this partition; older news than is known are dropped."""
+        if found.mod_revision < self.mod_revision or self.closed is not None:
+            return
+        self.mod_revision = found.mod_revision
+        state = self.state = found.value
+        me = self.site.me
+        leads = state.leader == me and state.in_sync.get(me) == self.site.incarnation() and not self.cutting
+        if leads and self.leadership is not None and self.leadership.epoch == state.epoch:
+            self.leadership.adopt(state)
+            return
+        self.step_down(f"broker {state.leader} leads {self} now" if state.leader else f"{self} has no leader now")
+        if state.epoch > self.leader_epoch:
+            self.leader_epoch = state.epoch
+            self.tail.clear()  # its frames carry the epoch
+        if leads:
+            self._lead(state)
+
+    def reconsider(self) -> None:
+        """This broker is not what it was when it last looked at the state."""
+        if self.state is not None:
+            self.apply(Versioned(self.state, self.mod_revision, 0))
+
+    def _lead(self, state: PartitionState) -> None:
+        assert self.leadership is None
+        assert state.epoch == self.leader_epoch > 0
+        self.leadership = Leadership(self, state, self.site.clock.monotonic())
+        log.info("leads %s in epoch %d from offset %d", self, state.epoch, self.log.log_end)
+        if self.log.failed is not None:
+            self.site.unfit(self)
+        self.moved()
+        self.leadership.adopt(state)
+
+    def step_down(self, why: str) -> None:
+        """This broker does not lead, or does not know whether it does, which is the same."""
+        leadership, self.leadership = self.leadership, None
+        if leadership is None:
+            return
+        log.info("no longer leads %s: %s", self, why)
+        error = self.not_leader(why)
+        leadership.close(error)
+        self._release(LeadershipLost(f"{why}; the batch may or may not be kept", details=error.details))
+        for reader in [reader for reader in self.readers.values() if reader.leader_only]:
+            reader.partition_closed(error)
+
+    def not_leader(self, why: str = "") -> NotLeader:
+        leader = NOBODY if self.state is None else self.state.leader
+        if not why:
+            why = f"broker {leader} leads {self}" if leader else f"{self} has no leader now"
+        details = {} if leader in (NOBODY, self.site.me) else self.site.whereabouts(leader)
+        return NotLeader(why, details=details, retry_after_ms=0 if details else 50)
+
+    @property
+    def leads(self) -> bool:
+        return self.leadership is not None
+
+    @property
+    def settled(self) -> bool:
+        """The watermark is known: a new leader's was that of a follower until its epoch's start is committed."""
+        leadership = self.leadership
+        return leadership is None or self.committed >= leadership.replicas.epoch_start
+
     # ---- writing
 
-    def produce(self, batch: memoryview) -> Accepted:
+    def produce(self, batch: memoryview, acks: int) -> Accepted:
         """Appends one batch as it came from a producer. Raises a CometError and changes nothing."""
-        if self.closed is not None:
-            raise self.closed
+        leadership = self.leadership
+        if leadership is None or self.closed is not None or leadership.handing_over:
+            raise self._refusal()
+        if not self.site.alive() and self.log.config.consistency is Consistency.CONSISTENT:
+            raise Unavailable("this broker has not reached the metadata store for too long to lead", retry_after_ms=100)
+        if acks == _ALL and not leadership.replicas.enough:
+            in_sync = len(leadership.replicas.state.in_sync)
+            raise NotEnoughReplicas(
+                f"{self} has {in_sync} in-sync replicas, and acks=all needs min_insync={self.min_insync}",
+                retry_after_ms=100,
+            )
         header = records.verify(batch, 0, stamped=False)
         self._admit(header, batch)
         duplicate = self.log.producers.check(header)
@@ -105,11 +229,16 @@ class Partition:
         assert end == self.log.log_end
         if self.readers:
             self.tail.push(appended.base_offset, end, appended.stamp, batch[records.STAMP_BYTES :])
-        self._appended_batches += 1
-        self._appended_records += header.record_count
-        self._appended_bytes += header.length
+        self._count(header)
         self._appended_one()
         return Accepted(appended.base_offset, end, appended.append_time_us)
+
+    def _refusal(self) -> CometError:
+        if self.closed is not None:
+            return self.closed
+        if self.leadership is None:
+            return self.not_leader()
+        return Unavailable(f"leadership of {self} is moving to another broker", retry_after_ms=10)
 
     def _admit(self, header: BatchHeader, batch: memoryview) -> None:
         """What a producer may send; `records.verify` has seen to what a batch may be."""
@@ -131,6 +260,11 @@ class Partition:
                     details={"record_bytes_max": str(record_bytes_max)},
                 )
 
+    def _count(self, header: BatchHeader) -> None:
+        self._appended_batches += 1
+        self._appended_records += header.record_count
+        self._appended_bytes += header.length
+
     def _appended_one(self) -> None:
         match self.log.config.flush:
             case Flush.ALWAYS:
@@ -139,31 +273,148 @@ class Partition:
                 if self._flush_timer is None and self._flush_task is None:
                     delay_s = self.log.config.flush_interval_ms / 1000
                     self._flush_timer = asyncio.get_running_loop().call_later(delay_s, self._start_flush)
-                self._advance()
+                self.moved()
             case Flush.OS:
-                self._advance()
+                self.moved()
+        if self.idle_followers:
+            woken, self.idle_followers = self.idle_followers, {}
+            for waiter in woken.values():
+                waiter.advanced()
 
-    # ---- durability
+    # ---- following
+
+    def replicate(self, batches: memoryview, epoch: int, high_watermark: int) -> None:
+        """Appends what the leader of `epoch` sent. Raises Gap when it does not continue the log, or a CometError."""
+        if epoch != self.leader_epoch or self.leads or self.closed is not None or self.cutting:
+            return  # what comes from another epoch has nothing to say here
+        at = 0
+        while at < len(batches):
+            header = records.verify(batches, at, stamped=True)
+            if header.base_offset > self.log.log_end:
+                raise Gap(f"{self} ends at {self.log.log_end} and was sent a batch at {header.base_offset}")
+            batch = batches[at : at + header.length]
+            at += header.length
+            if header.base_offset < self.log.log_end:
+                continue  # sent again after a reconnect
+            self.log.append_stamped(header, batch)
+            if self.readers:
+                stamp, rest = bytes(batch[: records.STAMP_BYTES]), batch[records.STAMP_BYTES :]
+                self.tail.push(header.base_offset, header.next_offset, stamp, rest)
+            self._count(header)
+        self.learn(epoch, high_watermark)
+        self._appended_one()
+
+    def learn(self, epoch: int, high_watermark: int) -> None:
+        """The leader of `epoch` says how far all in-sync replicas are."""
+        if epoch != self.leader_epoch or self.leads:
+            return
+        committed = min(high_watermark, self.log.log_end)
+        if committed > self.committed:
+            self.committed = committed
+            self.log.note_high_watermark(committed)
+            self._show()
+
+    async def cut_back(self, offset: int, *, restart: bool) -> None:
+        """A follower's log ends at `offset`, where it and its leader's agree, or begins anew there."""
+        async with self._knife:
+            if self.closed is None and not self.leads:
+                await self._cut_back(offset, restart=restart)
+        self.reconsider()
+
+    async def _cut_back(self, offset: int, *, restart: bool) -> None:
+        self.cutting = True
+        try:
+            if self._flush_timer is not None:
+                self._flush_timer.cancel()
+                self._flush_timer = None
+            if self._flush_task is not None:
+                await asyncio.wait([self._flush_task])
+            self._end_readers_beyond(offset, restart=restart)
+            self.tail.clear()
+            storage = self.log
+            log.info("cuts %s back from %d to %d%s", self, storage.log_end, offset, ", anew" if restart else "")
+            if restart:
+                await self.site.worker.run(lambda: storage.reset(offset))
+            else:
+                await self.site.worker.run(lambda: storage.truncate(offset))
+            self.committed = offset if restart else min(self.committed, self.log.log_end)
+            self.high_watermark = min(self.high_watermark, self.log.log_end)
+            self._show()
+        finally:
+            self.cutting = False
+
+    def _end_readers_beyond(self, offset: int, *, restart: bool) -> None:
+        """Readers start again from what is there: they look at their epoch then, and hear of what is gone."""
+        error = Unavailable(f"{self} is cut back on this broker, to follow its leader", retry_after_ms=50)
+        for reader in [reader for reader in self.readers.values() if restart or reader.next_offset > offset]:
+            reader.partition_closed(error)
+
+    # ---- durability and visibility
 
     def _durable_end(self) -> int:
         return self.log.flushed_end if self.log.config.flush is Flush.ALWAYS else self.log.log_end
 
-    def when_durable(self, end_offset: int, done: Durable) -> bool:
+    def when_acked(self, end_offset: int, acks: int, done: Durable) -> bool:
         """True if an acknowledgement may go out now; else `done` is called once, when it may or never will."""
-        if self.high_watermark >= end_offset:
-            return True
-        if self.log.failed is not None:
+        waiting = self._waiting_all if acks == _ALL else self._waiting
+        if not waiting and self.leadership is not None and self.site.alive():
+            reached = self.committed if acks == _ALL else self._durable_end()
+            if reached >= end_offset:
+                return True
+        if self.leadership is None:
+            done(LeadershipLost(f"this broker stopped leading {self}; the batch may or may not be kept"))
+        elif self.log.failed is not None:
             done(self.log.failed)
-            return False
-        self._waiting.append((end_offset, done))
+        else:
+            waiting.append((end_offset, done))
         return False
+
+    def moved(self) -> None:
+        """The log, its durable part, or what followers have moved: see who may hear of it."""
+        durable = self._durable_end()
+        leadership = self.leadership
+        if leadership is not None:
+            replicas = leadership.replicas
+            if replicas.alone:
+                committed = durable
+            else:
+                flushed = self.log.config.flush is Flush.ALWAYS
+                committed = replicas.committed(self.log.log_end, self.log.flushed_end, flushed=flushed)
+            if committed > self.committed:
+                self.committed = committed
+                if not replicas.alone:
+                    self.log.note_high_watermark(committed)
+                    leadership.watermark_moved()
+            if self._waiting or self._waiting_all:
+                self._acknowledge(durable)
+        self._show(durable)
+
+    def _acknowledge(self, durable: int) -> None:
+        if self.log.config.consistency is Consistency.CONSISTENT and not self.site.alive():
+            return  # nobody is told anything by a leader that may have been replaced
+        for waiting, reached in ((self._waiting, durable), (self._waiting_all, self.committed)):
+            while waiting and waiting[0][0] <= reached:
+                waiting.popleft()[1](None)
+
+    def _show(self, durable: int = -1) -> None:
+        """Lets readers see what they may."""
+        visible = self.committed
+        if self.log.config.consistency is Consistency.AVAILABLE:
+            visible = max(visible, self._durable_end() if durable < 0 else durable)
+        if visible <= self.high_watermark:
+            return
+        self.high_watermark = visible
+        if self.idle:
+            woken, self.idle = self.idle, {}
+            for waiter in woken.values():
+                waiter.advanced()
 
     def _start_flush(self) -> None:
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
-        if self._flush_task is None and self.closed is None:
-            self._flush_task = self._tasks.spawn(self._flush(), f"flush {self.topic}/{self.index}")
+        if self._flush_task is None and self.closed is None and not self.cutting:
+            self._flush_task = self.site.tasks.spawn(self._flush(), f"flush {self}")
 
     async def _flush(self) -> None:
         """Syncs until nothing is left that must be; with flush=always one fsync serves all who came meanwhile."""
@@ -176,58 +427,77 @@ class Partition:
                     break
         finally:
             self._flush_task = None
-        if self.log.config.flush is Flush.INTERVAL and self.closed is None:
+        if self.log.config.flush is Flush.INTERVAL and self.closed is None and not self.cutting:
             self._appended_one()
 
     async def sync(self) -> None:
+        if self.cutting:
+            return
         ticket = self.log.start_sync()
         if ticket is None:
             return
         error: OSError | None = None
         try:
-            await self._worker.run(ticket.run)
+            await self.site.worker.run(ticket.run)
         except OSError as caught:
             error = caught
         self.log.finish_sync(ticket, error)
         if self.log.failed is not None:
-            log.error("log of %s/%d failed and takes no more writes: %s", self.topic, self.index, self.log.failed)
-            self._release(self.log.failed)
-        self._advance()
+            self.failed(self.log.failed)
+        self.moved()
+        if self.synced is not None:
+            self.synced()
 
-    def _advance(self) -> None:
-        durable = self._durable_end()
-        if durable <= self.high_watermark:
-            return
-        self.high_watermark = durable
-        waiting = self._waiting
-        while waiting and waiting[0][0] <= durable:
-            waiting.popleft()[1](None)
-        if self.idle:
-            woken, self.idle = self.idle, {}
-            for waiter in woken.values():
-                waiter.advanced()
+    def failed(self, error: CometError) -> None:
+        """The log takes no more writes: who waits for one hears of it, and so does the cluster."""
+        log.error("log of %s failed and takes no more writes: %s", self, error)
+        self._release(error)
+        self.site.unfit(self)
 
     def _release(self, error: CometError) -> None:
-        while self._waiting:
-            self._waiting.popleft()[1](error)
+        for waiting in (self._waiting, self._waiting_all):
+            while waiting:
+                waiting.popleft()[1](error)
 
     # ---- life
 
     def configure(self, config: TopicConfig) -> None:
         self.log.configure(config)
+        if self.leadership is not None:
+            self.leadership.replicas.min_insync = config.min_insync
+        self.moved()
         if self.log.flushed_end < self.log.log_end:
             self._appended_one()
 
-    def housekeeping(self) -> None:
+    async def housekeeping(self) -> None:
         """Called by a timer: rolls by age, deletes by retention. A full disk must not stop the timer."""
-        if self.closed is not None or self.log.failed is not None:
+        if self.closed is not None or self.log.failed is not None or self.cutting:
             return
         self.log.maybe_roll()
         if self.log.unfinished:
             self._start_flush()  # with flush=os nothing else would ever finish a sealed segment
+        async with self._knife:
+            await self._delete(self.log.start_retention(self.site.clock.wall_us()))
+
+    async def delete_before(self, offset: int) -> int:
+        """Deletes all records below `offset`; the log's start is durable when it returns."""
+        async with self._knife:
+            if self.closed is not None:
+                raise self.closed
+            await self._delete(self.log.start_delete(offset))
+        return self.log.log_start
+
+    async def _delete(self, ticket: DeleteTicket | None) -> None:
+        if ticket is None:
+            return
+        error: OSError | None = None
+        try:
+            await self.site.worker.run(ticket.run)
+        except OSError as caught:
+            error = caught
         before = self.log.log_start
-        after = self.log.apply_retention(self._clock.wall_us())
-        assert after >= before, "the log's start never goes back"
+        assert self.log.finish_delete(ticket, error) >= before, "the log's start never goes back"
+        await self.site.worker.run(ticket.remove)
 
     async def close(self, error: CometError) -> None:
         """Stops the partition: who waits for it gets `error`. Its files are closed, not deleted."""
@@ -237,16 +507,21 @@ class Partition:
         if self._flush_timer is not None:
             self._flush_timer.cancel()
         self._release(error)
-        woken, self.idle = self.idle, {}
+        if self.leadership is not None:
+            self.leadership.close(error)
+            self.leadership = None
+        woken: dict[Any, Reader | Waiter] = {**self.idle, **self.idle_followers, **self.readers}
+        self.idle, self.idle_followers = {}, {}
         for waiter in woken.values():
             waiter.partition_closed(error)
         self.tail.clear()
         if self._flush_task is not None:
             await asyncio.wait([self._flush_task])  # its fsync is under way on the worker
-        try:
-            await self._worker.run(self.log.close)
-        except (OSError, LogFailed) as caught:
-            log.error("closing the log of %s/%d: %s", self.topic, self.index, caught)
+        async with self._knife:
+            try:
+                await self.site.worker.run(self.log.close)
+            except (OSError, LogFailed) as caught:
+                log.error("closing the log of %s: %s", self, caught)
 
     def status(self) -> PartitionStatus:
         numbers = self.log.statistics()
@@ -259,6 +534,9 @@ class Partition:
             segments=numbers["segments"],
             failed=self.log.failed is not None,
             lost=self.log.lost,
+            broker=self.site.me,
+            leader_epoch=self.leader_epoch,
+            leader=self.leads,
         )
 
     def statistics(self) -> dict[str, Any]:
@@ -266,10 +544,13 @@ class Partition:
             **self.log.statistics(),
             "topic": self.topic,
             "partition": self.index,
+            "leader": self.leads,
             "leader_epoch": self.leader_epoch,
+            "in_sync": [] if self.state is None else sorted(self.state.in_sync),
+            "committed": self.committed,
             "high_watermark": self.high_watermark,
-            "readers": self.readers,
-            "acks_waiting": len(self._waiting),
+            "readers": len(self.readers),
+            "acks_waiting": len(self._waiting) + len(self._waiting_all),
             "appended_batches": self._appended_batches,
             "appended_records": self._appended_records,
             "appended_bytes": self._appended_bytes,

@@ -1,7 +1,7 @@
 """A broker as a process: real disk, real clock, gRPC, signals.
 
-start    lock the data folder ─► open the metadata store ─► recover the logs ─► listen ─► healthy
-SIGTERM  unhealthy ─► GoAway to every client ─► owed acknowledgements go out ─► sync, close, unlock
+start    lock the data folder ─► open the metadata store ─► recover the logs ─► listen ─► join the cluster ─► healthy
+SIGTERM  leadership passes on ─► unhealthy ─► GoAway to every client ─► what is owed goes out ─► sync, close, unlock
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from comet_broker.api import ADMIN, COMET
 from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
 from comet_broker.metadata.embedded import EmbeddedStore
+from comet_broker.metadata.store import MetadataStore
+from comet_broker.rpc.network import GrpcNetwork
 from comet_broker.rpc.service import handlers
 from comet_broker.storage.files import RealFiles
-from comet_broker.system import SystemClock, ThreadWorker
+from comet_broker.system import SystemClock, ThreadWorker, boot_id
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,7 @@ class Server:
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
         self.address = ""
+        self._grpc: grpc.aio.Server | None = None
         assert COMET in events_pb2.DESCRIPTOR.services_by_name["Comet"].full_name
         assert ADMIN in admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
 
@@ -62,34 +65,62 @@ class Server:
         self._files.lock()
         clock = SystemClock()
         self._worker = ThreadWorker(limits.BLOCKING_THREADS)
-        self._store = await EmbeddedStore.open(config.data / "metadata.db", clock)
+        self._store = await self._open_store(clock)
         self.broker = Broker(
-            config, files=self._files, store=self._store, clock=clock, worker=self._worker, random=SystemRandom()
+            config,
+            files=self._files,
+            store=self._store,
+            clock=clock,
+            worker=self._worker,
+            random=SystemRandom(),
+            network=GrpcNetwork(),
+            boot_id=boot_id(),
         )
-        await self.broker.start()
-        await self._listen()
+        try:
+            await self.broker.start()
+            await self._listen()
+            await self.broker.join()
+        except BaseException:
+            await self._close()
+            raise
+        for name in ("", COMET, ADMIN):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         return self
+
+    async def _open_store(self, clock: SystemClock) -> MetadataStore:
+        config = self.config
+        if not config.etcd:
+            return await EmbeddedStore.open(config.data / "metadata.db", clock)
+        from comet_broker.metadata.etcd.store import EtcdStore
+
+        return await EtcdStore.open(
+            config.etcd,
+            prefix=f"/comet/{config.cluster}/",
+            clock=clock,
+            user=config.etcd_user,
+            password=config.etcd_password,
+            ca=config.etcd_ca,
+            cert=config.etcd_cert,
+            key=config.etcd_key,
+        )
 
     async def _listen(self) -> None:
         self._health = health.aio.HealthServicer()
-        self._grpc = grpc.aio.server(options=CHANNEL_OPTIONS)
-        self._grpc.add_generic_rpc_handlers(tuple(handlers(self.broker)))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
+        server = self._grpc = grpc.aio.server(options=CHANNEL_OPTIONS)
+        server.add_generic_rpc_handlers(tuple(handlers(self.broker)))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = (COMET, ADMIN, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._grpc)
+        reflection.enable_server_reflection(names, server)
         wanted = f"{self.config.host}:{self.config.port}"
         try:
-            port = self._grpc.add_insecure_port(wanted)
+            port = server.add_insecure_port(wanted)
         except RuntimeError:
             port = 0
         if port == 0:
-            await self._close()
             raise Unavailable(f"cannot listen on {wanted}: is something else there? Choose another --port")
         self.broker.port = port
         self.address = f"{self.config.host}:{port}"
-        await self._grpc.start()
-        for name in ("", COMET, ADMIN):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await server.start()
 
     async def __aexit__(
         self,
@@ -98,12 +129,16 @@ class Server:
         traceback: TracebackType | None,
     ) -> None:
         """Drains: clients hear of it first, what was acknowledged is on disk last."""
-        await self._health.enter_graceful_shutdown()
         await self.broker.drain()
-        await self._grpc.stop(self.config.drain_grace_ms / 1000)
+        await self._health.enter_graceful_shutdown()
+        listening, self._grpc = self._grpc, None
+        assert listening is not None
+        await listening.stop(self.config.drain_grace_ms / 1000)
         await self._close()
 
     async def _close(self) -> None:
+        if self._grpc is not None:
+            await self._grpc.stop(None)  # it began to listen, and could not join
         await self.broker.close()
         await self._store.close()
         self._worker.close()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
@@ -30,25 +30,28 @@ from comet.errors import (
     MalformedFrame,
     OffsetOutOfRange,
     PartitionNotFound,
+    Truncated,
+    Unavailable,
 )
 from comet.types import Acks, AtOffset, AtTime, Earliest, Latest, Position
 from comet.v1 import events_pb2 as pb
 from comet_broker import limits
+from comet_broker.core.epochs import diverged
+from comet_broker.core.push import Cursor
 from comet_broker.feed import Feed
 from comet_broker.partition import Partition
+from comet_broker.speaker import Speaker
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
 
 
-class Session:
+class Session(Speaker):
     def __init__(self, broker: Broker, number: int, peer: str) -> None:
-        self.number = number
-        self.peer = peer
+        super().__init__(number, peer)
         self.client = ""
-        self.closed = False
         self._broker = broker
-        self._feed = Feed(broker, self._answer, self._rouse)
+        self._feed = Feed(broker, self._cursor_ended, self.rouse)
         self._answers: deque[bytes] = deque()
         self._ack_requests: list[int] = []
         self._ack_offsets: list[int] = []
@@ -56,8 +59,6 @@ class Session:
         self._owed = 0  # answers and acknowledgements accepted but not yet handed to the transport
         self._tasks = 0
         self._input_over = False
-        self._writer: asyncio.Future[None] | None = None
-        self._listener: Callable[[], None] | None = None
         self._relief: asyncio.Future[None] | None = None
         self._sent_bytes = 0
         self._received_bytes = 0
@@ -73,25 +74,6 @@ class Session:
         else:
             self._receive_any(frame)
 
-    async def next_frame(self) -> bytes | None:
-        """The next frame to send; None when the session is over and everything was said."""
-        while True:
-            frame = self.poll()
-            if frame is not None:
-                return frame
-            if self.over:
-                return None
-            self._writer = asyncio.get_running_loop().create_future()
-            try:
-                await self._writer
-            finally:
-                self._writer = None
-
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Calls back whenever there may be a frame to `poll`, or nothing more to come; instead of `next_frame`."""
-        assert self._listener is None and self._writer is None
-        self._listener = listener
-
     @property
     def over(self) -> bool:
         """Nothing more will be sent but what `poll` gives now."""
@@ -100,7 +82,7 @@ class Session:
     def input_over(self) -> None:
         """The client will send nothing more; it still gets its answers, and what it has subscribed to."""
         self._input_over = True
-        self._rouse()
+        self.rouse()
 
     def _said_all(self) -> bool:
         return self._input_over and not (self._owed or self._tasks or self._feed.push.cursors)
@@ -144,7 +126,7 @@ class Session:
         self._feed.close()
         self._answers.clear()
         self._ack_requests.clear()
-        self._rouse()
+        self.rouse()
         self._relieve()
         self._broker.session_closed(self)
 
@@ -158,7 +140,7 @@ class Session:
         try:
             if acks > Acks.ALL:
                 raise InvalidArgument(f"acks is 0, 1 or 2, not {acks}")
-            accepted = self._partition(handle).produce(batch)
+            accepted = self._partition(handle).produce(batch, acks)
         except CometError as error:
             if request:
                 self._fail(request, error)
@@ -177,14 +159,14 @@ class Session:
                 self._owed -= 1
                 self._fail(request, error)
 
-        if self._partition(handle).when_durable(accepted.end_offset, durable):
+        if self._partition(handle).when_acked(accepted.end_offset, acks, durable):
             self._acknowledge(request, base_offset, append_time_us)
 
     def _acknowledge(self, request: int, base_offset: int, append_time_us: int) -> None:
         self._ack_requests.append(request)
         self._ack_offsets.append(base_offset)
         self._ack_times.append(append_time_us)
-        self._rouse()
+        self.rouse()
 
     def _take_acks(self) -> bytes:
         if len(self._ack_requests) == 1:
@@ -245,7 +227,17 @@ class Session:
     def _attach(self, request: int, attach: pb.Attach) -> None:
         if self._broker.draining:
             raise Draining("this broker is about to stop", retry_after_ms=200)
-        partition = self._broker.topics.partition(attach.topic, attach.partition)
+        if attach.topic not in self._broker.view.state.topics:
+            self._spawn(request, self._attach_later(request, attach))
+            return
+        self._attached(request, self._broker.topics.partition(attach.topic, attach.partition))
+
+    async def _attach_later(self, request: int, attach: pb.Attach) -> None:
+        """The topic may have been made on another broker just now."""
+        await self._broker.look_for_topic(attach.topic)
+        self._attached(request, self._broker.topics.partition(attach.topic, attach.partition))
+
+    def _attached(self, request: int, partition: Partition) -> None:
         self._answer(
             pb.ServerFrame(
                 request=request,
@@ -256,6 +248,7 @@ class Session:
                     log_start=partition.log.log_start,
                     high_watermark=partition.high_watermark,
                     record_bytes_max=partition.log.config.record_bytes_max,
+                    leader=partition.leads,
                 ),
             )
         )
@@ -283,6 +276,11 @@ class Session:
 
     def _subscribe(self, request: int, subscribe: pb.Subscribe) -> None:
         starts = [(self._partition(start.partition), position_from_pb(start.position)) for start in subscribe.starts]
+        for start, (partition, position) in zip(subscribe.starts, starts, strict=True):
+            if subscribe.leader_only and not partition.leads:
+                raise partition.not_leader()
+            if start.HasField("leader_epoch") and isinstance(position, AtOffset):
+                check_not_truncated(partition, position.offset, start.leader_epoch)
         handles = {partition.handle for partition, _ in starts}
         if len(handles) < len(starts):
             raise InvalidArgument("one partition was named twice in a subscribe")
@@ -308,12 +306,14 @@ class Session:
         for partition in partitions:  # all or none: some may have gone while their times were looked up
             if partition.closed is not None:
                 raise partition.closed
+            if subscribe.leader_only and not partition.leads:
+                raise partition.not_leader()
             self._feed.push.check_free(partition.handle)
         self._feed.push.open(number)
         self._feed.push.grant(number, subscribe.credit)
         answer = pb.Subscribed(subscription=number)
         for partition, offset in zip(partitions, offsets, strict=True):
-            self._feed.add(number, partition, offset)
+            self._feed.add(number, partition, offset, leader_only=subscribe.leader_only)
             answer.partitions.add(partition=partition.handle, offset=offset, high_watermark=partition.high_watermark)
         self._answer(pb.ServerFrame(request=request, subscribed=answer))
 
@@ -326,13 +326,19 @@ class Session:
     def _credit(self, credit: pb.Credit) -> None:
         self._feed.grant(credit.subscription, credit.bytes)
 
+    def _cursor_ended(self, cursor: Cursor[Partition], error: CometError) -> None:
+        ended = pb.StreamError(
+            error=error_to_pb(error), subscription=cursor.subscription.number, partition=cursor.handle
+        )
+        self._answer(pb.ServerFrame(error=ended))
+
     # ---- answers
 
     def _answer(self, frame: pb.ServerFrame) -> None:
         if not self.closed:
             self._owed += 1
             self._answers.append(frame.SerializeToString())
-            self._rouse()
+            self.rouse()
 
     def _fail(self, request: int, error: CometError) -> None:
         self._broker.count_error(error)
@@ -354,7 +360,7 @@ class Session:
                 self._fail(request, error)
             finally:
                 self._tasks -= 1
-                self._rouse()
+                self.rouse()
 
         self._broker.tasks.spawn(run(), f"request {request} of stream {self.number}")
 
@@ -367,12 +373,6 @@ class Session:
     def _relieve(self) -> None:
         if self._relief is not None and not self._relief.done():
             self._relief.set_result(None)
-
-    def _rouse(self) -> None:
-        if self._listener is not None:
-            self._listener()
-        elif self._writer is not None and not self._writer.done():
-            self._writer.set_result(None)
 
     def statistics(self) -> dict[str, Any]:
         return {
@@ -394,6 +394,10 @@ def resolve(partition: Partition, position: Position) -> int:
         case Earliest():
             return start
         case Latest():
+            if not partition.settled:
+                raise Unavailable(
+                    f"the new leader of {partition} does not know yet how far its replicas are", retry_after_ms=20
+                )
             return end
         case AtOffset(offset):
             if not start <= offset <= partition.log.log_end:
@@ -405,3 +409,16 @@ def resolve(partition: Partition, position: Position) -> int:
             return offset
         case AtTime():
             raise AssertionError("times are resolved by Broker.resolve")
+
+
+def check_not_truncated(partition: Partition, offset: int, epoch: int) -> None:
+    """Raises if a reader that has read up to `offset`, the last record of `epoch`, has read what is no longer there."""
+    storage = partition.log
+    if offset > storage.log_end and not partition.leads:
+        return  # a follower that is behind its leader cannot tell
+    cut_at = diverged(storage.epochs, storage.log_end, epoch, offset)
+    if cut_at is not None:
+        raise Truncated(
+            f"{partition} was cut back to offset {cut_at}, and {offset} had been read: other records follow now",
+            details={"log_end": str(cut_at), "log_start": str(storage.log_start)},
+        )

@@ -102,6 +102,7 @@ SETTINGS: Final = (
     Setting("host", "text", "The address to listen on; 0.0.0.0 for all."),
     Setting("port", "number", "The port to listen on; 0 picks a free one.", 0, 65535),
     Setting("advertised_host", "text", "What others are told to connect to, where it differs from `host`."),
+    Setting("advertised_port", "number", "And to which port of it; 0 for `port`.", 0, 65535),
     Setting("rack", "text", "Where the broker stands; the replicas of a partition are spread over racks."),
     Setting("etcd", "addresses", "The members of etcd. Without it the broker is alone."),
     Setting("etcd_user", "text", "The user that etcd knows the broker by."),

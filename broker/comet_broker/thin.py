@@ -1,6 +1,7 @@
 """Publish and Fetch: records one by one, for clients without the record batch (grpcurl, other languages).
 
-The only place where the broker builds and takes apart batches; the stream never does.
+The only place where the broker builds and takes apart batches; the stream never does. Any broker takes these calls:
+what another broker leads is passed on to it, once.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from comet.v1 import events_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from comet_broker import limits
 from comet_broker.broker import Broker
+from comet_broker.core.cluster import NOBODY, TopicSpec
 from comet_broker.feed import read_waiting
 from comet_broker.partition import Accepted, Partition
-from comet_broker.topics import Topic
 
 BATCH_OVERHEAD_BYTES = 64 << 10
+FORWARD_S_MAX = 30.0
 
 
 class Thin:
@@ -36,20 +38,50 @@ class Thin:
         if self._broker.draining:
             raise Draining("this broker is about to stop", retry_after_ms=200)
         self._check(request)
-        topic = self._broker.topics.topic(request.topic)
+        spec = self._broker.topics.spec(request.topic)
         places: dict[int, list[int]] = defaultdict(list)  # partition -> positions in the request
-        for position, index in enumerate(self._partitions(topic, request)):
+        for position, index in enumerate(self._partitions(spec, request)):
             places[index].append(position)
         receipts: list[pb.Receipt] = [pb.Receipt()] * len(request.records)
         for index, positions in places.items():
-            partition = self._broker.topics.partition(topic.name, index)
-            batch = self._encode(request, [request.records[position] for position in positions])
-            accepted = partition.produce(memoryview(batch))
-            if request.acks != ACKS_NONE:
-                await self._durable(partition, accepted)
+            chosen = [request.records[position] for position in positions]
+            base_offset = await self._publish_to(spec, index, request, chosen)
             for delta, position in enumerate(positions):
-                receipts[position] = pb.Receipt(partition=index, offset=accepted.base_offset + delta)
+                receipts[position] = pb.Receipt(partition=index, offset=base_offset + delta)
         return pb.PublishResponse(receipts=receipts if request.acks != ACKS_NONE else [])
+
+    async def _publish_to(
+        self, spec: TopicSpec, index: int, request: pb.PublishRequest, chosen: list[pb.Record]
+    ) -> int:
+        """Writes records to one partition, here or where it is led; the offset of the first."""
+        address = None if request.forwarded else self._led_elsewhere(spec, index)
+        if address is None:
+            partition = self._broker.topics.partition(request.topic, index)
+            accepted = partition.produce(memoryview(self._encode(request, chosen)), request.acks)
+            if request.acks != ACKS_NONE:
+                await self._acked(partition, accepted, request.acks)
+            return accepted.base_offset
+        passed_on = pb.PublishRequest(
+            topic=request.topic,
+            partition=index,
+            records=chosen,
+            acks=request.acks,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            sequence=request.sequence,
+            forwarded=True,
+        )
+        answer = await self._broker.peers.call(
+            address, "comet.v1.Comet/Publish", passed_on, pb.PublishResponse, FORWARD_S_MAX
+        )
+        return answer.receipts[0].offset if answer.receipts else 0
+
+    def _led_elsewhere(self, spec: TopicSpec, index: int) -> str | None:
+        """The address of the broker that leads the partition; None if it is this one, or nobody."""
+        state = self._broker.topics.state_of(spec.id, index)
+        if state is None or state.leader in (NOBODY, self._broker.config.broker_id):
+            return None
+        return self._broker.address_of(state.leader)
 
     def _check(self, request: pb.PublishRequest) -> None:
         if not 1 <= len(request.records) <= limits.PUBLISH_RECORDS_MAX:
@@ -63,12 +95,12 @@ class Thin:
         if request.producer_id < 0 or request.sequence < 0:
             raise InvalidArgument("producer_id and sequence are not negative")
 
-    def _partitions(self, topic: Topic, request: pb.PublishRequest) -> list[int]:
+    def _partitions(self, spec: TopicSpec, request: pb.PublishRequest) -> list[int]:
         """The partition of each record: the one asked for, else by key, else this call's turn."""
         if request.HasField("partition"):
             return [request.partition] * len(request.records)
         self._turn += 1
-        count = len(topic.partitions)
+        count = spec.partitions
         return [
             records.partition_for(record.key, count) if record.HasField("key") else self._turn % count
             for record in request.records
@@ -91,7 +123,7 @@ class Thin:
         )
         return b"".join(parts)
 
-    async def _durable(self, partition: Partition, accepted: Accepted) -> None:
+    async def _acked(self, partition: Partition, accepted: Accepted, acks: int) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def settle(error: CometError | None) -> None:
@@ -102,7 +134,7 @@ class Thin:
             else:
                 done.set_exception(error)
 
-        if not partition.when_durable(accepted.end_offset, settle):
+        if not partition.when_acked(accepted.end_offset, acks, settle):
             await done
 
     # ---- fetch
@@ -110,6 +142,16 @@ class Thin:
     async def fetch(self, request: pb.FetchRequest) -> pb.FetchResponse:
         records_max = min(request.records_max or 100, limits.FETCH_RECORDS_MAX)
         bytes_max = min(request.bytes_max or limits.KIB * limits.KIB, limits.FETCH_BYTES_MAX)
+        spec = self._broker.topics.spec(request.topic)
+        address = None if request.forwarded else self._led_elsewhere(spec, request.partition)
+        if address is not None:
+            passed_on = pb.FetchRequest()
+            passed_on.CopyFrom(request)
+            passed_on.forwarded = True
+            timeout_s = FORWARD_S_MAX + min(request.wait_ms, limits.FETCH_WAIT_MS_MAX) / 1000
+            return await self._broker.peers.call(
+                address, "comet.v1.Comet/Fetch", passed_on, pb.FetchResponse, timeout_s
+            )
         partition = self._broker.topics.partition(request.topic, request.partition)
         at: Position = position_from_pb(request.start) if request.HasField("start") else Earliest()
         offset = await self._broker.resolve(partition, at)

@@ -1,11 +1,10 @@
-"""The topics this broker holds, kept in step with the metadata store.
+"""The topics this broker knows and the partitions it holds, kept in step with the cluster's picture.
 
-The store says what shall be; this table follows it by a watch, opens and closes logs, and knows which revision it
-has caught up with, so that an admin call can wait until its own change is visible here. A topic is deleted from
-disk only when the store holds a tombstone with its id: a store that has lost its memory costs no data, the folders
-it does not know are kept and reported.
-
-Keys: topics/<name> is the topic, deleted/<topic id> is the tombstone of one whose files may go.
+The metadata store says what shall be; this table follows the broker's view of it. Who leads an open partition is
+applied the moment the view moves; opening, closing and deleting logs, which wait for the disk, follow in order behind
+it. A topic is deleted from disk only when the store holds a tombstone with its id, and a partition only when the store
+says that others hold it: a store that has lost its memory costs no data, the folders it does not know are kept and
+reported.
 """
 
 from __future__ import annotations
@@ -13,243 +12,345 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from comet.errors import CometError, DiskFull, LimitExceeded, LogFailed, PartitionNotFound, TopicNotFound, Unavailable
-from comet.types import PartitionInfo, TopicConfig, TopicInfo
+from comet.types import PartitionInfo, TopicInfo
 from comet_broker import limits
-from comet_broker.core.tail import TailBudget
-from comet_broker.metadata.store import Compare, Delete, MetadataStore, WatchEvent
-from comet_broker.partition import Partition
-from comet_broker.ports import Clock, Files, Worker
+from comet_broker.core.cluster import (
+    BROKERS,
+    DELETED,
+    NOBODY,
+    PARTITIONS,
+    TOPICS,
+    PartitionState,
+    Place,
+    Tombstone,
+    TopicSpec,
+    Versioned,
+)
+from comet_broker.metadata.store import Compare, Delete, Put, StoreUnavailable
+from comet_broker.partition import Partition, Site
+from comet_broker.ports import Files
 from comet_broker.storage.log import Log, LogIdentity
-from comet_broker.tasks import Tasks
+from comet_broker.view import ClusterView
 from comet_broker.waiting import Progress
 
 log = logging.getLogger(__name__)
 
-TOPICS: Final = "topics/"
-DELETED: Final = "deleted/"
 FOLDER: Final = "topics"
-
-
-class TopicSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
-    """A topic as the metadata store keeps it."""
-
-    id: str  # 32 hex digits
-    partitions: int
-    created_us: int
-    config: TopicConfig
-
-    def encode(self) -> bytes:
-        return msgspec.json.encode(self)
-
-    @classmethod
-    def decode(cls, data: bytes) -> TopicSpec:
-        return msgspec.json.decode(data, type=cls)
 
 
 @dataclass(slots=True)
 class Topic:
+    """A topic, and those of its partitions that are on this broker."""
+
     name: str
     spec: TopicSpec
-    partitions: list[Partition]
-
-    def info(self, broker_id: int) -> TopicInfo:
-        return TopicInfo(
-            name=self.name,
-            id=bytes.fromhex(self.spec.id),
-            partitions=tuple(
-                PartitionInfo(p.index, broker_id, p.leader_epoch, (broker_id,), (broker_id,)) for p in self.partitions
-            ),
-            config=self.spec.config,
-            created_us=self.spec.created_us,
-        )
+    partitions: dict[int, Partition] = field(default_factory=dict)
 
 
 class TopicTable:
-    """Owned by the broker. Changed only by `apply`, which runs one batch of changes at a time."""
+    """Owned by the broker. `by_name` and what is in it are changed only by `_bring`, one change at a time."""
 
-    def __init__(
-        self,
-        *,
-        files: Files,
-        store: MetadataStore,
-        clock: Clock,
-        worker: Worker,
-        tasks: Tasks,
-        tail_budget: TailBudget,
-    ) -> None:
+    def __init__(self, *, files: Files, view: ClusterView, site: Site, changed: Callable[[Partition], None]) -> None:
         self.by_name: dict[str, Topic] = {}
         self.by_handle: dict[int, Partition] = {}
-        self.applied = Progress()
+        self.applied = Progress()  # the revision up to which all that the view says is done here
         self.problems: dict[str, CometError] = {}  # topics that could not be opened or changed as the store says
         self.unknown_folders: list[str] = []
-        self._wanted: dict[str, TopicSpec] = {}  # the specs of those
-        self._changing = asyncio.Lock()
+        self._by_place: dict[Place, Partition] = {}
         self._files = files
-        self._store = store
-        self._clock = clock
-        self._worker = worker
-        self._tasks = tasks
-        self._tail_budget = tail_budget
+        self._view = view
+        self._site = site
+        self._changed = changed  # who leads a partition, or whether it is here
         self._next_handle = 1
+        self._due: dict[str, None] = {}  # topics to look at
+        self._graves: dict[str, None] = {}
+        self._wake = asyncio.Event()
+        self._changing = asyncio.Lock()
 
     # ---- looking up
 
     def topic(self, name: str) -> Topic:
+        """The topic as it is here; raises TopicNotFound, or Unavailable for one that is not ready yet."""
         topic = self.by_name.get(name)
-        if topic is None:
-            self.check_openable(name)
-            raise TopicNotFound(f"there is no topic {name!r}; create it first (comet topic create {name})")
-        return topic
+        if topic is not None and self._view.state.topics.get(name) is not None:
+            return topic
+        self.spec(name)
+        raise Unavailable(f"topic {name!r} is being opened here", retry_after_ms=20)
 
-    def check_openable(self, name: str) -> None:
-        """Raises if the topic exists but could not be opened here: that is no reason for a client to give it up."""
-        if name in self._wanted and name not in self.by_name:
-            raise Unavailable(
-                f"topic {name!r} cannot be opened now: {self.problems[name].message}", retry_after_ms=1000
-            )
+    def spec(self, name: str) -> TopicSpec:
+        """What the cluster says of a topic, wherever it is."""
+        found = self._view.state.topics.get(name)
+        if found is None:
+            raise TopicNotFound(f"there is no topic {name!r}; create it first (comet topic create {name})")
+        problem = self.problems.get(name)
+        if problem is not None and name not in self.by_name:
+            # That is no reason for a client to give it up.
+            raise Unavailable(f"topic {name!r} cannot be opened now: {problem.message}", retry_after_ms=1000)
+        return found.value
 
     def partition(self, name: str, index: int) -> Partition:
-        topic = self.topic(name)
-        if index >= len(topic.partitions):
+        """A partition on this broker, for reading or writing."""
+        spec = self.spec(name)
+        if index >= spec.partitions:
             raise PartitionNotFound(
-                f"topic {name!r} has partitions 0 to {len(topic.partitions) - 1}, not {index}",
-                details={"partitions": str(len(topic.partitions))},
+                f"topic {name!r} has partitions 0 to {spec.partitions - 1}, not {index}",
+                details={"partitions": str(spec.partitions)},
             )
-        return topic.partitions[index]
+        topic = self.by_name.get(name)
+        partition = None if topic is None else topic.partitions.get(index)
+        if partition is not None and topic is not None and topic.spec.id == spec.id:
+            return partition
+        found = self._view.state.partitions.get((spec.id, index))
+        if found is None or self._site.me in found.value.holders:
+            raise Unavailable(f"partition {index} of {name!r} is being opened here", retry_after_ms=20)
+        leader = found.value.leader
+        raise PartitionNotFound(
+            f"this broker holds no replica of partition {index} of {name!r}",
+            details={} if leader == NOBODY else self._site.whereabouts(leader),
+        )
 
-    # ---- following the store
+    def leading(self, place: Place, epoch: int) -> Partition:
+        """A partition that this broker leads in that epoch; raises a CometError."""
+        partition = self._by_place.get(place)
+        if partition is None:
+            raise Unavailable("the partition is not open here yet", retry_after_ms=50)
+        if partition.leadership is None:
+            raise partition.not_leader()
+        if partition.leader_epoch != epoch:
+            raise Unavailable(f"{partition} is in epoch {partition.leader_epoch} here, not {epoch}", retry_after_ms=50)
+        return partition
 
-    async def load(self) -> int:
-        """Opens everything the store knows; returns the revision that was read."""
-        tombstones = await self._store.range(DELETED)
-        for item in tombstones.items:
-            await self._bury(item.key.removeprefix(DELETED))
-        listing = await self._store.range(TOPICS)
-        for item in listing.items:
-            await self._try(item.key.removeprefix(TOPICS), TopicSpec.decode(item.value))
-        known = {TopicSpec.decode(item.value).id for item in listing.items}
+    def state_of(self, topic_id: str, index: int) -> PartitionState | None:
+        found = self._view.state.partitions.get((topic_id, index))
+        return None if found is None else found.value
+
+    def info(self, name: str) -> TopicInfo:
+        """The topic as clients see it."""
+        spec = self.spec(name)
+        partitions = []
+        for index in range(spec.partitions):
+            state = self.state_of(spec.id, index)
+            if state is None:
+                partitions.append(PartitionInfo(index, NOBODY, 0, (), ()))
+            else:
+                in_sync = tuple(sorted(state.in_sync))
+                partitions.append(PartitionInfo(index, state.leader, state.epoch, state.replicas, in_sync))
+        return TopicInfo(
+            name=name,
+            id=bytes.fromhex(spec.id),
+            partitions=tuple(partitions),
+            config=spec.config,
+            created_us=spec.created_us,
+        )
+
+    # ---- following the view
+
+    async def load(self) -> None:
+        """Opens everything that the view says is here."""
+        state = self._view.state
+        for topic_id in list(state.deleted):
+            await self._bury(topic_id)
+        for name in list(state.topics):
+            await self._try(name)
+        known = {found.value.id for found in state.topics.values()} | set(state.deleted)
         self.unknown_folders = [name for name in self._files.list(FOLDER) if name not in known]
         for name in self.unknown_folders:
             log.warning("folder %s/%s belongs to no topic in the metadata store; it is kept", FOLDER, name)
-        self.applied.reach(listing.revision)
-        return listing.revision
+        self.applied.reach(state.revision)
 
-    async def follow(self, revision: int) -> None:
-        """Applies every change after `revision`, for ever."""
+    def view_moved(self, keys: Sequence[str]) -> None:
+        """The view changed in these keys. Called in the order of its revisions."""
+        state = self._view.state
+        names: dict[str, str] = {}  # made when it is needed
+        for key in keys:
+            if key.startswith(PARTITIONS):
+                topic_id, _, index = key.removeprefix(PARTITIONS).partition("/")
+                place = (topic_id, int(index))
+                found = state.partitions.get(place)
+                partition = self._by_place.get(place)
+                if partition is not None and found is not None:
+                    self._apply(partition, found)
+                holds = found is not None and self._site.me in found.value.holders
+                if holds != (partition is not None):
+                    names = names or {found.value.id: name for name, found in state.topics.items()}
+                    if topic_id in names:
+                        self._due[names[topic_id]] = None
+            elif key.startswith(TOPICS):
+                self._due[key.removeprefix(TOPICS)] = None
+            elif key.startswith(DELETED):
+                self._graves[key.removeprefix(DELETED)] = None
+            elif key.startswith(BROKERS):
+                for partition in self._by_place.values():
+                    self._changed(partition)  # its leader may have another address now
+        if self._due or self._graves:
+            self._wake.set()
+        else:
+            self.applied.reach(state.revision)
+
+    def _apply(self, partition: Partition, found: Versioned[PartitionState]) -> None:
+        partition.apply(found)
+        self._changed(partition)
+
+    async def follow(self) -> None:
+        """Does what the view asks for, for ever."""
         try:
-            async for events in self._store.watch(TOPICS, revision + 1):
-                await self.apply(events)
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                revision = self._view.state.revision
+                while self._due or self._graves:
+                    if self._due:
+                        await self._try(_pop(self._due))
+                    else:
+                        await self._bury(_pop(self._graves))
+                self.applied.reach(revision)
         finally:
             self.applied.fail(Unavailable("this broker no longer follows the metadata store"))
 
-    async def apply(self, events: Sequence[WatchEvent]) -> None:
-        for event in events:
-            name = event.key.removeprefix(TOPICS)
-            await self._try(name, None if event.item is None else TopicSpec.decode(event.item.value))
-        self.applied.reach(events[-1].revision)
-
     async def retry(self) -> None:
         """Tries again what could not be done, for example because the disk was full."""
-        for name, spec in list(self._wanted.items()):
-            await self._try(name, spec)
+        for name in list(self.problems):
+            await self._try(name)
+        for topic_id in list(self._view.state.deleted):
+            await self._bury(topic_id)
 
-    async def _try(self, name: str, spec: TopicSpec | None) -> None:
-        """Brings one topic to what the store says. One that cannot be opened must not stop the others."""
+    async def _try(self, name: str) -> None:
+        """Brings one topic to what the view says. One that cannot be opened must not stop the others."""
         async with self._changing:
             self.problems.pop(name, None)
-            self._wanted.pop(name, None)
             try:
-                if spec is None:
-                    await self._delete(name)
-                else:
-                    await self._put(name, spec)
+                await self._bring(name)
             except CometError as error:
                 self.problems[name] = error
             except OSError as error:
                 self.problems[name] = storage_error(error)
-            if name in self.problems and spec is not None:
-                self._wanted[name] = spec
-                log.error("topic %s cannot be brought to what the metadata store says: %s", name, self.problems[name])
+            if name in self.problems:
+                log.error("topic %s cannot be brought to what the cluster says: %s", name, self.problems[name])
 
-    async def _put(self, name: str, spec: TopicSpec) -> None:
+    async def _bring(self, name: str) -> None:
+        found = self._view.state.topics.get(name)
         topic = self.by_name.get(name)
-        if topic is not None and topic.spec.id != spec.id:
-            await self._delete(name)  # deleted and made again between two looks
+        if topic is not None and (found is None or found.value.id != topic.spec.id):
+            await self._close_topic(topic)  # deleted, or deleted and made again between two looks
             topic = None
+        if found is None:
+            return
+        spec = found.value
         if topic is None:
-            topic = Topic(name, spec, [])
-        topic.partitions += await self._open_all(topic, spec)
+            topic = Topic(name, spec)
+        await self._open_all(topic, spec)
         if spec.config != topic.spec.config:
-            for partition in topic.partitions:
+            for partition in topic.partitions.values():
                 partition.configure(spec.config)
         topic.spec = spec
         self.by_name[name] = topic
 
-    async def _open_all(self, topic: Topic, spec: TopicSpec) -> list[Partition]:
-        """Opens the partitions that are not open yet: all of them, or none."""
-        opened: list[Partition] = []
-        try:
-            for index in range(len(topic.partitions), spec.partitions):
-                opened.append(await self._open(topic, spec, index))  # noqa: PERF401 - what is open must be closed on failure
-        except (CometError, OSError):
-            for partition in opened:
-                del self.by_handle[partition.handle]
-                await partition.close(Unavailable("the topic could not be opened"))
-            raise
-        return opened
+    async def _open_all(self, topic: Topic, spec: TopicSpec) -> None:
+        """Opens what is to be here and is not, closes and deletes what others hold now."""
+        for index in range(spec.partitions):
+            state = self.state_of(spec.id, index)
+            partition = topic.partitions.get(index)
+            if state is None:
+                continue  # nobody has said who holds it
+            if self._site.me in state.holders:
+                if partition is None:
+                    topic.partitions[index] = await self._open(topic, spec, index)
+            elif partition is not None:
+                await self._leave(topic, partition)
 
     async def _open(self, topic: Topic, spec: TopicSpec, index: int) -> Partition:
         if len(self.by_handle) >= limits.PARTITIONS_MAX:
             raise LimitExceeded(f"this broker holds at most {limits.PARTITIONS_MAX} partitions")
         identity = LogIdentity(bytes.fromhex(spec.id), index)
         folder = f"{FOLDER}/{spec.id}/{index}"
-        storage = await self._worker.run(lambda: Log.open(self._files, folder, identity, spec.config, self._clock))
-        partition = Partition(
-            self._next_handle,
-            topic.name,
-            identity.topic_id,
-            index,
-            storage,
-            clock=self._clock,
-            worker=self._worker,
-            tasks=self._tasks,
-            tail_budget=self._tail_budget,
+        storage = await self._site.worker.run(
+            lambda: Log.open(self._files, folder, identity, spec.config, self._site.clock)
         )
+        partition = Partition(self._next_handle, topic.name, identity.topic_id, index, storage, self._site)
         self._next_handle += 1
+        place = (spec.id, index)
         self.by_handle[partition.handle] = partition
+        self._by_place[place] = partition
+        if storage.lost:
+            self._site.unfit(partition)
+        found = self._view.state.partitions.get(place)
+        if found is not None:
+            self._apply(partition, found)
         return partition
 
-    async def _delete(self, name: str) -> None:
-        topic = self.by_name.pop(name, None)
-        if topic is None:
-            return
-        gone = TopicNotFound(f"topic {name!r} was deleted")
-        for partition in topic.partitions:
-            del self.by_handle[partition.handle]
-            await partition.close(gone)
-        await self._bury(topic.spec.id)
+    async def _leave(self, topic: Topic, partition: Partition) -> None:
+        """Others hold the partition now: its files go."""
+        await self._close(partition, partition.not_leader(f"{partition} was moved to other brokers"))
+        del topic.partitions[partition.index]
+        folder = f"{FOLDER}/{topic.spec.id}/{partition.index}"
+        await self._site.worker.run(lambda: self._files.remove_folder(folder))
+        log.info("%s was moved away and its files deleted", partition)
+
+    async def _close(self, partition: Partition, error: CometError) -> None:
+        self.by_handle.pop(partition.handle, None)
+        self._by_place.pop((partition.topic_id.hex(), partition.index), None)
+        await partition.close(error)
+        self._changed(partition)
+
+    async def _close_topic(self, topic: Topic) -> None:
+        del self.by_name[topic.name]
+        gone = TopicNotFound(f"topic {topic.name!r} was deleted")
+        for partition in topic.partitions.values():
+            await self._close(partition, gone)
+        await self._bury_locked(topic.spec.id)
+
+    # ---- what is deleted
 
     async def _bury(self, topic_id: str) -> None:
-        """Removes the files of a deleted topic, then its tombstone; in this order, so that a crash repeats it."""
-        tombstone = await self._store.get(DELETED + topic_id)
-        if tombstone is None:
-            log.warning("topic %s is gone from the metadata store without a tombstone; its files are kept", topic_id)
-            return
+        async with self._changing:
+            if all(topic.spec.id != topic_id for topic in self.by_name.values()):
+                await self._bury_locked(topic_id)
+
+    async def _bury_locked(self, topic_id: str) -> None:
+        """Removes the files of a deleted topic, then this broker's name from its tombstone; in this order, so that a
+        crash repeats it."""
+        key = DELETED + topic_id
         folder = f"{FOLDER}/{topic_id}"
-        if self._files.exists(folder):
-            await self._worker.run(lambda: self._files.remove_folder(folder))
-        await self._store.transact([Compare(tombstone.key, tombstone.mod_revision)], [Delete(tombstone.key)])
+        try:
+            while True:
+                item = await self._site.store.get(key)
+                if item is None:
+                    if self._files.exists(folder):
+                        log.warning(
+                            "topic %s is gone from the metadata store without a tombstone; it is kept", topic_id
+                        )
+                    return
+                tombstone = Tombstone.decode(item.value)
+                if self._files.exists(folder):
+                    await self._site.worker.run(lambda: self._files.remove_folder(folder))
+                left = tuple(broker for broker in tombstone.brokers if broker != self._site.me)
+                if left == tombstone.brokers and left:
+                    return
+                operation = Put(key, msgspec.structs.replace(tombstone, brokers=left).encode()) if left else Delete(key)
+                result = await self._site.store.transact([Compare(key, item.mod_revision)], [operation])
+                if result.applied:
+                    return
+        except StoreUnavailable as error:
+            log.info("topic %s is not buried yet: %s", topic_id, error)
+        except OSError as error:
+            log.error("the files of deleted topic %s cannot be removed now: %s", topic_id, error)
 
     async def close(self, error: CometError) -> None:
         for partition in list(self.by_handle.values()):
             await partition.close(error)
+
+
+def _pop(table: dict[str, None]) -> str:
+    key = next(iter(table))
+    del table[key]
+    return key
 
 
 def storage_error(error: OSError) -> CometError:

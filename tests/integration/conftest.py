@@ -14,6 +14,7 @@ from comet.v1 import types_pb2 as types
 from comet_broker.api import methods
 from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
+from comet_broker.local import LocalNetwork
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.storage.files import RealFiles
 from comet_broker.system import SystemClock, ThreadWorker
@@ -32,8 +33,11 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
         clock=clock,
         worker=worker,
         random=Random(1),
+        network=LocalNetwork(),
+        boot_id="boot",
     )
     await one.start()
+    await one.join()
     yield one
     await one.close()
     worker.close()

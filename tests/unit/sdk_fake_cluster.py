@@ -1,7 +1,4 @@
-"""Several fake brokers that make a cluster: leaders move, followers lag, brokers die, freeze, or are out of date.
-
-Used on the virtual time of tests.sim.loop.
-"""
+"""Several fake brokers that make a cluster: leaders move, followers lag, brokers die, freeze, or are out of date."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ def test_a_reader_at_the_end_gets_the_last_batch_and_all_readers_the_same_bytes(
     tail = Tail(7, TailBudget(1 << 20, 1 << 20))
     end = push(tail, 0, batch(3))
     push(tail, end, batch(2))
-    first = tail.frame_from(3, 5, 1, 1 << 20)
-    second = tail.frame_from(4, 5, 1, 1 << 20)
+    first = tail.frame_from(3, 5, 5, 1, 1 << 20)
+    second = tail.frame_from(4, 5, 5, 1, 1 << 20)
     assert first is not None
     assert second is not None
     assert offsets(first.frame) == [3, 4]
@@ -45,11 +45,11 @@ def test_a_reader_behind_gets_several_batches_in_one_frame() -> None:
     end = 0
     for _ in range(5):
         end = push(tail, end, batch(2))
-    got = tail.frame_from(3, end, 1, 1 << 20)
+    got = tail.frame_from(3, end, end, 1, 1 << 20)
     assert got is not None
     assert offsets(got.frame) == [2, 3, 4, 5, 6, 7, 8, 9]
     assert got.size == len(got.frame) - 32
-    assert tail.frame_from(2, end, 1, 1 << 20) is got, "readers at the same batches share one encoding"
+    assert tail.frame_from(2, end, end, 1, 1 << 20) is got, "readers at the same batches share one encoding"
 
 
 def test_the_size_wanted_is_kept_but_for_the_first_batch() -> None:
@@ -58,10 +58,10 @@ def test_the_size_wanted_is_kept_but_for_the_first_batch() -> None:
     for _ in range(5):
         end = push(tail, end, batch(2))
     one = len(batch(2))
-    got = tail.frame_from(0, end, 1, 2 * one)
+    got = tail.frame_from(0, end, end, 1, 2 * one)
     assert got is not None
     assert got.next_offset == 4
-    small = tail.frame_from(0, end, 1, 1)
+    small = tail.frame_from(0, end, end, 1, 1)
     assert small is not None
     assert small.next_offset == 2
 
@@ -70,8 +70,8 @@ def test_nothing_above_the_high_watermark_goes_out() -> None:
     tail = Tail(7, TailBudget(1 << 20, 1 << 20))
     push(tail, 0, batch(2))
     push(tail, 2, batch(2))
-    assert tail.frame_from(2, 2, 1, 1 << 20) is None
-    got = tail.frame_from(0, 2, 1, 1 << 20)
+    assert tail.frame_from(2, 2, 2, 1, 1 << 20) is None
+    got = tail.frame_from(0, 2, 2, 1, 1 << 20)
     assert got is not None
     assert got.next_offset == 2
 
@@ -80,8 +80,8 @@ def test_a_gap_clears_what_came_before() -> None:
     tail = Tail(7, TailBudget(1 << 20, 1 << 20))
     push(tail, 0, batch(2))
     push(tail, 10, batch(2))
-    assert tail.frame_from(0, 12, 1, 1 << 20) is None
-    assert tail.frame_from(10, 12, 1, 1 << 20) is not None
+    assert tail.frame_from(0, 12, 12, 1, 1 << 20) is None
+    assert tail.frame_from(10, 12, 12, 1, 1 << 20) is not None
 
 
 @given(
@@ -101,7 +101,7 @@ def test_the_budget_holds_and_what_is_served_is_what_was_pushed(pushes: list[tup
             assert tail.used_bytes <= budget.partition_bytes_max
             assert tail.used_bytes == sum(entry.size + ENTRY_OVERHEAD_BYTES for entry in tail.entries)
             for offset in range(end):
-                got = tail.frame_from(offset, end, 1, 300)
+                got = tail.frame_from(offset, end, end, 1, 300)
                 if got is not None:
                     served = offsets(got.frame)
                     assert offset in served

@@ -1,8 +1,8 @@
-"""The recent end of a partition, in memory: what live readers are served from.
+"""The recent end of a partition, in memory: what live readers and followers are served from.
 
 A tail holds the last batches as they came from the producer, each with the stamp the leader gave it, and
 the encoded delivery of a batch once somebody asked for it, so that any number of subscribers get the
-same bytes. All tails share one budget; the tail that was written least recently gives way first.
+same bytes. Followers get theirs before readers do, under an older high watermark, hence an encoding of their own. All tails share one budget; the tail that was written least recently gives way first.
 
 Single-threaded; owned by the broker.
 """
@@ -28,7 +28,8 @@ class TailEntry:
     stamp: bytes
     rest: memoryview  # the batch after its stamp
     size: int  # of the whole batch
-    frame: bytes | None = None  # the delivery of just this batch, once encoded
+    frame: bytes | None = None  # the delivery of just this batch to readers, once encoded
+    follower_frame: bytes | None = None  # and to followers
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class Tail:
         self.entries: deque[TailEntry] = deque()
         self.used_bytes = 0
         self._budget = budget
-        self._joined: tuple[int, int, TailFrame] | None = None  # first base, last base
+        self._joined: dict[bool, tuple[int, int, TailFrame]] = {}  # to followers -> first base, last base
 
     def push(self, base_offset: int, next_offset: int, stamp: bytes, rest: memoryview) -> None:
         assert len(stamp) == STAMP_BYTES
@@ -87,47 +88,57 @@ class Tail:
         while self.used_bytes > self._budget.partition_bytes_max:
             self._drop_first()
 
-    def frame_from(self, offset: int, high_watermark: int, leader_epoch: int, bytes_max: int) -> TailFrame | None:
-        """The delivery for a reader at `offset`, of whole batches below the high watermark, at least one and
-        beyond that at most `bytes_max`; None when the offset is not in the tail."""
+    def frame_from(
+        self, offset: int, end: int, high_watermark: int, leader_epoch: int, bytes_max: int, *, follower: bool = False
+    ) -> TailFrame | None:
+        """The delivery for a reader at `offset`, of whole batches below `end`, at least one and beyond that at most
+        `bytes_max`; None when the offset is not in the tail."""
         entries = self.entries
         if not entries or not entries[0].base_offset <= offset < entries[-1].next_offset:
             return None
         last = entries[-1]
         if last.base_offset <= offset:
-            if last.next_offset > high_watermark:
+            if last.next_offset > end:
                 return None
-            return self._single(last, high_watermark, leader_epoch)
-        return self._several(offset, high_watermark, leader_epoch, bytes_max)
+            return self._single(last, high_watermark, leader_epoch, follower)
+        return self._several(offset, end, high_watermark, leader_epoch, bytes_max, follower)
 
-    def _several(self, offset: int, high_watermark: int, leader_epoch: int, bytes_max: int) -> TailFrame | None:
+    def _several(
+        self, offset: int, end: int, high_watermark: int, leader_epoch: int, bytes_max: int, follower: bool
+    ) -> TailFrame | None:
         start = bisect_right(self.entries, offset, key=lambda entry: entry.base_offset) - 1
         chosen: list[TailEntry] = []
         size = 0
         for entry in islice(self.entries, start, None):
-            if entry.next_offset > high_watermark or (chosen and size + entry.size > bytes_max):
+            if entry.next_offset > end or (chosen and size + entry.size > bytes_max):
                 break
             chosen.append(entry)
             size += entry.size
         if len(chosen) < 2:
-            return self._single(chosen[0], high_watermark, leader_epoch) if chosen else None
-        first, end = chosen[0].base_offset, chosen[-1].next_offset
-        if self._joined is not None and self._joined[:2] == (first, end):
-            return self._joined[2]
+            return self._single(chosen[0], high_watermark, leader_epoch, follower) if chosen else None
+        first, last = chosen[0].base_offset, chosen[-1].next_offset
+        known = self._joined.get(follower)
+        if known is not None and known[:2] == (first, last):
+            return known[2]
         parts: list[bytes | memoryview] = [delivery_prefix(self.handle, high_watermark, leader_epoch, size)]
         for entry in chosen:
             parts += (entry.stamp, entry.rest)
-        joined = TailFrame(b"".join(parts), size, end)
-        self._joined = (first, end, joined)
+        joined = TailFrame(b"".join(parts), size, last)
+        self._joined[follower] = (first, last, joined)
         return joined
 
-    def _single(self, entry: TailEntry, high_watermark: int, leader_epoch: int) -> TailFrame:
-        if entry.frame is None:
+    def _single(self, entry: TailEntry, high_watermark: int, leader_epoch: int, follower: bool) -> TailFrame:
+        frame = entry.follower_frame if follower else entry.frame
+        if frame is None:
             prefix = delivery_prefix(self.handle, high_watermark, leader_epoch, entry.size)
-            entry.frame = b"".join((prefix, entry.stamp, entry.rest))
-            # The encoded frame holds the bytes too, so the producer's message can go.
-            entry.rest = memoryview(entry.frame)[len(prefix) + STAMP_BYTES :]
-        return TailFrame(entry.frame, entry.size, entry.next_offset)
+            frame = b"".join((prefix, entry.stamp, entry.rest))
+            if follower:
+                entry.follower_frame = frame
+            else:
+                entry.frame = frame
+            # The encoded frame holds the bytes too, so the producer's message can go, or a follower's frame.
+            entry.rest = memoryview(frame)[len(prefix) + STAMP_BYTES :]
+        return TailFrame(frame, entry.size, entry.next_offset)
 
     def clear(self) -> None:
         while self.entries:
@@ -139,7 +150,7 @@ class Tail:
         size = entry.size + ENTRY_OVERHEAD_BYTES
         self.used_bytes -= size
         self._budget._release(self, size)
-        self._joined = None
+        self._joined.clear()
 
     def _charge(self, size: int) -> None:
         self.used_bytes += size

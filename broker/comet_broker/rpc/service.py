@@ -16,11 +16,11 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from comet.errors import CometError, MalformedFrame
-from comet_broker.api import COMET, Method, methods
+from comet_broker.api import COMET, REPLICATION, Method, methods
 from comet_broker.broker import Broker
 from comet_broker.rpc.status import abort
 from comet_broker.rpc.writer import Outbox, Writer
-from comet_broker.session import Session
+from comet_broker.speaker import Speaker
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,11 @@ def handlers(broker: Broker) -> list[grpc.GenericRpcHandler]:
             _unary(method),
             response_serializer=_serialize,
         )
-    services[COMET]["StreamEvents"] = grpc.stream_stream_rpc_method_handler(_stream(broker))
+    outbox = Outbox()
+    services[COMET]["StreamEvents"] = grpc.stream_stream_rpc_method_handler(_stream(broker.open_session, outbox))
+    services[REPLICATION]["Replicate"] = grpc.stream_stream_rpc_method_handler(
+        _stream(broker.open_replica_session, outbox)
+    )
     return [grpc.method_handlers_generic_handler(service, table) for service, table in services.items()]
 
 
@@ -63,12 +67,12 @@ def _unary(method: Method) -> Callable[[bytes, Context], Awaitable[Message | Non
     return answer
 
 
-def _stream(broker: Broker) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
-    outbox = Outbox()
-
-    async def stream_events(_: AsyncIterator[bytes], context: Context) -> None:
+def _stream(
+    open_session: Callable[[str], Speaker], outbox: Outbox
+) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
+    async def stream(_: AsyncIterator[bytes], context: Context) -> None:
         try:
-            session = broker.open_session(context.peer())
+            session = open_session(context.peer())
         except CometError as error:
             await abort(context, error)
             return
@@ -77,14 +81,16 @@ def _stream(broker: Broker) -> Callable[[AsyncIterator[bytes], Context], Awaitab
             await _read(session, context, outbox)
             session.input_over()
             await writer.done
+        except CometError as error:
+            await abort(context, error)
         finally:
             session.close()
             writer.stop()
 
-    return stream_events
+    return stream
 
 
-async def _read(session: Session, context: Context, outbox: Outbox) -> None:
+async def _read(session: Speaker, context: Context, outbox: Outbox) -> None:
     """Feeds the session until the client is done; reads nothing while the client is owed too much."""
     read = context.read
     receive = session.receive

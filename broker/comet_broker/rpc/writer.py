@@ -20,7 +20,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from comet_broker.session import Session
+from comet_broker.speaker import Speaker
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Outbox:
 class Writer:
     """Writes the frames of one session, one at a time; `done` when there will be no more."""
 
-    def __init__(self, session: Session, write: Callable[[bytes], Coroutine[Any, Any, None]], outbox: Outbox) -> None:
+    def __init__(self, session: Speaker, write: Callable[[bytes], Coroutine[Any, Any, None]], outbox: Outbox) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._session = session
         self._write = write

@@ -1,0 +1,206 @@
+"""What the leader of a partition knows of its replicas in one epoch, and what follows from it.
+
+    committed   below it, every in-sync replica has everything: acks=all is acknowledged, consistent readers see it
+    shrink      who has fallen behind for too long, and is to be taken out of in_sync
+    growth      who has caught up, and is to be taken in
+
+The rule that nothing acknowledged is lost rests on three things kept here. A replica that is being taken in counts
+already while nobody knows whether the metadata store has taken it in; one that is being taken out counts until the
+store has it out. `committed` stands still while fewer than `min_insync` are in sync. And a replica counts only with
+the incarnation it was in sync with: a broker that came back may have less.
+
+Single-threaded, pure; owned by the partition, made anew for every epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from comet_broker.core.cluster import NOBODY, PartitionState
+
+_UNKNOWN: Final = -1
+
+
+@dataclass(slots=True)
+class Follower:
+    """One replica as its own reports tell of it. Nothing is known of it in this epoch before the first."""
+
+    incarnation: int
+    log_end: int
+    flushed_end: int
+    caught_up_at: float  # when it last had all that the leader had, or was on its way through it
+    reported_at: float
+    leader_end: int  # the leader's log end when it reported
+
+
+class Replicas:
+    """Owned by a leading partition. `me` counts by what it is told as its own ends."""
+
+    def __init__(self, me: int, state: PartitionState, min_insync: int, log_end: int, now: float) -> None:
+        assert state.leader == me
+        self.me = me
+        self.min_insync = min_insync
+        self.state = state
+        self.epoch_start = log_end
+        self.followers: dict[int, Follower] = {}
+        self.proposed: PartitionState | None = None  # written to the store, and not known whether it took it
+        self._began = now
+        self._counted: tuple[int, ...] = ()
+        self._recount()
+
+    @property
+    def alone(self) -> bool:
+        """There is no other replica, now or soon."""
+        return self.state.holders == (self.me,)
+
+    @property
+    def enough(self) -> bool:
+        """As many are in sync as acks=all asks for."""
+        return len(self.state.in_sync) >= self.min_insync
+
+    def _recount(self) -> None:
+        members = set(self.state.in_sync)
+        if self.proposed is not None:
+            members |= self.proposed.in_sync.keys()
+        members.discard(self.me)
+        self._counted = tuple(members)
+
+    def adopt(self, state: PartitionState) -> None:
+        """The store's word, in the order of its revisions. It settles what was proposed."""
+        assert state.leader == self.me and state.epoch == self.state.epoch
+        self.state = state
+        self.proposed = None
+        self._recount()
+        for broker in set(self.followers) - set(state.holders):
+            del self.followers[broker]
+
+    def propose(self, state: PartitionState) -> None:
+        """From now on both are counted, until `adopt` says which of them it is."""
+        assert self.proposed is None
+        self.proposed = state
+        self._recount()
+
+    # ---- what followers say
+
+    def follow(self, broker: int, incarnation: int, now: float) -> None:
+        """A follower begins. What it has is known once it has said that it has cut back to where the logs agree."""
+        known = self.followers.get(broker)
+        caught_up_at = known.caught_up_at if known is not None and known.incarnation == incarnation else self._began
+        self.followers[broker] = Follower(incarnation, _UNKNOWN, _UNKNOWN, caught_up_at, now, self.epoch_start)
+
+    def progress(
+        self, broker: int, incarnation: int, log_end: int, flushed_end: int, leader_end: int, now: float
+    ) -> bool:
+        """What a follower has now; False if it is not one of this epoch."""
+        follower = self.followers.get(broker)
+        if follower is None or follower.incarnation != incarnation:
+            return False
+        assert log_end <= leader_end, "a follower cannot have what its leader has not"
+        follower.log_end = log_end
+        follower.flushed_end = flushed_end
+        if log_end >= leader_end:
+            follower.caught_up_at = now
+        elif log_end >= follower.leader_end:
+            follower.caught_up_at = max(follower.caught_up_at, follower.reported_at)
+        follower.reported_at = now
+        follower.leader_end = leader_end
+        return True
+
+    # ---- what follows from it
+
+    def committed(self, log_end: int, flushed_end: int, *, flushed: bool) -> int:
+        """Up to where every in-sync replica has everything, on disk if `flushed`; -1 while too few are in sync."""
+        if not self.enough:
+            return -1
+        least = flushed_end if flushed else log_end
+        for broker in self._counted:
+            follower = self.followers.get(broker)
+            if follower is None or not self._counts(broker, follower):
+                return -1
+            has = follower.flushed_end if flushed else follower.log_end
+            least = min(least, has)
+        return least
+
+    def _counts(self, broker: int, follower: Follower) -> bool:
+        """The follower is the one that was taken in, not a later life of it."""
+        incarnation = self.state.in_sync.get(broker)
+        if incarnation is None and self.proposed is not None:
+            incarnation = self.proposed.in_sync.get(broker)
+        return incarnation == follower.incarnation
+
+    def has_all(self, broker: int, log_end: int) -> bool:
+        """Whether leadership could pass to it with nothing left behind."""
+        follower = self.followers.get(broker)
+        return (
+            follower is not None
+            and self.state.in_sync.get(broker) == follower.incarnation
+            and follower.log_end == log_end
+        )
+
+    def shrunk(self, log_end: int, now: float, lag_s: float) -> PartitionState | None:
+        """The state without those that have not caught up for longer than `lag_s`; None if there are none."""
+        for follower in self.followers.values():
+            if follower.log_end >= log_end:
+                follower.caught_up_at = now  # nothing was written that it could have reported
+        gone = [
+            broker
+            for broker, incarnation in self.state.in_sync.items()
+            if broker != self.me and now - self._caught_up_at(broker, incarnation) > lag_s
+        ]
+        return without(self.state, gone, self.min_insync) if gone else None
+
+    def _caught_up_at(self, broker: int, incarnation: int) -> float:
+        follower = self.followers.get(broker)
+        if follower is None or follower.incarnation != incarnation:
+            return self._began
+        return follower.caught_up_at
+
+    def grown(self, committed: int, registered: dict[int, int]) -> PartitionState | None:
+        """The state with those that have caught up, if their broker is still the one that reported; None if there
+        are none. `registered` is what the metadata store says of the brokers that are alive."""
+        needed = max(committed, self.epoch_start)
+        new = {
+            broker: follower.incarnation
+            for broker, follower in self.followers.items()
+            if broker in self.state.holders
+            and self.state.in_sync.get(broker) != follower.incarnation
+            and follower.log_end >= needed
+            and registered.get(broker) == follower.incarnation
+        }
+        return with_members(self.state, new, self.min_insync) if new else None
+
+    def handed_over(self) -> PartitionState:
+        """Leadership passes to the broker that the state asks for."""
+        assert self.state.handover != NOBODY
+        return passed(self.state, self.state.handover)
+
+
+def without(state: PartitionState, gone: list[int], min_insync: int) -> PartitionState:
+    """The state after these have left in_sync. Those that leave while too few stay have all there is to have."""
+    in_sync = {broker: incarnation for broker, incarnation in state.in_sync.items() if broker not in gone}
+    eligible = {} if len(in_sync) >= min_insync else {**state.eligible, **_pick(state.in_sync, gone)}
+    return msgspec.structs.replace(state, in_sync=in_sync, eligible=eligible)
+
+
+def with_members(state: PartitionState, new: dict[int, int], min_insync: int) -> PartitionState:
+    """The state after these have come into in_sync."""
+    in_sync = {**state.in_sync, **new}
+    eligible = (
+        {}
+        if len(in_sync) >= min_insync
+        else {broker: incarnation for broker, incarnation in state.eligible.items() if broker not in in_sync}
+    )
+    return msgspec.structs.replace(state, in_sync=in_sync, eligible=eligible)
+
+
+def passed(state: PartitionState, leader: int) -> PartitionState:
+    """The state after leadership has passed to another in-sync replica."""
+    assert leader in state.in_sync
+    return msgspec.structs.replace(state, leader=leader, epoch=state.epoch + 1, handover=NOBODY)
+
+
+def _pick(table: dict[int, int], keys: list[int]) -> dict[int, int]:
+    return {key: table[key] for key in keys if key in table}

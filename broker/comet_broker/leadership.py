@@ -1,0 +1,173 @@
+"""One epoch in which this broker leads a partition: who follows, who is in sync, and how that is agreed on.
+
+    follower's progress ─► Replicas ─┬─► committed moves ─► acks=all, consistent readers
+    timer ──────────────────────────►├─► in_sync shrinks or grows ─┐
+    handover asked for ─────────────►└─► leadership passes ────────┴─► compare-and-swap in the metadata store
+
+At most one change is under way. Until the store's answer is certain, both the old and the new state hold: a change
+that timed out is sent again with the same compare, so that at most one of the two can ever be made, and an answer of
+"no" proves that neither will be.
+
+Owned by its Partition, made for one epoch, closed at its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final, Protocol
+
+from comet.errors import CometError
+from comet_broker.core.cluster import NOBODY, PartitionState, Versioned, partition_key
+from comet_broker.core.replicas import Replicas
+from comet_broker.metadata.store import Compare, Put, StoreUnavailable
+
+if TYPE_CHECKING:
+    from comet_broker.partition import Partition
+
+log = logging.getLogger(__name__)
+
+HANDOVER_S_MAX: Final = 1.0  # how long appends are held back for a follower to get all there is
+STORE_RETRY_S: Final = 0.1
+
+
+class Link(Protocol):
+    """The stream on which one follower is fed."""
+
+    def watermark_moved(self, partition: Partition) -> None: ...
+    def leadership_over(self, partition: Partition, error: CometError) -> None: ...
+
+
+class Leadership:
+    def __init__(self, partition: Partition, state: PartitionState, now: float) -> None:
+        site = partition.site
+        self.epoch = state.epoch
+        self.replicas = Replicas(site.me, state, partition.min_insync, partition.log.log_end, now)
+        self.links: dict[int, Link] = {}
+        self.handing_over = False  # appends are held back: leadership is about to pass
+        self.closed = False
+        self._partition = partition
+        self._site = site
+        self._swapping = False
+        self._handover_since = 0.0
+
+    # ---- followers
+
+    def follow(self, broker: int, incarnation: int, link: Link) -> None:
+        previous = self.links.get(broker)
+        self.links[broker] = link
+        if previous is not None and previous is not link:
+            previous.leadership_over(self._partition, CometError("the follower has connected again"))
+        self.replicas.follow(broker, incarnation, self._site.clock.monotonic())
+
+    def unfollow(self, broker: int, link: Link) -> None:
+        if self.links.get(broker) is link:
+            del self.links[broker]
+
+    def progress(self, broker: int, incarnation: int, log_end: int, flushed_end: int) -> None:
+        """A follower says what it has."""
+        partition = self._partition
+        now = self._site.clock.monotonic()
+        if not self.replicas.progress(broker, incarnation, log_end, flushed_end, partition.log.log_end, now):
+            return
+        partition.moved()
+        if self.replicas.state.in_sync.get(broker) != incarnation:
+            self._grow()
+        if self.handing_over:
+            self._pass_on()
+
+    def watermark_moved(self) -> None:
+        for link in self.links.values():
+            link.watermark_moved(self._partition)
+
+    # ---- the store's word
+
+    def adopt(self, state: PartitionState) -> None:
+        """The state as the store has it now, of this same epoch."""
+        self.replicas.adopt(state)
+        if state.handover == NOBODY:
+            self.handing_over = False
+        elif not self.handing_over:
+            self._begin_handover()
+        self._partition.moved()
+        self._grow()
+
+    def check(self) -> None:
+        """Called by a timer, several times in the time a follower may lag."""
+        now = self._site.clock.monotonic()
+        if self.handing_over:
+            if now - self._handover_since > HANDOVER_S_MAX and not self._swapping:
+                self.handing_over = False  # the one to take over is too slow; appends go on, to be tried again
+                self._handover_since = now
+        elif self.replicas.state.handover != NOBODY and now - self._handover_since > HANDOVER_S_MAX:
+            self._begin_handover()
+        shrunk = self.replicas.shrunk(self._partition.log.log_end, now, self._site.replica_lag_s)
+        if shrunk is not None:
+            self._swap(shrunk, "in sync")
+        else:
+            self._grow()
+
+    def _grow(self) -> None:
+        if self._swapping:
+            return
+        grown = self.replicas.grown(self._partition.committed, self._site.registered())
+        if grown is not None:
+            self._swap(grown, "in sync")
+
+    def _begin_handover(self) -> None:
+        self.handing_over = True
+        self._handover_since = self._site.clock.monotonic()
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        state = self.replicas.state
+        if state.handover != NOBODY and self.replicas.has_all(state.handover, self._partition.log.log_end):
+            self._swap(self.replicas.handed_over(), "handed over")
+
+    # ---- changing the state
+
+    def _swap(self, state: PartitionState, why: str) -> None:
+        if self._swapping or self.closed:
+            return
+        self._swapping = True
+        self.replicas.propose(state)
+        partition = self._partition
+        log.info("%s/%d: %s: %s", partition.topic, partition.index, why, state)
+        self._site.tasks.spawn(
+            self._settle(state, partition.mod_revision), f"{why} {partition.topic}/{partition.index}"
+        )
+
+    async def _settle(self, state: PartitionState, mod_revision: int) -> None:
+        """Has the store take the new state, or learns what it has instead."""
+        partition = self._partition
+        store = self._site.store
+        key = partition_key((partition.topic_id.hex(), partition.index))
+        try:
+            while not self.closed:
+                try:
+                    result = await store.transact([Compare(key, mod_revision)], [Put(key, state.encode())])
+                    if result.applied:
+                        settled = Versioned(state, result.revision, 0)
+                    else:
+                        item = await store.get(key)
+                        if item is None:
+                            return  # the topic is being deleted
+                        settled = Versioned(PartitionState.decode(item.value), item.mod_revision, item.create_revision)
+                except StoreUnavailable:
+                    await asyncio.sleep(STORE_RETRY_S)
+                    continue
+                self._swapping = False
+                if not self.closed and self.replicas.proposed is not None:
+                    partition.apply(settled)
+                return
+        finally:
+            self._swapping = False
+
+    def close(self, error: CometError) -> None:
+        """The epoch is over for this broker: followers are told."""
+        if self.closed:
+            return
+        self.closed = True
+        links, self.links = self.links, {}
+        for link in links.values():
+            link.leadership_over(self._partition, error)

@@ -1,0 +1,1 @@
+"""How the log of a partition gets from its leader to its followers: one stream from each follower to each leader."""

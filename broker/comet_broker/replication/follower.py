@@ -1,0 +1,361 @@
+"""The follower's side of replication: from this broker to each broker that leads a partition it has a copy of.
+
+    Replicator.update(partition)      who leads it is known, or has changed
+       └─► LeaderLink (one per leading broker)
+              connect ─► Hello ─► Follow for each partition
+              Following{from} ─► cut the log back to `from` on a worker ─► Progress
+              Delivery ─► Partition.replicate ─► Progress (what has gathered, in as few frames as there is time for)
+
+A link that breaks is made again after a short wait. When it breaks, or cannot be made, the broker behind it may be
+gone: the network is asked, and if it is certain that no process is there any more, the cluster is told at once instead
+of waiting for a lease to run out.
+
+Owned by the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from google.protobuf.message import DecodeError
+
+from comet._frames import DELIVERY_PREFIX_BYTES, parse_delivery
+from comet._transport import Stream
+from comet._wire import error_from_pb
+from comet.errors import CometError, LogFailed, Unavailable
+from comet.v1 import replication_pb2 as pb
+from comet_broker.core.cluster import NOBODY
+from comet_broker.partition import Gap, Partition
+from comet_broker.ports import PeerChannel
+
+if TYPE_CHECKING:
+    from comet_broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.1
+RETRY_S_MAX: Final = 1.0
+REFOLLOW_S: Final = 0.05
+
+
+class Replicator:
+    """The links of one broker to the leaders of what it follows."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._links: dict[int, LeaderLink] = {}  # by the leading broker
+
+    def update(self, partition: Partition) -> None:
+        """Follows whoever leads the partition now, or nobody."""
+        leader = self._leader_of(partition)
+        for broker, link in list(self._links.items()):
+            if broker != leader:
+                link.leave(partition)
+                if not link.wanted:
+                    del self._links[broker]
+                    link.stop()
+        if leader == NOBODY:
+            return
+        link = self._links.get(leader) or LeaderLink(self._broker, leader)
+        self._links[leader] = link
+        link.follow(partition)
+
+    def _leader_of(self, partition: Partition) -> int:
+        """Whom to follow; nobody, if this broker leads, or must not touch its log."""
+        me, state = self._broker.config.broker_id, partition.state
+        if state is None or state.leader == me or partition.closed is not None or partition.log.failed is not None:
+            return NOBODY
+        if partition.log.lost and (me in state.in_sync or me in state.eligible):
+            return NOBODY  # to be mended it is cut back, and nobody may count on it by then
+        return state.leader
+
+    def forget(self, partition: Partition) -> None:
+        """The partition is not on this broker any more."""
+        for link in self._links.values():
+            link.leave(partition)
+
+    async def close(self) -> None:
+        links, self._links = list(self._links.values()), {}
+        for link in links:
+            link.stop()
+
+    def statistics(self) -> list[dict[str, Any]]:
+        return [link.statistics() for link in self._links.values()]
+
+
+class LeaderLink:
+    """The stream to one leading broker. Lives as long as there is something to follow there."""
+
+    def __init__(self, broker: Broker, leader: int) -> None:
+        self.leader = leader
+        self.wanted: dict[int, Partition] = {}  # by this broker's handle
+        self._places: dict[tuple[bytes, int], Partition] = {}
+        self._broker = broker
+        self._stream: Stream | None = None
+        self._asked: dict[int, int] = {}  # own handle -> the epoch in which Follow was sent on this stream
+        self._by_handle: dict[int, tuple[Partition, int]] = {}  # the leader's handle -> partition, epoch
+        self._theirs: dict[int, int] = {}  # own handle -> the leader's
+        self._moved: dict[int, Partition] = {}  # Progress is due
+        self._frames: list[bytes] = []
+        self._writer: asyncio.Future[None] | None = None
+        self._task = broker.tasks.spawn(self._run(), f"follow broker {leader}")
+
+    # ---- what is followed
+
+    def follow(self, partition: Partition) -> None:
+        self.wanted[partition.handle] = partition
+        self._places[partition.topic_id, partition.index] = partition
+        partition.synced = lambda: self._progress_due(partition)
+        self._ask(partition)
+
+    def leave(self, partition: Partition) -> None:
+        if self.wanted.pop(partition.handle, None) is None:
+            return
+        del self._places[partition.topic_id, partition.index]
+        partition.synced = None
+        self._moved.pop(partition.handle, None)
+        theirs = self._theirs.pop(partition.handle, None)
+        epoch = self._asked.pop(partition.handle, 0)
+        if theirs is not None:
+            self._by_handle.pop(theirs, None)
+            self._send(pb.FollowerFrame(unfollow=pb.Unfollow(handle=theirs, leader_epoch=epoch)))
+
+    def _ask(self, partition: Partition) -> None:
+        """Says what this broker has of the partition, once per epoch and stream."""
+        if self._stream is None or self._asked.get(partition.handle) == partition.leader_epoch:
+            return
+        if partition.cutting:
+            self._ask_again(partition, REFOLLOW_S)
+            return
+        storage = partition.log
+        self._asked[partition.handle] = partition.leader_epoch
+        theirs = self._theirs.pop(partition.handle, None)
+        if theirs is not None:
+            self._by_handle.pop(theirs, None)
+        follow = pb.Follow(
+            topic_id=partition.topic_id,
+            partition=partition.index,
+            leader_epoch=partition.leader_epoch,
+            log_start=storage.log_start,
+            log_end=min([storage.log_end, *(first for first, _ in storage.lost)]),
+            epochs=[pb.EpochStart(epoch=epoch, start_offset=start) for epoch, start in storage.epochs.entries],
+        )
+        self._send(pb.FollowerFrame(follow=follow))
+
+    def _ask_again(self, partition: Partition, after_s: float) -> None:
+        """Starts over with a partition that the leader did not take, or that got out of step."""
+        handle = partition.handle
+        self._moved.pop(handle, None)
+        theirs = self._theirs.pop(handle, None)
+        if theirs is not None:
+            self._by_handle.pop(theirs, None)
+
+        def ask() -> None:
+            if self.wanted.get(handle) is partition and partition.closed is None:
+                self._asked.pop(handle, None)
+                self._ask(partition)
+
+        asyncio.get_running_loop().call_later(after_s, ask)
+
+    # ---- the stream
+
+    async def _run(self) -> None:
+        """Keeps the link up, for ever; cancelled by `stop`."""
+        wait_s = RETRY_S
+        channel: PeerChannel | None = None
+        try:
+            while True:
+                address = self._broker.address_of(self.leader)
+                if address is not None:
+                    channel = self._broker.network.connect(address)
+                    began = self._broker.clock.monotonic()
+                    try:
+                        await self._hold(channel)
+                    except CometError as error:
+                        log.info("the stream to broker %d ended: %s", self.leader, error)
+                    finally:
+                        self._reset()
+                        await channel.close()
+                        channel = None
+                    if self._broker.clock.monotonic() - began > RETRY_S_MAX:
+                        wait_s = RETRY_S
+                    await self._broker.suspect(self.leader)
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, RETRY_S_MAX)
+        finally:
+            if channel is not None:
+                await channel.close()
+
+    async def _hold(self, channel: PeerChannel) -> None:
+        stream = self._stream = channel.replicate()
+        hello = pb.ReplicaHello(
+            cluster_id=self._broker.cluster_id,
+            broker=self._broker.config.broker_id,
+            incarnation=self._broker.membership.incarnation,
+        )
+        self._frames = [pb.FollowerFrame(hello=hello).SerializeToString()]
+        for partition in self.wanted.values():
+            self._ask(partition)
+        writer = asyncio.get_running_loop().create_task(self._write(stream), name=f"report to broker {self.leader}")
+        try:
+            while (frame := await stream.read()) is not None:
+                self._receive(frame)
+        finally:
+            stream.cancel()
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    def _reset(self) -> None:
+        self._stream = None
+        self._asked.clear()
+        self._by_handle.clear()
+        self._theirs.clear()
+        self._moved.clear()
+        self._frames.clear()
+
+    async def _write(self, stream: Stream) -> None:
+        try:
+            while True:
+                while self._frames or self._moved:
+                    frames, self._frames = self._frames, []
+                    moved, self._moved = self._moved, {}
+                    frames += [
+                        self._progress(partition, theirs)
+                        for handle, partition in moved.items()
+                        if (theirs := self._theirs.get(handle)) is not None
+                    ]
+                    for frame in frames:
+                        await stream.write(frame)
+                self._writer = asyncio.get_running_loop().create_future()
+                try:
+                    await self._writer
+                finally:
+                    self._writer = None
+        except CometError:
+            stream.cancel()  # the reader learns why
+
+    def _progress(self, partition: Partition, theirs: int) -> bytes:
+        progress = pb.Progress(
+            handle=theirs,
+            leader_epoch=self._by_handle[theirs][1],
+            log_end=partition.log.log_end,
+            flushed_end=partition.log.flushed_end,
+        )
+        return pb.FollowerFrame(progress=progress).SerializeToString()
+
+    def _progress_due(self, partition: Partition) -> None:
+        if partition.handle in self._theirs:
+            self._moved[partition.handle] = partition
+            self._rouse()
+
+    def _send(self, frame: pb.FollowerFrame) -> None:
+        if self._stream is not None:
+            self._frames.append(frame.SerializeToString())
+            self._rouse()
+
+    def _rouse(self) -> None:
+        if self._writer is not None and not self._writer.done():
+            self._writer.set_result(None)
+
+    # ---- what the leader says
+
+    def _receive(self, data: bytes) -> None:
+        delivery = parse_delivery(data)
+        if delivery is not None:
+            handle, high_watermark, epoch = delivery
+            self._deliver(handle, epoch, high_watermark, memoryview(data)[DELIVERY_PREFIX_BYTES:])
+            return
+        try:
+            frame = pb.LeaderFrame.FromString(data)
+        except DecodeError:
+            raise Unavailable(f"broker {self.leader} sent {len(data)} bytes that are no LeaderFrame") from None
+        match frame.WhichOneof("frame"):
+            case "watermark":
+                mark = frame.watermark
+                found = self._by_handle.get(mark.handle)
+                if found is not None and found[1] == mark.leader_epoch:
+                    found[0].learn(mark.leader_epoch, mark.high_watermark)
+            case "following":
+                self._following(frame.following)
+            case "refused":
+                self._refused(frame.refused)
+            case _:
+                log.warning("broker %d sent a frame that this broker does not know", self.leader)
+
+    def _deliver(self, handle: int, epoch: int, high_watermark: int, batches: memoryview) -> None:
+        found = self._by_handle.get(handle)
+        if found is None or found[1] != epoch:
+            return
+        partition = found[0]
+        try:
+            partition.replicate(batches, epoch, high_watermark)
+        except (Gap, CometError) as error:
+            log.warning("following %s: %s", partition, error)
+            if isinstance(error, LogFailed):
+                partition.failed(error)
+                self.leave(partition)
+                return
+            self._ask_again(partition, RETRY_S_MAX if isinstance(error, CometError) else 0)
+        else:
+            self._progress_due(partition)
+
+    def _find(self, topic_id: bytes, index: int, epoch: int) -> Partition | None:
+        partition = self._places.get((topic_id, index))
+        return partition if partition is not None and partition.leader_epoch == epoch else None
+
+    def _following(self, following: pb.Following) -> None:
+        partition = self._find(following.topic_id, following.partition, following.leader_epoch)
+        if partition is None or partition.leads:
+            return
+        start: int = getattr(following, "from")
+        if start == partition.log.log_end and not following.restart:
+            self._begin(partition, following)
+        else:
+            self._broker.tasks.spawn(self._cut_back(partition, following, start), f"cut back {partition}")
+
+    async def _cut_back(self, partition: Partition, following: pb.Following, start: int) -> None:
+        stream = self._stream
+        try:
+            await partition.cut_back(start, restart=following.restart)
+        except (CometError, OSError) as error:
+            log.error("cutting %s back: %s", partition, error)
+            if partition.log.failed is not None:
+                partition.failed(partition.log.failed)
+                self.leave(partition)
+            else:
+                self._ask_again(partition, RETRY_S_MAX)
+            return
+        if partition.leads or self.wanted.get(partition.handle) is not partition:
+            return
+        if self._stream is not stream or partition.leader_epoch != following.leader_epoch:
+            self._ask_again(partition, 0)
+        elif partition.log.log_end != start:
+            self._ask_again(partition, REFOLLOW_S)  # the agreed place lies within a batch: a shorter agreement
+        else:
+            self._begin(partition, following)
+
+    def _begin(self, partition: Partition, following: pb.Following) -> None:
+        self._theirs[partition.handle] = following.handle
+        self._by_handle[following.handle] = (partition, following.leader_epoch)
+        partition.learn(following.leader_epoch, following.high_watermark)
+        self._progress_due(partition)
+        self._broker.mended(partition)
+
+    def _refused(self, refused: pb.Refused) -> None:
+        partition = self._find(refused.topic_id, refused.partition, refused.leader_epoch)
+        if partition is None:
+            return
+        error = error_from_pb(refused.error)
+        log.info("broker %d does not let %s be followed: %s", self.leader, partition, error)
+        after_s = max(error.retry_after_ms / 1000, REFOLLOW_S)
+        self._ask_again(partition, after_s if error.retriable else RETRY_S_MAX)
+
+    # ---- life
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+    def statistics(self) -> dict[str, Any]:
+        return {"leader": self.leader, "wanted": len(self.wanted), "following": len(self._theirs)}

@@ -1,0 +1,252 @@
+"""The leader's side of one Replicate call: what one other broker follows here.
+
+    Follow    ─► where do the two logs agree? ─► Following{from}
+    Progress  ─► the partition's Leadership     the first one starts the deliveries
+    Watermark ◄─ when the watermark has moved and no delivery has carried it for a moment
+
+Deliveries need no credit: the next one is made when the transport has taken the last, so that a slow follower holds
+one frame of memory and the log holds the rest.
+
+Owned by the transport's handler, with the surface of a Session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from google.protobuf.message import DecodeError
+
+from comet._wire import error_to_pb
+from comet.errors import CometError, MalformedFrame, NotLeader, Unavailable
+from comet.v1 import replication_pb2 as pb
+from comet_broker import limits
+from comet_broker.core.push import Cursor
+from comet_broker.feed import Feed
+from comet_broker.partition import Partition
+from comet_broker.speaker import Speaker
+
+if TYPE_CHECKING:
+    from comet_broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+WATERMARK_DELAY_S: Final = 0.003  # in which a delivery may carry it
+_SUBSCRIPTION: Final = 0
+
+
+class ReplicaSession(Speaker):
+    def __init__(self, broker: Broker, number: int, peer: str) -> None:
+        super().__init__(number, peer)
+        self.follower = 0  # the broker that follows, once it has said so
+        self.incarnation = 0
+        self._broker = broker
+        self._feed = Feed(broker, self._ended, self.rouse, follower=True)
+        self._answers: deque[bytes] = deque()
+        self._following: dict[int, Partition] = {}  # by handle: it was told where to begin
+        self._stale: dict[int, Partition] = {}  # its watermark has moved
+        self._watermark_timer: asyncio.TimerHandle | None = None
+        self._watermarks_due = False
+        self._input_over = False
+
+    # ---- the transport's side
+
+    def receive(self, data: bytes) -> None:
+        """Takes one frame of the follower."""
+        try:
+            frame = pb.FollowerFrame.FromString(data)
+        except DecodeError:
+            raise MalformedFrame(f"{len(data)} bytes that are no FollowerFrame of comet.v1") from None
+        match frame.WhichOneof("frame"):
+            case "progress":
+                self._progress(frame.progress)
+            case "follow":
+                self._follow(frame.follow)
+            case "unfollow":
+                self._unfollow(frame.unfollow)
+            case "hello":
+                self._hello(frame.hello)
+            case _:
+                raise MalformedFrame("a frame with nothing in it, or with something this broker does not know")
+
+    def poll(self) -> bytes | None:
+        """The next frame to send, if there is one now."""
+        if self._answers:
+            return self._answers.popleft()
+        frame = self._feed.next_delivery()
+        if frame is not None:
+            return frame
+        if self._watermarks_due:
+            self._watermarks_due = False
+            stale, self._stale = self._stale, {}
+            for handle, partition in stale.items():
+                if self._following.get(handle) is partition and partition.leads:
+                    self._answers.append(_watermark(partition))
+        return self._answers.popleft() if self._answers else None
+
+    @property
+    def over(self) -> bool:
+        return self.closed or self._input_over
+
+    def input_over(self) -> None:
+        self._input_over = True
+        self.rouse()
+
+    @property
+    def backlogged(self) -> bool:
+        """Never: a follower asks for little, and answers replace each other."""
+        return False
+
+    async def relieved(self) -> None:
+        return
+
+    def close(self) -> None:
+        """The call is over; what the follower has said it has, it still has."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._watermark_timer is not None:
+            self._watermark_timer.cancel()
+        for partition in self._following.values():
+            if partition.leadership is not None:
+                partition.leadership.unfollow(self.follower, self)
+        self._following.clear()
+        self._feed.close()
+        self._answers.clear()
+        self.rouse()
+        self._broker.replica_session_closed(self)
+
+    # ---- what a follower says
+
+    def _hello(self, hello: pb.ReplicaHello) -> None:
+        if hello.cluster_id != self._broker.cluster_id:
+            raise Unavailable(f"this is cluster {self._broker.cluster_id}, not {hello.cluster_id}")
+        self.follower, self.incarnation = hello.broker, hello.incarnation
+
+    def _follow(self, follow: pb.Follow) -> None:
+        topic_id = follow.topic_id.hex()
+        try:
+            partition = self._broker.topics.leading((topic_id, follow.partition), follow.leader_epoch)
+            if not self.follower:
+                raise MalformedFrame("a follower says hello first")
+            state = partition.state
+            assert partition.leadership is not None and state is not None
+            if self.follower not in state.holders:
+                raise NotLeader(f"broker {self.follower} is no replica of {partition}")
+        except CometError as error:
+            refused = pb.Refused(
+                topic_id=follow.topic_id,
+                partition=follow.partition,
+                leader_epoch=follow.leader_epoch,
+                error=error_to_pb(error),
+            )
+            self._answer(pb.LeaderFrame(refused=refused))
+            return
+        start, restart = self._where_to_begin(partition, follow)
+        self._drop(partition)
+        self._following[partition.handle] = partition
+        partition.leadership.follow(self.follower, self.incarnation, self)
+        following = pb.Following(
+            topic_id=follow.topic_id,
+            partition=follow.partition,
+            leader_epoch=partition.leader_epoch,
+            handle=partition.handle,
+            restart=restart,
+            high_watermark=partition.committed,
+            log_start=partition.log.log_start,
+        )
+        setattr(following, "from", start)  # a keyword of Python's
+        self._answer(pb.LeaderFrame(following=following))
+
+    @staticmethod
+    def _where_to_begin(partition: Partition, follow: pb.Follow) -> tuple[int, bool]:
+        """The offset up to which the follower's log is the leader's; and whether it is to begin anew there, because
+        the two have nothing in common that the leader still has."""
+        storage = partition.log
+        theirs = [(entry.epoch, entry.start_offset) for entry in follow.epochs]
+        agreed = storage.epochs.divergence(storage.log_start, storage.log_end, theirs, follow.log_start, follow.log_end)
+        if agreed < storage.log_start or agreed < follow.log_start:
+            return storage.log_start, True
+        return agreed, False
+
+    def _progress(self, progress: pb.Progress) -> None:
+        partition = self._following.get(progress.handle)
+        if partition is None or partition.leadership is None or progress.leader_epoch != partition.leader_epoch:
+            return
+        if progress.log_end > partition.log.log_end:
+            raise MalformedFrame(f"a follower of {partition} has more than its leader")
+        if progress.handle not in self._feed.push.cursors:
+            self._feed.add(_SUBSCRIPTION, partition, progress.log_end)
+            self._feed.grant(_SUBSCRIPTION, limits.CREDIT_BYTES_MAX)
+        else:
+            self._feed.grant(_SUBSCRIPTION, limits.CREDIT_BYTES_MAX)  # up to what it may be at most
+        partition.leadership.progress(self.follower, self.incarnation, progress.log_end, progress.flushed_end)
+
+    def _unfollow(self, unfollow: pb.Unfollow) -> None:
+        partition = self._following.get(unfollow.handle)
+        if partition is not None:
+            if partition.leadership is not None:
+                partition.leadership.unfollow(self.follower, self)
+            self._drop(partition)
+
+    def _drop(self, partition: Partition) -> None:
+        self._following.pop(partition.handle, None)
+        if partition.handle in self._feed.push.cursors:
+            self._feed.remove(_SUBSCRIPTION, [partition.handle])
+
+    # ---- what the partition says (leadership.Link)
+
+    def watermark_moved(self, partition: Partition) -> None:
+        if partition.handle not in self._following:
+            return
+        self._stale[partition.handle] = partition
+        if self._watermark_timer is None:
+            self._watermark_timer = asyncio.get_running_loop().call_later(WATERMARK_DELAY_S, self._watermarks)
+
+    def _watermarks(self) -> None:
+        self._watermark_timer = None
+        self._watermarks_due = True
+        self.rouse()
+
+    def leadership_over(self, partition: Partition, error: CometError) -> None:
+        if self._following.get(partition.handle) is partition:
+            self._refuse(partition, error)
+            self._drop(partition)
+
+    def _ended(self, cursor: Cursor[Partition], error: CometError) -> None:
+        """What the follower needs could not be read, or is not there any more: it is to start over."""
+        partition = cursor.partition
+        self._following.pop(partition.handle, None)
+        if partition.leadership is not None:
+            partition.leadership.unfollow(self.follower, self)
+        self._refuse(partition, error)
+
+    def _refuse(self, partition: Partition, error: CometError) -> None:
+        refused = pb.Refused(
+            topic_id=partition.topic_id,
+            partition=partition.index,
+            leader_epoch=partition.leader_epoch,
+            error=error_to_pb(error),
+        )
+        self._answer(pb.LeaderFrame(refused=refused))
+
+    def _answer(self, frame: pb.LeaderFrame) -> None:
+        if not self.closed:
+            self._answers.append(frame.SerializeToString())
+            self.rouse()
+
+    def statistics(self) -> dict[str, Any]:
+        return {"peer": self.peer, "broker": self.follower, "partitions": len(self._following)}
+
+
+def _watermark(partition: Partition) -> bytes:
+    watermark = pb.Watermark(
+        handle=partition.handle,
+        leader_epoch=partition.leader_epoch,
+        high_watermark=partition.committed,
+        log_start=partition.log.log_start,
+        log_end=partition.log.log_end,
+    )
+    return pb.LeaderFrame(watermark=watermark).SerializeToString()

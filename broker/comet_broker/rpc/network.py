@@ -1,0 +1,42 @@
+"""How a broker reaches others over gRPC: the SDK's channel, with replication added, and a plain look at a port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+from comet._channel import GrpcChannel, GrpcStream
+from comet._transport import Stream
+from comet_broker.ports import PeerChannel
+
+REPLICATE: Final = "/comet.v1.Replication/Replicate"
+PROBE_S_MAX: Final = 1.0
+
+
+class GrpcPeerChannel(GrpcChannel):
+    """A connection to another broker."""
+
+    def replicate(self) -> Stream:
+        return GrpcStream(self._channel.stream_stream(REPLICATE)(), self.address)
+
+
+class GrpcNetwork:
+    """ports.Network, for a broker that is a process."""
+
+    def connect(self, address: str) -> PeerChannel:
+        return GrpcPeerChannel(address)
+
+    async def refused(self, address: str) -> bool:
+        host, _, port = address.rpartition(":")
+        try:
+            async with asyncio.timeout(PROBE_S_MAX):
+                _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        except ConnectionRefusedError:
+            return True
+        except (OSError, TimeoutError):
+            return False
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        return False

@@ -1,0 +1,76 @@
+"""The sending side of a stream without its transport: what a Session and a ReplicaSession have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+
+class Speaker(ABC):
+    """Has frames to send. A transport takes them with `poll` and is called back, or waits for them in `next_frame`."""
+
+    def __init__(self, number: int, peer: str) -> None:
+        self.number = number
+        self.peer = peer
+        self.closed = False
+        self._writer: asyncio.Future[None] | None = None
+        self._listener: Callable[[], None] | None = None
+
+    @abstractmethod
+    def poll(self) -> bytes | None:
+        """The next frame to send, if there is one now."""
+
+    @property
+    @abstractmethod
+    def over(self) -> bool:
+        """Nothing more will be sent but what `poll` gives now."""
+
+    async def next_frame(self) -> bytes | None:
+        """The next frame to send; None when the session is over and everything was said."""
+        while True:
+            frame = self.poll()
+            if frame is not None:
+                return frame
+            if self.over:
+                return None
+            self._writer = asyncio.get_running_loop().create_future()
+            try:
+                await self._writer
+            finally:
+                self._writer = None
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Calls back whenever there may be a frame to `poll`, or nothing more to come; instead of `next_frame`."""
+        assert self._listener is None and self._writer is None
+        self._listener = listener
+
+    def rouse(self) -> None:
+        """There may be a frame to poll."""
+        if self._listener is not None:
+            self._listener()
+        elif self._writer is not None and not self._writer.done():
+            self._writer.set_result(None)
+
+    # ---- what the transport needs to know of the other direction
+
+    @abstractmethod
+    def receive(self, frame: bytes) -> None:
+        """Takes one frame of the other side. Raises a CometError only where the stream cannot go on."""
+
+    @property
+    @abstractmethod
+    def backlogged(self) -> bool:
+        """The other side is owed so much that nothing more should be read from it."""
+
+    @abstractmethod
+    async def relieved(self) -> None:
+        """Waits until the backlog is half gone."""
+
+    @abstractmethod
+    def input_over(self) -> None:
+        """The other side will send nothing more."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """The call is over: nothing of it stays behind."""

@@ -1,0 +1,132 @@
+"""Three brokers in one process, on real disks and a store in memory: what the tests of replication run against."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from google.protobuf.message import Message
+
+from comet_broker.api import methods
+from comet_broker.broker import Broker
+from comet_broker.config import BrokerConfig
+from comet_broker.local import LocalNetwork
+from comet_broker.metadata.memory import MemoryStore
+from comet_broker.partition import Partition
+from comet_broker.storage.files import RealFiles
+from comet_broker.system import SystemClock, ThreadWorker
+
+ROUNDS_MAX = 5_000
+
+
+class LocalCluster:
+    """Owned by one test; an async context manager."""
+
+    def __init__(self, folder: Path, brokers: int = 3) -> None:
+        self.network = LocalNetwork()
+        self.brokers: dict[int, Broker] = {}
+        self._folder = folder
+        self._wanted = range(1, brokers + 1)
+        self._clock = SystemClock()
+        self._worker = ThreadWorker(4)
+        self._store = MemoryStore(self._clock)
+
+    async def __aenter__(self) -> LocalCluster:
+        for broker in self._wanted:
+            await self.start(broker)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for broker in list(self.brokers):
+            await self.stop(broker)
+        await self._store.close()
+        self._worker.close()
+
+    def address(self, broker: int) -> str:
+        return f"broker-{broker}:9092"
+
+    @property
+    def addresses(self) -> list[str]:
+        return [self.address(broker) for broker in self._wanted]
+
+    async def start(self, number: int) -> Broker:
+        folder = self._folder / str(number)
+        folder.mkdir(exist_ok=True)
+        broker = Broker(
+            BrokerConfig(
+                data=folder,
+                host=f"broker-{number}",
+                broker_id=number,
+                etcd=("memory:0",),
+                session_ms=2_000,
+                replica_lag_ms=1_000,
+                default_replicas=min(3, len(self._wanted)),
+                rebalance_ms=200,
+            ),
+            files=RealFiles(folder),
+            store=self._store,
+            clock=self._clock,
+            worker=self._worker,
+            random=Random(number),
+            network=self.network,
+            boot_id="boot",
+        )
+        await broker.start()
+        self.network.brokers[self.address(number)] = broker
+        await broker.join()
+        self.brokers[number] = broker
+        return broker
+
+    async def stop(self, number: int) -> None:
+        """As SIGTERM does."""
+        broker = self.brokers.pop(number)
+        await broker.drain()
+        del self.network.brokers[self.address(number)]
+        await broker.close()
+        assert not broker.tasks.failed, broker.tasks.failed
+
+    async def call(self, path: str, request: Message, *, on: int | None = None) -> Message:
+        broker = self.brokers[on] if on is not None else next(iter(self.brokers.values()))
+        return await {method.path: method for method in methods(broker)}[path](request)
+
+    def replicas(self, topic: str, index: int = 0) -> dict[int, Partition]:
+        return {
+            number: broker.topics.by_name[topic].partitions[index]
+            for number, broker in self.brokers.items()
+            if topic in broker.topics.by_name and index in broker.topics.by_name[topic].partitions
+        }
+
+    def leader(self, topic: str, index: int = 0) -> int:
+        """The broker that leads; 0 while there is none."""
+        leading = [number for number, partition in self.replicas(topic, index).items() if partition.leads]
+        assert len(leading) <= 1, f"{leading} all lead {topic}/{index}"
+        return leading[0] if leading else 0
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    """Lets everything run until the condition holds."""
+    for _ in range(ROUNDS_MAX):
+        if condition():
+            return
+        await asyncio.sleep(0.002)
+    raise AssertionError(f"it never came to this: {what}")
+
+
+def log_bytes(partition: Partition) -> bytes:
+    """All that the log of a replica holds."""
+    storage = partition.log
+    parts: list[bytes] = []
+    offset = storage.log_start
+    while offset < storage.log_end:
+        extent = storage.extent(offset)
+        buffer = memoryview(bytearray(1 << 20))
+        try:
+            result = extent.read(buffer, wait=True)
+        finally:
+            extent.release()
+        assert result is not None and result.size
+        parts.append(bytes(buffer[: result.size]))
+        offset = result.next_offset
+    return b"".join(parts)

@@ -1,0 +1,130 @@
+"""Three brokers together: replication, what is visible when, and who leads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import comet
+from comet.v1 import admin_pb2 as admin
+from comet.v1 import events_pb2 as pb
+from comet.v1.types_pb2 import ACKS_ALL
+from tests.integration.local_cluster import LocalCluster, log_bytes, until
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
+    async with LocalCluster(tmp_path) as one:
+        yield one
+
+
+def producer(cluster: LocalCluster, **options: object) -> comet.Producer:
+    options.setdefault("acks", "all")
+    return comet.Producer(cluster.addresses, connect=cluster.network.connect, **options)  # type: ignore[arg-type]
+
+
+async def make(cluster: LocalCluster, name: str, *, partitions: int = 1, replicas: int = 3) -> None:
+    request = admin.CreateTopicRequest(name=name, partitions=partitions, replicas=replicas)
+    await cluster.call("comet.v1.Admin/CreateTopic", request)
+
+
+def all_equal(cluster: LocalCluster, name: str, index: int = 0) -> bool:
+    replicas = cluster.replicas(name, index).values()
+    return len({partition.log.log_end for partition in replicas}) == 1
+
+
+async def test_what_is_acknowledged_by_all_is_on_every_replica_byte_for_byte(cluster: LocalCluster) -> None:
+    await make(cluster, "t")
+    async with producer(cluster) as one:
+        for number in range(50):
+            await one.publish("t", f"{number}".encode())
+    replicas = cluster.replicas("t")
+    assert len(replicas) == 3
+    assert {partition.log.log_end for partition in replicas.values()} == {50}
+    assert len({log_bytes(partition) for partition in replicas.values()}) == 1
+    await until(
+        lambda: all(partition.high_watermark == 50 for partition in replicas.values()), "followers know the watermark"
+    )
+
+
+async def test_every_broker_tells_of_every_topic_and_passes_calls_on(cluster: LocalCluster) -> None:
+    await make(cluster, "t", partitions=3)
+    for number in cluster.brokers:
+        published = await cluster.call(
+            "comet.v1.Comet/Publish",
+            pb.PublishRequest(topic="t", partition=1, records=[pb.Record(value=b"%d" % number)], acks=ACKS_ALL),
+            on=number,
+        )
+        assert isinstance(published, pb.PublishResponse)
+    for number in cluster.brokers:
+        fetched = await cluster.call(
+            "comet.v1.Comet/Fetch", pb.FetchRequest(topic="t", partition=1, wait_ms=1000), on=number
+        )
+        assert isinstance(fetched, pb.FetchResponse)
+        assert [record.value for record in fetched.records] == [b"1", b"2", b"3"]
+
+
+async def test_leaders_are_spread_over_the_brokers(cluster: LocalCluster) -> None:
+    await make(cluster, "t", partitions=6)
+    await until(
+        lambda: sorted(cluster.leader("t", index) for index in range(6)) == [1, 1, 2, 2, 3, 3], "all lead as many"
+    )
+
+
+async def test_a_stop_passes_leadership_on_and_a_start_gives_it_back(cluster: LocalCluster) -> None:
+    await make(cluster, "t")
+    leader = cluster.leader("t")
+    async with producer(cluster) as one:
+        await one.publish("t", b"before")
+        sending = asyncio.get_running_loop().create_task(_send(one, 300))
+        await cluster.stop(leader)
+        receipts = await sending
+    assert [receipt.offset for receipt in receipts] == list(range(1, 301))
+    assert cluster.leader("t") not in (0, leader)
+    await cluster.start(leader)
+    await until(lambda: all_equal(cluster, "t") and len(cluster.replicas("t")) == 3, "it has caught up")
+    assert len({log_bytes(partition) for partition in cluster.replicas("t").values()}) == 1
+    await until(lambda: cluster.leader("t") == leader, "the preferred leader leads again")
+
+
+async def _send(one: comet.Producer, count: int) -> list[comet.Receipt]:
+    return [await one.publish("t", b"%d" % number) for number in range(count)]
+
+
+async def test_acks_all_is_refused_while_too_few_replicas_are_in_sync(cluster: LocalCluster) -> None:
+    await make(cluster, "t")
+    leader = cluster.leader("t")
+    for number in [number for number in cluster.brokers if number != leader]:
+        await cluster.stop(number)
+    partition = cluster.replicas("t")[leader]
+    await until(lambda: partition.leads and len(partition.state.in_sync) == 1, "it leads alone")  # type: ignore[union-attr]
+    with pytest.raises(comet.NotEnoughReplicas):
+        partition.produce(memoryview(b""), 2)
+
+
+async def test_a_deleted_topic_leaves_every_broker(cluster: LocalCluster, tmp_path: Path) -> None:
+    await make(cluster, "t")
+    assert all(list((tmp_path / str(number) / "topics").iterdir()) for number in cluster.brokers)
+    await cluster.call("comet.v1.Admin/DeleteTopic", admin.DeleteTopicRequest(name="t"))
+    await until(
+        lambda: not any(list((tmp_path / str(number) / "topics").iterdir()) for number in cluster.brokers),
+        "the files are gone",
+    )
+
+
+async def test_a_partition_moves_to_another_broker(tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path) as cluster:
+        await make(cluster, "t", replicas=1)
+        async with producer(cluster) as one:
+            await one.publish("t", b"x")
+            leader = cluster.leader("t")
+            target = next(number for number in cluster.brokers if number != leader)
+            await cluster.call(
+                "comet.v1.Admin/MovePartition", admin.MovePartitionRequest(name="t", partition=0, replicas=[target])
+            )
+            await until(lambda: list(cluster.replicas("t")) == [target], "it has moved")
+            await until(lambda: cluster.leader("t") == target, "it is led there")
+            assert (await one.publish("t", b"y")).offset == 1

@@ -1,0 +1,136 @@
+"""A real cluster on loopback, for tests and scripts that kill and stop it: an etcd and broker processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Final
+
+import comet
+from comet.types import TopicInfo
+from comet_broker.core.cluster import TopicSpec
+from comet_broker.storage.files import RealFiles
+from comet_broker.storage.log import Log, LogIdentity
+from comet_broker.system import SystemClock
+from tests.etcd import Etcd
+from tests.robustness.process import BrokerProcess, free_port
+from tests.sim.waiting import until
+
+WELL_S_MAX: Final = 60.0
+
+
+class ClusterProcesses:
+    """Owned by one run. Brokers keep their ports and folders over restarts."""
+
+    def __init__(self, folder: Path, etcd: Etcd, brokers: int, options: tuple[str, ...]) -> None:
+        self.folder = folder
+        self.etcd = etcd
+        self.brokers = {
+            number: BrokerProcess(
+                folder / f"broker-{number}",
+                port=free_port(),
+                options=("--id", str(number), "--etcd", etcd.endpoint, "--default-replicas", str(brokers), *options),
+            )
+            for number in range(1, brokers + 1)
+        }
+
+    @property
+    def addresses(self) -> list[str]:
+        return [broker.address for broker in self.brokers.values()]
+
+    async def start(self) -> None:
+        for broker in self.brokers.values():
+            broker.launch()
+        await asyncio.gather(*(asyncio.to_thread(broker.wait_ready) for broker in self.brokers.values()))
+
+    async def restart(self, number: int) -> None:
+        self.brokers[number].launch()
+        await asyncio.to_thread(self.brokers[number].wait_ready)
+
+    def kill(self) -> None:
+        for broker in self.brokers.values():
+            with contextlib.suppress(ProcessLookupError):
+                broker.signal(signal.SIGCONT) if broker.running else None
+                broker.kill()
+
+    async def topic(self, name: str) -> TopicInfo:
+        """The topic as whichever broker answers sees it."""
+        async with comet.Admin(self.addresses) as admin:
+            return (await admin.describe_topic(name))[0]
+
+    async def leader(self, name: str, index: int = 0) -> int:
+        return (await self.topic(name)).partitions[index].leader
+
+    async def well(self, name: str, *, replicas: int | None = None) -> None:
+        """Waits until every partition has a leader and all its replicas in sync."""
+        wanted = len(self.brokers) if replicas is None else replicas
+        deadline = asyncio.get_running_loop().time() + WELL_S_MAX
+        seen: object = None
+        while asyncio.get_running_loop().time() < deadline:
+            with contextlib.suppress(comet.CometError):
+                seen = info = await self.topic(name)
+                if all(part.leader and len(part.in_sync) == wanted for part in info.partitions):
+                    return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"{name} did not become well within {WELL_S_MAX:.0f} s: {seen}")
+
+    def complaints(self) -> list[str]:
+        return [f"broker {number}: {line}" for number, one in self.brokers.items() for line in one.complaints()]
+
+    def stop(self) -> None:
+        """All brokers stop in good order, the last one with nobody to hand over to."""
+        for broker in self.brokers.values():
+            broker.terminate()
+
+    def logs(self, spec: TopicSpec, index: int) -> dict[int, bytes]:
+        """What each replica's log holds, byte for byte. The brokers must have stopped."""
+        return {
+            number: log_bytes(broker.data, spec, index)
+            for number, broker in self.brokers.items()
+            if (broker.data / "topics" / spec.id / str(index)).exists()
+        }
+
+
+def log_bytes(data: Path, spec: TopicSpec, index: int) -> bytes:
+    """All whole batches of one replica's log, as they stand on disk."""
+    copy = data.with_name(data.name + ".copy")
+    shutil.copytree(data / "topics" / spec.id / str(index), copy / "log")
+    try:
+        files = RealFiles(copy)
+        storage = Log.open(files, "log", LogIdentity(bytes.fromhex(spec.id), index), spec.config, SystemClock())
+        assert not storage.lost
+        parts: list[bytes] = []
+        offset = storage.log_start
+        while offset < storage.log_end:
+            extent = storage.extent(offset)
+            buffer = memoryview(bytearray(16 << 20))
+            result = extent.read(buffer, wait=True)
+            extent.release()
+            assert result is not None and result.size
+            parts.append(bytes(buffer[: result.size]))
+            offset = result.next_offset
+        storage.close()
+        return b"".join(parts)
+    finally:
+        shutil.rmtree(copy)
+
+
+@contextlib.asynccontextmanager
+async def cluster(folder: Path, *, brokers: int = 3, options: tuple[str, ...] = ()) -> AsyncIterator[ClusterProcesses]:
+    """A running cluster that is gone afterwards, whatever happens."""
+    etcd = Etcd.start(folder / "etcd")
+    one = ClusterProcesses(folder, etcd, brokers, options)
+    try:
+        await one.start()
+        yield one
+    finally:
+        one.kill()
+        etcd.stop()
+
+
+async def wait_for(holds: Callable[[], bool], what: str, within_s: float = 30.0) -> None:
+    assert await until(holds, within_s=within_s, every_s=0.005), f"it never came to this: {what}"

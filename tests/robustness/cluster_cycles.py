@@ -1,0 +1,249 @@
+"""`python -m tests.robustness.cluster_cycles --kills 100 --pauses 30`: the leader dies, again and again, under load.
+
+Three brokers and a real etcd. One producer sends all the time, one consumer reads all the time, both through every
+death (kill -9, start again) and every pause (SIGSTOP for three leases). At the end the brokers stop and everything is
+held against each other: what was acknowledged, what the consumer saw, and the logs of all replicas byte for byte.
+
+With acks=all any loss is a violation. With acks=1 and acks=0 what was lost is counted and printed; duplicates, disorder
+and replicas that differ are violations still.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import comet
+from comet import records
+from comet_broker.core.cluster import TopicSpec
+from tests.robustness.cluster import ClusterProcesses, cluster
+from tests.sim.waiting import until
+
+TOPIC = "cycles"
+SESSION_MS = 3_000
+STALL_S_MAX = 60.0
+LIFE_S_MAX = 0.3
+LEASES_PAUSED = 3
+
+
+@dataclass(slots=True)
+class Report:
+    acks: Any = "all"
+    kills: int = 0
+    pauses: int = 0
+    sent: int = 0
+    acked: dict[int, bytes] = field(default_factory=dict)  # by offset
+    reacked: int = 0  # acknowledged at an offset that something else had: only what was lost makes room
+    ack_times: list[float] = field(default_factory=list)
+    failed: int = 0
+    consumed: list[tuple[int, bytes]] = field(default_factory=list)
+    gaps: list[comet.CometError] = field(default_factory=list)
+    kill_stalls_s: list[float] = field(default_factory=list)
+    pause_stalls_s: list[float] = field(default_factory=list)
+    lost: int = 0
+    violations: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return (
+            f"acks={self.acks}: {self.kills} kills, {self.pauses} pauses, {self.sent} records sent, "
+            f"{len(self.acked)} acknowledged, {self.failed} unknown, {len(self.consumed)} consumed, {self.lost} lost; "
+            f"without an acknowledgement after a kill: {_spread(self.kill_stalls_s)}, "
+            f"after a pause: {_spread(self.pause_stalls_s)}; {len(self.violations)} violations"
+        )
+
+
+def _spread(values: list[float]) -> str:
+    if not values:
+        return "-"
+    return f"median {statistics.median(values) * 1000:.0f} ms, most {max(values) * 1000:.0f} ms"
+
+
+async def run(
+    folder: Path, *, kills: int, pauses: int, seed: int, acks: Any = "all", flush: str = "interval"
+) -> Report:
+    report = Report(acks)
+    async with cluster(folder, options=("--session-ms", str(SESSION_MS))) as one:
+        async with comet.Admin(one.addresses) as admin:
+            info = await admin.create_topic(TOPIC, replicas=3, flush=flush, segment_bytes=1 << 20)
+        await one.well(TOPIC)
+        stop = asyncio.Event()
+        load = asyncio.create_task(_load(one.addresses, report, stop, Random(seed)))
+        reading = asyncio.create_task(_consume(one.addresses, report))
+        random = Random(seed + 1)
+        faults = ["kill"] * kills + ["pause"] * pauses
+        random.shuffle(faults)
+        for fault in faults:
+            await _strike(one, report, fault, random, [load, reading])
+        stop.set()
+        await load
+        await one.well(TOPIC)
+        spec = TopicSpec(id=info.id.hex(), partitions=1, created_us=0, config=info.config, replicas=3)
+        await _check(one, report, reading, spec)
+        report.violations += one.complaints()
+    return report
+
+
+async def _strike(
+    one: ClusterProcesses, report: Report, fault: str, random: Random, watched: list[asyncio.Task[None]]
+) -> None:
+    """The leader dies or stands still, and comes back when somebody else acknowledges."""
+    await _acknowledged_since(report, len(report.ack_times))
+    await asyncio.sleep(random.uniform(0, LIFE_S_MAX))
+    leader = await one.leader(TOPIC)
+    if not leader:
+        report.violations.append("there was no leader though records were acknowledged")
+        return
+    began = time.perf_counter()
+    if fault == "kill":
+        one.brokers[leader].kill()
+        await _acknowledged_after(report, began)
+        report.kills += 1
+        report.kill_stalls_s.append(_longest_stall(report, began))
+        await one.restart(leader)
+    else:
+        one.brokers[leader].signal(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(SESSION_MS / 1000 * LEASES_PAUSED)
+        finally:
+            one.brokers[leader].signal(signal.SIGCONT)
+        await _acknowledged_after(report, time.perf_counter())
+        report.pauses += 1
+        report.pause_stalls_s.append(_longest_stall(report, began))
+    await one.well(TOPIC)
+    for task in watched:
+        if task.done():
+            task.result()  # raises what ended it
+
+
+async def _acknowledged_since(report: Report, count: int) -> None:
+    if not await until(lambda: len(report.ack_times) > count, within_s=STALL_S_MAX, every_s=0.002):
+        raise AssertionError(f"nothing was acknowledged for {STALL_S_MAX:.0f} s: {report}")
+
+
+async def _acknowledged_after(report: Report, when: float) -> None:
+    def acknowledged() -> bool:
+        return bool(report.ack_times) and report.ack_times[-1] > when
+
+    if not await until(acknowledged, within_s=STALL_S_MAX, every_s=0.002):
+        raise AssertionError(f"nothing was acknowledged for {STALL_S_MAX:.0f} s: {report}")
+    # Answers that were on their way when the leader died do not end the stall: look a moment longer.
+    await asyncio.sleep(0.2)
+
+
+def _longest_stall(report: Report, since: float) -> float:
+    """The longest time without an acknowledgement, from the last one before `since` on."""
+    times = report.ack_times
+    first = next((at for at in range(len(times) - 1, -1, -1) if times[at] <= since), 0)
+    return max((after - before for before, after in zip(times[first:], times[first + 1 :], strict=False)), default=0.0)
+
+
+async def _load(addresses: list[str], report: Report, stop: asyncio.Event, random: Random) -> None:
+    settling: set[asyncio.Task[None]] = set()
+
+    async def settle(delivery: comet.Delivery, value: bytes) -> None:
+        try:
+            receipt = await delivery
+        except comet.CometError:
+            report.failed += 1
+            return
+        report.ack_times.append(time.perf_counter())
+        if receipt.offset >= 0:
+            report.reacked += report.acked.get(receipt.offset, value) != value
+            report.acked[receipt.offset] = value
+
+    async with comet.Producer(
+        addresses, acks=report.acks, batch_bytes=4096, buffer_bytes=256 << 10, timeout_ms=60_000
+    ) as producer:
+        while not stop.is_set():
+            for _ in range(random.randint(1, 20)):
+                value = b"%d:" % report.sent + random.randbytes(random.randint(10, 400))
+                report.sent += 1
+                task = asyncio.create_task(settle(await producer.send(TOPIC, value), value))
+                settling.add(task)
+                task.add_done_callback(settling.discard)
+            await asyncio.sleep(0.005)
+        await producer.flush()
+        if settling:
+            await asyncio.wait(settling)
+
+
+async def _consume(addresses: list[str], report: Report) -> None:
+    async with comet.Consumer(addresses, TOPIC, start="earliest") as consumer:
+        async for batch in consumer.batches():
+            report.consumed += zip(batch.offsets, (value or b"" for value in batch.values), strict=True)
+
+
+async def _check(one: ClusterProcesses, report: Report, reading: asyncio.Task[None], spec: TopicSpec) -> None:
+    async with comet.Admin(one.addresses) as admin:
+        end = (await admin.offsets(TOPIC))[0]
+    caught_up = await until(lambda: bool(report.consumed) and report.consumed[-1][0] >= end - 1, within_s=STALL_S_MAX)
+    reading.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.wait([reading])
+    await asyncio.to_thread(one.stop)
+    say = report.violations.append
+    if not caught_up:
+        say(f"the consumer came to {report.consumed[-1:]} of {end}")
+    logs = await asyncio.to_thread(one.logs, spec, 0)
+    if len(logs) != len(one.brokers) or len(set(logs.values())) != 1:
+        say(f"the replicas differ: {[(number, len(data)) for number, data in logs.items()]}")
+    log = {
+        offset: value or b""
+        for batch in records.iterate(memoryview(logs[1]))
+        for offset, value in zip(batch.offsets, batch.values, strict=True)
+    }
+    if list(log) != list(range(len(log))):
+        say(f"offsets are not dense: {len(log)} records up to {max(log, default=-1)}")
+    missing = [offset for offset, value in report.acked.items() if log.get(offset) != value]
+    report.lost = len(missing) + report.reacked
+    if report.acks == "all" and report.lost:
+        say(f"{report.lost} acknowledged records are not where they were acknowledged, the first at {missing[:3]}")
+    numbers = [int(value.split(b":")[0]) for value in log.values()]
+    if numbers != sorted(set(numbers)):
+        twice = len(numbers) - len(set(numbers))
+        say(f"{twice} records are twice in the log" if twice else "records are out of order")
+    if [(offset, value) for offset, value in report.consumed if log.get(offset) != value]:
+        say("the consumer saw what is not in the log")
+    seen = [offset for offset, _ in report.consumed]
+    if seen != list(range(len(seen))):
+        say("the consumer skipped or repeated records")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests.robustness.cluster_cycles", description=__doc__)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--pauses", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--acks", default="all", choices=["0", "1", "all"])
+    parser.add_argument("--flush", default="interval", choices=["always", "interval", "os"])
+    options = parser.parse_args()
+    acks = options.acks if options.acks == "all" else int(options.acks)
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        report = asyncio.run(
+            run(
+                Path(folder),
+                kills=options.kills,
+                pauses=options.pauses,
+                seed=options.seed,
+                acks=acks,
+                flush=options.flush,
+            )
+        )
+    print(f"{report}, {time.perf_counter() - began:.0f} s")
+    print("\n".join(report.violations))
+    return 1 if report.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""Real clusters of processes: leaders die and stand still, brokers are rolled, etcd goes away, links go silent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import comet
+from comet_broker.core.cluster import TopicSpec
+from tests.robustness.cluster import ClusterProcesses, cluster, wait_for
+from tests.robustness.cluster_cycles import TOPIC, Report, _check, _consume, _load, run
+from tests.robustness.process import free_port
+from tests.robustness.proxy import Proxy
+
+pytestmark = pytest.mark.slow
+
+
+async def test_leaders_that_die_or_stand_still_lose_nothing_that_all_have_acknowledged(tmp_path: Path) -> None:
+    report = await run(tmp_path, kills=4, pauses=1, seed=1)
+    print(report)
+    assert not report.violations
+    assert (report.kills, report.pauses) == (4, 1)
+    assert len(report.acked) > 500 and report.failed == 0
+
+
+@pytest.mark.parametrize("acks", [1, 0])
+async def test_what_is_lost_with_weaker_acks_is_only_the_end_of_an_epoch(tmp_path: Path, acks: int) -> None:
+    """Order, uniqueness and equal replicas are kept; what is lost is counted and printed."""
+    report = await run(tmp_path, kills=3, pauses=0, seed=2, acks=acks)
+    print(report)
+    assert not report.violations
+
+
+async def test_with_flush_always_a_kill_loses_nothing_either(tmp_path: Path) -> None:
+    report = await run(tmp_path, kills=2, pauses=0, seed=3, flush="always")
+    print(report)
+    assert not report.violations and report.lost == 0
+
+
+@contextlib.asynccontextmanager
+async def loaded(one: ClusterProcesses, acks: Any = "all", **settings: Any) -> Any:
+    """A topic under load; what was written is checked when the block ends."""
+    report = Report(acks)
+    async with comet.Admin(one.addresses) as admin:
+        info = await admin.create_topic(TOPIC, replicas=len(one.brokers), segment_bytes=1 << 20, **settings)
+    await one.well(TOPIC)
+    stop = asyncio.Event()
+    load = asyncio.create_task(_load(one.addresses, report, stop, Random(5)))
+    reading = asyncio.create_task(_consume(one.addresses, report))
+    await wait_for(lambda: len(report.acked) > 50, "records are acknowledged")
+    yield report
+    stop.set()
+    await load
+    await one.well(TOPIC)
+    spec = TopicSpec(id=info.id.hex(), partitions=1, created_us=0, config=info.config, replicas=3)
+    await _check(one, report, reading, spec)
+    assert not report.violations + one.complaints()
+
+
+async def test_rolling_all_brokers_fails_no_produce(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as one, loaded(one) as report:
+        for number, broker in one.brokers.items():
+            assert await asyncio.to_thread(broker.terminate) == 0
+            await one.restart(number)
+            await one.well(TOPIC)
+        assert report.failed == 0
+
+
+async def test_while_etcd_is_away_reads_go_on_writes_wait_and_all_heals(tmp_path: Path) -> None:
+    async with cluster(tmp_path, options=("--session-ms", "2s")) as one, loaded(one) as report:
+        one.etcd.pause()
+        try:
+            await asyncio.sleep(4)  # longer than the lease: no leader may be sure of its office
+            acked = len(report.acked)
+            await asyncio.sleep(1)
+            assert len(report.acked) == acked
+            async with comet.Consumer(one.addresses, TOPIC, start="earliest") as consumer:
+                record = await anext(aiter(consumer))
+                assert record.offset == 0
+        finally:
+            one.etcd.resume()
+        await wait_for(lambda: len(report.acked) > acked, "writes go on by themselves")
+
+
+async def test_an_available_topic_takes_writes_while_etcd_is_away(tmp_path: Path) -> None:
+    async with cluster(tmp_path, options=("--session-ms", "2s")) as one:
+        async with comet.Admin(one.addresses) as admin:
+            await admin.create_topic("quotes", replicas=3, consistency="available", min_insync=1)
+        await one.well("quotes")
+        async with comet.Producer(one.addresses, acks=1) as producer:
+            await producer.publish("quotes", b"before")
+            one.etcd.pause()
+            try:
+                await asyncio.sleep(3)
+                receipt = await producer.publish("quotes", b"meanwhile")
+            finally:
+                one.etcd.resume()
+        assert receipt.offset == 1
+
+
+async def test_a_leader_that_its_followers_cannot_reach_acknowledges_nothing_alone(tmp_path: Path) -> None:
+    """The leader's port goes silent to everyone: followers leave in_sync or another leads, and nothing is lost."""
+    async with contextlib.AsyncExitStack() as stack:
+        one = await stack.enter_async_context(cluster(tmp_path, options=("--replica-lag-ms", "1s")))
+        async with comet.Admin(one.addresses) as admin:
+            await admin.create_topic("probe", replicas=1)
+        # The same brokers behind proxies: everybody is told the proxy's port.
+        one.kill()
+        proxies = {number: Proxy(broker.address, free_port()) for number, broker in one.brokers.items()}
+        for number, proxy in proxies.items():
+            await stack.enter_async_context(proxy)
+            one.brokers[number].advertise(proxy.port)
+        await one.start()
+        async with loaded(one) as report:
+            leader = await one.leader(TOPIC)
+            proxies[leader].silence()
+            await asyncio.sleep(3)
+            proxies[leader].heal()
+            acked = len(report.acked)
+            await wait_for(lambda: len(report.acked) > acked + 50, "writes go on")
+            for proxy in proxies.values():
+                proxy.reset()
+            acked = len(report.acked)
+            await wait_for(lambda: len(report.acked) > acked + 50, "writes go on after every link was reset")
+
+
+async def test_a_damaged_follower_mends_itself_from_its_leader(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as one, loaded(one) as report:
+        await wait_for(lambda: sum(map(len, report.acked.values())) > 3 << 20, "some segments are full", 120)
+        leader = await one.leader(TOPIC)
+        number = next(number for number in one.brokers if number != leader)
+        assert await asyncio.to_thread(one.brokers[number].terminate) == 0
+        info = await one.topic(TOPIC)
+        folder = one.brokers[number].data / "topics" / info.id.hex() / "0"
+        segment = sorted(folder.glob("*.log"))[1]
+        data = bytearray(segment.read_bytes())
+        data[len(data) // 2] ^= 0xFF
+        segment.write_bytes(data)
+        for index in folder.glob("*.index"):
+            index.unlink()  # so that the segment is scanned at the start
+        await one.restart(number)
+        await one.well(TOPIC)
