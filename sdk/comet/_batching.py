@@ -235,7 +235,8 @@ class Lane:
         self._changed(self)
 
     def refused(self, batch: Batch, error: CometError) -> None:
-        """This attempt wrote nothing, unless the error says otherwise. What follows is decided by `recover`, when all is answered."""
+        """This attempt wrote nothing, unless the error says otherwise. `recover` decides what follows, when all is
+        answered."""
         if batch.done:
             return
         self._off_wire(batch)
@@ -369,14 +370,14 @@ class Lane:
         return forgotten
 
     def _fail_late(self, late: list[Batch], reason: CometError | None) -> None:
-        cause = self.trouble or reason
+        cause = reason or self.trouble
         for batch in late:
             self._remove(batch)
             if batch.sequence != NO_SEQUENCE:
                 self._epoch_ends = self._idempotent
                 self._ghost = self._ghost or batch.maybe_written
             if batch.maybe_written:
-                self._finish(batch, _unknown("no acknowledgement came in time", batch))
+                self._finish(batch, _unknown(f"no acknowledgement came in time; {cause or 'nothing failed'}", batch))
             else:
                 self._finish(batch, cause or Unavailable("it could not be sent in time; nothing was written"))
 

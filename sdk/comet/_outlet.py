@@ -22,7 +22,16 @@ from comet._batching import Batch, Lane
 from comet._connection import Attachment, Connection
 from comet._frames import produce_frame
 from comet._retry import Backoff
-from comet.errors import Closed, CometError, InvalidArgument, NotEnoughReplicas, RecordTooLarge, Timeout, TopicNotFound
+from comet.errors import (
+    Closed,
+    CometError,
+    InvalidArgument,
+    NotEnoughReplicas,
+    RecordTooLarge,
+    Timeout,
+    TopicNotFound,
+    Unavailable,
+)
 from comet.records import Codec
 
 if TYPE_CHECKING:
@@ -322,10 +331,22 @@ class Outlet:
 
     def expire(self, now: float) -> None:
         """Fails what has waited too long."""
-        forgotten = self.lane.expire(now, self.reason)
+        forgotten = self.lane.expire(now, self._why())
         if self._attachment is not None:
             for request in forgotten:
                 self._attachment.connection.forget(request)
+
+    def _why(self) -> CometError | None:
+        """What keeps it from sending, for whoever has waited too long."""
+        within = f"within {self._settings.timeout_s:g} s"
+        error, attachment = self.lane.trouble or self.reason, self._attachment
+        if error is not None:
+            tries = max(self._route_backoff.tries, self._backoff.tries)
+            kind = Unavailable if error.outcome_unknown else type(error)  # what it did to others says nothing of these
+            return kind(f"not written {within}, after {tries} tries: {error.message}", details=error.details)
+        if attachment is None:
+            return None
+        return Unavailable(f"not written {within}: the broker at {attachment.connection.address} does not answer")
 
     def close(self, error: CometError) -> None:
         self._detach(error)

@@ -7,9 +7,11 @@
     │   ├── UnsupportedVersion     a format, codec or flag this version does not know
     │   ├── RecordTooLarge         more bytes than the topic or the broker takes
     │   └── SerdeError             a value that the codec of the type cannot encode or decode
-    ├── TopicNotFound, TopicExists, PartitionNotFound
+    ├── TopicNotFound, TopicExists, PartitionNotFound, BrokerNotFound
     ├── NotLeader                  ask another broker; metadata is stale
+    │   └── LeadershipLost         it was written, by a leader that was replaced before it could acknowledge
     ├── OffsetOutOfRange           the offset is gone, or not there yet
+    ├── Truncated                  the log was cut back below what was read
     ├── DataLoss                   a range of the log is damaged and cannot be read here
     ├── ProducerError              idempotent producers
     │   ├── SequenceGap            an earlier batch is missing
@@ -17,6 +19,7 @@
     │   ├── UnknownProducer        the broker no longer remembers this producer
     │   └── ProducerFenced         a newer epoch of this producer exists
     ├── DiskFull                   nothing was written; retry when there is space
+    ├── NotEnoughReplicas          too few are in sync for acks="all"; nothing was written
     ├── LogFailed                  the disk failed under this partition; it takes no more writes
     ├── Unavailable                no broker could be reached, or it went away
     │   └── Draining               the broker is about to stop

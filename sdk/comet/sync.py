@@ -332,9 +332,7 @@ class Admin:
         self, name: str, *, partitions: int = 1, replicas: int = 0, config: TopicConfig | None = None, **settings: Any
     ) -> TopicInfo:
         """Makes a topic."""
-        return call(
-            self._admin.create_topic(name, partitions=partitions, replicas=replicas, config=config, **settings)
-        )
+        return call(self._admin.create_topic(name, partitions=partitions, replicas=replicas, config=config, **settings))
 
     def list_topics(self) -> list[TopicInfo]:
         """All topics, by name."""

@@ -44,6 +44,14 @@ async def consuming() -> None:
         assert_type(await typed.get(timeout_s=1), comet.Record[Quote] | None)
         assert_type(typed.positions(), dict[int, int])
     assert_type(comet.Consumer("localhost:9092", "quotes", type=dict[str, int]), comet.Consumer[dict[str, int]])
+    comet.Consumer("localhost:9092", "quotes", read_from="nearest", rack="a", on_gap=lost)
+
+
+def lost(gap: comet.Gap) -> None:
+    assert_type(gap.end - gap.first, int)
+
+
+def misunderstands(gap: int) -> None: ...
 
 
 app = comet.App("localhost:9092")
@@ -62,7 +70,7 @@ async def with_key(record: comet.Record[Quote]) -> None:
 async def many(quotes: list[Quote]) -> None: ...
 
 
-@app.on("quotes")
+@app.on("quotes", read_from="any", on_gap=lost)
 def columns(batch: comet.RecordBatch[Quote]) -> None: ...
 
 
@@ -90,6 +98,8 @@ def synchronously() -> None:
             assert_type(record, comet.Record[Quote])
     with comet.sync.Admin("localhost:9092") as admin:
         assert_type(admin.list_topics(), list[comet.TopicInfo])
+        assert_type(admin.move_partition("quotes", 0, [2, 1]), comet.TopicInfo)
+        assert_type(admin.drain_broker(1, undo=True), int)
 
 
 async def wrong() -> None:
@@ -101,6 +111,8 @@ async def wrong() -> None:
         await producer.send(b"quotes", b"x")  # type: ignore[arg-type]
     comet.Consumer("localhost:9092", "quotes", group="engine")  # type: ignore[call-overload]
     comet.Consumer("localhost:9092", "quotes", on_out_of_range="skip")  # type: ignore[call-overload]
+    comet.Consumer("localhost:9092", "quotes", read_from="follower")  # type: ignore[call-overload]
+    comet.Consumer("localhost:9092", "quotes", on_gap=misunderstands)  # type: ignore[arg-type]
 
 
 async def in_a_test() -> None:
@@ -112,6 +124,9 @@ async def admin() -> None:
     async with comet.Admin("localhost:9092") as admin:
         assert_type(await admin.create_topic("quotes", partitions=3, flush="always"), comet.TopicInfo)
         described: tuple[comet.TopicInfo, list[comet.PartitionStatus]] = await admin.describe_topic("quotes")
+        assert_type(await admin.create_topic("trades", replicas=3, min_insync=2), comet.TopicInfo)
+        assert_type(await admin.move_partition("quotes", 0, [2, 3, 1]), comet.TopicInfo)
+        assert_type(await admin.drain_broker(1), int)
         assert_type(await admin.offsets("quotes", "-1h"), dict[int, int])
         statistics: dict[str, Any] = await admin.statistics()
         assert described

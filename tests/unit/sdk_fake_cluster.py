@@ -1,4 +1,7 @@
-"""Several fake brokers that make a cluster: leaders move, followers lag, brokers die, freeze, or are out of date."""
+"""Several fake brokers that make a cluster: leaders move, followers lag, brokers die, freeze, or are out of date.
+
+Used on the virtual time of tests.sim.loop.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 
 from comet._client import Client
 from comet._producer import Producer
-from comet.errors import NotEnoughReplicas, Unavailable
+from comet.errors import NotEnoughReplicas, Timeout, Unavailable
 from tests.sim.loop import run
 from tests.unit.sdk_fake_cluster import FakeCluster
 from tests.unit.test_sdk_producer import now
@@ -197,7 +197,7 @@ async def test_too_few_replicas_are_waited_for_until_the_time_is_up(cluster: Fak
         assert now() - began < 0.3
         cluster.change("quotes", 0, in_sync=(1,))
         began = now()
-        with pytest.raises(NotEnoughReplicas):
+        with pytest.raises(NotEnoughReplicas, match=r"not written within 3 s, after .* tries: too few"):
             await p.publish("quotes", b"1")
         assert now() - began == pytest.approx(3, abs=0.1)
     assert cluster.leader().replica().values() == [b"0"]
@@ -213,3 +213,17 @@ async def test_when_nobody_can_be_reached_the_error_says_who_was_tried(cluster: 
     for broker in cluster.brokers.values():
         assert broker.address in caught.value.message
     await one.close()
+
+
+@scenario()
+async def test_a_time_out_says_for_whom_was_waited_and_how_long(cluster: FakeCluster) -> None:
+    async with producer(cluster, timeout_ms=2000) as p:
+        await p.publish("quotes", b"0")
+        cluster.brokers[1].frozen = True
+        with pytest.raises(Timeout, match="not written within 2 s: the broker at fake1:9092 does not answer"):
+            await p.publish("quotes", b"1")
+        cluster.brokers[1].frozen = False
+        cluster.election_s = 60
+        cluster.kill(1)
+        with pytest.raises(Unavailable, match=r"within 2 s, after .* tries: partition 0 of 'quotes' has no leader"):
+            await p.publish("quotes", b"2")

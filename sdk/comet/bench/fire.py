@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from comet.bench.limits import STAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     import comet
     from comet.bench.worker import Link, Work
@@ -22,22 +22,23 @@ DELIVERY_TIMEOUT_MS: Final = 120_000
 class Load:
     """What was sent and acknowledged, and the longest time since the last mark without an acknowledgement."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
         self.sent = 0
         self.acknowledged: set[int] = set()
-        self._last = self._marked = time.perf_counter()
+        self._last = self._marked = clock()
         self._gap_s = 0.0
         self._resumed = 0.0  # when acknowledgements came back after the longest gap
 
     def mark(self) -> None:
         """From now on gaps count, also one that is open."""
-        self._marked = time.perf_counter()
+        self._marked = self._clock()
         self._gap_s = 0.0
         self._resumed = self._marked
 
     def acknowledge(self, number: int) -> None:
         self.acknowledged.add(number)
-        now = time.perf_counter()
+        now = self._clock()
         gap_s = now - max(self._last, self._marked)
         if gap_s > self._gap_s:
             self._gap_s, self._resumed = gap_s, now
@@ -45,7 +46,7 @@ class Load:
 
     def report(self) -> dict[str, float]:
         """`calm_s`: for how long acknowledgements have been coming since the longest gap."""
-        now = time.perf_counter()
+        now = self._clock()
         silent_s = now - max(self._last, self._marked)
         if silent_s > self._gap_s:
             return {"gap_s": silent_s, "calm_s": 0.0}

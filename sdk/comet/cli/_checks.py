@@ -16,9 +16,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from comet.cli._values import format_bytes
+
+if TYPE_CHECKING:
+    from comet_broker.config import BrokerConfig
 
 SPACE_BYTES_MIN: Final = 1 << 30
 SPACE_BYTES_GOOD: Final = 10 << 30
@@ -42,7 +45,10 @@ class Finding:
         return {"name": self.name, "status": self.status, "detail": self.detail, "advice": self.advice}
 
 
-def run_checks(data: Path, host: str, port: int) -> list[Finding]:
+def run_checks(config: BrokerConfig) -> list[Finding]:
+    from comet.cli._etcd_checks import MemberCheck, check_etcd_program, check_members
+
+    data, host, port = config.data, config.host, config.port
     checks: list[tuple[str, Callable[[], Finding]]] = [
         ("python", check_python),
         ("packages", check_packages),
@@ -55,9 +61,13 @@ def run_checks(data: Path, host: str, port: int) -> list[Finding]:
         ("open files", check_open_files),
         ("clock", check_clock),
         ("memory", check_memory),
-        ("etcd", lambda: check_program("etcd", ["--version"], "only a cluster of several brokers needs it")),
+        ("etcd", check_etcd_program),
         ("java", lambda: check_program("java", ["-version"], "only the Spark source and sink need it")),
     ]
+    if config.etcd:
+        checks.append(("etcd members", lambda: check_members(config.etcd)))
+    members = [MemberCheck(address, config.etcd_ca, config.etcd_cert, config.etcd_key) for address in config.etcd]
+    checks += [(member.name, member.run) for member in members]
     return [_guarded(name, check) for name, check in checks]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,22 +9,36 @@ import typer
 from comet.cli._guard import guarded
 from comet.cli._options import Json
 from comet.cli._output import print_json
-from comet.cli.up import DEFAULT_DATA
 
 _MARK = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 
 
 @guarded
 def doctor(
-    data: Annotated[Path, typer.Option("--data", "-d", help="The broker's data folder.")] = DEFAULT_DATA,
-    port: Annotated[int, typer.Option("--port", "-p", min=1, max=65535, help="The broker's port.")] = 9092,
-    host: Annotated[str, typer.Option("--host", help="The broker's address.")] = "127.0.0.1",
+    data: Annotated[str | None, typer.Option("--data", "-d", help="The broker's data folder.")] = None,
+    port: Annotated[int | None, typer.Option("--port", "-p", min=1, max=65535, help="The broker's port.")] = None,
+    host: Annotated[str | None, typer.Option("--host", help="The broker's address.")] = None,
+    etcd: Annotated[
+        str | None, typer.Option("--etcd", metavar="HOST:PORT,...", help="The members of etcd, to look at them too.")
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option("--config", metavar="FILE", help="The settings file of the broker that is to run here."),
+    ] = None,
     json_output: Json = False,
 ) -> None:
-    """Check this machine: Python, packages, disk, port, clock, limits. Exit code 1 if something will not work."""
-    from comet.cli._checks import run_checks
+    """Check this machine: Python, packages, disk, port, clock, limits, etcd. Exit code 1 if something will not work.
 
-    findings = run_checks(data, host, port)
+    What is not given is taken as `comet broker` would take it: from the environment, from the settings file.
+    """
+    import os
+
+    from comet.cli._checks import run_checks
+    from comet_broker.settings import load
+
+    flags = {"data": data, "port": port, "host": host, "etcd": etcd, "config": config}
+    known = {"COMET_ID": "1"} | os.environ  # which broker it will be makes no difference here
+    findings = run_checks(load(flags, known).config)
     if json_output:
         print_json([finding.document() for finding in findings])
     else:

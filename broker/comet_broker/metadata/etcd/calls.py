@@ -256,7 +256,7 @@ def translate(error: grpc.aio.AioRpcError, endpoint: str) -> Exception:
         return LeaseLost(text)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "space exceeded" in text:
         return LimitExceeded(f"etcd at {endpoint} is full: {text}")
-    if code in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE}:
+    if code is grpc.StatusCode.INVALID_ARGUMENT and ("too large" in text or "too many operations" in text):
         return ValueError(f"etcd at {endpoint}: {text}")
     return StoreUnavailable(f"{endpoint}: {_text(error)}")
 

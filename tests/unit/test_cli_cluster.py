@@ -1,0 +1,210 @@
+"""What the command line makes of a cluster: its health, processes that die and come back, the gaps of a failover."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import ClassVar
+
+import pytest
+
+from comet.bench.fire import Load
+from comet.bench.report import combine, table_row
+from comet.cli._etcd_checks import MemberCheck, check_members
+from comet.cli._local_cluster import LocalCluster, Member, died
+from comet.cli._up_cluster import RESTART_S_MAX, RESTART_S_MIN, WELL_S, Keeper
+from comet.cli.cluster import Health
+from comet.cli.topic import topic_document
+from comet.errors import InvalidArgument, Unavailable
+from comet.types import PartitionInfo, TopicConfig, TopicInfo
+
+
+def topic(*partitions: PartitionInfo, min_insync: int = 2) -> TopicInfo:
+    return TopicInfo("t", bytes(16), partitions, TopicConfig(min_insync=min_insync), 0)
+
+
+WELL = PartitionInfo(0, 1, 1, (1, 2, 3), (1, 2, 3))
+BEHIND = PartitionInfo(1, 2, 1, (1, 2, 3), (1, 2))
+BELOW = PartitionInfo(2, 2, 1, (1, 2, 3), (2,))
+OFFLINE = PartitionInfo(3, 0, 5, (1, 2, 3), (3,))
+
+
+def test_what_is_not_well_is_told_apart() -> None:
+    health = Health.of([topic(WELL, BEHIND, BELOW, OFFLINE)])
+    assert [one.index for _, one in health.offline] == [3]
+    assert [one.index for _, one in health.under_replicated] == [1, 2, 3]
+    assert [one.index for _, one in health.below_min_insync] == [2, 3]
+
+
+def test_a_topic_as_json_holds_its_replicas() -> None:
+    document = json.loads(json.dumps(topic_document(topic(BEHIND))))
+    assert document["partitions"] == [
+        {"index": 1, "leader": 2, "leader_epoch": 1, "replicas": [1, 2, 3], "in_sync": [1, 2]}
+    ]
+    assert (document["config"]["consistency"], document["config"]["min_insync"]) == ("consistent", 2)
+
+
+# ---- processes that die
+
+
+class FakeMember(Member):
+    """Dies when the test says so."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, [], "", Path())
+        self.starts = 0
+        self.code: int | None = None
+
+    @property
+    def ended(self) -> int | None:
+        return self.code
+
+    def start(self) -> None:
+        self.starts += 1
+        self.code = None
+
+
+def test_what_dies_is_started_again_later_and_later(capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = FakeMember("broker-1"), FakeMember("etcd")
+    keeper = Keeper([one, other])
+    now = 0.0
+    delays = []
+    for _ in range(8):
+        one.code, one.started = -9, now
+        delays.append(wait := keeper.look(now))
+        assert keeper.look(now + wait / 2) == pytest.approx(wait / 2), "it waits, and reports the death once"
+        now += wait
+        keeper.look(now)
+    assert delays[:4] == [RESTART_S_MIN, 2 * RESTART_S_MIN, 4 * RESTART_S_MIN, 8 * RESTART_S_MIN]
+    assert delays[-1] == RESTART_S_MAX
+    assert (one.starts, other.starts) == (8, 0)
+    assert capsys.readouterr().err.count("was killed by SIGKILL") == 8
+
+
+def test_what_ran_well_for_long_is_started_again_quickly() -> None:
+    one = FakeMember("broker-1")
+    keeper = Keeper([one])
+    for died_at, started, delay in ((0.0, 0.0, 1.0), (10.0, 1.0, 2.0), (100.0, 100.0 - WELL_S - 1, 1.0)):
+        one.code, one.started = 1, started
+        assert keeper.look(died_at) == delay * RESTART_S_MIN
+        keeper.look(died_at + RESTART_S_MAX)
+    assert one.starts == 3
+
+
+def test_how_it_died_is_said() -> None:
+    one = FakeMember("broker-2")
+    one.code = -signal.SIGSEGV
+    assert died(one) == "broker-2 (pid 0) was killed by SIGSEGV"
+    one.code = 1
+    assert died(one) == "broker-2 (pid 0) ended with code 1"
+
+
+# ---- before anything starts
+
+
+def test_the_folder_of_a_single_broker_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "metadata.db").touch()
+    with pytest.raises(InvalidArgument, match="folder of a single broker"):
+        LocalCluster(tmp_path, 3).start()
+    assert [path.name for path in tmp_path.iterdir()] == ["metadata.db"]
+
+
+def test_ports_that_are_taken_or_none_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="do not fit"):
+        LocalCluster(tmp_path, 3, port=65534)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(Unavailable, match=f"listens on 127.0.0.1:{port} already"):
+            LocalCluster(tmp_path, 1, port=port).start()
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- the benchmark's figures
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_longest_gap_since_the_mark_counts_also_while_it_is_open() -> None:
+    clock = FakeClock()
+    load = Load(clock)
+    clock.now = 105.0  # before the mark: not counted
+    load.acknowledge(1)
+    load.mark()
+    clock.now = 105.25
+    assert load.report() == {"gap_s": 0.25, "calm_s": 0.0}
+    load.acknowledge(2)
+    clock.now = 106.25
+    load.acknowledge(3)
+    clock.now = 106.75
+    load.acknowledge(4)
+    clock.now = 107.0
+    assert load.report() == {"gap_s": 1.0, "calm_s": 0.75}
+    assert load.acknowledged == {1, 2, 3, 4}
+
+
+def test_runs_with_kills_are_added_up_and_their_worst_is_kept() -> None:
+    one = {"median_ms": 100.0, "max_ms": 300.0, "kills": 10.0, "lost": 0.0, "duplicated": 1.0}
+    found = combine([one, one | {"median_ms": 200.0, "max_ms": 900.0}, one | {"median_ms": 120.0}])
+    assert found == {"median_ms": 120.0, "max_ms": 900.0, "kills": 30, "lost": 0, "duplicated": 3, "runs": 3}
+    assert "30 kills, 0 lost, 3 duplicated" in table_row("failover", found)[-1]
+
+
+# ---- etcd, as doctor sees it
+
+
+class FakeEtcd(BaseHTTPRequestHandler):
+    """Answers what the class says."""
+
+    answers: ClassVar[dict[str, bytes]]
+
+    def do_GET(self) -> None:
+        body = self.answers[self.path]
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the base class names it so
+        """Nothing: a test is quiet."""
+
+
+@pytest.mark.parametrize(
+    ("version", "health", "fsync_s", "status"),
+    [
+        ("3.5.9", "true", 0.002, "ok"),
+        ("3.5.9", "false", 0.002, "fail"),
+        ("3.3.1", "true", 0.002, "fail"),
+        ("3.6.0", "true", 0.1, "warn"),
+    ],
+)
+def test_a_member_of_etcd_is_judged(version: str, health: str, fsync_s: float, status: str) -> None:
+    class Answers(FakeEtcd):
+        answers: ClassVar[dict[str, bytes]] = {
+            "/version": json.dumps({"etcdserver": version}).encode(),
+            "/health": json.dumps({"health": health}).encode(),
+            "/metrics": b"# HELP x\netcd_disk_wal_fsync_duration_seconds_sum %f\n"
+            b"etcd_disk_wal_fsync_duration_seconds_count 1\n" % fsync_s,
+        }
+
+    with HTTPServer(("127.0.0.1", 0), Answers) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        finding = MemberCheck(f"127.0.0.1:{server.server_port}", None, None, None).run()
+        server.shutdown()
+    assert finding.status == status, finding
+    assert version in finding.detail
+
+
+def test_a_member_that_is_not_there_fails_and_one_alone_is_warned_of() -> None:
+    assert MemberCheck("127.0.0.1:1", None, None, None).run().status == "fail"
+    assert check_members(("a:1",)).status == "warn"
+    assert check_members(("a:1", "b:1", "c:1")).status == "ok"
