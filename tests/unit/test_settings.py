@@ -62,6 +62,7 @@ EXAMPLES: dict[str, tuple[str, object, Any]] = {
     "host": ("0.0.0.0", "0.0.0.0", "0.0.0.0"),
     "port": ("0", 0, 0),
     "advertised_host": ("b1", "b1", "b1"),
+    "advertised_port": ("19092", 19092, 19092),
     "rack": ("r1", "r1", "r1"),
     "etcd": ("e1:2379, [::1]:2379", ["e1:2379", "[::1]:2379"], ("e1:2379", "[::1]:2379")),
     "etcd_user": ("comet", "comet", "comet"),
