@@ -41,6 +41,9 @@ class Source(Protocol):
     def next_frame(self, connection: Connection) -> bytes | None:
         """The next frame, or None when there is none now; asked again only after `Connection.ready`."""
 
+    def leave(self, connection: Connection) -> None:
+        """Asked instead of for a frame: the broker stops. What is under way is still answered."""
+
 
 class Produced(Protocol):
     """One batch on the wire; hears exactly one of the two, or of the end of the connection by its lane."""
@@ -258,6 +261,8 @@ class Connection:
         if self._control:
             return self._control.popleft()
         if self.leaving:
+            while self._ready:
+                self._ready.popleft().leave(self)
             return None
         while self._ready:
             frame = self._ready.popleft().next_frame(self)
@@ -384,6 +389,7 @@ class Connection:
         log.info("comet: the broker at %s is leaving: %s", self.address, reason)
         self.leaving = True
         if not self._leave_if_done():
+            self._rouse()  # whoever waits to send goes elsewhere
             self._loop.call_later(limits.GO_AWAY_GRACE_MS / 1000, self.fail, self._gone())
 
     def _leave_if_done(self) -> bool:
@@ -414,6 +420,6 @@ class Connection:
             return
         if silent_ms == limits.PING_AFTER_MS:
             self.send(pb.ClientFrame(request=self.next_request(), ping=pb.Ping()).SerializeToString())
-        awaited = self._produced or self._requests
-        if self.on_silent is not None and (awaited or silent_ms % limits.SILENCE_MS_MAX == 0):
+        awaited = self._produced or self._requests or silent_ms > limits.PING_AFTER_MS
+        if self.on_silent is not None and awaited:
             self.on_silent(self)

@@ -42,13 +42,11 @@ CONTROL_FRAMES_MAX: Final = 20_000
 CONNECT_TIMEOUT_MS: Final = 5_000
 REQUEST_TIMEOUT_MS: Final = 10_000
 # How often a connection looks whether it has heard anything. One that has not for so long asks; without an answer for
-# as long again it is dead.
+# the time after that it is dead. While an answer is waited for, the other brokers are asked about a silent one: where
+# the cluster has given it up, it is given up here too.
 HEARTBEAT_MS: Final = 1_000
-PING_AFTER_MS: Final = 5_000
+PING_AFTER_MS: Final = 3_000
 PING_TIMEOUT_MS: Final = 5_000
-# Where there are other brokers, they are asked about one that is silent: at once while an answer is waited for, else
-# from time to time. One that the cluster has given up is given up here too.
-SILENCE_MS_MAX: Final = 3_000
 # After the broker said that it stops, how long answers under way are waited for.
 GO_AWAY_GRACE_MS: Final = 5_000
 METADATA_REFRESH_MS: Final = 30_000
@@ -68,5 +66,5 @@ REPLICA_AVOIDED_MS: Final = 30_000
 assert SEND_BATCH_BYTES <= BULK_BATCH_BYTES <= BATCH_BYTES_CHOSEN_MAX < BATCH_BYTES_MAX < MESSAGE_BYTES_MAX
 assert BATCH_BYTES_MAX <= PRODUCER_BUFFER_BYTES
 assert CONSUMER_BUFFER_BYTES_MIN <= CONSUMER_BUFFER_BYTES <= CONSUMER_BUFFER_BYTES_MAX
-assert PING_AFTER_MS % HEARTBEAT_MS == PING_TIMEOUT_MS % HEARTBEAT_MS == SILENCE_MS_MAX % HEARTBEAT_MS == 0
+assert PING_AFTER_MS % HEARTBEAT_MS == PING_TIMEOUT_MS % HEARTBEAT_MS == 0
 assert BACKOFF_FIRST_MS <= ROUTE_BACKOFF_MAX_MS <= BACKOFF_MAX_MS <= CONNECT_TIMEOUT_MS

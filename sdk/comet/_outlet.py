@@ -25,6 +25,7 @@ from comet._retry import Backoff
 from comet.errors import (
     Closed,
     CometError,
+    Draining,
     InvalidArgument,
     NotEnoughReplicas,
     RecordTooLarge,
@@ -280,6 +281,19 @@ class Outlet:
         else:
             self.lane.sent_unasked(batch)
         return produce_frame(request if waits else 0, attachment.handle, settings.acks, parts, size)
+
+    def leave(self, connection: Connection) -> None:
+        """The broker stops: goes elsewhere as soon as all that is on the wire is answered."""
+        attachment = self._attachment
+        if attachment is None or attachment.connection is not connection:
+            return
+        self._queued = None
+        if self.lane.on_wire:
+            self._blocked = True
+            return
+        self._detach(Draining(f"the broker at {connection.address} is leaving"))
+        self._client.forget(self.lane.topic)
+        self._start_attaching()
 
     # ---- answers
 

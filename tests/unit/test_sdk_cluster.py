@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from comet._client import Client
+from comet._consumer import Consumer
 from comet._producer import Producer
 from comet.errors import NotEnoughReplicas, Timeout, Unavailable
 from tests.sim.loop import run
+from tests.unit.sdk_fake import Fate
 from tests.unit.sdk_fake_cluster import FakeCluster
 from tests.unit.test_sdk_producer import now
 
@@ -182,6 +184,39 @@ async def test_a_broker_that_leaves_costs_no_failure_and_next_to_no_time(cluster
         assert slowest < 0.1
     for index in range(3):
         assert cluster.leader("quotes", index).replica("quotes", index).values() == [b"%d" % n for n in range(30)]
+
+
+@scenario({"quotes": 4})
+async def test_an_answer_that_is_long_in_coming_keeps_nobody_else_at_a_broker_that_leaves(cluster: FakeCluster) -> None:
+    async with producer(cluster) as p:
+        for index in range(4):
+            await p.publish("quotes", b"0", partition=index)
+        leaving = cluster.brokers[1]
+        assert cluster.leader("quotes", 0) is cluster.leader("quotes", 3) is leaving
+        leaving.script = lambda partition, header: Fate.WRITTEN_UNANSWERED
+        stuck = await p.send("quotes", b"1", partition=0)
+        await asyncio.sleep(0.1)
+        cluster.move(2, index=3)
+        leaving.go_away()
+        began = now()
+        await p.publish("quotes", b"1", partition=3)
+        assert now() - began < 0.05
+        assert (stuck.done(), leaving.connects) == (False, 1)
+        cluster.kill(1)
+        await stuck
+    assert cluster.leader().replica().values() == [b"0", b"1"]
+
+
+@scenario({"quotes": 2})
+async def test_a_broker_that_freezes_under_a_quiet_reader_is_noticed(cluster: FakeCluster) -> None:
+    async with Consumer(cluster.addresses, "quotes", connect=cluster.connect, random=Random(1)) as c:
+        await asyncio.sleep(10)
+        assert c.statistics()["reconnects"] == 0, "being quiet is no fault"
+        cluster.brokers[1].frozen = True
+        await asyncio.sleep(3)
+        cluster.give_up(1)
+        await asyncio.sleep(2)
+        assert sum(len(stream.cursors) for stream in cluster.brokers[2].streams) == 2
 
 
 @scenario()
