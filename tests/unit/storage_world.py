@@ -10,6 +10,7 @@ from comet import records
 from comet.errors import DataLoss
 from comet.records import BatchHeader
 from comet.types import TopicConfig
+from comet_broker.core.epochs import EpochHistory
 from comet_broker.ports import Files
 from comet_broker.storage.log import Appended, Log, LogIdentity
 from comet_broker.storage.memory import MemoryFiles
@@ -68,9 +69,10 @@ class World:
         *values: bytes | None,
         timestamps: int | Sequence[int] = 1,
         producer: tuple[int, int, int] = (0, 0, 0),
+        epoch: int = 1,
     ) -> Appended:
         header, data = batch(values, timestamps=timestamps, producer=producer)
-        return self.log.append(header, data, 1)
+        return self.log.append(header, data, epoch)
 
     def fill(self, segments: int, value_bytes: int = 3000) -> None:
         """Appends numbered values until so many segments are there."""
@@ -119,6 +121,38 @@ def read_from(log: Log, offset: int, *, size: int = 1 << 16, end: int | None = N
         return bytes(buffer[: result.size]), result.next_offset
     finally:
         extent.release()
+
+
+def stored(log: Log) -> list[tuple[BatchHeader, bytes]]:
+    """Every batch that can be read, as it is stored."""
+    found: list[tuple[BatchHeader, bytes]] = []
+    offset = log.log_start
+    while offset < log.log_end:
+        try:
+            data, offset = read_from(log, offset)
+        except DataLoss as error:
+            offset = int(error.details["end"])
+            continue
+        at = 0
+        while at < len(data):
+            header = records.verify(data, at, stamped=True)
+            found.append((header, data[at : at + header.length]))
+            at += header.length
+    return found
+
+
+def epochs_by_headers(log: Log) -> tuple[tuple[int, int], ...]:
+    """What the log's history must be, but for where its first entry begins."""
+    history = EpochHistory()
+    for header, _ in stored(log):
+        history.begin(header.leader_epoch, max(header.base_offset, log.log_start))
+    return history.entries
+
+
+def epochs_of(log: Log) -> tuple[tuple[int, int], ...]:
+    return tuple(
+        (epoch, max(start, log.log_start)) for epoch, start in log.epochs.entries if log.log_end > log.log_start
+    )
 
 
 def read_all(log: Log, *, size: int = 1 << 16) -> tuple[dict[int, bytes | None], list[tuple[int, int]]]:

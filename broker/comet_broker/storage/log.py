@@ -180,6 +180,7 @@ class Log:
             # The empty one goes first: found beside the new one, it would say that all before it is deleted.
             for segment in self._segments:
                 segment.unlink()
+            self.epochs.truncate(0)
             self._begin_anew(header.base_offset)
         except OSError as error:
             raise self._poison(error, "adding a file to") from error
@@ -496,7 +497,8 @@ class Log:
 
     def _cut(self, planned: cut.Cut, producers: ProducerTable, start: int) -> None:
         """Where nothing stays, the log goes on at `start`."""
-        end, high_watermark = planned.end, min(self.high_watermark, planned.end)
+        end, known = planned.end, self.high_watermark
+        high_watermark = min(known, end)
         checkpoint = Checkpoint(min(self.flushed_end, end), self.log_start, high_watermark)
         try:
             replace_checkpoint(self._files, self._folder, checkpoint)
@@ -506,7 +508,7 @@ class Log:
         self._state.cuts += 1
         self.log_end, self.flushed_end, self.high_watermark = end, checkpoint.synced_end, high_watermark
         self.producers = producers
-        self.epochs.truncate(end)
+        self.epochs.truncate(end if planned.stay else 0)
         self._lost.forget_from(end)
         self._snapshots = [snapshot for snapshot in self._snapshots if snapshot.offset <= end]
         for segment in (*planned.go, *planned.stay[-1:]):
@@ -516,7 +518,7 @@ class Log:
                 segment.unlink()
             cut.carry_out(self._files, self._folder, self._state, planned, self.epochs)
             if not planned.stay:
-                self._restart(start)
+                self._restart(start, min(known, start))
             elif planned.position is None:
                 self._go_on(planned.stay)
             else:
@@ -530,10 +532,10 @@ class Log:
         self._take_segments((*stay, segment))
         self._sync_new(segment)
 
-    def _restart(self, start: int) -> None:
+    def _restart(self, start: int, high_watermark: int) -> None:
         """Begins and ends at `start`; at no moment does the log seem to hold anything."""
         if start != self.log_start:
-            self.high_watermark = min(self.high_watermark, start)
+            self.high_watermark = high_watermark
             replace_checkpoint(self._files, self._folder, Checkpoint(start, start, self.high_watermark))
         self._begin_anew(start)
         self._sync_new(self._active)
