@@ -251,6 +251,7 @@ class Broker:
         return {broker: found.create_revision for broker, found in self.view.state.brokers.items()}
 
     def _joined(self) -> None:
+        self.replicator.renew()
         for partition in list(self.topics.by_handle.values()):
             partition.reconsider()
 

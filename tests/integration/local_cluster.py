@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Self
 
 from google.protobuf.message import Message
 
@@ -33,7 +34,7 @@ class LocalCluster:
         self._worker = ThreadWorker(4)
         self._store = MemoryStore(self._clock)
 
-    async def __aenter__(self) -> LocalCluster:
+    async def __aenter__(self) -> Self:
         for broker in self._wanted:
             await self.start(broker)
         return self

@@ -2,7 +2,8 @@
 
 A tail holds the last batches as they came from the producer, each with the stamp the leader gave it, and
 the encoded delivery of a batch once somebody asked for it, so that any number of subscribers get the
-same bytes. Followers get theirs before readers do, under an older high watermark, hence an encoding of their own. All tails share one budget; the tail that was written least recently gives way first.
+same bytes. Followers get theirs before readers do, under an older high watermark, hence an encoding of their own.
+All tails share one budget; the tail that was written least recently gives way first.
 
 Single-threaded; owned by the broker.
 """

@@ -16,6 +16,7 @@ Owned by the broker.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,10 +72,10 @@ class Replicator:
             return NOBODY  # to be mended it is cut back, and nobody may count on it by then
         return state.leader
 
-    def forget(self, partition: Partition) -> None:
-        """The partition is not on this broker any more."""
+    def renew(self) -> None:
+        """This broker was registered, again or for the first time: leaders are to know it by its new incarnation."""
         for link in self._links.values():
-            link.leave(partition)
+            link.renew()
 
     async def close(self) -> None:
         links, self._links = list(self._links.values()), {}
@@ -100,6 +101,7 @@ class LeaderLink:
         self._moved: dict[int, Partition] = {}  # Progress is due
         self._frames: list[bytes] = []
         self._writer: asyncio.Future[None] | None = None
+        self._again = asyncio.Event()  # there is a reason to try at once
         self._task = broker.tasks.spawn(self._run(), f"follow broker {leader}")
 
     # ---- what is followed
@@ -168,7 +170,7 @@ class LeaderLink:
         try:
             while True:
                 address = self._broker.address_of(self.leader)
-                if address is not None:
+                if address is not None and self._broker.membership.incarnation:
                     channel = self._broker.network.connect(address)
                     began = self._broker.clock.monotonic()
                     try:
@@ -182,7 +184,10 @@ class LeaderLink:
                     if self._broker.clock.monotonic() - began > RETRY_S_MAX:
                         wait_s = RETRY_S
                     await self._broker.suspect(self.leader)
-                await asyncio.sleep(wait_s)
+                self._again.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._again.wait()
                 wait_s = min(wait_s * 2, RETRY_S_MAX)
         finally:
             if channel is not None:
@@ -353,6 +358,12 @@ class LeaderLink:
         self._ask_again(partition, after_s if error.retriable else RETRY_S_MAX)
 
     # ---- life
+
+    def renew(self) -> None:
+        """Connects again, at once."""
+        if self._stream is not None:
+            self._stream.cancel()
+        self._again.set()
 
     def stop(self) -> None:
         self._task.cancel()
