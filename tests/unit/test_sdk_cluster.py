@@ -198,6 +198,7 @@ async def test_an_answer_that_is_long_in_coming_keeps_nobody_else_at_a_broker_th
         await asyncio.sleep(0.1)
         cluster.move(2, index=3)
         leaving.go_away()
+        await asyncio.sleep(0.01)
         began = now()
         await p.publish("quotes", b"1", partition=3)
         assert now() - began < 0.05
