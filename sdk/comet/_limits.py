@@ -23,7 +23,7 @@ HEADER_OVERHEAD_BYTES: Final = 8
 SEND_BATCH_BYTES: Final = 128 * KIB
 BULK_BATCH_BYTES: Final = 768 * KIB
 PRODUCER_BUFFER_BYTES: Final = 32 * MIB
-# While a batch of its partition is on the wire, a batch that is not full waits for the answer, but no longer.
+# While a batch of its partition is on the wire, a batch that is not full waits this long, or less where it is awaited.
 GATHER_MS_MAX: Final = 1
 # Batches of one partition sent and not yet answered. The broker remembers at least as many, so that a
 # repeated one is known for what it is.
