@@ -24,6 +24,7 @@ from comet_broker.metadata.etcd.store import EtcdStore
 from comet_broker.metadata.etcd.wire import ROOT_BYTES_MAX, Keys, revisions
 from comet_broker.metadata.store import Compare, KeyValue, LeaseLost, Put, StoreUnavailable, WatchEvent
 from comet_broker.system import SystemClock
+from tests.contract.metadata_world import PausingClock
 from tests.etcd import Etcd, free_ports
 
 PASSWORD = "a password for tests"
@@ -110,6 +111,36 @@ async def test_of_brokers_that_swap_at_once_exactly_one_wins_each_revision(etcd:
         for store in stores:
             await store.close()
         await etcd.empty(root)
+
+
+# ---- leases
+
+
+async def test_a_renewal_whose_answer_is_read_after_the_lease_could_have_ended_does_not_count(etcd: Etcd) -> None:
+    clock = PausingClock(SystemClock())
+    store = await EtcdStore.open([etcd.endpoint], prefix="/comet/late/", clock=clock, timeout_ms=10_000)
+    try:
+        lease = await store.grant_lease(5000)
+        renewal = asyncio.create_task(store.keep_alive(lease))
+        await asyncio.sleep(0)
+        clock.paused_s = 5.0
+        with pytest.raises(StoreUnavailable, match="too late"):
+            await renewal
+        assert await store.keep_alive(lease) == 5000
+        await store.revoke_lease(lease)
+    finally:
+        await store.close()
+
+
+async def test_etcd_times_leases_in_whole_seconds_and_the_store_says_so(etcd: Etcd) -> None:
+    store = await open_store(etcd, "/comet/seconds/")
+    try:
+        for asked_ms, given_ms in [(1, 1000), (1000, 1000), (1001, 2000), (2500, 3000)]:
+            lease = await store.grant_lease(asked_ms)
+            assert await store.keep_alive(lease) == given_ms
+            await store.revoke_lease(lease)
+    finally:
+        await store.close()
 
 
 # ---- being let in

@@ -195,15 +195,23 @@ async def test_a_member_that_does_not_answer_is_left_for_another(etcd: Etcd) -> 
         assert time.monotonic() - start < TIMEOUT_MS / 1000, "from then on the other one is asked first"
 
 
-async def test_a_transaction_whose_answer_is_lost_has_been_applied_and_is_not_sent_twice(etcd: Etcd) -> None:
-    async with Link("127.0.0.1", etcd.port) as link, opened(link.address) as store, opened(etcd.endpoint) as witness:
+@pytest.mark.parametrize("how", ["silence", "reset"])
+async def test_a_transaction_whose_answer_is_lost_has_been_applied_and_is_not_sent_twice(etcd: Etcd, how: str) -> None:
+    async with (
+        Link("127.0.0.1", etcd.port) as link,
+        opened(link.address, etcd.endpoint) as store,
+        opened(etcd.endpoint) as witness,
+    ):
         await put(store, "a", b"0")
         before = await witness.range("")
         seen = witness.watch("a", before.revision + 1)
         link.hold(down=True)
-        took_s = await refused(store.transact([Compare("a", before.items[0].mod_revision)], [Put("a", b"1")]))
-        assert took_s < TIMEOUT_MS / 1000 + 1.0
+        swap = store.transact([Compare("a", before.items[0].mod_revision)], [Put("a", b"1")])
+        answer = asyncio.create_task(refused(swap))
         assert (await anext(seen))[0].revision == before.revision + 1, "it was applied all the same"
+        if how == "reset":
+            link.cut()
+        assert await answer < TIMEOUT_MS / 1000 + 1.0
         link.release()
         # Its owner reads again, finds its own value, and knows.
         item = await store.get("a")
