@@ -377,7 +377,7 @@ class Lane:
                 self._epoch_ends = self._idempotent
                 self._ghost = self._ghost or batch.maybe_written
             if batch.maybe_written:
-                self._finish(batch, _unknown(f"no acknowledgement came in time; {cause or 'nothing failed'}", batch))
+                self._finish(batch, _unknown(str(cause or "no acknowledgement came in time"), batch))
             else:
                 self._finish(batch, cause or Unavailable("it could not be sent in time; nothing was written"))
 

@@ -68,6 +68,7 @@ class Intake:
         self._on_gap = on_gap
         self._replicas = Replicas(client, topic, self.readers, self._leave, read_from=read_from, rack=rack)
         self._feeds: dict[Connection, Feed] = {}
+        self._attaching: dict[Reader, asyncio.Task[Attachment]] = {}
         # With the generation of the reader that each is for, and the feed whose credit it took.
         self._queue: deque[tuple[Reader, int, memoryview | CometError, Feed | None]] = deque()
         self._broken: CometError | None = None  # nothing will ever come again
@@ -159,10 +160,9 @@ class Intake:
         missing = [reader for reader in self.readers.values() if reader.wants_feed]
         if not missing:
             return None
-        results = await asyncio.gather(*map(self._attach, missing), return_exceptions=True)
         problem: CometError | None = None
         groups: dict[tuple[Connection, bool], list[tuple[Reader, Attachment]]] = {}
-        for reader, result in zip(missing, results, strict=True):
+        for reader, result in (await self._attach_all(missing)).items():
             if isinstance(result, Attachment):
                 groups.setdefault((result.connection, reader.leader_only), []).append((reader, result))
             elif isinstance(result, CometError):
@@ -172,7 +172,21 @@ class Intake:
         brokers = len({connection for connection, _ in groups} | self._feeds.keys())
         for (connection, _), chosen in groups.items():
             problem = await self._subscribe(connection, chosen, brokers) or problem
+        if self._attaching and problem is None:
+            problem = Timeout(f"{len(self._attaching)} partitions of {self.topic!r} are not attached yet")
         return problem
+
+    async def _attach_all(self, missing: list[Reader]) -> dict[Reader, Attachment | BaseException]:
+        """What has become of the attempts to attach; those that take long are waited for the next time."""
+        for reader in missing:
+            if reader not in self._attaching:
+                self._attaching[reader] = self._client.spawn(self._attach(reader))
+        await asyncio.wait(self._attaching.values(), timeout=limits.ATTACH_PATIENCE_MS / 1000)
+        done = {reader: task for reader, task in self._attaching.items() if task.done()}
+        for reader in done:
+            del self._attaching[reader]
+        results = {reader: task.exception() or task.result() for reader, task in done.items() if not task.cancelled()}
+        return {reader: result for reader, result in results.items() if reader.wants_feed}
 
     async def _attach(self, reader: Reader) -> Attachment:
         attachment = await self._replicas.attach(reader)

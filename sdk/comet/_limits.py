@@ -53,6 +53,9 @@ METADATA_REFRESH_MS: Final = 30_000
 # When one broker has not said by then what it knows of the cluster, another is asked as well.
 METADATA_PATIENCE_MS: Final = 250
 
+# A partition that takes longer than this to be attached is seen to while the others go on.
+ATTACH_PATIENCE_MS: Final = 250
+
 BACKOFF_FIRST_MS: Final = 20
 BACKOFF_MAX_MS: Final = 1_000
 # While the cluster can be asked, and a partition has no leader or its leader is not there.

@@ -359,10 +359,10 @@ class Outlet:
         if error is not None:
             tries = max(self._route_backoff.tries, self._backoff.tries)
             kind = Unavailable if error.outcome_unknown else type(error)  # what it did to others says nothing of these
-            return kind(f"not written {within}, after {tries} tries: {error.message}", details=error.details)
+            return kind(f"not acknowledged {within}, after {tries} tries: {error.message}", details=error.details)
         if attachment is None:
             return None
-        return Unavailable(f"not written {within}: the broker at {attachment.connection.address} does not answer")
+        return Unavailable(f"not acknowledged {within}: the broker at {attachment.connection.address} does not answer")
 
     def close(self, error: CometError) -> None:
         self._detach(error)

@@ -233,7 +233,7 @@ async def test_too_few_replicas_are_waited_for_until_the_time_is_up(cluster: Fak
         assert now() - began < 0.3
         cluster.change("quotes", 0, in_sync=(1,))
         began = now()
-        with pytest.raises(NotEnoughReplicas, match=r"not written within 3 s, after .* tries: too few"):
+        with pytest.raises(NotEnoughReplicas, match=r"not acknowledged within 3 s, after .* tries: too few"):
             await p.publish("quotes", b"1")
         assert now() - began == pytest.approx(3, abs=0.1)
     assert cluster.leader().replica().values() == [b"0"]
@@ -256,10 +256,21 @@ async def test_a_time_out_says_for_whom_was_waited_and_how_long(cluster: FakeClu
     async with producer(cluster, timeout_ms=2000) as p:
         await p.publish("quotes", b"0")
         cluster.brokers[1].frozen = True
-        with pytest.raises(Timeout, match="not written within 2 s: the broker at fake1:9092 does not answer"):
+        with pytest.raises(Timeout, match="not acknowledged within 2 s: the broker at fake1:9092 does not answer"):
             await p.publish("quotes", b"1")
         cluster.brokers[1].frozen = False
         cluster.election_s = 60
         cluster.kill(1)
         with pytest.raises(Unavailable, match=r"within 2 s, after .* tries: partition 0 of 'quotes' has no leader"):
             await p.publish("quotes", b"2")
+
+
+@scenario({"quotes": 3})
+async def test_a_broker_that_is_slow_to_answer_keeps_no_other_partition_waiting(cluster: FakeCluster) -> None:
+    async with Consumer(cluster.addresses, "quotes", connect=cluster.connect, random=Random(1)) as c:
+        cluster.brokers[3].cut()
+        cluster.brokers[3].frozen = True  # it accepts connections and does nothing with them
+        await asyncio.sleep(0.5)
+        cluster.kill(2)
+        await asyncio.sleep(1)
+        assert c.statistics()["subscribed"] == 2
