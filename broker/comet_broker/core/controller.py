@@ -319,20 +319,22 @@ def _placements(state: ClusterState, specs: Specs) -> list[Change]:
             for where, known in state.partitions.items()
             if where[0] == topic_id
         )
+        indexes = missing[topic_id]
         racks = _choice(state, found.value.replicas)
-        for start in range(0, len(missing[topic_id]), CHANGE_OPERATIONS_MAX):
-            compares = [Compare(topic_key(name), found.mod_revision)]
-            puts: list[Put | Delete] = []
-            for index in missing[topic_id][start : start + CHANGE_OPERATIONS_MAX]:
-                replicas = place(racks, found.value.replicas, topic, cluster)
-                if not replicas:
-                    break
-                key = partition_key((topic_id, index))
-                in_sync = {broker: state.incarnation(broker) for broker in replicas}
-                compares.append(Compare(key, 0))
-                puts.append(Put(key, PartitionState(replicas[0], 1, replicas, in_sync).encode()))
-            if puts:
-                changes.append(Change(tuple(compares), tuple(puts), f"{name}: {len(puts)} new partitions placed"))
+        placed = place(racks, len(indexes), found.value.replicas, topic, cluster) if indexes else []
+        states = {
+            (topic_id, index): PartitionState(replicas[0], 1, replicas, {b: state.incarnation(b) for b in replicas})
+            for index, replicas in zip(indexes, placed, strict=False)
+        }
+        for start in range(0, len(states), CHANGE_OPERATIONS_MAX):
+            some = list(states.items())[start : start + CHANGE_OPERATIONS_MAX]
+            changes.append(
+                Change(
+                    (Compare(topic_key(name), found.mod_revision), *(Compare(partition_key(at), 0) for at, _ in some)),
+                    tuple(Put(partition_key(at), new.encode()) for at, new in some),
+                    f"{name}: {len(some)} new partitions placed",
+                )
+            )
     return changes
 
 

@@ -1,0 +1,269 @@
+"""What the controller decides, over random histories of a cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from comet_broker.core.cluster import NOBODY, UNFIT, PartitionState
+from comet_broker.core.controller import decide, draining
+from comet_broker.core.placement import Load, place
+from comet_broker.metadata.store import Put
+from tests.property.cluster_model import PLACE, Cluster, snapshot
+
+BROKERS = 4
+BROKER = st.integers(1, BROKERS)
+ROUNDS_MAX = 4
+
+CALM = ["append", "append", "commit", "sync", "catch up", "catch up", "follow", "grow", "hand over", "start", "look"]
+TROUBLE = ["kill", "kill", "stop", "shrink", "drain", "move"]
+DISASTER = ["lose power", "damage"]
+CONTROL = ["control", "control", "control", "patient", "rebalance", "stale"]
+
+
+def histories(*kinds: list[str]) -> st.SearchStrategy[list[tuple[str, int]]]:
+    names = [name for kind in kinds for name in kind]
+    return st.lists(st.tuples(st.sampled_from(names), BROKER), min_size=10, max_size=80)
+
+
+SHAPES = st.sampled_from([(1, 1), (2, 1), (2, 2), (3, 1), (3, 2), (3, 3)])
+
+
+ACTIONS: dict[str, Callable[[Cluster, int], None]] = {
+    "append": lambda cluster, broker: cluster.append(),
+    "commit": lambda cluster, broker: cluster.commit(),
+    "sync": Cluster.sync,
+    "catch up": Cluster.replicate,
+    "follow": lambda cluster, broker: cluster.replicate(broker, 1),
+    "grow": Cluster.grow,
+    "shrink": Cluster.shrink,
+    "hand over": lambda cluster, broker: cluster.hand_over(),
+    "start": Cluster.start,
+    "kill": Cluster.kill,
+    "stop": Cluster.stop,
+    "lose power": Cluster.lose_power,
+    "damage": Cluster.damage,
+    "drain": Cluster.drain,
+    "move": Cluster.move,
+    "look": lambda cluster, broker: cluster.look(),
+}
+
+
+def step(cluster: Cluster, name: str, broker: int) -> None:
+    if name in ACTIONS:
+        ACTIONS[name](cluster, broker)
+    else:
+        control(cluster, name)
+
+
+def control(cluster: Cluster, name: str) -> None:
+    """One round of the controller, with all that must hold of it."""
+    before = cluster.found
+    changes = cluster.control(
+        rebalance=name == "rebalance", last_resort=name not in {"patient", "stale"}, stale=name == "stale"
+    )
+    for change in changes:
+        for operation in change.operations:
+            assert isinstance(operation, Put) or operation.key.startswith(UNFIT), "nothing goes without a tombstone"
+    if name != "stale" and cluster.found != before:
+        check_change(cluster, before.value, cluster.state)
+
+
+def check_change(cluster: Cluster, before: PartitionState, after: PartitionState) -> None:
+    view = cluster.view
+    assert after.in_sync, "in_sync is never empty"
+    same = (after.leader, after.in_sync.get(after.leader)) == (before.leader, before.in_sync.get(before.leader))
+    assert after.epoch == before.epoch + (not same), "a new epoch for each change of leadership, and for nothing else"
+    unfit = {broker for broker, *where in view.unfit if tuple(where) == PLACE}
+    if after.leader == NOBODY:
+        assert after.handover == NOBODY
+        members = {**before.in_sync, **before.eligible}
+        assert after.in_sync.keys() == before.in_sync.keys()
+        for broker in members.keys() - unfit:
+            assert (
+                broker not in view.brokers
+                or not view.brokers[broker].value.clean
+                or (members[broker] != view.incarnation(broker))
+            ), "somebody could have led"
+        return
+    assert view.incarnation(after.leader) == after.in_sync[after.leader] != 0, (
+        "the leader is alive, and in sync as it is"
+    )
+    assert after.leader in after.holders or not same or before.leader not in before.holders
+    assert after.leader in {*before.in_sync, *before.eligible}, "it has all there is to have"
+    assert after.leader not in unfit or before.replicas == (after.leader,)
+    for broker, incarnation in after.in_sync.items():
+        assert incarnation == view.incarnation(broker), "only the living are in sync"
+        assert broker in after.holders or broker == after.leader
+    if len(after.in_sync) < cluster.min_insync:
+        left = {**before.eligible, **before.in_sync}.keys() - after.in_sync.keys() - unfit
+        assert left & set(after.holders) == after.eligible.keys(), "those that left may come back to lead"
+    else:
+        assert not after.eligible
+    if after.handover != NOBODY:
+        assert after.handover in after.in_sync and after.handover not in unfit | {after.leader}
+    if after.replicas != before.replicas:
+        assert after.replicas == before.target and not after.target
+        assert after.in_sync.keys() >= set(after.replicas) and after.leader in after.replicas
+        assert len(after.in_sync) >= min(cluster.min_insync, len(before.replicas)), "a move takes no safety away"
+
+
+def settle(cluster: Cluster) -> None:
+    """Once nothing else happens, there is nothing left to do within a few rounds."""
+    for _ in range(ROUNDS_MAX):
+        if not cluster.control(rebalance=True, last_resort=True):
+            return
+    raise AssertionError(f"the controller goes on for ever: {decide(cluster.view, rebalance=True)}")
+
+
+@settings(max_examples=300)
+@given(SHAPES, histories(CALM, CALM, TROUBLE, CONTROL))
+def test_nothing_committed_is_lost_while_no_disk_loses_anything(
+    shape: tuple[int, int], history: list[tuple[str, int]]
+) -> None:
+    """Brokers are killed, stopped, drained, fall behind, partitions move: every leader has all that was committed."""
+    cluster = Cluster(BROKERS, *shape)
+    for name, broker in history:
+        step(cluster, name, broker)
+        leader = cluster.leader
+        if leader is not None:
+            assert leader.log[: len(cluster.committed)] == cluster.committed, f"lost after {name} {broker}"
+    settle(cluster)
+
+
+@settings(max_examples=300)
+@given(SHAPES, histories(CALM, CALM, TROUBLE, DISASTER, CONTROL))
+def test_a_leader_that_lost_something_is_chosen_only_if_nobody_is_known_to_have_it(
+    shape: tuple[int, int], history: list[tuple[str, int]]
+) -> None:
+    cluster = Cluster(BROKERS, *shape)
+    for name, broker in history:
+        before, view = cluster.state, snapshot(cluster.view)
+        step(cluster, name, broker)
+        leader = cluster.leader
+        lost = leader is not None and leader.log[: len(cluster.committed)] != cluster.committed
+        if lost and name in CONTROL:
+            members = {**before.eligible, **before.in_sync}
+            for other, incarnation in members.items():
+                registered = view.brokers.get(other)
+                known_whole = registered is not None and (
+                    registered.create_revision == incarnation or (registered.value.clean and incarnation != 0)
+                )
+                if known_whole and (other, *PLACE) not in view.unfit:
+                    has = cluster.machines[other].log[: len(cluster.committed)] == cluster.committed
+                    assert not has, f"broker {other} has what the new leader lacks, after {name}"
+        if lost:
+            assert leader is not None
+            cluster.committed = cluster.committed[: _agree(leader.log, cluster.committed)]  # what is lost is lost
+    settle(cluster)
+
+
+@given(SHAPES, histories(CALM, TROUBLE, DISASTER, CONTROL))
+def test_an_available_topic_has_a_leader_while_anybody_lives(
+    shape: tuple[int, int], history: list[tuple[str, int]]
+) -> None:
+    cluster = Cluster(BROKERS, *shape, available=True)
+    for name, broker in history:
+        if name in CONTROL:
+            before = cluster.state.epoch
+            cluster.control(rebalance=name == "rebalance", last_resort=False)
+            assert cluster.state.epoch >= before
+            fit = [
+                b for b in cluster.state.holders if b in cluster.view.brokers and (b, *PLACE) not in cluster.view.unfit
+            ]
+            assert bool(fit) <= (cluster.leader is not None)
+        else:
+            step(cluster, name, broker)
+    settle(cluster)
+
+
+@given(SHAPES, histories(CALM, TROUBLE, DISASTER, CONTROL))
+def test_when_all_is_well_again_all_is_as_it_should_be(shape: tuple[int, int], history: list[tuple[str, int]]) -> None:
+    """Everyone comes back and follows: the preferred leader leads, all are in sync, and where they should be."""
+    cluster = Cluster(BROKERS, *shape)
+    for name, broker in history:
+        step(cluster, name, broker)
+    for broker in cluster.machines:
+        cluster.start(broker)
+        if broker in cluster.view.drains:
+            cluster.drain(broker)
+    for key in list(cluster.store.items):
+        if key.startswith("cluster/unfit/"):
+            cluster.delete(key)
+    wanted = cluster.state.target or cluster.state.replicas
+    for _ in range(6):
+        cluster.control(rebalance=True, last_resort=True)
+        cluster.append()
+        for broker in cluster.machines:
+            cluster.replicate(broker)
+            cluster.grow(broker)
+        cluster.commit()
+        cluster.hand_over()
+    assert not cluster.control(rebalance=True, last_resort=True)
+    state = cluster.state
+    assert state.replicas == wanted
+    assert state.leader == wanted[0]
+    assert state.in_sync == {broker: cluster.machines[broker].incarnation for broker in wanted}
+    assert (state.target, state.eligible, state.handover) == ((), {}, NOBODY)
+
+
+@given(SHAPES, histories(CALM, TROUBLE, CONTROL))
+def test_who_drains_leads_nothing_that_another_could(shape: tuple[int, int], history: list[tuple[str, int]]) -> None:
+    cluster = Cluster(BROKERS, *shape)
+    for name, broker in history:
+        step(cluster, name, broker)
+        if name in CONTROL and name != "stale" and draining(cluster.view, cluster.state.leader):
+            state = cluster.state
+            others = [b for b in state.in_sync if b in state.holders and not draining(cluster.view, b)]
+            arrived = set(state.target) <= state.in_sync.keys() if state.target else False
+            assert not others or state.handover in others or arrived
+
+
+# ---- placement
+
+
+@given(
+    st.integers(1, 8),
+    st.lists(st.tuples(st.integers(1, 12), st.integers(1, 5)), min_size=1, max_size=6),
+)
+def test_replicas_and_leaders_are_spread_evenly(brokers: int, topics: list[tuple[int, int]]) -> None:
+    cluster = Load()
+    racks = dict.fromkeys(range(1, brokers + 1), "")
+    for partitions, replicas in topics:
+        topic = Load()
+        placed = place(racks, partitions, replicas, topic, cluster)
+        assert len(placed) == (partitions if replicas <= brokers else 0)
+        assert all(len(set(members)) == replicas for members in placed)
+        counted = Load.of(placed)
+        assert (counted.replicas, counted.leaders) == (topic.replicas, topic.leaders)
+        assert _spread(topic.replicas, brokers) <= 1
+        assert _spread(topic.leaders, brokers) <= 1
+    assert _spread(cluster.replicas, brokers) <= 1
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c", "d"]), min_size=1, max_size=8), st.integers(1, 5), st.integers(1, 20))
+def test_replicas_are_on_as_many_racks_as_there_are(names: list[str], replicas: int, partitions: int) -> None:
+    racks = dict(enumerate(names, 1))
+    room = Counter(names)
+    for placed in place(racks, partitions, replicas, Load(), Load()):
+        used = Counter(racks[broker] for broker in placed)
+        assert len(used) == min(replicas, len(room))
+        fullest = max(used.values())
+        assert all(used[rack] >= min(fullest - 1, room[rack]) for rack in room), (
+            "a rack is used twice before the others"
+        )
+
+
+def _spread(counts: Counter[int], brokers: int) -> int:
+    each = [counts[broker] for broker in range(1, brokers + 1)]
+    return max(each) - min(each)
+
+
+def _agree(left: list[int], right: list[int]) -> int:
+    agree = 0
+    while agree < min(len(left), len(right)) and left[agree] == right[agree]:
+        agree += 1
+    return agree
