@@ -50,6 +50,15 @@ async def test_what_is_acknowledged_by_all_is_on_every_replica_byte_for_byte(clu
     )
 
 
+async def test_a_second_partition_on_a_quiet_link_is_replicated_too(cluster: LocalCluster) -> None:
+    """The first record of each partition finds its follower's link with nothing else to do."""
+    for name in ("a", "b", "c"):
+        await make(cluster, name, partitions=3)
+        async with producer(cluster, timeout_ms=5_000) as one:
+            for index in range(3):
+                await one.publish(name, b"x", partition=index)
+
+
 async def test_every_broker_tells_of_every_topic_and_passes_calls_on(cluster: LocalCluster) -> None:
     await make(cluster, "t", partitions=3)
     for number in cluster.brokers:

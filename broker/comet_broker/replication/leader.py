@@ -180,6 +180,7 @@ class ReplicaSession(Speaker):
         if progress.handle not in self._feed.push.cursors:
             self._feed.add(_SUBSCRIPTION, partition, progress.log_end)
             self._feed.grant(_SUBSCRIPTION, limits.CREDIT_BYTES_MAX)
+            self.rouse()
         else:
             self._feed.grant(_SUBSCRIPTION, limits.CREDIT_BYTES_MAX)  # up to what it may be at most
         partition.leadership.progress(self.follower, self.incarnation, progress.log_end, progress.flushed_end)
