@@ -1,6 +1,6 @@
 """The log against a Python list: whatever is done to it, it holds what the list holds.
 
-Hypothesis drives appends, syncs, rolls, deletions, failing disks, deaths of the process and of the machine. After each
+Hypothesis drives appends, cuts, syncs, rolls, deletions, failing disks, deaths of the process and of the machine. After each
 death the log may have lost what was not synced, and nothing else; what is left is a prefix, and the producer table is
 the one that these very batches give.
 """
@@ -15,13 +15,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from comet import records
 from comet.errors import DiskFull, LogFailed, OffsetOutOfRange
-from comet.records import BatchHeader
+from comet.records import STAMP_BYTES, BatchHeader, make_stamp
 from comet.types import TopicConfig
+from comet_broker.core.epochs import EpochHistory
 from comet_broker.core.producers import ProducerSnapshot, ProducerTable
-from comet_broker.storage.log import SyncTicket
+from comet_broker.storage.log import DeleteTicket, SyncTicket
 from comet_broker.storage.memory import MemoryFiles
-from tests.unit.storage_world import World, batch, read_all, read_from, sync
+from tests.unit.storage_world import World, batch, epochs_of, read_all, read_from, sync
 
 # Few different sizes, so that rolls, stretches and buffers are hit from both sides.
 SIZES = st.sampled_from([0, 1, 100, 3_000, 20_000, 33_000, 66_000])
@@ -34,6 +36,7 @@ class Written(NamedTuple):
     header: BatchHeader
     base_offset: int
     append_time_us: int
+    epoch: int
 
     @property
     def end(self) -> int:
@@ -51,6 +54,12 @@ class LogMachine(RuleBasedStateMachine):
         self.log_start = 0
         self.synced_end = 0
         self.sequences = {1: 0, 2: 0}
+        self.epoch = 1
+        self.mark = 0
+        self.was_cut = False
+        # What a cut that failed may have left on the disk, beyond what the log still shows.
+        self.remains: tuple[list[bytes | None], list[int], list[Written]] | None = None
+        self.reset_to = -1
 
     @initialize(seed=st.integers(0, 1 << 32), cold=st.sampled_from([0.0, 0.3, 1.0]))
     def begin(self, seed: int, cold: float) -> None:
@@ -58,6 +67,7 @@ class LogMachine(RuleBasedStateMachine):
         config = TopicConfig(segment_bytes=64 << 10, retention_ms=-1, retention_bytes=140_000, segment_ms=1000)
         self.world = World(self.files, config)
         self.tickets_open: list[SyncTicket] = []
+        self.deletes_open: list[DeleteTicket] = []
 
     # ---- writing
 
@@ -66,20 +76,26 @@ class LogMachine(RuleBasedStateMachine):
         times=st.lists(TIMES, min_size=4, max_size=4),
         producer=st.sampled_from([0, 1, 2]),
         fill=st.integers(0, 255),
+        stamped=st.booleans(),
     )
-    def append(self, sizes: list[int], times: list[int], producer: int, fill: int) -> None:
+    def append(self, sizes: list[int], times: list[int], producer: int, fill: int, *, stamped: bool) -> None:
         values: list[bytes | None] = [None if size == 1 else bytes([fill]) * size for size in sizes]
         sequence = self.sequences.get(producer, 0)
         header, data = batch(values, timestamps=times[: len(values)], producer=(producer, 0, sequence))
         log = self.world.log
         try:
-            appended = log.append(header, data, 1)
+            if stamped:  # by a leader whose clock is another
+                base, at = log.log_end, self.world.clock.now_us - 7
+                whole = make_stamp(base, at, self.epoch, header.length) + bytes(data[STAMP_BYTES:])
+                log.append_stamped(records.verify(whole, stamped=True), whole)
+            else:
+                base, at, _ = log.append(header, data, self.epoch)
         except (DiskFull, LogFailed):
             return
-        assert appended.base_offset == len(self.values)
+        assert base == len(self.values)
         self.values += values
         self.times += times[: len(values)]
-        self.batches.append(Written(header, appended.base_offset, appended.append_time_us))
+        self.batches.append(Written(header, base, at, self.epoch))
         if producer:
             self.sequences[producer] += len(values)
 
@@ -88,6 +104,80 @@ class LogMachine(RuleBasedStateMachine):
         self.world.clock.now_us += seconds * 1_000_000
         with suppress(DiskFull, LogFailed):
             self.world.log.maybe_roll()
+
+    @rule(more=st.integers(1, 3))
+    def an_epoch_begins(self, more: int) -> None:
+        self.epoch += more
+
+    @rule(share=st.floats(0, 1))
+    def note_high_watermark(self, share: float) -> None:
+        high_watermark = round(len(self.values) * share)
+        self.world.log.note_high_watermark(high_watermark)
+        self.mark = max(self.mark, high_watermark)
+
+    # ---- cutting back
+
+    @rule(share=st.floats(0, 1))
+    def truncate(self, share: float) -> None:
+        offset = self.log_start + round((len(self.values) - self.log_start) * share)
+        bounds = [one.base_offset for one in self.batches if one.base_offset <= offset] + [self.log_start]
+        end = max(bounds) if offset < len(self.values) else offset
+        before = (self.values[:], self.times[:], self.batches[:])
+        try:
+            assert self.world.log.truncate(offset) == end
+        except DiskFull:
+            return
+        except LogFailed:
+            if self.world.log.log_end == len(self.values):
+                return
+            self.remains = before
+        if end < len(before[0]):
+            self.ends_at(end)
+
+    @rule(ahead=st.integers(-300, 20))
+    def reset(self, ahead: int) -> None:
+        offset = max(len(self.values) + ahead, 0)
+        before = (self.values[:], self.times[:], self.batches[:])
+        try:
+            self.world.log.reset(offset)
+        except DiskFull:
+            return
+        except LogFailed:
+            if self.world.log.log_end != len(self.values):
+                self.remains, self.reset_to = before, offset
+                self.ends_at(self.log_start)
+                self.batches.clear()
+            return
+        self.ends_at(0)
+        self.begins_at(offset)
+
+    def ends_at(self, end: int) -> None:
+        del self.values[end:], self.times[end:]
+        self.batches = [one for one in self.batches if one.end <= end]
+        self.synced_end = min(self.synced_end, end)
+        self.mark = min(self.mark, end)
+        self.was_cut = True
+        self.settle_producers()
+
+    def begins_at(self, offset: int) -> None:
+        """With nothing in it."""
+        self.log_start = self.synced_end = offset
+        self.values, self.times, self.batches = [None] * offset, [0] * offset, []
+        self.mark = offset
+        self.settle_producers()
+
+    def settle_producers(self) -> None:
+        """Where no snapshot from before the cut is left, the segments that are tell all there is."""
+        log = self.world.log
+        if self.was_cut and self.producers_by_the_list() != log.producers.snapshot(0):
+            first = int(self.world.segment_names()[0][:20]) if self.batches else 0
+            self.batches = [one for one in self.batches if one.base_offset >= first]
+        self.sequences = {
+            producer: max(
+                (one.header.end_sequence for one in self.batches if one.header.producer_id == producer), default=0
+            )
+            for producer in self.sequences
+        }
 
     # ---- syncing
 
@@ -143,6 +233,30 @@ class LogMachine(RuleBasedStateMachine):
         assert start == self.log_start or kept > 140_000 - 66_000 * 4, "no more than the limit allows"
         self.log_start = start
 
+    @rule(share=st.floats(0, 1), retention=st.booleans())
+    def start_delete(self, share: float, *, retention: bool) -> None:
+        log = self.world.log
+        offset = self.log_start + round((len(self.values) - self.log_start) * share)
+        try:
+            ticket = log.start_retention(self.world.clock.now_us) if retention else log.start_delete(offset)
+        except LogFailed:
+            return
+        if ticket is not None:
+            self.deletes_open.append(ticket)
+
+    @precondition(lambda self: self.deletes_open)
+    @rule(data=st.data())
+    def finish_delete(self, data: st.DataObject) -> None:
+        ticket = self.deletes_open.pop(data.draw(st.integers(0, len(self.deletes_open) - 1)))
+        error: OSError | None = None
+        try:
+            ticket.run()
+        except OSError as caught:
+            error = caught
+        with suppress(DiskFull, LogFailed):
+            self.log_start = max(self.log_start, self.world.log.finish_delete(ticket, error))
+            ticket.remove()
+
     # ---- faults
 
     @rule(room=st.sampled_from([0, 100, 30_000]))
@@ -168,6 +282,7 @@ class LogMachine(RuleBasedStateMachine):
     def crash(self, *, power: bool) -> None:
         failed = self.world.log.failed is not None
         self.tickets_open.clear()
+        self.deletes_open.clear()
         self.files.crash(power=power)
         self.files.faults.capacity_bytes = None
         self.world.open()
@@ -181,6 +296,7 @@ class LogMachine(RuleBasedStateMachine):
         self.files.faults.sync_fails_in = None
         self.files.faults.append_fails_in = self.files.faults.append_tears_in = None
         self.tickets_open.clear()
+        self.deletes_open.clear()
         failed = self.world.log.failed is not None
         self.world.log.close()
         self.world.open()
@@ -192,6 +308,13 @@ class LogMachine(RuleBasedStateMachine):
     def reconcile(self) -> None:
         """The list forgets what the log was free to lose."""
         log = self.world.log
+        if self.remains is not None:
+            if log.log_start == log.log_end == self.reset_to:
+                self.ends_at(0)
+                self.begins_at(self.reset_to)
+            elif log.log_end > len(self.values):
+                self.values, self.times, self.batches = self.remains
+            self.remains, self.reset_to = None, -1
         assert log.lost == (), "nothing was damaged, so nothing is lost"
         assert self.synced_end <= log.log_end <= len(self.values) or log.log_end == log.log_start == self.log_start
         assert log.log_start == self.log_start or log.log_start > self.log_start
@@ -199,6 +322,7 @@ class LogMachine(RuleBasedStateMachine):
         del self.values[log.log_end :]
         del self.times[log.log_end :]
         self.batches = [one for one in self.batches if one.end <= log.log_end]
+        self.settle_producers()
         while self.producers_by_the_list() != log.producers.snapshot(0):
             # Batches that were deleted before they were synced: the machine's death took the memory of the last ones.
             forgotten = [one for one in self.batches if self.synced_end < one.end <= log.log_start]
@@ -206,12 +330,10 @@ class LogMachine(RuleBasedStateMachine):
             self.batches.remove(forgotten[-1])
         self.synced_end = log.flushed_end
         assert log.flushed_end == log.log_end == len(self.values)
-        self.sequences = {
-            producer: max(
-                (one.header.end_sequence for one in self.batches if one.header.producer_id == producer), default=0
-            )
-            for producer in self.sequences
-        }
+        assert log.high_watermark <= min(self.mark, log.log_end)
+        self.mark = log.high_watermark
+        self.settle_producers()
+        self.was_cut = False
         self.check_everything()
 
     # ---- what must hold
@@ -230,6 +352,14 @@ class LogMachine(RuleBasedStateMachine):
         assert list(found) == list(range(self.log_start, len(self.values)))
         assert list(found.values()) == self.values[self.log_start :]
         assert self.world.log.producers.snapshot(0) == self.producers_by_the_list()
+        assert epochs_of(self.world.log) == self.epochs_by_the_list()
+
+    def epochs_by_the_list(self) -> tuple[tuple[int, int], ...]:
+        history = EpochHistory()
+        for one in self.batches:
+            if one.end > self.log_start:
+                history.begin(one.epoch, max(one.base_offset, self.log_start))
+        return history.entries
 
     def producers_by_the_list(self) -> ProducerSnapshot:
         table = ProducerTable()
