@@ -46,9 +46,8 @@ class ReplicaSession(Speaker):
         self._feed = Feed(broker, self._ended, self.rouse, follower=True)
         self._answers: deque[bytes] = deque()
         self._following: dict[int, Partition] = {}  # by handle: it was told where to begin
-        self._stale: dict[int, Partition] = {}  # its watermark has moved
+        self._stale: dict[int, int] = {}  # its watermark has moved: by handle, where its deliveries were then
         self._watermark_timer: asyncio.TimerHandle | None = None
-        self._watermarks_due = False
         self._input_over = False
 
     # ---- the transport's side
@@ -78,12 +77,7 @@ class ReplicaSession(Speaker):
         frame = self._feed.next_delivery()
         if frame is not None:
             return frame
-        if self._watermarks_due:
-            self._watermarks_due = False
-            stale, self._stale = self._stale, {}
-            for handle, partition in stale.items():
-                if self._following.get(handle) is partition and partition.leads:
-                    self._answers.append(_watermark(partition))
+        # Looking for a delivery may have ended one, and queued the reason.
         return self._answers.popleft() if self._answers else None
 
     @property
@@ -202,14 +196,32 @@ class ReplicaSession(Speaker):
     def watermark_moved(self, partition: Partition) -> None:
         if partition.handle not in self._following:
             return
-        self._stale[partition.handle] = partition
-        if self._watermark_timer is None:
+        self._stale.setdefault(partition.handle, self._sent_to(partition.handle))
+        self._time_watermarks()
+
+    def _time_watermarks(self) -> None:
+        if self._watermark_timer is None and self._stale and not self.closed:
             self._watermark_timer = asyncio.get_running_loop().call_later(WATERMARK_DELAY_S, self._watermarks)
 
     def _watermarks(self) -> None:
+        """Sends the watermarks that no delivery has carried; where deliveries go out, the next one carries them."""
         self._watermark_timer = None
-        self._watermarks_due = True
+        stale, self._stale = self._stale, {}
+        for handle, sent_to in stale.items():
+            partition = self._following.get(handle)
+            if partition is None or not partition.leads:
+                continue
+            if self._sent_to(handle) != sent_to:
+                self._stale[handle] = self._sent_to(handle)
+            else:
+                self._answers.append(_watermark(partition))
+        self._time_watermarks()
         self.rouse()
+
+    def _sent_to(self, handle: int) -> int:
+        """Up to which offset the follower has been sent the partition."""
+        cursor = self._feed.push.cursors.get(handle)
+        return -1 if cursor is None else cursor.next_offset
 
     def leadership_over(self, partition: Partition, error: CometError) -> None:
         if self._following.get(partition.handle) is partition:
