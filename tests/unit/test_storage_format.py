@@ -46,6 +46,7 @@ INDEX = bytes.fromhex(
     "6712000000000000 7012000000000000 4000000000000000 7011010000000000 fbffffffffffffff 0900000000000000 f5fa5f74"
 )
 CHECKPOINT = bytes.fromhex("434b5054 00000000 6712000000000000 2a00000000000000 00000000 d6c34d32")
+MARK = bytes.fromhex("4d41524b 00000000 5c12000000000000 0000000000000000 00000000 00f2500f")
 PRODUCERS = bytes.fromhex(
     "434f4d4554505244 01000000 6900000000000000 02000000"
     "0700000000000000 02000000 0400000000000000 3800000000000000 08000000"
@@ -128,6 +129,16 @@ def test_the_checkpoint() -> None:
     replace_checkpoint(files, FOLDER, Checkpoint(4711, 42))
     assert files.read_all("log/checkpoint") == 2 * CHECKPOINT
     assert read_checkpoint(files, FOLDER) == Checkpoint(4711, 42)
+
+
+def test_the_high_watermark_beside_the_checkpoint() -> None:
+    files = journal()
+    replace_checkpoint(files, FOLDER, Checkpoint(4711, 42, 4700))
+    assert files.read_all("log/checkpoint") == 2 * (CHECKPOINT + MARK)
+    append_checkpoint(files, FOLDER, Checkpoint(4711, 42, 4699))
+    assert read_checkpoint(files, FOLDER) == Checkpoint(4711, 42, 4700)
+    replace_checkpoint(files, FOLDER, Checkpoint(20, 0, 10))
+    assert read_checkpoint(files, FOLDER) == Checkpoint(20, 0, 10), "a log that was cut back"
 
 
 def test_the_highest_of_each_number_counts() -> None:
