@@ -159,6 +159,8 @@ class ClusterView:
         try:
             self.state.apply(key, item)
         except (msgspec.DecodeError, ValueError) as error:
+            if item is None:
+                return  # a key of which nothing was known
             log.error("what the metadata store has under %s cannot be read: %s", key, error)
             if len(self.problems) < PROBLEMS_MAX:
                 self.problems[key] = str(error)

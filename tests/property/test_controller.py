@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from comet_broker.core.cluster import NOBODY, UNFIT, PartitionState
@@ -119,7 +119,6 @@ def settle(cluster: Cluster) -> None:
     raise AssertionError(f"the controller goes on for ever: {decide(cluster.view, rebalance=True)}")
 
 
-@settings(max_examples=300)
 @given(SHAPES, histories(CALM, CALM, TROUBLE, CONTROL))
 def test_nothing_committed_is_lost_while_no_disk_loses_anything(
     shape: tuple[int, int], history: list[tuple[str, int]]
@@ -134,7 +133,6 @@ def test_nothing_committed_is_lost_while_no_disk_loses_anything(
     settle(cluster)
 
 
-@settings(max_examples=300)
 @given(SHAPES, histories(CALM, CALM, TROUBLE, DISASTER, CONTROL))
 def test_a_leader_that_lost_something_is_chosen_only_if_nobody_is_known_to_have_it(
     shape: tuple[int, int], history: list[tuple[str, int]]

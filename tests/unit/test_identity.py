@@ -1,0 +1,115 @@
+"""Whose data folder it is, and whether anything in it can have been lost."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from comet.errors import InvalidArgument, StoreDamaged
+from comet_broker.identity import FILE, Identity, close_clean, open_identity
+from comet_broker.storage.memory import MemoryFiles
+
+
+class Folder:
+    def __init__(self) -> None:
+        self.files = MemoryFiles(Random(1))
+        self.random = Random(2)
+
+    def open(self, *, boot: str = "boot 1", broker: int = 1, cluster: str = "c1") -> Identity:
+        return open_identity(self.files, broker_id=broker, cluster_id=cluster, boot_id=boot, random=self.random)
+
+
+def test_a_new_folder_gets_a_name_for_life() -> None:
+    folder = Folder()
+    first = folder.open()
+    assert first.fresh
+    assert len(first.folder) == 32
+    again = folder.open()
+    assert again.folder == first.folder
+    assert not again.fresh
+    assert Folder().open().folder == first.folder, "the same chance gives the same name"
+
+
+@pytest.mark.parametrize(
+    ("orderly", "rebooted", "clean"),
+    [(True, False, True), (True, True, True), (False, False, True), (False, True, False)],
+)
+def test_what_a_start_can_rely_on(*, orderly: bool, rebooted: bool, clean: bool) -> None:
+    folder = Folder()
+    identity = folder.open()
+    if orderly:
+        close_clean(folder.files, identity)
+    if rebooted:
+        folder.files.crash()
+    assert folder.open(boot="boot 2" if rebooted else "boot 1").clean is clean
+
+
+def test_an_orderly_stop_counts_for_one_start() -> None:
+    """D14: the mark is gone, on disk, before anything is written."""
+    folder = Folder()
+    close_clean(folder.files, folder.open())
+    assert folder.open(boot="boot 2").clean
+    folder.files.crash()
+    assert not folder.open(boot="boot 3").clean
+
+
+def test_a_loss_is_remembered_by_those_that_start_after_it() -> None:
+    folder = Folder()
+    folder.open(boot="boot 1")
+    assert not folder.open(boot="boot 2").clean
+    assert not folder.open(boot="boot 2").clean, "it was only killed this time, but what was lost is lost"
+    close_clean(folder.files, folder.open(boot="boot 2"))
+    assert folder.open(boot="boot 2").clean
+
+
+def test_a_boot_without_a_name_is_never_the_same() -> None:
+    folder = Folder()
+    folder.open(boot="")
+    assert not folder.open(boot="").clean
+
+
+def test_an_empty_folder_does_not_count_as_whole() -> None:
+    """Of a broker that was here before, everything is lost."""
+    assert not Folder().open().clean
+
+
+def test_data_without_a_name_is_neither_fresh_nor_whole() -> None:
+    folder = Folder()
+    folder.files.make_folder("topics/" + "a" * 32)
+    identity = folder.open()
+    assert not identity.fresh
+    assert not identity.clean
+
+
+def test_the_folder_of_another_cluster_is_refused() -> None:
+    folder = Folder()
+    identity = folder.open()
+    close_clean(folder.files, identity)
+    with pytest.raises(InvalidArgument, match="belongs to cluster c1, not to c2"):
+        folder.open(cluster="c2")
+    assert folder.open(boot="boot 2").clean, "and it is as it was"
+
+
+def test_the_folder_of_another_broker_is_refused() -> None:
+    folder = Folder()
+    folder.open()
+    with pytest.raises(InvalidArgument, match="belongs to broker 1, not to broker 2"):
+        folder.open(broker=2)
+
+
+def test_a_damaged_identity_is_noticed_wherever_it_is_damaged() -> None:
+    folder = Folder()
+    folder.open()
+    data = folder.files.read_all(FILE)
+    for position in range(len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 1
+        folder.files.write_atomic(FILE, bytes(damaged))
+        with pytest.raises(StoreDamaged, match="delete the file"):
+            folder.open()
+    folder.files.write_atomic(FILE, b"")
+    with pytest.raises(StoreDamaged):
+        folder.open()
+    folder.files.write_atomic(FILE, data)
+    assert folder.open().clean
