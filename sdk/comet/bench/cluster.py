@@ -53,7 +53,7 @@ class ClusterSizes:
 
 
 FULL: Final = ClusterSizes(records=4_000_000, paced_s=10.0, kills=10, runs=3)
-QUICK: Final = ClusterSizes(records=1_000_000, paced_s=2.0, kills=3, runs=1)
+QUICK: Final = ClusterSizes(records=2_000_000, paced_s=2.0, kills=5, runs=1)
 
 
 class ClusterBench:
