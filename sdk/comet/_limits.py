@@ -44,7 +44,7 @@ REQUEST_TIMEOUT_MS: Final = 10_000
 # How often a connection looks whether it has heard anything. One that has not for so long asks; without an answer for
 # the time after that it is dead. While an answer is waited for, the other brokers are asked about a silent one: where
 # the cluster has given it up, it is given up here too.
-HEARTBEAT_MS: Final = 1_000
+HEARTBEAT_MS: Final = 500
 PING_AFTER_MS: Final = 3_000
 PING_TIMEOUT_MS: Final = 5_000
 # After the broker said that it stops, how long answers under way are waited for.

@@ -331,7 +331,7 @@ class Outlet:
         first = self._backoff.tries == 1 and not error.retriable
         self.armed = True
         self.reason = error
-        if error.retriable:
+        if error.retriable and backoff.tries == 1:
             log.info("comet: %s/%d: trying again: %s", self.lane.topic, self.lane.partition, error)
         self._retry_timer = asyncio.get_running_loop().call_later(0.0 if first else delay_s, self._recovered)
 
