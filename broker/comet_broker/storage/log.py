@@ -145,7 +145,7 @@ class Log(Appending):
         """
         log_start, log_end = self.log_start, self.log_end
         found = find_time(self._segments, timestamp_us, log_start)
-        return log_end if found is None else max(found, log_start)
+        return log_end if found is None else min(max(found, log_start), log_end)  # a cut may have failed halfway
 
     # ---- deleting
 
