@@ -122,7 +122,7 @@ class Evidence:
         return self.history.final.items()
 
 
-def _name(value: bytes) -> str:
+def name_of(value: bytes) -> str:
     whole = read_value(value)
     return repr(value[:40]) if whole is None else f"{whole[0]}#{whole[1]}"
 
@@ -137,8 +137,8 @@ def no_acked_loss(evidence: Evidence, finding: Finding) -> None:
         there = evidence.final[op.place].get(op.offset)
         if not finding.holds(there == op.value or evidence.may_be_lost(op.place, op.offset, op.completed)):
             finding.violations.append(
-                f"{_name(op.value)} was acknowledged at {op.place} offset {op.offset} at {op.completed:.4f} s, "
-                f"there is {'nothing' if there is None else _name(there)}"
+                f"{name_of(op.value)} was acknowledged at {op.place} offset {op.offset} at {op.completed:.4f} s, "
+                f"there is {'nothing' if there is None else name_of(there)}"
             )
 
 
@@ -152,10 +152,10 @@ def integrity(evidence: Evidence, finding: Finding) -> None:
     for place, offset, value, who in seen:
         op = evidence.writes.get(value)
         if not finding.holds(op is not None and op.place == place and read_value(value) is not None):
-            finding.violations.append(f"{who} got {_name(value)} at {place} offset {offset}, which nobody wrote there")
+            finding.violations.append(f"{who} got {name_of(value)} at {place} offset {offset}, which nobody wrote there")
         if op is not None and not finding.holds(op.outcome is not Outcome.FAIL):
             finding.violations.append(
-                f"{who} got {_name(value)} at {place} offset {offset}, but its producer was told {op.code}"
+                f"{who} got {name_of(value)} at {place} offset {offset}, but its producer was told {op.code}"
             )
 
 
@@ -173,7 +173,7 @@ def unique_slot(evidence: Evidence, finding: Finding) -> None:
         lives = 1 + sum(cut.end <= offset for cut in evidence.cuts[place] if evidence.window(place[0]) > 0)
         if not finding.holds(len(values) <= lives):
             finding.violations.append(
-                f"{place} offset {offset} held {sorted(map(_name, values))}, at most {lives} can be right"
+                f"{place} offset {offset} held {sorted(map(name_of, values))}, at most {lives} can be right"
             )
 
 
@@ -212,8 +212,8 @@ def no_vanishing_reads(evidence: Evidence, finding: Finding) -> None:
         there = evidence.final[read.place].get(read.offset)
         if not finding.holds(there == read.value or evidence.may_be_lost(read.place, read.offset, read.at)):
             finding.violations.append(
-                f"{read.process} read {_name(read.value)} at {read.place} offset {read.offset} at {read.at:.4f} s, "
-                f"there is {'nothing' if there is None else _name(there)}"
+                f"{read.process} read {name_of(read.value)} at {read.place} offset {read.offset} at {read.at:.4f} s, "
+                f"there is {'nothing' if there is None else name_of(there)}"
             )
 
 
@@ -251,7 +251,7 @@ def no_duplicates(evidence: Evidence, finding: Finding) -> None:
             where[read.value].add(read.offset)
     for value, offsets in where.items():
         if not finding.holds(len(offsets) == 1):
-            finding.violations.append(f"{_name(value)} is at offsets {sorted(offsets)}: written twice")
+            finding.violations.append(f"{name_of(value)} is at offsets {sorted(offsets)}: written twice")
 
 
 def producer_order(evidence: Evidence, finding: Finding) -> None:
@@ -288,8 +288,8 @@ def real_time_order(evidence: Evidence, finding: Finding) -> None:
                 continue
             if not finding.holds(earlier.offset < op.offset or evidence.reused(place, op.offset)):
                 finding.violations.append(
-                    f"{place}: {_name(earlier.value)} was acknowledged at {earlier.offset} before "
-                    f"{_name(op.value)} was sent, which is at {op.offset}"
+                    f"{place}: {name_of(earlier.value)} was acknowledged at {earlier.offset} before "
+                    f"{name_of(op.value)} was sent, which is at {op.offset}"
                 )
 
 
@@ -368,7 +368,7 @@ def everything_ends(evidence: Evidence, finding: Finding) -> None:
     history = evidence.history
     for op in history.produces:
         if not finding.holds(op.outcome is not Outcome.PENDING):
-            finding.violations.append(f"{_name(op.value)}, sent at {op.invoked:.4f} s, never ended")
+            finding.violations.append(f"{name_of(op.value)}, sent at {op.invoked:.4f} s, never ended")
     for call in history.calls:
         if not finding.holds(call.outcome is not Outcome.PENDING):
             finding.violations.append(f"{call.process}: {call.name} at {call.invoked:.4f} s never ended")

@@ -37,7 +37,12 @@ class HostFiles:
         self._inner = inner
         self._node = node
         self.sync_failed = sync_failed  # told the path, so that the history knows what may be lost
+        self.changed: Callable[[str, int], None] | None = None  # told of a log's bytes: path, size, -1 for removed
         self.point = CrashPoint()
+
+    def note(self, path: str, size: int) -> None:
+        if self.changed is not None and path.endswith(".log"):
+            self.changed(path, size)
 
     def look(self, operation: Callable[[], T]) -> T:
         """An operation that changes nothing."""
@@ -83,13 +88,24 @@ class HostFiles:
         self.change(lambda: self._inner.make_folder(path))
 
     def remove(self, path: str) -> None:
-        self.change(lambda: self._inner.remove(path))
+        try:
+            self.change(lambda: self._inner.remove(path))
+        finally:
+            self.note(path, -1)
 
     def remove_folder(self, path: str) -> None:
-        self.change(lambda: self._inner.remove_folder(path))
+        logs = [f"{path}/{name}" for name in self._inner.list(path) if name.endswith(".log")]
+        try:
+            self.change(lambda: self._inner.remove_folder(path))
+        finally:
+            for name in logs:
+                self.note(name, -1)
 
     def rename(self, source: str, target: str) -> None:
-        self.change(lambda: self._inner.rename(source, target))
+        try:
+            self.change(lambda: self._inner.rename(source, target))
+        finally:
+            self.note(source, -1)
 
     def sync_folder(self, path: str) -> None:
         self.change(lambda: self._inner.sync_folder(path))
@@ -107,7 +123,10 @@ class HostFile:
         self._path = path
 
     def append(self, parts: Sequence[Buffer]) -> None:
-        self._files.change(lambda: self._inner.append(parts))
+        try:
+            self._files.change(lambda: self._inner.append(parts))
+        finally:
+            self._files.note(self._path, self._inner.size)
 
     def read(self, position: int, size: int) -> bytes:
         return self._files.look(lambda: self._inner.read(position, size))
@@ -125,7 +144,10 @@ class HostFile:
         self._files.change(lambda: self._inner.reserve(size))
 
     def truncate(self, size: int) -> None:
-        self._files.change(lambda: self._inner.truncate(size))
+        try:
+            self._files.change(lambda: self._inner.truncate(size))
+        finally:
+            self._files.note(self._path, self._inner.size)
 
     def sync(self) -> None:
         self._files.change(self._sync)

@@ -151,6 +151,7 @@ class History:
     deletes: dict[Place, int] = field(default_factory=dict)  # records below may be gone: asked for, or retention
     faults: Counter[str] = field(default_factory=Counter)
     complaints: list[str] = field(default_factory=list)  # what an observer saw that must never be, as it happened
+    compared: int = 0  # batches of replicas that were compared at the end
     settled_within_s: float | None = None  # after the heal, how long until every probe was answered
 
     def counts(self) -> dict[str, int]:

@@ -8,28 +8,48 @@ into the history, since they are what excuses a loss.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from comet.errors import CometError
 from comet_broker import limits
 from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
 from comet_broker.metadata.memory import MemoryStore
+from comet_broker.metadata.store import MetadataStore, StoreUnavailable
 from comet_broker.partition import Partition
 from comet_broker.storage.memory import MemoryFiles
 from tests.sim.clock import SimClock
 from tests.sim.disk import HostFiles
 from tests.sim.history import History, Place, Recovered
 from tests.sim.loop import Node, SimLoop
-from tests.sim.network import Network
+from tests.sim.network import Network, PeerNetwork
+from tests.sim.store import SimStore, StoreWeather
 from tests.sim.waiting import until
 from tests.sim.worker import SimWorker, WorkerPace
 
 DRAIN_GRACE_S: Final = 5.0
 RESTART_S_MIN: Final = 0.05  # longer than any frame takes to arrive
 START_S_MAX: Final = 30.0
+
+
+class HostWatcher(Protocol):
+    """Somebody who is told at once what becomes of a host's disk and its logs."""
+
+    def changed(self, path: str, size: int) -> None:
+        """A file has been appended to, cut to `size`, or with -1 removed."""
+
+    def opened(self, partition: Partition) -> None: ...
+    def sync_failed(self, path: str) -> None: ...
+    def damaged(self, path: str, base: int) -> None:
+        """A bit of the batch that begins there was flipped."""
+
+    def look(self) -> None:
+        """A callback of the broker has run."""
+
+    def died(self, *, power: bool) -> None: ...
 
 
 class OpenPartitions(dict[int, Partition]):
@@ -48,9 +68,20 @@ class Host:
     """Owned by the world. At most one incarnation of the broker lives at a time."""
 
     def __init__(
-        self, loop: SimLoop, random: Random, network: Network, history: History, store: MemoryStore, broker_id: int = 1
+        self,
+        loop: SimLoop,
+        random: Random,
+        network: Network,
+        history: History,
+        store: MemoryStore,
+        broker_id: int = 1,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
+        """`settings` of a broker in a cluster, which reaches the store over the network; None: it has one to itself."""
         self.address = f"10.0.0.{broker_id}:9092"
+        self.broker_id = broker_id
+        self.weather = StoreWeather()
+        self.watcher: HostWatcher | None = None
         self.clock = SimClock(loop)
         self.pace = WorkerPace()
         self.disk = MemoryFiles(Random(random.getrandbits(64)), cold=random.choice((0.0, 0.05, 0.5)))
@@ -58,13 +89,15 @@ class Host:
         self.node: Node | None = None
         self.files: HostFiles | None = None
         self.incarnation = 0
+        self.trouble = ""  # why the last start failed
         self.stopping = False  # an orderly stop is under way: the keeper waits
         self._loop = loop
         self._random = random
         self._network = network
         self._history = history
         self._store = store
-        self._broker_id = broker_id
+        self._settings = settings
+        self._boots = 1
         self._lossy_since: dict[Place, float] = {}
         self._open: dict[Place, None] = {}  # in this incarnation
         self._last_open: dict[Place, float] = {}  # what it held then may not be on disk; later nothing was written
@@ -83,11 +116,17 @@ class Host:
         assert self.node is None or self.node.dead
         self.incarnation += 1
         self.broker = None
-        node = self.node = Node(self._loop, f"broker-{self._broker_id}.{self.incarnation}")
+        self.trouble = ""
+        node = self.node = Node(self._loop, f"broker-{self.broker_id}.{self.incarnation}")
         self.files = HostFiles(self.disk, node, self._sync_failed)
+        if self.watcher is not None:
+            self.files.changed = self.watcher.changed
+            node.after = self.watcher.look
+        self._network.power_on(self.address)
         ended = self._ended = self._loop.create_future()
         node.spawn(self._run(node, self.files, ended), "start")
-        async with asyncio.timeout(START_S_MAX):
+        # In a cluster it waits for the metadata store, however long that takes.
+        async with asyncio.timeout(START_S_MAX if self._settings is None else None):
             await asyncio.wait([ended])
         if node.dead:
             return False
@@ -96,28 +135,47 @@ class Host:
 
     async def _run(self, node: Node, files: HostFiles, started: asyncio.Future[None]) -> None:
         try:
-            broker = Broker(
-                BrokerConfig(
-                    Path("data"),
-                    host=self.address.split(":")[0],
-                    broker_id=self._broker_id,
-                    retention_check_ms=self._random.randint(200, 2000),
-                ),
-                files=files,
-                store=self._store,
-                clock=self.clock,
-                worker=SimWorker(Random(self._random.getrandbits(64)), self.pace),
-                random=Random(self._random.getrandbits(64)),
-            )
+            broker = Broker(self._config(), files=files, clock=self.clock, **self._parts())
             broker.topics.by_handle = OpenPartitions(self._opened)
             await broker.start()
             self.broker = broker
             self._network.listen(self.address, node, broker)
+            await broker.join()
             if not started.done():
                 started.set_result(None)
+        except (StoreUnavailable, OSError, CometError) as error:
+            self.trouble = repr(error)
+            self.kill(power=False)  # it says why and ends, to be started again
         except Exception as error:  # noqa: BLE001 - whatever it is, the one who waits must hear of it
             if not started.done():
                 started.set_exception(error)
+
+    def _config(self) -> BrokerConfig:
+        host, _, port = self.address.partition(":")
+        return BrokerConfig(
+            Path("data"),
+            host=host,
+            port=int(port),
+            broker_id=self.broker_id,
+            retention_check_ms=self._random.randint(200, 2000),
+            **(self._settings or {}),
+        )
+
+    def _parts(self) -> dict[str, Any]:
+        """What an incarnation of the broker is given of the world."""
+        store: MetadataStore = self._store
+        if self._settings is not None:
+            store = SimStore(self._store, self._network, self.address, self.weather, self._chance())
+        return {
+            "store": store,
+            "worker": SimWorker(self._chance(), self.pace),
+            "random": self._chance(),
+            "network": PeerNetwork(self._network, self.address),
+            "boot_id": f"boot {self._boots}",
+        }
+
+    def _chance(self) -> Random:
+        return Random(self._random.getrandbits(64))
 
     def kill(self, *, power: bool) -> None:
         """The process is gone between two instructions; with `power`, so is all that was not synced."""
@@ -126,20 +184,27 @@ class Host:
         self.look_for_trouble()
         self.node.kill()
         self._network.unlisten(self.address, silent=power)
+        self._network.forsake(self.address, silent=power)
         if power:
+            self._boots += 1
             for place in self._places():
                 self._lose(place)
         self._shut()
         self.disk.crash(power=power)
+        if self.watcher is not None:
+            self.watcher.died(power=power)
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
     def lose_power(self) -> None:
         """The power fails while no broker runs."""
         assert self.node is None or self.node.dead
+        self._boots += 1
         for place in self._places():
             self._lose(place)
         self.disk.crash()
+        if self.watcher is not None:
+            self.watcher.died(power=True)
 
     async def drain(self) -> None:
         """Stops the broker as SIGTERM does."""
@@ -154,8 +219,11 @@ class Host:
         if not node.dead:
             self.look_for_trouble()
             node.kill()
+            self._network.forsake(self.address, silent=False)
             self._shut()
             self.disk.crash(power=False)
+            if self.watcher is not None:
+                self.watcher.died(power=False)
 
     async def _drain(self, broker: Broker, stopped: asyncio.Future[None]) -> None:
         try:
@@ -199,6 +267,8 @@ class Host:
         place = (partition.topic, partition.index)
         self._names[partition.topic_id.hex()] = partition.topic
         self._open[place] = None
+        if self.watcher is not None:
+            self.watcher.opened(partition)
         self._history.recovered.append(
             Recovered(
                 place,
@@ -212,6 +282,8 @@ class Host:
 
     def _sync_failed(self, path: str) -> None:
         """What was written to that log since its last good sync may be gone."""
+        if self.watcher is not None:
+            self.watcher.sync_failed(path)
         parts = path.split("/")
         if len(parts) >= 3 and parts[1] in self._names:
             self._lose((self._names[parts[1]], int(parts[2])))

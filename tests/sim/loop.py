@@ -24,6 +24,8 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 SPINS_MAX: Final = 500_000  # loop turns without time moving on
+CREEP_TURNS: Final = 100  # computing takes time, too: after so many turns a moment has passed,
+CREEP_S: Final = 1e-6  # so that who waits for what is left of a rounding error does not wait for ever
 RESOLUTION_S: Final = 1e-7  # timers closer together than this fire in one turn
 
 
@@ -58,11 +60,16 @@ class Node:
         self.context = copy_context()
         self.context.run(NODE.set, self)
         self._loop = loop
+        self.after: Callable[[], None] | None = None  # called when one of its callbacks has run
         self._held: deque[SimHandle | SimTimerHandle] = deque()
 
     @property
     def dead(self) -> bool:
         return self.state is NodeState.DEAD
+
+    @property
+    def paused(self) -> bool:
+        return self.state is NodeState.PAUSED
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """Starts a task that lives and dies with this node."""
@@ -104,8 +111,13 @@ class SimHandle(asyncio.Handle):
         self.node = context.get(NODE)
 
     def _run(self) -> None:
-        if self.node is None or self.node.admits(self):
+        node = self.node
+        if node is None:
             super()._run()
+        elif node.admits(self):
+            super()._run()
+            if node.after is not None:
+                node.after()
 
 
 class SimTimerHandle(asyncio.TimerHandle):
@@ -118,8 +130,13 @@ class SimTimerHandle(asyncio.TimerHandle):
         self.node = context.get(NODE)
 
     def _run(self) -> None:
-        if self.node is None or self.node.admits(self):
+        node = self.node
+        if node is None:
             super()._run()
+        elif node.admits(self):
+            super()._run()
+            if node.after is not None:
+                node.after()
 
 
 class SimTask(asyncio.Task[T]):
@@ -186,6 +203,8 @@ class SimLoop(asyncio.BaseEventLoop):
             self._spins = 0
             return
         self._spins += 1
+        if self._spins % CREEP_TURNS == 0:
+            self._now += CREEP_S
         if self._spins > SPINS_MAX:
             self._spins = 0  # so that the end can be orderly
             raise Livelock(f"{SPINS_MAX} turns at {self._now:.6f} s; alive are:\n" + "\n".join(self.waiting()))
@@ -264,12 +283,14 @@ class SimLoop(asyncio.BaseEventLoop):
         self._reaping = True
         self._ready.clear()  # type: ignore[attr-defined]
         self._scheduled.clear()  # type: ignore[attr-defined]
-        for task in self.tasks():
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            coroutine = task.get_coro()
-            with contextlib.suppress(BaseException):
-                coroutine.close()
-        self._every_task.clear()
+        while self._every_task:  # taking one apart may make others
+            tasks, self._every_task = self._every_task, []
+            for task in tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                coroutine = task.get_coro()
+                if not task.done():
+                    with contextlib.suppress(BaseException):
+                        coroutine.close()
         self.close()
 
 

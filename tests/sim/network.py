@@ -1,7 +1,11 @@
-"""A network in memory, between clients and brokers: seeded delay, stalls, half-open links, cuts.
+"""A network in memory, between clients, brokers and the metadata store: seeded delay, stalls, partitions, cuts.
 
     SimChannel.stream() ──► Link ── up   (client to broker) ──► Session.receive      in the broker's node
                                  └─ down (broker to client) ◄── Session.next_frame   in the broker's node
+    SimPeerChannel.replicate()      the same between two brokers, with a ReplicaSession
+
+Who speaks has a name: a client its own, a broker its address. A way from one name to another can be blocked: what is
+sent waits until it is open again, and nobody is told, but by a keepalive that stays unanswered.
 
 Frames of one direction keep their order, as in TCP. Each direction holds at most WINDOW_BYTES that the other side
 has not taken, as HTTP/2 does; beyond that the sender waits. A link that is cut loses an arbitrary suffix of what
@@ -18,7 +22,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from google.protobuf.message import Message
 
@@ -26,12 +30,16 @@ from comet._wire import error_from_pb, error_to_pb
 from comet.errors import CometError, Timeout, Unavailable
 from comet_broker.api import Method, methods
 from comet_broker.broker import Broker
-from comet_broker.session import Session
 from tests.sim.loop import Node, SimLoop
 
 WINDOW_BYTES: Final = 256 << 10  # one direction of one stream; smaller than real, so that it fills
 KEEPALIVE_S: Final = 30.0  # ping every 20 s, wait 10 s for the answer
 REFUSED_S_MAX: Final = 2.0  # how long it takes to learn that a machine is not there
+CONNECT_S_MAX: Final = 5.0
+PROBE_S_MAX: Final = 1.0  # as rpc.network has it
+
+
+Way = tuple[str, str]  # from one name to another
 
 
 @dataclass(slots=True)
@@ -41,11 +49,26 @@ class Weather:
     delay_s_max: float = 0.002
 
 
+class Served(Protocol):
+    """A session of the broker, or what it opens for another broker that follows it."""
+
+    closed: bool
+
+    def receive(self, data: bytes) -> None: ...
+    async def next_frame(self) -> bytes | None: ...
+    def input_over(self) -> None: ...
+    @property
+    def backlogged(self) -> bool: ...
+    async def relieved(self) -> None: ...
+    def close(self) -> None: ...
+
+
 class Pipe:
     """One direction of one link."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, way: Way) -> None:
         self._network = network
+        self._way = way
         self._under_way: deque[bytes] = deque()
         self._arrived: deque[bytes] = deque()
         self._held_bytes = 0
@@ -77,8 +100,12 @@ class Pipe:
         return frame
 
     def end(self) -> None:
-        self._ended = True
-        self._network.later(self._network.delay(), self._changed)
+        self._network.later(self._network.delay(), self._end)
+
+    def _end(self) -> None:
+        if not self._network.blocks(self._way, self._end):
+            self._ended = True
+            self._changed()
 
     def stall(self, until: float) -> None:
         self._stalled_until = max(self._stalled_until, until)
@@ -104,6 +131,8 @@ class Pipe:
         if wait > 0:
             self._network.later(wait, self._arrive)
             return
+        if self._network.blocks(self._way, self._arrive):
+            return
         self._arrived.append(self._under_way.popleft())
         self._changed()
 
@@ -120,36 +149,56 @@ class Pipe:
 
 
 class Link:
-    """One StreamEvents call between a client and one incarnation of a broker."""
+    """One streaming call between a client, or a broker that follows, and one incarnation of a broker."""
 
-    def __init__(self, network: Network, client: str) -> None:
+    def __init__(self, network: Network, client: str, address: str, *, replica: bool = False) -> None:
         self.client = client
-        self.up = Pipe(network)
-        self.down = Pipe(network)
+        self.address = address
+        self.up = Pipe(network, (client, address))
+        self.down = Pipe(network, (address, client))
         self.gone = False
         self.listener: Listener | None = None
-        self.session: Session | None = None
+        self._replica = replica
         self._network = network
 
-    def cut(self, why: str, *, downward_too: bool = True) -> None:
-        """Ends the link abruptly. What was under way arrives up to a random point."""
-        if self.gone:
-            return
-        self.gone = True
-        error = Unavailable(f"the connection was lost: {why}")
-        self.up.sever(error, self._network.random.randint(0, self.up.under_way))
-        self.down.sever(error, self._network.random.randint(0, self.down.under_way) if downward_too else 0)
-        if self.listener is not None:
-            self.listener.links.pop(self, None)
+    def cut(self, why: str) -> None:
+        """The link is gone, and both ends know. What was under way arrives up to a random point."""
+        if self._leave():
+            error = Unavailable(f"the connection was lost: {why}")
+            self.up.sever(error, self._network.random.randint(0, self.up.under_way))
+            self.down.sever(error, self._network.random.randint(0, self.down.under_way))
+
+    def cancel(self, why: str) -> None:
+        """The client's end is gone; the broker hears of it once something gets through."""
+        if self._leave():
+            error = Unavailable(f"the connection was lost: {why}")
+            self.down.sever(error, 0)
+            arriving = self._network.random.randint(0, self.up.under_way)
+            self._network.when_open((self.client, self.address), lambda: self.up.sever(error, arriving))
+
+    def abandon(self, why: str) -> None:
+        """The broker's end is gone; the client hears of it once something gets through."""
+        if self._leave():
+            error = Unavailable(f"the connection was lost: {why}")
+            self.up.sever(error, self._network.random.randint(0, self.up.under_way))
+            arriving = self._network.random.randint(0, self.down.under_way)
+            self._network.when_open((self.address, self.client), lambda: self.down.sever(error, arriving))
 
     def refuse(self, error: CometError) -> None:
         """The broker ended the call with a status; all it said before arrives first."""
-        if not self.gone:
-            self.gone = True
+        if self._leave():
             self.up.sever(error, 0)
-            self.down.sever(error, self.down.under_way)
-            if self.listener is not None:
-                self.listener.links.pop(self, None)
+            self._network.when_open(
+                (self.address, self.client), lambda: self.down.sever(error, self.down.under_way)
+            )
+
+    def _leave(self) -> bool:
+        if self.gone:
+            return False
+        self.gone = True
+        if self.listener is not None:
+            self.listener.links.pop(self, None)
+        return True
 
     def stall(self, seconds: float, *, up: bool, down: bool) -> None:
         """Nothing gets through for a while; beyond the keepalive the link breaks."""
@@ -163,29 +212,31 @@ class Link:
 
     async def serve(self, broker: Broker) -> None:
         """The broker's side, as rpc.service does it; runs in the broker's node."""
+        session: Served
         try:
-            session = broker.open_session(self.client)
+            session = broker.open_replica_session(self.client) if self._replica else broker.open_session(self.client)
         except CometError as error:
             self.refuse(error)
             return
-        self.session = session
         writer = asyncio.get_running_loop().create_task(self._write(session), name=f"writes to {self.client}")
         try:
             await self._read(session)
-        except CometError:
-            pass  # cut
+            session.input_over()
+            await asyncio.wait([writer])
+        except CometError as error:
+            self.refuse(error)  # nothing happens if it was cut
         finally:
             session.close()
             writer.cancel()
             self.down.end()
 
-    async def _read(self, session: Session) -> None:
+    async def _read(self, session: Served) -> None:
         while not session.closed and (frame := await self.up.get()) is not None:
             session.receive(frame)
             if session.backlogged:
                 await session.relieved()
 
-    async def _write(self, session: Session) -> None:
+    async def _write(self, session: Served) -> None:
         try:
             while (frame := await session.next_frame()) is not None:
                 await self.down.put(frame)
@@ -214,6 +265,8 @@ class Network:
         self._loop = loop
         self._context = copy_context()  # no node's
         self._listeners: dict[str, Listener] = {}
+        self._dark: set[str] = set()  # addresses whose machine is off
+        self._blocked: dict[Way, list[Callable[[], object]]] = {}  # and what waits for the way to open
 
     # ---- for pipes and links
 
@@ -226,15 +279,63 @@ class Network:
     def later(self, seconds: float, callback: Callable[[], object]) -> None:
         self._loop.call_later(seconds, callback, context=self._context)
 
+    # ---- partitions
+
+    def block(self, source: str, target: str) -> None:
+        """Nothing sent from one to the other arrives until `open_all`, or `unblock`."""
+        self._blocked.setdefault((source, target), [])
+        for link in self.links():
+            if {link.client, link.address} == {source, target}:
+                self.later(KEEPALIVE_S, lambda link=link: self._give_up(link))  # type: ignore[misc]
+
+    def unblock(self, source: str, target: str) -> None:
+        for callback in self._blocked.pop((source, target), ()):
+            self.later(self.delay(), callback)
+
+    def open_all(self) -> None:
+        for way in list(self._blocked):
+            self.unblock(*way)
+
+    def blocks(self, way: Way, callback: Callable[[], object]) -> bool:
+        """Whether a way is blocked; then calls back when it is open again."""
+        waiting = self._blocked.get(way)
+        if waiting is None:
+            return False
+        waiting.append(callback)
+        return True
+
+    def when_open(self, way: Way, callback: Callable[[], object]) -> None:
+        if not self.blocks(way, lambda: self.when_open(way, callback)):
+            callback()
+
+    async def travel(self, source: str, target: str) -> None:
+        """The time that a message takes, or for ever."""
+        await asyncio.sleep(self.delay())
+        while (source, target) in self._blocked:
+            opened = asyncio.get_running_loop().create_future()
+            self.blocks((source, target), lambda opened=opened: opened.done() or opened.set_result(None))  # type: ignore[misc]
+            await opened
+
+    def _give_up(self, link: Link) -> None:
+        if (link.client, link.address) in self._blocked or (link.address, link.client) in self._blocked:
+            link.cut("no answer to a keepalive ping")
+
     # ---- for brokers
 
     def listen(self, address: str, node: Node, broker: Broker) -> Listener:
         assert address not in self._listeners, f"{address} is taken"
         listener = self._listeners[address] = Listener(node, broker)
+        self._dark.discard(address)
         return listener
 
+    def power_on(self, address: str) -> None:
+        """The machine answers again, if only that nobody listens there."""
+        self._dark.discard(address)
+
     def unlisten(self, address: str, *, silent: bool) -> None:
-        """The process is gone. `silent`: its machine too, so that nobody tells the clients."""
+        """The process is gone. `silent`: its machine too, so that nobody tells the others."""
+        if silent:
+            self._dark.add(address)
         listener = self._listeners.pop(address, None)
         if listener is None:
             return
@@ -244,11 +345,21 @@ class Network:
                 self.later(self.random.uniform(0.1, KEEPALIVE_S), lambda link=link: link.cut("silence"))  # type: ignore[misc]
                 link.stall(KEEPALIVE_S * 2, up=True, down=False)
             else:
-                link.cut("the broker's process is gone")
+                link.abandon("the broker's process is gone")
         for call in list(listener.calls):
-            if not call.done():
+            if not silent and not call.done():
                 call.set_exception(Unavailable("the connection was lost while waiting for the answer"))
         listener.calls.clear()
+
+    def forsake(self, client: str, *, silent: bool) -> None:
+        """The process that made these links is gone; `silent` as above."""
+        for link in self.links():
+            if link.client != client:
+                continue
+            if silent:
+                self.later(self.random.uniform(0.1, KEEPALIVE_S), lambda link=link: link.cut("silence"))  # type: ignore[misc]
+            else:
+                link.cancel("the client's process is gone")
 
     def listener(self, address: str) -> Listener | None:
         return self._listeners.get(address)
@@ -256,27 +367,59 @@ class Network:
     def links(self) -> list[Link]:
         return [link for listener in self._listeners.values() for link in listener.links]
 
-    # ---- for clients
+    # ---- for clients, and for brokers that call others
 
     def connect(self, client: str) -> Callable[[str], SimChannel]:
         """comet._transport.Connect for one client."""
         return lambda address: SimChannel(self, client, address)
 
-    async def reach(self, address: str) -> Listener:
+    async def reach(self, client: str, address: str) -> Listener:
         """Who listens there, after the time it takes to find out."""
-        await asyncio.sleep(2 * self.delay())
+        try:
+            async with asyncio.timeout(CONNECT_S_MAX):
+                await self.travel(client, address)
+                await self.travel(address, client)
+        except TimeoutError:
+            raise Unavailable(f"{address} does not answer") from None
         listener = self._listeners.get(address)
         if listener is None:
             await asyncio.sleep(self.random.random() ** 3 * REFUSED_S_MAX)
             raise Unavailable(f"nobody answers at {address}")
         return listener
 
+    async def refused(self, client: str, address: str) -> bool:
+        """Whether a machine says that nobody listens there; what is silent says nothing."""
+        try:
+            async with asyncio.timeout(PROBE_S_MAX):
+                await self.travel(client, address)
+                if address in self._dark:
+                    await asyncio.sleep(PROBE_S_MAX)
+                refused = address not in self._listeners
+                await self.travel(address, client)
+        except TimeoutError:
+            return False
+        return refused
+
+
+class PeerNetwork:
+    """ports.Network of one broker."""
+
+    def __init__(self, network: Network, own_address: str) -> None:
+        self._network = network
+        self._own = own_address
+
+    def connect(self, address: str) -> SimPeerChannel:
+        return SimPeerChannel(self._network, self._own, address)
+
+    async def refused(self, address: str) -> bool:
+        return await self._network.refused(self._own, address)
+
 
 class SimStream:
     """comet._transport.Stream."""
 
-    def __init__(self, network: Network, client: str, address: str) -> None:
-        self._link = Link(network, client)
+    def __init__(self, network: Network, client: str, address: str, *, replica: bool = False) -> None:
+        self._link = Link(network, client, address, replica=replica)
         self._network = network
         self._address = address
         self._opening: asyncio.Task[None] | None = None
@@ -290,24 +433,25 @@ class SimStream:
         return await self._link.down.get()
 
     def cancel(self) -> None:
-        self._link.cut("cancelled by the client", downward_too=False)
+        self._link.cancel("cancelled by the client")
 
     def _open(self) -> None:
         if self._opening is None:
             self._opening = asyncio.get_running_loop().create_task(self._connect(), name="connects")
 
     async def _connect(self) -> None:
+        link = self._link
         try:
-            listener = await self._network.reach(self._address)
+            listener = await self._network.reach(link.client, self._address)
         except CometError as error:
-            self._link.refuse(error)
+            link.refuse(error)
             return
-        if listener.closed or self._link.gone:
-            self._link.cut("the broker went away while the connection was made")
+        if listener.closed or link.gone:
+            link.cut("the broker went away while the connection was made")
             return
-        self._link.listener = listener
-        listener.links[self._link] = None
-        listener.node.spawn(self._link.serve(listener.broker), f"serves {self._link.client}")
+        link.listener = listener
+        listener.links[link] = None
+        listener.node.spawn(link.serve(listener.broker), f"serves {link.client}")
 
 
 class SimChannel:
@@ -320,7 +464,10 @@ class SimChannel:
         self._streams: list[SimStream] = []
 
     def stream(self) -> SimStream:
-        stream = SimStream(self._network, self._client, self._address)
+        return self._new_stream(replica=False)
+
+    def _new_stream(self, *, replica: bool) -> SimStream:
+        stream = SimStream(self._network, self._client, self._address, replica=replica)
         self._streams = [*self._streams[-15:], stream]
         return stream
 
@@ -332,7 +479,7 @@ class SimChannel:
             raise Timeout(f"{method} was not answered within {timeout_s} s") from None
 
     async def _call(self, path: str, request: bytes, response: type[Message]) -> Message:
-        listener = await self._network.reach(self._address)
+        listener = await self._network.reach(self._client, self._address)
         if listener.closed:
             raise Unavailable("the broker went away while the connection was made")
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
@@ -340,14 +487,24 @@ class SimChannel:
         listener.node.spawn(_answer(listener, listener.methods[path], request, answer), path)
         try:
             message = await answer
+        except CometError:
+            await self._network.travel(self._address, self._client)
+            raise
         finally:
             listener.calls.pop(answer, None)
-        await asyncio.sleep(self._network.delay())
+        await self._network.travel(self._address, self._client)
         return response.FromString(message.SerializeToString())
 
     async def close(self) -> None:
         for stream in self._streams:
             stream.cancel()
+
+
+class SimPeerChannel(SimChannel):
+    """ports.PeerChannel."""
+
+    def replicate(self) -> SimStream:
+        return self._new_stream(replica=True)
 
 
 async def _answer(listener: Listener, method: Method, request: bytes, answer: asyncio.Future[Any]) -> None:

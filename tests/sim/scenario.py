@@ -230,7 +230,7 @@ class Scenario:
         await until(lambda: not any(world.busy(name) for name in ending), within_s=FINISH_S_MAX, every_s=0.2)
         for name in ending:
             if world.busy(name):
-                world.history.complaints.append(f"{name} did not finish:\n" + "\n".join(world.where(name)))
+                world.history.complaints.append(f"{name} did not finish:\n" + "\n".join(world.stuck(name)))
 
     async def _probe(self) -> None:
         """After all is mended every partition takes a record within a bounded time."""

@@ -11,6 +11,7 @@ from comet._client import Client
 from comet._consumer import Consumer
 from comet._delivery import BulkDelivery, Delivery
 from comet._producer import Producer
+from comet._replicas import ReadFrom
 from comet._wire import position_to_pb
 from comet.errors import (
     Closed,
@@ -20,6 +21,7 @@ from comet.errors import (
     LogFailed,
     MalformedFrame,
     OffsetOutOfRange,
+    Truncated,
     UnsupportedVersion,
 )
 from comet.types import Earliest, Flush, Latest
@@ -81,7 +83,7 @@ class ProducerClient:
     async def run(self) -> None:
         plan, world = self._plan, self._world
         producer = Producer(
-            world.host.address,
+            world.addresses,
             acks=plan.acks,
             linger_ms=plan.linger_ms,
             batch_bytes=plan.batch_bytes,
@@ -172,6 +174,7 @@ class ProducerClient:
     def _written(self, operation: Produce, offset: int) -> None:
         operation.completed = self._world.now()
         operation.outcome, operation.offset = Outcome.OK, offset
+        self._world.wrote(operation)
 
     def _failed(self, operation: Produce, error: CometError, *, unknown: bool = False) -> None:
         operation.completed = self._world.now()
@@ -189,12 +192,15 @@ async def close_quietly(client: Producer | Consumer[bytes]) -> None:
 class ConsumerClient:
     """Reads one topic from beginning to end of the run; starts over when told that its position is gone."""
 
-    def __init__(self, world: World, name: str, topic: TopicPlan, start: str, slow_s: float) -> None:
+    def __init__(
+        self, world: World, name: str, topic: TopicPlan, start: str, slow_s: float, read_from: ReadFrom = "leader"
+    ) -> None:
         self.name = name
         self._world = world
         self._topic = topic
         self._start = start
         self._slow_s = slow_s
+        self._read_from: ReadFrom = read_from
         self._random = world.random(name)
         self._sessions: dict[int, int] = {}
         self._session = 0
@@ -213,10 +219,11 @@ class ConsumerClient:
         for place in self._topic.places:
             self._begin(place, self._start, "start")
         consumer = Consumer(
-            world.host.address,
+            world.addresses,
             self._topic.name,
             start=self._start,
             buffer_bytes=64 << 10,
+            read_from=self._read_from,
             name=self.name,
             connect=world.network.connect(self.name),
             random=world.random(f"{self.name}/sdk/{self._session}"),
@@ -227,7 +234,7 @@ class ConsumerClient:
             while True:
                 try:
                     await self._read(consumer)
-                except (OffsetOutOfRange, DataLoss) as error:
+                except (OffsetOutOfRange, DataLoss, Truncated) as error:
                     await self._go_on(consumer, error)
         finally:
             await close_quietly(consumer)
@@ -239,9 +246,9 @@ class ConsumerClient:
             place = (batch.topic, batch.partition)
             for offset, value in zip(batch.offsets, batch.values, strict=True):
                 assert value is not None
-                self._world.history.reads.append(
-                    Read(self.name, session, place, offset, value, batch.high_watermark, now)
-                )
+                read = Read(self.name, session, place, offset, value, batch.high_watermark, now)
+                self._world.history.reads.append(read)
+                self._world.saw(read)
             self.next_offset[place] = batch.next_offset
             if self._slow_s and not self._world.stopping:
                 await self._world.sleep(self._random, self._slow_s)
@@ -253,7 +260,7 @@ class ConsumerClient:
         self._begin(place, "earliest", "seek")
         await consumer.seek("earliest", partition=partition)
 
-    async def _go_on(self, consumer: Consumer[bytes], error: OffsetOutOfRange | DataLoss) -> None:
+    async def _go_on(self, consumer: Consumer[bytes], error: OffsetOutOfRange | DataLoss | Truncated) -> None:
         """Does what an application does that was told of a loss: notes it and goes on behind it."""
         self._count(error)
         place = (self._topic.name, int(error.details["partition"]))
@@ -261,6 +268,10 @@ class ConsumerClient:
             after = int(error.details["end"])
             self._begin(place, "offset", error.code, after)
             await consumer.seek(after, partition=place[1])
+        elif isinstance(error, Truncated):
+            end = int(error.details["log_end"])
+            self._begin(place, "offset", error.code, end)
+            await consumer.seek(end, partition=place[1])
         else:
             self._begin(place, "earliest", error.code)
             await consumer.seek("earliest", partition=place[1])
@@ -282,17 +293,20 @@ class ConsumerClient:
 class AdminClient:
     """Asks how far the logs reach, deletes records, makes and deletes topics that nobody else uses."""
 
-    def __init__(self, world: World, name: str, topics: Sequence[TopicPlan], *, deletes: bool) -> None:
+    def __init__(
+        self, world: World, name: str, topics: Sequence[TopicPlan], *, deletes: bool, pause_s: float = 0.08
+    ) -> None:
         self.name = name
         self._world = world
         self._topics = topics
         self._deletes = deletes
+        self._pause_s = pause_s
         self._random = world.random(name)
         self._made = 0
 
     async def run(self) -> None:
         client = Client(
-            self._world.host.address,
+            self._world.addresses,
             name=self.name,
             connect=self._world.network.connect(self.name),
             random=self._world.random(f"{self.name}/sdk"),
@@ -308,7 +322,7 @@ class AdminClient:
                     await self._call("topics", self._make_and_delete(client))
                 else:
                     await self._call("ends", self._ends(client, place))
-                await self._world.sleep(self._random, 0.08)
+                await self._world.sleep(self._random, self._pause_s)
         finally:
             await client.close()
 
@@ -363,7 +377,7 @@ async def meter(world: World, name: str, places: Sequence[Place]) -> None:
     """Again and again a subscriber that grants little credit and counts what it gets."""
     random = world.random(name)
     while not world.stopping:
-        client = RawClient(world.network, name, world.host.address)
+        client = RawClient(world.network, name, random.choice(world.addresses))
         try:
             await Meter(client, random.choice(places), world.history, random).run()
         except Exception as error:
@@ -377,7 +391,7 @@ async def meter(world: World, name: str, places: Sequence[Place]) -> None:
 async def vandal(world: World, name: str, places: Sequence[Place]) -> None:
     random = world.random(name)
     while not world.stopping:
-        client = RawClient(world.network, name, world.host.address)
+        client = RawClient(world.network, name, random.choice(world.addresses))
         try:
             await Vandal(client, random.choice(places), world.history, random, world.now).run()
         except Exception as error:

@@ -16,7 +16,7 @@ from comet_broker.ports import Files
 from comet_broker.storage.checkpoint import read_checkpoint
 from tests.sim.clock import SimClock
 from tests.sim.disk import Durable
-from tests.sim.history import History, Outcome, Place
+from tests.sim.history import History, Outcome, Place, Produce, Read
 from tests.sim.host import Host
 from tests.sim.loop import Node, SimLoop
 from tests.sim.network import Network
@@ -40,6 +40,16 @@ class World:
     def host(self) -> Host:
         return self.hosts[0]
 
+    @property
+    def addresses(self) -> list[str]:
+        return [host.address for host in self.hosts]
+
+    def wrote(self, operation: Produce) -> None:
+        """A producer was told that its record is written."""
+
+    def saw(self, read: Read) -> None:
+        """A consumer was given a record."""
+
     def random(self, name: str) -> Random:
         return Random(f"{self.seed}/{name}")
 
@@ -59,15 +69,13 @@ class World:
         """Whether a client process still runs."""
         return not self.clients[name].dead and any(task.node is self.clients[name] for task in self.loop.tasks())
 
-    def where(self, name: str) -> list[str]:
+    def stuck(self, name: str) -> list[str]:
         return [line for line in self.loop.waiting() if line.strip().startswith(f"{name}:")]
 
     def kill_client(self, name: str) -> None:
         """A client process dies: its links are reset, and nobody knows what became of what it had under way."""
         self.clients[name].kill()
-        for link in self.network.links():
-            if link.client == name:
-                link.cut("the client's process is gone", downward_too=False)
+        self.network.forsake(name, silent=False)
         for operation in self.history.produces:
             if operation.process == name and operation.outcome is Outcome.PENDING:
                 operation.outcome, operation.code, operation.completed = Outcome.UNKNOWN, "TIMEOUT", self.now()

@@ -1,0 +1,522 @@
+"""One run of a cluster: a seed becomes brokers, topics, clients and faults; they run; the history is judged.
+
+    start ─► clients work, faults strike ─► mend ─► all in sync ─► clients finish ─► probe ─► perhaps one more crash
+          ─► all in sync ─► final read ─► replicas compared byte by byte
+
+A run lasts a minute of virtual time and a second of real time. Little is sent in it: what goes wrong in a cluster is
+about order, not load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, fields, replace
+from random import Random
+from typing import Final
+
+from comet._admin import Admin
+from comet._consumer import Consumer
+from comet._producer import Producer
+from comet.errors import CometError, DataLoss
+from comet.types import Consistency, Flush, TopicConfig
+from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
+from tests.sim import cluster_faults
+from tests.sim.checker import SETTLE_S_MAX
+from tests.sim.cluster_checks import check
+from tests.sim.cluster_world import ALL, ClusterWorld
+from tests.sim.history import FinalLog, Outcome, Place, Produce, make_value
+from tests.sim.loop import SimLoop, run
+from tests.sim.monitor import Batch
+from tests.sim.result import Result
+from tests.sim.waiting import until
+from tests.sim.workload import AdminClient, ConsumerClient, ProducerClient, ProducerPlan, TopicPlan, close_quietly
+
+HARM_S: Final = 45.0
+RUN_S_MIN: Final = 60.0
+RUN_S_MAX: Final = 900.0
+FINISH_S_MAX: Final = 90.0
+READ_S_MAX: Final = 60.0
+FINAL_CRASHES: Final = ("none", "none", "kill all", "drain all", "power one")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterProfile:
+    """What a run is made of. What is None is drawn by the seed."""
+
+    brokers: int | None = None
+    faults: tuple[str, ...] | None = None
+    fault_every_s: float | None = None
+    replicas: int | None = None
+    min_insync: int | None = None
+    available: bool | None = None
+    flush: Flush | None = None
+    acks: int | None = None
+    idempotent: bool | None = None
+    producers: int | None = None
+    pause_s: float | None = None  # between two sends of a producer
+    admin: bool | None = None  # topics come and go, partitions move
+    final_crash: str | None = None
+
+
+def draw(seed: int, profile: ClusterProfile) -> ClusterProfile:
+    """The profile with everything that it leaves open decided by the seed."""
+    random = Random(f"{seed}/cluster profile")
+    replicas = random.choice((3, 3, 3, 3, 2, 1))
+    drawn = ClusterProfile(
+        brokers=random.choice((3, 3, 3, 4)),
+        faults=tuple(random.sample(sorted(cluster_faults.FAULTS), random.randint(1, 6))),
+        fault_every_s=random.choice((1.5, 3.0, 6.0)),
+        replicas=replicas,
+        min_insync=min(replicas, random.choice((2, 2, 2, 1))),
+        available=random.random() < 0.15,
+        flush=random.choice(list(Flush)),
+        acks=random.choice((0, 1, ALL, ALL, ALL, ALL)),
+        idempotent=random.random() < 0.75,
+        producers=random.choice((2, 2, 3)),
+        pause_s=random.choice((0.3, 0.6, 1.2)),
+        admin=random.random() < 0.5,
+        final_crash=random.choice(FINAL_CRASHES),
+    )
+    given = {f.name: getattr(profile, f.name) for f in fields(profile) if getattr(profile, f.name) is not None}
+    return replace(drawn, **given)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterTopic(TopicPlan):
+    replicas: int
+    min_insync: int
+    available: bool
+
+    def config(self) -> TopicConfig:
+        return TopicConfig(
+            flush=self.flush,
+            flush_interval_ms=self.flush_interval_ms,
+            segment_bytes=self.segment_bytes,
+            retention_ms=-1,  # wall clocks jump here
+            min_insync=self.min_insync,
+            consistency=Consistency.AVAILABLE if self.available else Consistency.CONSISTENT,
+        )
+
+
+class ClusterScenario:
+    def __init__(self, world: ClusterWorld, profile: ClusterProfile) -> None:
+        self.world = world
+        self.profile = profile
+        self.random = world.random("scenario")
+        self.topics = self._topics()
+        self.consumers: list[ConsumerClient] = []
+        self._admin = self._new_admin("operator")
+
+    def _topics(self) -> list[ClusterTopic]:
+        profile, random = self.profile, self.random
+        topics = [self._topic("t0", profile.replicas or 3, profile.min_insync or 1, available=bool(profile.available))]
+        if random.random() < 0.5:
+            replicas = random.randint(1, 3)
+            topics.append(self._topic("t1", replicas, random.randint(1, replicas), available=random.random() < 0.2))
+        return topics
+
+    def _topic(self, name: str, replicas: int, min_insync: int, *, available: bool) -> ClusterTopic:
+        random = self.random
+        return ClusterTopic(
+            name=name,
+            partitions=random.randint(1, 2),
+            flush=self.profile.flush or Flush.INTERVAL,
+            flush_interval_ms=random.choice((20, 50, 1_000)),
+            segment_bytes=64 << 10,
+            retention_events=-1,
+            replicas=replicas,
+            min_insync=min_insync,
+            available=available,
+        )
+
+    def _new_admin(self, name: str) -> Admin:
+        world = self.world
+        return Admin(
+            world.addresses,
+            timeout_ms=5_000,
+            name=name,
+            connect=world.network.connect(name),
+            random=world.random(f"{name}/sdk"),
+            clock_us=world.clock.wall_us,
+        )
+
+    @property
+    def places(self) -> list[Place]:
+        return [place for topic in self.topics for place in topic.places]
+
+    @property
+    def available(self) -> set[str]:
+        return {topic.name for topic in self.topics if topic.available}
+
+    async def run(self) -> None:
+        world, profile = self.world, self.profile
+        loop = asyncio.get_running_loop()
+        keepers = [loop.create_task(cluster_faults.keep(world, host), name=f"keeper {host.broker_id}") for host in world.hosts]
+        brokers = world.monitor.state.brokers
+        assert await until(lambda: len(brokers) == len(world.hosts), within_s=30), "the brokers did not start"
+        await self._create_topics()
+        self._start_clients()
+        watcher = loop.create_task(self._watch(), name="watcher")
+        await cluster_faults.harm(world, list(profile.faults or ()), HARM_S, profile.fault_every_s or 3.0)
+        await asyncio.sleep(max(0.0, HARM_S - world.now()))
+        world.note("mend")
+        cluster_faults.mend(world)
+        world.stopping = True
+        await self._settle("after all was mended")
+        await self._finish()
+        await self._probe()
+        await self._crash_once_more()
+        await asyncio.sleep(max(0.0, RUN_S_MIN - world.now()))
+        await self._settle("at the end")
+        await self._catch_up()
+        await self._final_read()
+        await until(self._followed, within_s=5.0)
+        self._compare()
+        self._compare_views()
+        for task in (*keepers, watcher):
+            if task.done():
+                task.result()
+            task.cancel()
+        for host in world.up():
+            host.look_for_trouble()
+        await self._admin.close()
+        world.history.complaints += [f"nobody took this exception: {text}" for text in world.loop.unhandled]
+
+    # ---- setting up
+
+    async def _create_topics(self) -> None:
+        for topic in self.topics:
+            await self._admin.create_topic(
+                topic.name, partitions=topic.partitions, replicas=topic.replicas, config=topic.config()
+            )
+            self.world.history.flush[topic.name] = topic.flush
+            self.world.note(f"{topic}")
+
+    def _start_clients(self) -> None:
+        world, random, profile = self.world, self.random, self.profile
+        for number in range(profile.producers or 2):
+            name = f"p{number}"
+            producer = ProducerClient(world, name, self._producer_plan(), self.places)
+            world.client(name, producer.run())
+        for number, read_from in enumerate(("leader", "any")):
+            name = f"c{number}"
+            start = "earliest" if number == 0 else random.choice(("earliest", "latest"))
+            consumer = ConsumerClient(world, name, random.choice(self.topics), start, 0.0, read_from)  # type: ignore[arg-type]
+            self.consumers.append(consumer)
+            world.client(name, consumer.run())
+        administrator = AdminClient(world, "admin", self.topics, deletes=False, pause_s=2.0)
+        world.client("admin", administrator.run())
+        if profile.admin:
+            world.client("mover", self._move())
+
+    def _producer_plan(self) -> ProducerPlan:
+        profile, random = self.profile, self.random
+        return ProducerPlan(
+            acks="all" if profile.acks == ALL else 0 if profile.acks == 0 else 1,
+            idempotent=bool(profile.idempotent),
+            linger_ms=random.choice((0, 0, 5)),
+            batch_bytes=random.choice((300, 4_000, 64 << 10)),
+            timeout_ms=random.choice((1_500, 5_000, 20_000)),
+            compression="none",
+            pause_s=profile.pause_s or 0.5,
+            bulk=random.random() < 0.3,
+        )
+
+    async def _move(self) -> None:
+        """An operator who moves partitions, drains brokers, makes topics and deletes them."""
+        world = self.world
+        random = world.random("mover")
+        admin = self._new_admin("mover")
+        made = 0
+        while not world.stopping:
+            await world.sleep(random, 5.0)
+            try:
+                match random.randrange(4):
+                    case 0:
+                        made += 1
+                        await admin.create_topic(f"made-{made}", partitions=2, replicas=2)
+                    case 1 if made:
+                        await admin.delete_topic(f"made-{random.randint(1, made)}")
+                    case 2:
+                        broker = random.randint(1, len(world.hosts))
+                        await admin.drain_broker(broker)
+                        await world.sleep(random, 2.0)
+                        await admin.drain_broker(broker, undo=True)
+                    case _:
+                        topic = random.choice(self.topics)
+                        replicas = random.sample(range(1, len(world.hosts) + 1), topic.replicas)
+                        await admin.move_partition(topic.name, random.randrange(topic.partitions), replicas)
+            except CometError as error:
+                world.note(f"the mover was told {error.code}")
+            else:
+                world.history.faults["moved"] += 1
+        await admin.close()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            for host in self.world.up():
+                host.look_for_trouble()
+
+    # ---- the end
+
+    def _unsettled(self) -> list[str]:
+        """What is not yet as it should be when nothing is wrong any more."""
+        world = self.world
+        state = world.monitor.state
+        texts = [
+            f"broker {host.broker_id} is not registered: {host.trouble}"
+            for host in world.hosts
+            if host not in world.up() or host.broker is None or host.broker_id not in state.brokers
+        ]
+        for place in self.places:
+            found = state.partitions.get(world.where(place))
+            if found is None or not found.value.leader:
+                texts.append(f"{place} has no leader: {found and found.value}")
+            elif found.value.target or set(found.value.in_sync) != set(found.value.replicas):
+                texts.append(f"{place} is not in sync: {found.value}")
+        return texts
+
+    async def _settle(self, when: str) -> None:
+        """With nothing wrong any more, all are in sync again within a bounded time."""
+        world = self.world
+        for number in range(1, len(world.hosts) + 1):
+            await self._insist(number)
+        if not await until(lambda: not self._unsettled(), within_s=SETTLE_S_MAX, every_s=0.1):
+            world.history.complaints += [f"{when}: {text}" for text in self._unsettled()]
+
+    async def _insist(self, broker: int) -> None:
+        for _ in range(20):
+            try:
+                await self._admin.drain_broker(broker, undo=True)
+            except CometError:
+                await asyncio.sleep(1.0)
+            else:
+                return
+
+    async def _finish(self) -> None:
+        """Every client that ends by itself must do so in time; what is still pending then is a hang."""
+        world = self.world
+        ending = [name for name in world.clients if name[0] in "pam"]
+        await until(lambda: not any(world.busy(name) for name in ending), within_s=FINISH_S_MAX, every_s=0.2)
+        for name in ending:
+            if world.busy(name):
+                world.history.complaints.append(f"{name} did not finish:\n" + "\n".join(world.stuck(name)))
+
+    async def _probe(self) -> None:
+        """After all is mended every partition takes a record within a bounded time."""
+        world = self.world
+        began = world.now()
+        producer = Producer(
+            world.addresses,
+            acks="all",
+            timeout_ms=5_000,
+            name="probe",
+            connect=world.network.connect("probe"),
+            random=world.random("probe"),
+            clock_us=world.clock.wall_us,
+        )
+        for number, place in enumerate(self.places):
+            value = make_value("probe", number, place, 60)
+            operation = Produce("probe", place, ALL, True, value, number, world.now())
+            world.history.produces.append(operation)
+            try:
+                receipt = await producer.publish(place[0], value, partition=place[1])
+            except CometError as error:
+                operation.outcome, operation.code = Outcome.UNKNOWN, error.code
+                world.history.complaints.append(f"after all was mended {place} took no record: {error!r}")
+            else:
+                operation.outcome, operation.offset = Outcome.OK, receipt.offset
+                world.wrote(operation)
+            operation.completed = world.now()
+        await close_quietly(producer)
+        world.history.settled_within_s = world.now() - began
+
+    async def _crash_once_more(self) -> None:
+        """So that the final read sees what recovery makes of the logs."""
+        world, how = self.world, self.profile.final_crash
+        world.note(f"final crash: {how}")
+        if how == "kill all":
+            for host in world.hosts:
+                host.kill(power=False)
+        elif how == "power one":
+            self.random.choice(world.hosts).kill(power=True)
+        elif how == "drain all":
+            for host in world.hosts:
+                await host.drain()
+                await until(lambda host=host: host.up, within_s=SETTLE_S_MAX)  # type: ignore[misc]
+        await until(lambda: len(world.up()) == len(world.hosts), within_s=SETTLE_S_MAX)
+
+    async def _catch_up(self) -> None:
+        """Every consumer reaches the end of what it reads."""
+        world = self.world
+        if not await until(lambda: not self._behind(), within_s=FINISH_S_MAX, every_s=0.2):
+            world.history.complaints += self._behind()
+
+    def _behind(self) -> list[str]:
+        texts = []
+        for consumer in self.consumers:
+            for place in self.places:
+                reached = consumer.next_offset.get(place)
+                end = self.world.monitor.of(place).end
+                if reached is not None and reached < end and place[0] not in self.available:
+                    texts.append(f"{consumer.name} stopped at {reached} of {place}, which ends at {end}")
+        return texts
+
+    async def _final_read(self) -> None:
+        for topic in self.topics:
+            try:
+                _, statuses = await self._admin.describe_topic(topic.name)
+            except CometError as error:
+                self.world.history.complaints.append(f"{topic.name} cannot be described at the end: {error!r}")
+                continue
+            for status in statuses:
+                final = FinalLog(status.log_start, status.high_watermark, lost=status.lost)
+                self.world.history.final[topic.name, status.index] = final
+                await self._read_one((topic.name, status.index), final)
+
+    async def _read_one(self, place: Place, final: FinalLog) -> None:
+        world = self.world
+        if final.log_start == final.log_end:
+            final.complete = True
+            return
+        name = f"reader-{place[0]}-{place[1]}"
+        consumer = Consumer(
+            world.addresses,
+            place[0],
+            start="earliest",
+            partitions=[place[1]],
+            connect=world.network.connect(name),
+            random=world.random(name),
+            clock_us=world.clock.wall_us,
+        )
+        try:
+            async with asyncio.timeout(READ_S_MAX):
+                await consumer.start()
+                while not final.complete:
+                    try:
+                        await self._read_on(consumer, final)
+                    except DataLoss as error:
+                        end = int(error.details["end"])
+                        final.complete = end >= final.log_end
+                        await consumer.seek(end, partition=place[1])
+        except (TimeoutError, CometError) as error:
+            world.history.complaints.append(f"the final read of {place} failed: {error!r}")
+        finally:
+            await close_quietly(consumer)
+
+    async def _read_on(self, consumer: Consumer[bytes], final: FinalLog) -> None:
+        async for batch in consumer.batches():
+            final.records += [(at, value or b"") for at, value in zip(batch.offsets, batch.values, strict=True)]
+            if batch.next_offset >= final.log_end:
+                final.complete = True
+                return
+
+    # ---- what must be the same everywhere
+
+    def _holders(self, place: Place) -> list[int]:
+        found = self.world.monitor.state.partitions.get(self.world.where(place))
+        return [] if found is None else list(found.value.replicas)
+
+    def _logs(self, place: Place) -> dict[int, list[tuple[int, bytes]]]:
+        """What lies on the disks of a partition's replicas: the batches, byte by byte."""
+        world = self.world
+        where = world.where(place)
+        logs = {}
+        for broker in self._holders(place):
+            files = world.monitor.copies[broker, where].files
+            disk = world.hosts[broker - 1].disk
+            logs[broker] = [
+                batch
+                for path in sorted(files)
+                if disk.exists(path)
+                for batch in _batches(bytes(disk._seen[path].seen), files[path])
+            ]
+        return logs
+
+    def _followed(self) -> bool:
+        return not any(self._different(place) for place in self.places)
+
+    def _different(self, place: Place) -> list[str]:
+        logs, where = self._logs(place), self.world.where(place)
+        first = max((log[0][0] for log in logs.values() if log), default=0)
+        damaged = {base for broker in logs for base in self.world.monitor.copies[broker, where].damaged}
+        parts = {
+            broker: [batch for batch in log if batch[0] >= first and batch[0] not in damaged]
+            for broker, log in logs.items()
+        }
+        self.world.history.compared += sum(map(len, parts.values()))
+        reference = next(iter(parts.values()), [])
+        return [
+            f"{place}: brokers {next(iter(parts))} and {broker} hold other bytes: "
+            f"{[batch[0] for batch in reference][-4:]} and {[batch[0] for batch in log][-4:]}"
+            for broker, log in parts.items()
+            if log != reference
+        ]
+
+    def _compare(self) -> None:
+        for place in self.places:
+            for text in self._different(place):
+                self.world.monitor.complain("C5", text)
+            for broker in self._holders(place):
+                host = self.world.hosts[broker - 1]
+                for partition in host.partitions():
+                    if (partition.topic, partition.index) == place and partition.committed != partition.log.log_end:
+                        self.world.history.complaints.append(
+                            f"{place} on broker {broker} ends at {partition.log.log_end}, its watermark stays at "
+                            f"{partition.committed}"
+                        )
+
+    def _compare_views(self) -> None:
+        """With nothing going on, every broker sees what the store holds."""
+        wanted = self.world.monitor.state
+        for host in self.world.up():
+            assert host.broker is not None
+            seen = host.broker.view.state
+            for name in ("brokers", "topics", "partitions", "unfit", "drains", "deleted"):
+                if getattr(seen, name) != getattr(wanted, name):
+                    self.world.history.complaints.append(
+                        f"broker {host.broker_id} sees other {name} than the metadata store holds"
+                    )
+
+
+def _batches(data: bytes, index: list[Batch]) -> list[tuple[int, bytes]]:
+    found = []
+    start = SEGMENT_HEADER_BYTES
+    for batch in index:
+        found.append((batch.base, data[start : batch.position_end]))
+        start = batch.position_end
+    return found
+
+
+def simulate(seed: int, profile: ClusterProfile | None = None) -> Result:
+    """Runs one seed on a loop of its own and judges what happened."""
+    drawn = draw(seed, profile or ClusterProfile())
+    began = time.perf_counter()
+    worlds: list[ClusterWorld] = []
+    scenarios: list[ClusterScenario] = []
+
+    async def main(loop: SimLoop) -> None:
+        loop.seconds_max = RUN_S_MAX
+        random = Random(f"{seed}/settings")
+        settings = {
+            "session_ms": random.choice((2_000, 3_000)),
+            "replica_lag_ms": random.choice((1_000, 3_000)),
+            "rebalance_ms": random.choice((2_000, 10_000)),
+        }
+        world = ClusterWorld(loop, seed, drawn.brokers or 3, settings)
+        worlds.append(world)
+        world.note(f"{drawn} {settings}")
+        scenarios.append(ClusterScenario(world, drawn))
+        await scenarios[0].run()
+
+    error = ""
+    try:
+        run(main)
+    except (AssertionError, TimeoutError, CometError) as caught:
+        error = f"{type(caught).__name__}: {caught}"
+    world = worlds[0]
+    available = scenarios[0].available if scenarios else set()
+    verdict = check(world.history, world.monitor, available)
+    return Result(seed, drawn, verdict, world.history, world.log, time.perf_counter() - began, error, "cluster", world.now())

@@ -1,0 +1,187 @@
+"""Holds the history of a cluster against its promises: those of one broker where they apply, and those of replication.
+
+What a loss may be excused by (docs/guarantees.md):
+
+    acks=all      what the monitor excuses: committed records that no broker in service had any more, after power,
+                  a disk or damage took them from another. Anything, on an `available` topic.
+    acks=1        the same; and whatever a change of leader after it was sent has cut off
+    acks=0        anything
+
+The monitor's complaints come in as violations of the invariant they name.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import Final
+
+from tests.sim import checker
+from tests.sim.checker import TITLES, Evidence, Finding, Verdict
+from tests.sim.history import History, Outcome, Place, Session
+from tests.sim.monitor import Monitor
+
+
+class ClusterEvidence(Evidence):
+    """The whole history; `consistent` is the part of it that is about consistent topics."""
+
+    def __init__(self, history: History, monitor: Monitor) -> None:
+        super().__init__(history)
+        self.monitor = monitor
+
+    def window(self, topic: str) -> float:
+        return 0.0
+
+    def may_be_lost(self, place: Place, offset: int, known_at: float) -> bool:
+        return self.deleted(place, offset) or self.monitor.of(place).excused(offset, known_at)
+
+    def reused(self, place: Place, offset: int) -> bool:
+        return any(start <= offset for _, start in self.monitor.of(place).excuses)
+
+    def damaged(self, place: Place, offset: int) -> bool:
+        return any(damage.place == place for damage in self.history.damage)
+
+
+def consistent_part(history: History, available: set[str]) -> History:
+    """Without what was seen of `available` topics."""
+    if not available:
+        return history
+    return replace(
+        history,
+        produces=[op for op in history.produces if op.place[0] not in available],
+        reads=[read for read in history.reads if read.place[0] not in available],
+        sessions=[session for session in history.sessions if session.place[0] not in available],
+        ends=[ends for ends in history.ends if ends.place[0] not in available],
+        final={place: log for place, log in history.final.items() if place[0] not in available},
+    )
+
+
+def no_acked_loss(evidence: ClusterEvidence, finding: Finding) -> None:
+    monitor = evidence.monitor
+    for op in evidence.history.produces:
+        if op.outcome is not Outcome.OK or op.acks == 0 or op.place not in evidence.final:
+            continue
+        there = evidence.final[op.place].get(op.offset)
+        holds = there == op.value or evidence.may_be_lost(op.place, op.offset, op.invoked)
+        if not holds and op.acks == 1:
+            where = (monitor.names[op.place[0]], op.place[1])
+            holds = any(at >= op.invoked for at, _, _ in monitor.epochs[where])
+        if not finding.holds(holds):
+            finding.violations.append(
+                f"{checker.name_of(op.value)} (acks {op.acks}) was acknowledged at {op.place} offset {op.offset} at "
+                f"{op.completed:.4f} s, there is {'nothing' if there is None else checker.name_of(there)}"
+            )
+
+
+def unique_slot(evidence: ClusterEvidence, finding: Finding) -> None:
+    """What was acknowledged to all or read: acks=1 promises no offset for good."""
+    slots: dict[tuple[Place, int], set[bytes]] = defaultdict(set)
+    for op in evidence.history.produces:
+        if op.outcome is Outcome.OK and op.acks > 1:
+            slots[op.place, op.offset].add(op.value)
+    for read in evidence.history.reads:
+        slots[read.place, read.offset].add(read.value)
+    for place, log in evidence.partitions():
+        for offset, value in log.records:
+            slots[place, offset].add(value)
+    for (place, offset), values in slots.items():
+        lives = 1 + sum(start <= offset for _, start in evidence.monitor.of(place).excuses)
+        if not finding.holds(len(values) <= lives):
+            finding.violations.append(f"{place} offset {offset} held {sorted(map(checker.name_of, values))}")
+
+
+def no_duplicates(evidence: Evidence, finding: Finding) -> None:
+    where: dict[bytes, set[int]] = defaultdict(set)
+    for value, places in evidence.offsets.items():
+        where[value].update(offset for _, offset in places)
+    for read in evidence.history.reads:
+        if not evidence.reused(read.place, read.offset):
+            where[read.value].add(read.offset)
+    for value, offsets in where.items():
+        if not finding.holds(len(offsets) == 1):
+            finding.violations.append(f"{checker.name_of(value)} is at offsets {sorted(offsets)}: written twice")
+
+
+def real_time_order(evidence: Evidence, finding: Finding) -> None:
+    """Of what was acknowledged to all: the offsets of others may be given again."""
+    history = replace(evidence.history, produces=[op for op in evidence.history.produces if op.acks > 1])
+    assert isinstance(evidence, ClusterEvidence)
+    checker.real_time_order(ClusterEvidence(history, evidence.monitor), finding)
+
+
+def _has_a_cause(evidence: ClusterEvidence, session: Session) -> bool:
+    match session.why:
+        case "OFFSET_OUT_OF_RANGE":
+            return session.place in evidence.history.deletes or evidence.reused(session.place, 1 << 62)
+        case "DATA_LOSS":
+            return evidence.damaged(session.place, 0) or evidence.reused(session.place, 1 << 62)
+        case "TRUNCATED":
+            return evidence.reused(session.place, 1 << 62)
+        case _:
+            return True
+
+
+def no_silent_reset(evidence: ClusterEvidence, finding: Finding) -> None:
+    first: dict[tuple[str, int, Place], int] = {}
+    for read in evidence.history.reads:
+        first.setdefault((read.process, read.session, read.place), read.offset)
+    for session in evidence.history.sessions:
+        if not finding.holds(_has_a_cause(evidence, session)):
+            finding.violations.append(
+                f"{session.process} was told {session.why} of {session.place} at {session.at:.4f} s, without a cause"
+            )
+        offset = first.get((session.process, session.session, session.place))
+        if offset is None or session.start == "latest":
+            continue
+        wanted = session.first if session.start == "offset" else 0
+        if not finding.holds(offset == wanted or evidence.deleted(session.place, offset - 1)):
+            finding.violations.append(
+                f"{session.process} began {session.place} at {session.start} {session.first} ({session.why}), "
+                f"its first record was {offset}"
+            )
+
+
+MONITORED: Final = {
+    "C1": "acknowledged to all is committed",
+    "C5": "what is committed is the same on all replicas",
+    "C6": "one leader per epoch, epochs and offsets rise together",
+    "C8": "high watermarks do not go back",
+    "C31": "who is in sync, or elected, has all that is committed",
+    "C32": "what is committed is held by as many as min_insync asks for",
+    "C33": "a leader that is not registered appends nothing",
+}
+
+
+def check(history: History, monitor: Monitor, available: set[str]) -> Verdict:
+    everything = ClusterEvidence(history, monitor)
+    evidence = ClusterEvidence(consistent_part(history, available), monitor)
+    findings: dict[str, Finding] = defaultdict(Finding)
+    for name, function in (
+        ("C2", checker.integrity),
+        ("C4", checker.dense_offsets),
+        ("C10", checker.producer_order),
+        ("C19", checker.typed_failures),
+        ("C25", checker.everything_ends),
+        ("C29", checker.stays_within_bounds),
+    ):
+        function(everything, findings[name])
+    for name, cluster in (
+        ("C1", no_acked_loss),
+        ("C3", unique_slot),
+        ("C7", checker.no_vanishing_reads),
+        ("C8", checker.monotone_ends),
+        ("C9", no_duplicates),
+        ("C11", real_time_order),
+        ("C20", checker.no_skip_no_repeat),
+        ("C22", no_silent_reset),
+    ):
+        cluster(evidence, findings[name])
+    for name in MONITORED:
+        findings[name].checked += monitor.checked[name]
+        findings[name].violations += monitor.complaints[name]
+    findings["C5"].checked += history.compared
+    order = sorted(findings, key=lambda name: int(name[1:]))
+    return Verdict({name: findings[name] for name in order})
+
+
+TITLES.update({name: title for name, title in MONITORED.items() if name not in TITLES})

@@ -1,0 +1,55 @@
+"""The world of a cluster: several hosts, one metadata store that each reaches over the network, and a monitor.
+
+See `world` for what one broker's world is, which this one extends.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tests.sim.history import Place, Produce, Read
+from tests.sim.host import Host
+from tests.sim.loop import SimLoop
+from tests.sim.monitor import Monitor, Where
+from tests.sim.world import World
+
+ALL: Final = 2  # acks=all, as history.Produce has it
+
+
+class ClusterWorld(World):
+    def __init__(self, loop: SimLoop, seed: int, brokers: int, settings: dict[str, Any]) -> None:
+        super().__init__(loop, seed)
+        self.hosts = [
+            Host(
+                loop,
+                self.random(f"host {number}"),
+                self.network,
+                self.history,
+                self.store,
+                number,
+                {"etcd": ("store:2379",), **settings},
+            )
+            for number in range(1, brokers + 1)
+        ]
+        self.monitor = Monitor(self.store, self.hosts, self.now)
+        self.flipped: set[Where] = set()
+
+    def wrote(self, operation: Produce) -> None:
+        if operation.acks == ALL:
+            self.monitor.acknowledged(operation.place, operation.offset)
+
+    def saw(self, read: Read) -> None:
+        self.monitor.read(read.place, read.offset)
+
+    def where(self, place: Place) -> Where:
+        return self.monitor.names[place[0]], place[1]
+
+    def up(self) -> list[Host]:
+        return [host for host in self.hosts if host.node is not None and not host.node.dead]
+
+    def leader(self, place: Place) -> Host | None:
+        """Who leads a partition, as the metadata store has it."""
+        found = self.monitor.state.partitions.get(self.where(place))
+        if found is None or not found.value.leader:
+            return None
+        return self.hosts[found.value.leader - 1]

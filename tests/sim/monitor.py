@@ -1,0 +1,546 @@
+"""Watches a cluster from outside while it runs: what no moment of it may show, whatever the clients see.
+
+    file changes ─► Copy: what each broker's log holds, batch by batch    ┐
+    metadata     ─► who leads, who is in sync, who is registered          ├─► complaints, as they happen
+    each callback of a broker ─► its high watermarks and epochs           ┘
+
+`Agreed` is what the cluster has committed: every batch that was ever below a high watermark of any broker, in its
+place, for good. It grows with the first broker to say so; every other broker must say the same.
+
+What excuses a loss is decided here as well, by what was really lost: power, a failed fsync or a flipped bit took
+committed records from one copy, and at some moment no broker was there, in service, that still had them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from comet import records
+from comet.errors import CometError
+from comet.types import Consistency, Flush
+from comet_broker.core.cluster import NOBODY, ClusterState, PartitionState, TopicSpec
+from comet_broker.metadata.memory import MemoryStore
+from comet_broker.metadata.store import WatchEvent
+from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
+from tests.sim.history import Place
+
+if TYPE_CHECKING:
+    from comet_broker.partition import Partition
+    from tests.sim.host import Host
+
+Where = tuple[str, int]  # topic id, partition
+
+IN_FLIGHT_S: Final = 40.0  # a report of what power took meanwhile may still be under way, as long as a link lives
+COMPLAINTS_MAX: Final = 50
+_PREFIX: Final = struct.Struct("<qqIIII")  # base offset, time, epoch, length, the two checksums
+_DELTA: Final = struct.Struct("<I")
+_DELTA_AT: Final = 72
+
+
+class Batch(NamedTuple):
+    """Where a batch is, and what it is: its checksums cover every byte of it."""
+
+    base: int
+    end: int
+    epoch: int
+    digest: tuple[int, int]
+    path: str
+    position_end: int
+
+
+@dataclass(slots=True)
+class Commit:
+    base: int
+    end: int
+    epoch: int
+    digest: tuple[int, int]
+    at: float
+
+
+@dataclass(slots=True)
+class Copy:
+    """One replica on one disk. `agreed` counts how many of the committed batches it holds, from the first on."""
+
+    batches: dict[int, Batch] = field(default_factory=dict)  # by base offset
+    files: dict[str, list[Batch]] = field(default_factory=dict)
+    parsed: dict[str, int] = field(default_factory=dict)
+    agreed: int = 0
+    lossy: bool = False  # lost committed records, and does not have them again yet
+    poisoned: bool = False  # an fsync failed: what is on disk shows at the next start
+    forgiven_until: float = 0.0
+    damaged: set[int] = field(default_factory=set)  # base offsets of batches with a flipped bit: it cannot know yet
+
+    def drop(self, path: str, size: int) -> bool:
+        """The file ends at `size` now."""
+        kept = self.files.get(path, [])
+        gone = False
+        while kept and kept[-1].position_end > size:
+            batch = kept.pop()
+            gone = True
+            if self.batches.get(batch.base) is batch:
+                del self.batches[batch.base]
+                self.damaged.discard(batch.base)
+        return gone
+
+
+@dataclass(slots=True)
+class Agreed:
+    """What is committed of a partition."""
+
+    commits: list[Commit] = field(default_factory=list)
+    excuses: list[tuple[float, int]] = field(default_factory=list)  # at this time, all from this offset on
+
+    @property
+    def end(self) -> int:
+        return self.commits[-1].end if self.commits else 0
+
+    def excused(self, offset: int, known_at: float) -> bool:
+        """Whether what was known by then may be lost."""
+        return any(start <= offset and known_at <= at for at, start in self.excuses)
+
+
+class Monitor:
+    """Owned by the world of a cluster."""
+
+    def __init__(self, store: MemoryStore, hosts: Sequence[Host], now: Callable[[], float]) -> None:
+        self.complaints: dict[str, list[str]] = defaultdict(list)  # by invariant
+        self.checked: Counter[str] = Counter()
+        self.state = ClusterState()
+        self.agreed: dict[Where, Agreed] = defaultdict(Agreed)
+        self.copies: dict[tuple[int, Where], Copy] = defaultdict(Copy)
+        self.epochs: dict[Where, list[tuple[float, int, int]]] = defaultdict(list)  # when, which, who
+        self.names: dict[str, str] = {}  # topic id by name, also of topics that are deleted
+        self._hosts = {host.broker_id: host for host in hosts}
+        self._now = now
+        self._specs: dict[str, TopicSpec] = {}
+        self._written: dict[tuple[Where, int, int], tuple[int, int]] = {}  # epoch and offset -> the batch
+        self._led: dict[tuple[Where, int], int] = {}
+        store._watches.publish = self._publish(store._watches.publish)  # type: ignore[method-assign]
+        for host in hosts:
+            host.watcher = HostMonitor(self, host)
+
+    # ---- for others
+
+    def of(self, place: Place) -> Agreed:
+        return self.agreed[self.names.get(place[0], ""), place[1]]
+
+    def consistent(self, where: Where) -> bool:
+        spec = self._specs.get(where[0])
+        return spec is not None and spec.config.consistency is Consistency.CONSISTENT
+
+    def replicated(self, place: Place) -> bool:
+        spec = self._specs.get(self.names.get(place[0], ""))
+        return spec is not None and spec.replicas > 1
+
+    def complain(self, invariant: str, what: str) -> None:
+        if len(self.complaints[invariant]) < COMPLAINTS_MAX:
+            self.complaints[invariant].append(f"at {self._now():.4f} s {what}")
+
+    def acknowledged(self, place: Place, offset: int) -> None:
+        """A client was told that every in-sync replica has this record."""
+        where = (self.names.get(place[0], ""), place[1])
+        self.checked["C1"] += 1
+        if self.consistent(where) and offset >= self.agreed[where].end:
+            self.complain(
+                "C1",
+                f"{place} offset {offset} was acknowledged to all, committed is only {self.agreed[where].end}"
+            )
+
+    def read(self, place: Place, offset: int) -> None:
+        where = (self.names.get(place[0], ""), place[1])
+        self.checked["C7"] += 1
+        if self.consistent(where) and offset >= self.agreed[where].end:
+            self.complain("C7", f"{place} offset {offset} was read, committed is only {self.agreed[where].end}")
+
+    def name(self, where: Where) -> str:
+        for name, topic_id in self.names.items():
+            if topic_id == where[0]:
+                return f"{name}/{where[1]}"
+        return f"{where[0]}/{where[1]}"
+
+    # ---- the metadata
+
+    def _publish(self, publish: Callable[[Sequence[tuple[WatchEvent, ...]]], None]) -> Any:
+        def published(revisions: Sequence[tuple[WatchEvent, ...]]) -> None:
+            for events in revisions:
+                for event in events:
+                    self._event(event)
+            publish(revisions)
+
+        return published
+
+    def _event(self, event: WatchEvent) -> None:
+        before = dict(self.state.partitions) if event.key.startswith("cluster/partitions/") else {}
+        brokers = set(self.state.brokers)
+        self.state.apply(event.key, event.item)
+        self.state.revision = event.revision
+        if event.key.startswith("cluster/topics/"):
+            name = event.key.removeprefix("cluster/topics/")
+            if event.item is not None:
+                spec = self.state.topics[name].value
+                self._specs[spec.id] = spec
+                self.names[name] = spec.id
+        for where, found in self.state.partitions.items():
+            old = before.get(where)
+            if event.key.startswith("cluster/partitions/") and (old is None or old is not found):
+                self._stated(where, None if old is None else old.value, found.value)
+        if brokers - set(self.state.brokers):
+            self.weigh()
+
+    def _stated(self, where: Where, old: PartitionState | None, new: PartitionState) -> None:
+        """Who leads a partition, and who is in sync, has been written down."""
+        self.checked["C6"] += 1
+        if old is not None and (
+            new.epoch < old.epoch or (new.epoch == old.epoch and new.leader != old.leader)
+        ):
+            self.complain("C6", f"{self.name(where)} went from leader {old.leader} in epoch {old.epoch} to {new}")
+        if new.leader != NOBODY and (old is None or new.epoch != old.epoch):
+            self.epochs[where].append((self._now(), new.epoch, new.leader))
+            self._elected(where, new)
+        self._in_sync(where, new)
+
+    def _elected(self, where: Where, new: PartitionState) -> None:
+        if not self.consistent(where):
+            return
+        agreed = self.agreed[where]
+        has = self.has(new.leader, where)
+        if has < agreed.end and not self._excused_from(agreed, has):
+            self.complain(
+                "C31",
+                f"broker {new.leader} was elected for {self.name(where)} in epoch {new.epoch}: it has {has} of "
+                f"{agreed.end} committed offsets"
+            )
+
+    def _excused_from(self, agreed: Agreed, offset: int) -> bool:
+        return all(agreed.excused(commit.base, commit.at) for commit in agreed.commits if commit.end > offset)
+
+    def _in_sync(self, where: Where, state: PartitionState) -> None:
+        """Whoever is in sync has everything that is committed."""
+        if not self.consistent(where):
+            return
+        agreed = self.agreed[where]
+        self.checked["C31"] += 1
+        for broker, incarnation in state.in_sync.items():
+            host = self._hosts[broker]
+            copy = self.copies[broker, where]
+            if (
+                self.state.incarnation(broker) != incarnation
+                or host.node is None
+                or host.node.dead
+                or copy.lossy
+                or copy.poisoned
+            ):
+                continue
+            has = self.has(broker, where)
+            if has < agreed.end and not self._excused_from(agreed, has):
+                self.complain(
+                    "C31",
+                    f"broker {broker} counts as in sync for {self.name(where)} in epoch {state.epoch} and has {has} of "
+                    f"{agreed.end} committed offsets"
+                )
+
+    # ---- copies
+
+    def has(self, broker: int, where: Where) -> int:
+        """Up to which offset a broker's copy is what was committed."""
+        copy, agreed = self.copies[broker, where], self.agreed[where]
+        commits = agreed.commits
+        while copy.agreed < len(commits):
+            commit = commits[copy.agreed]
+            batch = copy.batches.get(commit.base)
+            if batch is None or batch.digest != commit.digest:
+                break
+            copy.agreed += 1
+        if copy.agreed == len(commits) and not copy.poisoned and not copy.damaged:
+            copy.lossy = False
+        return commits[copy.agreed - 1].end if copy.agreed else 0
+
+    def recount(self, broker: int, where: Where) -> None:
+        self.copies[broker, where].agreed = 0
+        self.has(broker, where)
+
+    def lost(self, broker: int, where: Where) -> None:
+        """Records may have gone from a copy that nobody took away."""
+        copy = self.copies[broker, where]
+        if self._whole(broker, where) < self.agreed[where].end or copy.poisoned:
+            copy.lossy = True
+            self.weigh(where)
+
+    def weigh(self, only: Where | None = None) -> None:
+        """Finds committed records that no broker in service has any more, after they were lost elsewhere."""
+        for where in [only] if only is not None else list(self.agreed):
+            agreed = self.agreed[where]
+            if not any(copy.lossy for (_, at), copy in self.copies.items() if at == where):
+                continue
+            best = max((self._whole(broker, where) for broker in self._hosts if self._serves(broker, where)), default=0)
+            if best < agreed.end:
+                agreed.excuses.append((self._now(), best))
+
+    def _whole(self, broker: int, where: Where) -> int:
+        return min([self.has(broker, where), *self.copies[broker, where].damaged])
+
+    def _serves(self, broker: int, where: Where) -> bool:
+        host = self._hosts[broker]
+        return (
+            host.node is not None
+            and not host.node.dead
+            and broker in self.state.brokers
+            and not self.copies[broker, where].poisoned
+        )
+
+    def wrote(self, broker: int, where: Where, batch: Batch, previous: Batch | None) -> None:
+        """A batch was added to a copy."""
+        self.checked["C6"] += 1
+        if previous is not None and batch.epoch < previous.epoch:
+            self.complain(
+                "C6",
+                f"broker {broker} wrote {self.name(where)} offset {batch.base} of epoch {batch.epoch} behind epoch "
+                f"{previous.epoch}"
+            )
+        known = self._written.setdefault((where, batch.epoch, batch.base), batch.digest)
+        if known != batch.digest:
+            self.complain(
+                "C6",
+                f"broker {broker} wrote another batch of epoch {batch.epoch} at {self.name(where)} offset {batch.base}"
+            )
+            self._written[where, batch.epoch, batch.base] = batch.digest
+
+    # ---- brokers
+
+    def leads(self, broker: int, where: Where, epoch: int) -> None:
+        self.checked["C6"] += 1
+        first = self._led.setdefault((where, epoch), broker)
+        if first != broker:
+            self.complain("C6", f"brokers {first} and {broker} lead {self.name(where)} in epoch {epoch}")
+
+    def committed(self, broker: int, partition: Partition, where: Where, end: int) -> None:
+        """A broker says that everything below `end` is committed."""
+        if not self.consistent(where):
+            return
+        agreed, copy = self.agreed[where], self.copies[broker, where]
+        self.checked["C5"] += 1
+        has = self.has(broker, where)
+        if has < min(end, agreed.end):
+            self._disagree(broker, where, has, end)
+        while agreed.end < end:
+            batch = copy.batches.get(agreed.end)
+            if batch is None:
+                self.complain(
+                    "C5",
+                    f"broker {broker} has a high watermark of {end} for {self.name(where)} and nothing at {agreed.end}"
+                )
+                return
+            agreed.commits.append(Commit(batch.base, batch.end, batch.epoch, batch.digest, self._now()))
+        state = self.state.partitions.get(where)
+        if state is not None:
+            self._held(where, state.value, end)
+            self._in_sync(where, state.value)
+
+    def _held(self, where: Where, state: PartitionState, end: int) -> None:
+        """As many as min_insync asks for have what is committed."""
+        spec = self._specs[where[0]]
+        self.checked["C32"] += 1
+        needed = min(spec.config.min_insync, len(state.replicas))
+        now = self._now()
+        holding = [
+            broker
+            for broker in self._hosts
+            if self.copies[broker, where].forgiven_until > now or self.has(broker, where) >= end
+        ]
+        if len(holding) < needed:
+            self.complain("C32", f"{self.name(where)} is committed up to {end} and only brokers {holding} have that")
+
+    def _disagree(self, broker: int, where: Where, has: int, end: int) -> None:
+        """A broker holds something else below its high watermark than was committed."""
+        agreed, copy = self.agreed[where], self.copies[broker, where]
+        if copy.lossy or copy.poisoned or copy.forgiven_until > self._now():
+            if not self._excused_from(agreed, has):
+                return  # its own log is not whole: it will be mended, or never lead
+        elif not self._excused_from(agreed, has):
+            self.complain(
+                "C5",
+                f"broker {broker} has a high watermark of {end} for {self.name(where)}, and from {has} on it holds "
+                "something else than was committed"
+            )
+        state = self.state.partitions.get(where)
+        if state is None or state.value.leader != broker:
+            return
+        # A new life of the partition: what was lost is not there any more, for anyone.
+        kept = [commit for commit in agreed.commits if commit.end <= has]
+        agreed.commits[len(kept) :] = []
+        for other in self._hosts:
+            self.recount(other, where)
+
+
+class HostMonitor:
+    """host.HostWatcher: follows one host's logs, and looks at its broker after each of its callbacks."""
+
+    def __init__(self, monitor: Monitor, host: Host) -> None:
+        self._monitor = monitor
+        self._host = host
+        self._broker = host.broker_id
+        self._seen: dict[Partition, tuple[int, int]] = {}  # committed, epoch
+        self._revision = 0
+
+    # ---- files
+
+    def changed(self, path: str, size: int) -> None:
+        where = _where(path)
+        if where is None:
+            return
+        copy = self._monitor.copies[self._broker, where]
+        parsed = copy.parsed.get(path, 0)
+        if size < parsed:
+            if copy.drop(path, size):
+                self._monitor.recount(self._broker, where)
+            copy.parsed[path] = max(size, 0)
+            if size < 0:
+                copy.files.pop(path, None)
+                copy.parsed.pop(path)
+        elif size > parsed:
+            self._parse(path, where, copy, verify=False)
+
+    def _parse(self, path: str, where: Where, copy: Copy, *, verify: bool) -> None:
+        data = self._host.disk._seen[path].seen
+        at = max(copy.parsed.get(path, 0), SEGMENT_HEADER_BYTES)
+        batches = copy.files.setdefault(path, [])
+        while at + records.HEADER_BYTES <= len(data):
+            base, _, epoch, length, stamp_crc, crc = _PREFIX.unpack_from(data, at)
+            if length < records.HEADER_BYTES or at + length > len(data) or (verify and not _whole(data, at)):
+                break
+            (delta,) = _DELTA.unpack_from(data, at + _DELTA_AT)
+            at += length
+            batch = Batch(base, base + delta + 1, epoch, (stamp_crc, crc), path, at)
+            if not verify:
+                self._appending(where, epoch)
+                self._monitor.wrote(self._broker, where, batch, batches[-1] if batches else None)
+            batches.append(batch)
+            copy.batches[base] = batch
+        copy.parsed[path] = at
+
+    def _appending(self, where: Where, epoch: int) -> None:
+        """A leader appends only while it stands in the metadata store."""
+        monitor, broker = self._monitor, self._host.broker
+        if monitor._led.get((where, epoch)) != self._broker or broker is None or not monitor.consistent(where):
+            return
+        monitor.checked["C33"] += 1
+        if monitor.state.incarnation(self._broker) != broker.membership.incarnation:
+            monitor.complain(
+                "C33", f"broker {self._broker} appended to {monitor.name(where)} in epoch {epoch}, and its lease is over"
+            )
+
+    def opened(self, partition: Partition) -> None:
+        where = (partition.topic_id.hex(), partition.index)
+        copy = self._monitor.copies[self._broker, where]
+        if copy.poisoned:
+            copy.poisoned = False
+            self._rescan(where)
+
+    def sync_failed(self, path: str) -> None:
+        where = _where(path)
+        if where is not None:
+            self._monitor.copies[self._broker, where].poisoned = True
+            self._monitor.lost(self._broker, where)
+
+    def damaged(self, path: str, base: int) -> None:
+        """A bit of the batch that begins there was flipped."""
+        where = _where(path)
+        assert where is not None
+        copy = self._monitor.copies[self._broker, where]
+        copy.damaged.add(base)
+        self._monitor.lost(self._broker, where)
+
+    def died(self, *, power: bool) -> None:
+        self._seen.clear()
+        self._revision = 0
+        if power:
+            for broker, where in list(self._monitor.copies):
+                if broker == self._broker:
+                    self._rescan(where)
+        self._monitor.weigh()
+
+    def _rescan(self, where: Where) -> None:
+        """What is on the disk now, after something may have gone from it."""
+        copy = self._monitor.copies[self._broker, where]
+        folder = f"topics/{where[0]}/{where[1]}"
+        disk = self._host.disk
+        before, known = len(copy.batches), copy.files
+        copy.batches, copy.files, copy.parsed = {}, {}, {}
+        for name in disk.list(folder):
+            path = f"{folder}/{name}"
+            if name.endswith(".log"):
+                self._keep(path, copy, known.get(path, []), disk._seen[path].seen)
+                self._parse(path, where, copy, verify=True)
+        copy.damaged &= copy.batches.keys()
+        if len(copy.batches) < before:
+            copy.forgiven_until = self._monitor._now() + IN_FLIGHT_S
+        self._monitor.recount(self._broker, where)
+        self._monitor.lost(self._broker, where)
+
+    @staticmethod
+    def _keep(path: str, copy: Copy, known: list[Batch], data: bytearray) -> None:
+        """What was there, and still is; a batch with a flipped bit was and is no worse than before."""
+        kept = copy.files[path] = []
+        at = SEGMENT_HEADER_BYTES
+        for batch in known:
+            if batch.position_end > len(data) or (batch.base not in copy.damaged and not _whole(data, at)):
+                break
+            kept.append(batch)
+            copy.batches[batch.base] = batch
+            at = batch.position_end
+        copy.parsed[path] = at
+
+    # ---- the broker
+
+    def look(self) -> None:
+        """After every callback of the broker, so it has to be quick."""
+        broker = self._host.broker
+        if broker is None:
+            return
+        seen = self._seen
+        for partition in broker.topics.by_handle.values():
+            known = seen.get(partition)
+            end, epoch = partition.committed, partition.leader_epoch
+            if known is None or known[0] != end or known[1] != epoch:
+                self._moved(partition, known, end, epoch)
+
+    def _moved(self, partition: Partition, known: tuple[int, int] | None, end: int, epoch: int) -> None:
+        where = (partition.topic_id.hex(), partition.index)
+        self._seen[partition] = (end, epoch)
+        if known is not None and epoch < known[1]:
+            self._monitor.complain(
+                "C8",
+                f"broker {self._broker} went back from epoch {known[1]} to {epoch} of {self._monitor.name(where)}"
+            )
+        self._monitor.checked["C8"] += 1
+        if known is not None and end < known[0] and self._monitor.consistent(where):
+            agreed = self._monitor.agreed[where]
+            if not self._monitor._excused_from(agreed, end):
+                self._monitor.complain(
+                    "C8",
+                    f"the high watermark of {self._monitor.name(where)} went back from {known[0]} to {end} on broker "
+                    f"{self._broker}"
+                )
+        if partition.leads:
+            self._monitor.leads(self._broker, where, epoch)
+        if end > (known[0] if known is not None else 0):
+            self._monitor.committed(self._broker, partition, where, end)
+
+
+def _where(path: str) -> Where | None:
+    parts = path.split("/")
+    if len(parts) != 4 or parts[0] != "topics" or not parts[2].isdecimal():
+        return None
+    return parts[1], int(parts[2])
+
+
+def _whole(data: bytearray, at: int) -> bool:
+    try:
+        records.verify(data, at, stamped=True)
+    except CometError:
+        return False
+    return True
