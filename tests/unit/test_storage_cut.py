@@ -16,6 +16,7 @@ from comet_broker.storage.files import RealFiles
 from comet_broker.storage.memory import MemoryFiles
 from tests.unit.dying_files import Died, DyingFiles
 from tests.unit.storage_world import (
+    FOLDER,
     World,
     batch,
     epochs_by_headers,
@@ -484,3 +485,28 @@ def test_the_high_watermark_is_never_above_the_log_that_is_left() -> None:
         world.open()
         assert world.log.high_watermark <= world.log.log_end
         assert seed % 2 == 0 or world.log.high_watermark == 19
+
+
+def test_a_log_that_begins_anew_knows_no_producer_of_its_former_life() -> None:
+    files = MemoryFiles(Random(1))
+    world = World(files)
+    world.append(b"old", producer=(7, 0, 0))
+    world.log.delete_before(1)  # puts on disk what the producer had written
+    world.log.reset(0)
+    world.append(b"new", b"new")
+    world.sync()
+    for _ in range(2):
+        assert len(world.log.producers) == 0
+        assert [name for name in files.list(FOLDER) if name.endswith("1.producers")] == []
+        files.crash()
+        world.open()
+
+
+def test_a_time_is_not_found_beyond_a_cut_that_failed() -> None:
+    files = MemoryFiles(Random(1))
+    world = World(files)
+    world.append(b"a", b"b", timestamps=[1, 9])
+    files.faults.sync_fails_in = 3
+    with pytest.raises(LogFailed):
+        world.log.truncate(0)
+    assert world.log.find_time(9) == world.log.log_end == 0

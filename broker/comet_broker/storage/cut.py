@@ -35,6 +35,11 @@ class Cut(NamedTuple):
     stay: tuple[Segment, ...]
     go: tuple[Segment, ...]
     position: int | None  # where the last one that stays is cut; None: it stays whole
+    forget_producers: bool = False
+
+    def outlived_by(self, snapshot_offset: int) -> bool:
+        """Whether what the producers had written up to that offset still holds."""
+        return snapshot_offset <= self.end and not self.forget_producers
 
 
 def plan(segments: Sequence[Segment], offset: int, log_start: int) -> Cut:
@@ -128,7 +133,7 @@ def carry_out(files: Files, folder: str, state: SyncState, cut: Cut, epochs: Epo
     for segment in (*cut.go, *((last,) if last is not None else ())):
         if files.exists(segment.index_path):
             files.remove(segment.index_path)
-    for offset in [offset for offset in state.snapshots if offset > cut.end]:
+    for offset in [offset for offset in state.snapshots if not cut.outlived_by(offset)]:
         with contextlib.suppress(FileNotFoundError):
             files.remove(f"{folder}/{producers_name(offset)}")
         state.snapshots.remove(offset)

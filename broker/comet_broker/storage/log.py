@@ -266,7 +266,8 @@ class Log(Appending):
         assert offset >= 0
         self._require_open()
         with self._state.lock:
-            self._cut(cut.everything(self._segments, self.log_start), ProducerTable(), offset)
+            planned = cut.everything(self._segments, self.log_start)._replace(forget_producers=True)
+            self._cut(planned, ProducerTable(), offset)
 
     def _require_open(self) -> None:
         if self._closed:
@@ -289,7 +290,7 @@ class Log(Appending):
         self.producers = producers
         self.epochs.truncate(end if planned.stay else 0)
         self._lost.forget_from(end)
-        self._snapshots = [snapshot for snapshot in self._snapshots if snapshot.offset <= end]
+        self._snapshots = [snapshot for snapshot in self._snapshots if planned.outlived_by(snapshot.offset)]
         for segment in (*planned.go, *planned.stay[-1:]):
             self._warm.pop(segment, None)
         try:
