@@ -44,6 +44,13 @@ OPTIONS: Final[tuple[tuple[str, int], ...]] = (
 )
 
 
+def _reraise_if_ours() -> None:
+    """The cancellation of a call reaches whoever waits for it, who may not have been cancelled."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise  # noqa: PLE0704 - called where a CancelledError is handled
+
+
 class GrpcChannel:
     """A connection to one broker. Owned by one client, used on one event loop."""
 
@@ -63,10 +70,8 @@ class GrpcChannel:
         except grpc.aio.AioRpcError as error:
             raise from_status(error, self.address) from None
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            # Nobody cancelled us: the channel was closed, by someone else for whom it had failed.
+            _reraise_if_ours()
+            # The channel was closed, by someone else for whom it had failed.
             raise Unavailable(f"the connection to {self.address} was closed") from None
         return answer
 
@@ -86,12 +91,18 @@ class GrpcStream:
             await self._call.write(frame)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError) as error:
             raise await self._failure(error) from None
+        except asyncio.CancelledError:
+            _reraise_if_ours()
+            raise self._cut() from None
 
     async def read(self) -> bytes | None:
         try:
             frame = await self._call.read()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError) as error:
             raise await self._failure(error) from None
+        except asyncio.CancelledError:
+            _reraise_if_ours()
+            raise self._cut() from None
         if isinstance(frame, bytes):
             return frame
         if await self._call.code() is grpc.StatusCode.OK:
@@ -100,6 +111,10 @@ class GrpcStream:
 
     def cancel(self) -> None:
         self._call.cancel()
+
+    def _cut(self) -> CometError:
+        """Another task cancelled the call."""
+        return Unavailable(f"the connection to {self._address} was cut")
 
     async def _failure(self, error: Exception | None) -> CometError:
         """What ended the call; a write that failed only knows that it did, the status knows why."""

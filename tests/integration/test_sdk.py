@@ -307,3 +307,17 @@ async def test_nothing_is_logged_when_nothing_is_wrong(caplog: pytest.LogCapture
             async with comet.Consumer(broker.address, "quotes") as consumer:
                 await consumer.get()
     assert not caplog.records
+
+
+async def test_who_waits_on_a_stream_that_another_task_cuts_is_not_cancelled_itself() -> None:
+    async with comet.testing.broker() as broker:
+        channel = connect(broker.address)
+        stream = channel.stream()
+        await stream.write(pb.ClientFrame(request=1, ping=pb.Ping()).SerializeToString())
+        assert await stream.read() is not None
+        reading = asyncio.create_task(stream.read())
+        await asyncio.sleep(0)
+        stream.cancel()
+        with pytest.raises(comet.Unavailable):
+            await reading
+        await channel.close()
