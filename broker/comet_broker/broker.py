@@ -35,12 +35,13 @@ from comet_broker.core.tail import TailBudget
 from comet_broker.identity import Identity, close_clean, open_identity
 from comet_broker.membership import Membership
 from comet_broker.metadata.store import Compare, Delete, MetadataStore, Put, StoreUnavailable
-from comet_broker.partition import Partition, Site
+from comet_broker.partition import Partition
 from comet_broker.peers import Peers
 from comet_broker.ports import Clock, Files, Network, Worker
 from comet_broker.replication.follower import Replicator
 from comet_broker.replication.leader import ReplicaSession
 from comet_broker.session import Session, resolve
+from comet_broker.site import Site
 from comet_broker.tasks import Tasks
 from comet_broker.topics import TopicTable, storage_error
 from comet_broker.view import ClusterView

@@ -19,7 +19,8 @@ from comet._frames import DELIVERY_PREFIX_BYTES, delivery_prefix
 from comet.errors import CometError, Internal, Unavailable
 from comet_broker import limits
 from comet_broker.core.push import Cursor, PushQueue, State
-from comet_broker.partition import Partition, Waiter
+from comet_broker.partition import Partition
+from comet_broker.site import Waiter
 from comet_broker.storage.log import Extent
 
 if TYPE_CHECKING:

@@ -20,86 +20,30 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from comet import records
 from comet.errors import (
     CometError,
-    CorruptBatch,
     LeadershipLost,
     LogFailed,
     NotEnoughReplicas,
     NotLeader,
-    RecordTooLarge,
     Unavailable,
 )
 from comet.records import BatchHeader
 from comet.types import Acks, Consistency, Flush, PartitionStatus, TopicConfig
-from comet_broker import limits
+from comet_broker.core.admission import admit
 from comet_broker.core.cluster import NOBODY, PartitionState, Versioned
-from comet_broker.core.tail import Tail, TailBudget
+from comet_broker.core.tail import Tail
 from comet_broker.leadership import Leadership
-from comet_broker.metadata.store import MetadataStore
-from comet_broker.ports import Clock, Worker
+from comet_broker.site import Accepted, Durable, Gap, Reader, Site, Waiter
 from comet_broker.storage.delete import DeleteTicket
 from comet_broker.storage.log import Log
-from comet_broker.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-_OFFSET_DELTAS: Final = int(records.Flag.OFFSET_DELTAS)  # a plain int: enum arithmetic costs a microsecond
 _ALL: Final = int(Acks.ALL)
-
-Durable = Callable[[CometError | None], None]
-
-
-class Waiter(Protocol):
-    """Somebody who has read all there is."""
-
-    def advanced(self) -> None: ...
-    def partition_closed(self, error: CometError) -> None: ...
-
-
-class Reader(Protocol):
-    """Somebody who reads, wherever it is. `leader_only` ones leave when this broker does not lead any more."""
-
-    @property
-    def leader_only(self) -> bool: ...
-    @property
-    def next_offset(self) -> int: ...
-    def partition_closed(self, error: CometError) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """What a partition needs from the broker it is on."""
-
-    me: int
-    clock: Clock
-    worker: Worker
-    tasks: Tasks
-    tail_budget: TailBudget
-    store: MetadataStore
-    replica_lag_s: float
-    alive: Callable[[], bool]  # this broker's lease holds, by its own clock
-    incarnation: Callable[[], int]
-    registered: Callable[[], dict[int, int]]  # broker -> incarnation of all that are alive
-    whereabouts: Callable[[int], dict[str, str]]  # of a broker, as details of an error
-    unfit: Callable[[Partition], None]  # this replica must not lead: tell the cluster
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """A batch that is in the log, now or since an earlier attempt."""
-
-    base_offset: int
-    end_offset: int
-    append_time_us: int
-
-
-class Gap(Exception):
-    """A follower was sent something that does not continue its log."""
 
 
 class Partition:
@@ -219,7 +163,7 @@ class Partition:
                 retry_after_ms=100,
             )
         header = records.verify(batch, 0, stamped=False)
-        self._admit(header, batch)
+        admit(header, batch, self.topic, self.log.config.record_bytes_max)
         duplicate = self.log.producers.check(header)
         if duplicate is not None:
             end = duplicate.base_offset + header.last_offset_delta + 1
@@ -239,26 +183,6 @@ class Partition:
         if self.leadership is None:
             return self.not_leader()
         return Unavailable(f"leadership of {self} is moving to another broker", retry_after_ms=10)
-
-    def _admit(self, header: BatchHeader, batch: memoryview) -> None:
-        """What a producer may send; `records.verify` has seen to what a batch may be."""
-        if header.length != len(batch):
-            raise CorruptBatch(f"the frame holds {len(batch)} bytes, its batch says {header.length}")
-        if header.length > limits.BATCH_BYTES_MAX:
-            raise RecordTooLarge(
-                f"a batch of {header.length} bytes is over the broker's {limits.BATCH_BYTES_MAX}; send smaller batches"
-            )
-        if header.flags & _OFFSET_DELTAS:
-            raise CorruptBatch("a producer does not choose offsets: OFFSET_DELTAS is not allowed in produce")
-        record_bytes_max = self.log.config.record_bytes_max
-        if header.body_size > record_bytes_max:
-            # Only a batch with so large a body can hold a record that is too large: look at its offsets.
-            largest = records.decode(batch, check=False).value_over(record_bytes_max)
-            if largest is not None:
-                raise RecordTooLarge(
-                    f"a record of {largest} bytes is over record_bytes_max={record_bytes_max} of topic {self.topic!r}",
-                    details={"record_bytes_max": str(record_bytes_max)},
-                )
 
     def _count(self, header: BatchHeader) -> None:
         self._appended_batches += 1

@@ -19,7 +19,8 @@ from comet_broker import limits
 from comet_broker.broker import Broker
 from comet_broker.core.cluster import NOBODY, TopicSpec
 from comet_broker.feed import read_waiting
-from comet_broker.partition import Accepted, Partition
+from comet_broker.partition import Partition
+from comet_broker.site import Accepted
 
 BATCH_OVERHEAD_BYTES = 64 << 10
 FORWARD_S_MAX = 30.0

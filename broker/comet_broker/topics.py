@@ -34,8 +34,9 @@ from comet_broker.core.cluster import (
     Versioned,
 )
 from comet_broker.metadata.store import Compare, Delete, Put, StoreUnavailable
-from comet_broker.partition import Partition, Site
+from comet_broker.partition import Partition
 from comet_broker.ports import Files
+from comet_broker.site import Site
 from comet_broker.storage.log import Log, LogIdentity
 from comet_broker.view import ClusterView
 from comet_broker.waiting import Progress

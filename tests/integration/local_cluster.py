@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -18,8 +17,9 @@ from comet_broker.metadata.memory import MemoryStore
 from comet_broker.partition import Partition
 from comet_broker.storage.files import RealFiles
 from comet_broker.system import SystemClock, ThreadWorker
+from tests.sim import waiting
 
-ROUNDS_MAX = 5_000
+WAIT_S_MAX = 30.0
 
 
 class LocalCluster:
@@ -108,11 +108,7 @@ class LocalCluster:
 
 async def until(condition: Callable[[], bool], what: str) -> None:
     """Lets everything run until the condition holds."""
-    for _ in range(ROUNDS_MAX):
-        if condition():
-            return
-        await asyncio.sleep(0.002)
-    raise AssertionError(f"it never came to this: {what}")
+    assert await waiting.until(condition, within_s=WAIT_S_MAX, every_s=0.002), f"it never came to this: {what}"
 
 
 def log_bytes(partition: Partition) -> bytes:

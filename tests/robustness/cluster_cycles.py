@@ -77,18 +77,18 @@ async def run(
             info = await admin.create_topic(TOPIC, replicas=3, flush=flush, segment_bytes=1 << 20)
         await one.well(TOPIC)
         stop = asyncio.Event()
-        load = asyncio.create_task(_load(one.addresses, report, stop, Random(seed)))
-        reading = asyncio.create_task(_consume(one.addresses, report))
+        loading = asyncio.create_task(load(one.addresses, report, stop, Random(seed)))
+        reading = asyncio.create_task(consume(one.addresses, report))
         random = Random(seed + 1)
         faults = ["kill"] * kills + ["pause"] * pauses
         random.shuffle(faults)
         for fault in faults:
-            await _strike(one, report, fault, random, [load, reading])
+            await _strike(one, report, fault, random, [loading, reading])
         stop.set()
-        await load
+        await loading
         await one.well(TOPIC)
         spec = TopicSpec(id=info.id.hex(), partitions=1, created_us=0, config=info.config, replicas=3)
-        await _check(one, report, reading, spec)
+        await check(one, report, reading, spec)
         report.violations += one.complaints()
     return report
 
@@ -147,7 +147,11 @@ def _longest_stall(report: Report, since: float) -> float:
     return max((after - before for before, after in zip(times[first:], times[first + 1 :], strict=False)), default=0.0)
 
 
-async def _load(addresses: list[str], report: Report, stop: asyncio.Event, random: Random) -> None:
+def seconds_since_ack(report: Report) -> float:
+    return time.perf_counter() - report.ack_times[-1] if report.ack_times else 0.0
+
+
+async def load(addresses: list[str], report: Report, stop: asyncio.Event, random: Random) -> None:
     settling: set[asyncio.Task[None]] = set()
 
     async def settle(delivery: comet.Delivery, value: bytes) -> None:
@@ -177,13 +181,13 @@ async def _load(addresses: list[str], report: Report, stop: asyncio.Event, rando
             await asyncio.wait(settling)
 
 
-async def _consume(addresses: list[str], report: Report) -> None:
+async def consume(addresses: list[str], report: Report) -> None:
     async with comet.Consumer(addresses, TOPIC, start="earliest") as consumer:
         async for batch in consumer.batches():
             report.consumed += zip(batch.offsets, (value or b"" for value in batch.values), strict=True)
 
 
-async def _check(one: ClusterProcesses, report: Report, reading: asyncio.Task[None], spec: TopicSpec) -> None:
+async def check(one: ClusterProcesses, report: Report, reading: asyncio.Task[None], spec: TopicSpec) -> None:
     async with comet.Admin(one.addresses) as admin:
         end = (await admin.offsets(TOPIC))[0]
     caught_up = await until(lambda: bool(report.consumed) and report.consumed[-1][0] >= end - 1, within_s=STALL_S_MAX)

@@ -28,7 +28,6 @@ class BrokerProcess:
         self.log = data.parent / f"{data.name}.log"
         self._options = options
         self._process: Popen[bytes] | None = None
-        self._advertised = 0
 
     @property
     def address(self) -> str:
@@ -44,9 +43,8 @@ class BrokerProcess:
         return self._process.pid
 
     def advertise(self, port: int) -> None:
-        """From its next start on it tells others another port than its own, a proxy's. Its clients are told too."""
+        """From its next start on it tells others another port than its own."""
         self._options = (*self._options, "--advertised-port", str(port))
-        self._advertised = port
 
     def launch(self) -> None:
         """Starts the process; `wait_ready` says when it takes requests."""

@@ -12,10 +12,9 @@ import pytest
 
 import comet
 from comet_broker.core.cluster import TopicSpec
+from tests.link import Link
 from tests.robustness.cluster import ClusterProcesses, cluster, wait_for
-from tests.robustness.cluster_cycles import TOPIC, Report, _check, _consume, _load, run
-from tests.robustness.process import free_port
-from tests.robustness.proxy import Proxy
+from tests.robustness.cluster_cycles import TOPIC, Report, check, consume, load, run, seconds_since_ack
 
 pytestmark = pytest.mark.slow
 
@@ -50,15 +49,15 @@ async def loaded(one: ClusterProcesses, acks: Any = "all", **settings: Any) -> A
         info = await admin.create_topic(TOPIC, replicas=len(one.brokers), segment_bytes=1 << 20, **settings)
     await one.well(TOPIC)
     stop = asyncio.Event()
-    load = asyncio.create_task(_load(one.addresses, report, stop, Random(5)))
-    reading = asyncio.create_task(_consume(one.addresses, report))
+    loading = asyncio.create_task(load(one.addresses, report, stop, Random(5)))
+    reading = asyncio.create_task(consume(one.addresses, report))
     await wait_for(lambda: len(report.acked) > 50, "records are acknowledged")
     yield report
     stop.set()
-    await load
+    await loading
     await one.well(TOPIC)
     spec = TopicSpec(id=info.id.hex(), partitions=1, created_us=0, config=info.config, replicas=3)
-    await _check(one, report, reading, spec)
+    await check(one, report, reading, spec)
     assert not report.violations + one.complaints()
 
 
@@ -75,10 +74,9 @@ async def test_while_etcd_is_away_reads_go_on_writes_wait_and_all_heals(tmp_path
     async with cluster(tmp_path, options=("--session-ms", "2s")) as one, loaded(one) as report:
         one.etcd.pause()
         try:
-            await asyncio.sleep(4)  # longer than the lease: no leader may be sure of its office
+            # Longer than the lease no leader may be sure of its office.
+            await wait_for(lambda: seconds_since_ack(report) > 1, "writes wait")
             acked = len(report.acked)
-            await asyncio.sleep(1)
-            assert len(report.acked) == acked
             async with comet.Consumer(one.addresses, TOPIC, start="earliest") as consumer:
                 record = await anext(aiter(consumer))
                 assert record.offset == 0
@@ -91,40 +89,52 @@ async def test_an_available_topic_takes_writes_while_etcd_is_away(tmp_path: Path
     async with cluster(tmp_path, options=("--session-ms", "2s")) as one:
         async with comet.Admin(one.addresses) as admin:
             await admin.create_topic("quotes", replicas=3, consistency="available", min_insync=1)
+            await admin.create_topic("orders", replicas=3)
         await one.well("quotes")
-        async with comet.Producer(one.addresses, acks=1) as producer:
+        await one.well("orders")
+        async with (
+            comet.Producer(one.addresses, acks=1) as producer,
+            comet.Producer(one.addresses, acks=1, timeout_ms=500) as strict,
+        ):
             await producer.publish("quotes", b"before")
             one.etcd.pause()
             try:
-                await asyncio.sleep(3)
+                while await taken(strict, "orders"):
+                    pass  # until no leader is sure of its office any more
                 receipt = await producer.publish("quotes", b"meanwhile")
             finally:
                 one.etcd.resume()
         assert receipt.offset == 1
 
 
+async def taken(producer: comet.Producer, topic: str) -> bool:
+    try:
+        await producer.publish(topic, b"x")
+    except comet.CometError:
+        return False
+    return True
+
+
 async def test_a_leader_that_its_followers_cannot_reach_acknowledges_nothing_alone(tmp_path: Path) -> None:
     """The leader's port goes silent to everyone: followers leave in_sync or another leads, and nothing is lost."""
     async with contextlib.AsyncExitStack() as stack:
         one = await stack.enter_async_context(cluster(tmp_path, options=("--replica-lag-ms", "1s")))
-        async with comet.Admin(one.addresses) as admin:
-            await admin.create_topic("probe", replicas=1)
-        # The same brokers behind proxies: everybody is told the proxy's port.
+        # The same brokers behind links that can fail: everybody is told the link's port.
         one.kill()
-        proxies = {number: Proxy(broker.address, free_port()) for number, broker in one.brokers.items()}
-        for number, proxy in proxies.items():
-            await stack.enter_async_context(proxy)
-            one.brokers[number].advertise(proxy.port)
+        links = {number: Link("127.0.0.1", broker.port) for number, broker in one.brokers.items()}
+        for number, link in links.items():
+            await stack.enter_async_context(link)
+            one.brokers[number].advertise(link.port)
         await one.start()
         async with loaded(one) as report:
             leader = await one.leader(TOPIC)
-            proxies[leader].silence()
-            await asyncio.sleep(3)
-            proxies[leader].heal()
+            links[leader].hold(up=True, down=True)
+            await wait_for(lambda: seconds_since_ack(report) > 2, "nobody is told anything")
+            links[leader].release()
             acked = len(report.acked)
             await wait_for(lambda: len(report.acked) > acked + 50, "writes go on")
-            for proxy in proxies.values():
-                proxy.reset()
+            for link in links.values():
+                link.cut()
             acked = len(report.acked)
             await wait_for(lambda: len(report.acked) > acked + 50, "writes go on after every link was reset")
 

@@ -114,7 +114,12 @@ def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
         # The package itself has the version; its public names are for clients.
         return _top(found) != "comet" or found.module == "comet" or _within(found.module, shared)
 
-    assert not _offences(lambda source: source.within("comet_broker"), allowed)
+    # Brokers reach each other over the client's channel, with replication added.
+    peers = "comet_broker.rpc.network"
+    assert not _offences(lambda source: source.within("comet_broker") and not source.within(peers), allowed)
+    assert not _offences(
+        lambda source: source.within(peers), lambda found: allowed(found) or _within(found.module, ["comet._channel"])
+    )
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,9 @@ from comet._wire import error_from_pb
 from comet.errors import CometError, LogFailed, Unavailable
 from comet.v1 import replication_pb2 as pb
 from comet_broker.core.cluster import NOBODY
-from comet_broker.partition import Gap, Partition
+from comet_broker.partition import Partition
 from comet_broker.ports import PeerChannel
+from comet_broker.site import Gap
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
