@@ -378,3 +378,26 @@ def test_no_change_deletes_but_those_that_bury() -> None:
     operations = [operation for change in decide(picture.state) for operation in change.operations]
     assert operations
     assert not [operation for operation in operations if isinstance(operation, Delete)]
+
+
+def test_what_is_calm_at_a_glance_is_calm_at_a_closer_look() -> None:
+    """Each thing that can be the matter is seen among partitions with which nothing is."""
+    for where, broken in enumerate(
+        (
+            PartitionState(1, 7, REPLICAS, members(1, 2, 4)),  # in sync, and no replica
+            PartitionState(1, 7, REPLICAS, members(1, 2), members(3)),  # eligible, and enough are in sync
+            PartitionState(1, 7, REPLICAS, members(1, 2, 3), handover=4),
+            PartitionState(1, 7, REPLICAS, members(1, 2, 3), target=(1, 2)),
+            PartitionState(2, 7, REPLICAS, {1: 101, 2: 201, 3: 302}),
+            PartitionState(4, 7, REPLICAS, members(1, 2, 3)),
+            PartitionState(NOBODY, 7, REPLICAS, members(1, 2, 3)),
+            PartitionState(2, 7, REPLICAS, members(1, 2, 3)),  # not the preferred leader
+        )
+    ):
+        picture = Picture()
+        picture.brokers(1, 2, 3, 4)
+        picture.topic(partitions=9)
+        for index in range(9):
+            picture.partition(broken if index == where else ALL, (TOPIC, index))
+        changed = {operation.key for change in decide(picture.state, rebalance=True) for operation in change.operations}
+        assert changed == {partition_key((TOPIC, where))}

@@ -78,13 +78,19 @@ def decide(
     only         nothing but these partitions has changed since all were looked at
     """
     specs: Specs = {found.value.id: (name, found) for name, found in state.topics.items()}
+    alive = {broker: record.create_revision for broker, record in state.brokers.items() if not draining(state, broker)}
+    marked = {(topic_id, index) for _, topic_id, index in state.unfit}
     elections: list[Change] = []
     others: list[Change] = []
-    for where in sorted(state.partitions) if only is None else sorted(set(only) & state.partitions.keys()):
+    for where in (
+        sorted(state.partitions) if only is None else sorted(each for each in set(only) if each in state.partitions)
+    ):
         if where[0] not in specs:
             continue
         name, spec = specs[where[0]]
         found = state.partitions[where]
+        if where not in marked and _is_calm(found.value, alive, rebalance=rebalance):
+            continue
         case = _Case(state, where, found.value, spec.value)
         wanted = case.settle(rebalance=rebalance, last_resort=last_resort)
         if wanted != found.value:
@@ -109,6 +115,20 @@ def draining(state: ClusterState, broker: int) -> bool:
 
 
 # ---- one partition
+
+
+def _is_calm(now: PartitionState, alive: dict[int, int], *, rebalance: bool) -> bool:
+    """Seen at a glance: all in sync are alive as they were and drain not, and nothing is under way. Of many
+    partitions nearly all are, and what is decided for the others must not wait for them."""
+    return (
+        now.leader in now.in_sync
+        and not now.target
+        and not now.handover
+        and not now.eligible
+        and now.in_sync.items() <= alive.items()
+        and now.in_sync.keys() <= set(now.replicas)
+        and (not rebalance or now.leader == now.replicas[0])
+    )
 
 
 class _Case:
