@@ -1,8 +1,8 @@
 """The log against a Python list: whatever is done to it, it holds what the list holds.
 
-Hypothesis drives appends, cuts, syncs, rolls, deletions, failing disks, deaths of the process and of the machine. After each
-death the log may have lost what was not synced, and nothing else; what is left is a prefix, and the producer table is
-the one that these very batches give.
+Hypothesis drives appends, cuts, syncs, rolls, deletions, failing disks, deaths of the process and of the machine.
+After each death the log may have lost what was not synced, and nothing else; what is left is a prefix, and the producer
+table is the one that these very batches give.
 """
 
 from __future__ import annotations
@@ -143,8 +143,9 @@ class LogMachine(RuleBasedStateMachine):
         except DiskFull:
             return
         except LogFailed:
-            if self.world.log.log_end != len(self.values):
+            if self.remains is None:
                 self.remains, self.reset_to = before, offset
+            if self.world.log.log_end != len(self.values):
                 self.ends_at(self.log_start)
                 self.batches.clear()
             return
