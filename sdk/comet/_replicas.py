@@ -21,14 +21,14 @@ from comet._client import Client
 from comet._connection import Attachment
 from comet._feed import Reader
 from comet._wire import position_to_pb
-from comet.errors import CometError, CorruptBatch, DataLoss, InvalidArgument, LogFailed, OffsetOutOfRange
+from comet.errors import CometError, CorruptBatch, DataLoss, InvalidArgument, LogFailed, OffsetOutOfRange, Truncated
 from comet.types import BrokerInfo, Latest, PartitionInfo, TopicInfo
 from comet.v1 import events_pb2 as pb
 
 ReadFrom = Literal["leader", "any", "nearest"]
 
 # What a follower may say although the leader has what was asked for.
-_ONLY_HERE: Final = (OffsetOutOfRange, DataLoss, LogFailed, CorruptBatch)
+_ONLY_HERE: Final = (OffsetOutOfRange, Truncated, DataLoss, LogFailed, CorruptBatch)
 
 
 def check_read_from(read_from: ReadFrom, rack: str) -> None:

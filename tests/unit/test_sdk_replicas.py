@@ -225,6 +225,18 @@ async def test_no_reader_is_told_of_truncation_that_it_did_not_see(cluster: Fake
 
 
 @scenario()
+async def test_what_a_follower_was_cut_back_by_is_no_loss_while_the_leader_has_it(cluster: FakeCluster) -> None:
+    fill(cluster, [b"%d" % n for n in range(5)])
+    async with consumer(cluster, read_from="nearest", rack="b") as c:
+        await take(c, 5)
+        cluster.brokers[2].isolated = True
+        cluster.brokers[2].replica().truncate(2)
+        cluster.brokers[2].cut()
+        fill(cluster, [b"5"])
+        assert values(await take(c, 1)) == [b"5"]
+
+
+@scenario()
 async def test_every_kind_of_gap_is_reported_in_its_place(cluster: FakeCluster) -> None:
     fill(cluster, [b"%d" % n for n in range(10)])
     for broker in cluster.brokers.values():
