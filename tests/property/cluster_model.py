@@ -202,6 +202,15 @@ class Cluster:
         if end > len(self.committed):
             self.committed = leader.log[:end]
 
+    def accept_loss(self) -> None:
+        """What the leader has not is gone, and counts no more."""
+        leader = self._lead()
+        if leader is not None:
+            agree = 0
+            while agree < min(len(leader.log), len(self.committed)) and leader.log[agree] == self.committed[agree]:
+                agree += 1
+            del self.committed[agree:]
+
     def grow(self, broker: int) -> None:
         leader = self._lead()
         state = self.state
