@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Final, Literal
 
 from comet import _limits as limits
 from comet._client import Client
@@ -37,6 +37,9 @@ from comet.errors import (
 from comet.types import AtOffset, Earliest, Gap, Latest, Position, TopicInfo
 
 log = logging.getLogger("comet")
+
+# That is after some seconds: a change of leaders is over by then.
+_TRIES_UNTIL_TOLD: Final = 20
 
 OutOfRange = Literal["raise", "earliest", "latest"]
 
@@ -119,6 +122,9 @@ class Intake:
             error = await self._subscribe_all()
             if error is not None:
                 await asyncio.sleep(backoff.next_s(error.retry_after_ms))
+                if backoff.tries == _TRIES_UNTIL_TOLD:
+                    missing = sorted(reader.partition for reader in self.readers.values() if reader.wants_feed)
+                    log.warning("comet: %s: partitions %s cannot be read for now: %s", self.topic, missing, error)
                 continue
             backoff.reset()
             if not self._ready.done():

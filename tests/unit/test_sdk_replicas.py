@@ -238,6 +238,19 @@ async def test_what_a_follower_was_cut_back_by_is_no_loss_while_the_leader_has_i
         assert values(await take(c, 1)) == [b"5"]
 
 
+def test_partitions_that_cannot_be_read_for_long_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    @scenario({"quotes": 3})
+    async def check(cluster: FakeCluster) -> None:
+        async with consumer(cluster):
+            cluster.election_s = 60
+            cluster.kill(2)
+            await asyncio.sleep(50)
+
+    check()
+    told = [record.getMessage() for record in caplog.records if "cannot be read" in record.getMessage()]
+    assert told == ["comet: quotes: partitions [1] cannot be read for now: partition 1 of 'quotes' has no leader now"]
+
+
 @scenario()
 async def test_every_kind_of_gap_is_reported_in_its_place(cluster: FakeCluster) -> None:
     fill(cluster, [b"%d" % n for n in range(10)])
