@@ -110,7 +110,9 @@ class Leadership:
     def _grow(self) -> None:
         if self._swapping:
             return
-        grown = self.replicas.grown(self._partition.committed, self._site.registered())
+        # Who does not follow any more may still be registered, with a log that has failed since.
+        following = {broker: start for broker, start in self._site.registered().items() if broker in self.links}
+        grown = self.replicas.grown(self._partition.committed, following)
         if grown is not None:
             self._swap(grown, "in sync")
 
@@ -127,7 +129,7 @@ class Leadership:
     # ---- changing the state
 
     def _swap(self, state: PartitionState, why: str) -> None:
-        if self._swapping or self.closed:
+        if self._swapping or self.closed or self.replicas.proposed is not None:
             return
         self._swapping = True
         self.replicas.propose(state)
@@ -139,29 +141,27 @@ class Leadership:
 
     async def _settle(self, state: PartitionState, mod_revision: int) -> None:
         """Has the store take the new state, or learns what it has instead."""
-        partition = self._partition
+        settled = await self._outcome(state, mod_revision)
+        self._swapping = False  # and from here on the next change may be under way
+        if settled is not None and not self.closed and self.replicas.proposed is not None:
+            self._partition.apply(settled)
+
+    async def _outcome(self, state: PartitionState, mod_revision: int) -> Versioned[PartitionState] | None:
+        """What the store has now; None when that does not matter any more."""
         store = self._site.store
-        key = partition_key((partition.topic_id.hex(), partition.index))
-        try:
-            while not self.closed:
-                try:
-                    result = await store.transact([Compare(key, mod_revision)], [Put(key, state.encode())])
-                    if result.applied:
-                        settled = Versioned(state, result.revision, 0)
-                    else:
-                        item = await store.get(key)
-                        if item is None:
-                            return  # the topic is being deleted
-                        settled = Versioned(PartitionState.decode(item.value), item.mod_revision, item.create_revision)
-                except StoreUnavailable:
-                    await asyncio.sleep(STORE_RETRY_S)
-                    continue
-                self._swapping = False
-                if not self.closed and self.replicas.proposed is not None:
-                    partition.apply(settled)
-                return
-        finally:
-            self._swapping = False
+        key = partition_key((self._partition.topic_id.hex(), self._partition.index))
+        while not self.closed:
+            try:
+                result = await store.transact([Compare(key, mod_revision)], [Put(key, state.encode())])
+                if result.applied:
+                    return Versioned(state, result.revision, 0)
+                item = await store.get(key)
+                if item is None:
+                    return None  # the topic is being deleted
+                return Versioned(PartitionState.decode(item.value), item.mod_revision, item.create_revision)
+            except StoreUnavailable:
+                await asyncio.sleep(STORE_RETRY_S)
+        return None
 
     def close(self, error: CometError) -> None:
         """The epoch is over for this broker: followers are told."""
