@@ -207,4 +207,4 @@ def test_a_machine_without_etcd_says_what_to_install(tmp_path: Path) -> None:
         timeout=TIMEOUT_S,
     )
     assert done.returncode == 4
-    assert "a cluster needs etcd" in done.stderr and "apt-get install etcd-server" in done.stderr
+    assert "need an etcd" in done.stderr and "apt-get install etcd-server" in done.stderr

@@ -181,7 +181,8 @@ class FakeEtcd(BaseHTTPRequestHandler):
 @pytest.mark.parametrize(
     ("version", "health", "fsync_s", "status"),
     [
-        ("3.5.9", "true", 0.002, "ok"),
+        ("3.5.30", "true", 0.002, "ok"),
+        ("3.5.9", "true", 0.002, "warn"),
         ("3.5.9", "false", 0.002, "fail"),
         ("3.3.1", "true", 0.002, "fail"),
         ("3.6.0", "true", 0.1, "warn"),

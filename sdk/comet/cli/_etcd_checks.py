@@ -59,6 +59,8 @@ class MemberCheck:
             return Finding(self.name, "fail", str(error) or type(error).__name__, advice)
 
     def _look(self) -> Finding:
+        from comet_broker.metadata.etcd.calls import SOUND_VERSIONS, is_sound
+
         version = str(json.loads(self._get("/version"))["etcdserver"])
         waits = []
         for _ in range(ASKED):
@@ -74,6 +76,9 @@ class MemberCheck:
             return Finding(self.name, "fail", detail, "Comet needs etcd 3.4 or later")
         if median > ANSWER_MS_GOOD or (fsync_ms or 0) > FSYNC_MS_GOOD:
             return Finding(self.name, "warn", detail, "failover waits for it: give etcd a fast disk of its own")
+        if not is_sound(version):
+            later = " or ".join(f"{line[0]}.{line[1]}.{patch}" for line, patch in SOUND_VERSIONS.items())
+            return Finding(self.name, "warn", detail, f"this version has known defects: run {later} or later")
         return Finding(self.name, "ok", detail)
 
     def _get(self, path: str) -> bytes:

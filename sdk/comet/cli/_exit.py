@@ -57,5 +57,5 @@ def exit_code(error: CometError) -> int:
 
 
 def hint(error: CometError) -> str:
-    """One line that says which command helps, or nothing."""
-    return _HINT.get(error.code, "")
+    """One line that says which command helps, or nothing. Who raises it may know better than the code does."""
+    return error.details.get("hint", _HINT.get(error.code, ""))

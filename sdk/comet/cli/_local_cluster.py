@@ -27,7 +27,7 @@ from comet.errors import CometError, InvalidArgument, Unavailable
 START_S_MAX: Final = 60.0
 STOP_S_MAX: Final = 30.0
 POLL_S: Final = 0.02
-SAID_LINES: Final = 5
+REPLICAS: Final = 3  # of a topic that does not say, where there are so many brokers
 LOCALHOST: Final = "127.0.0.1"
 
 
@@ -39,7 +39,8 @@ class Member:
         self.address = address
         self.started = 0.0  # monotonic
         self._command = command
-        self._log = log
+        self.log = log
+        self._said_before = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -55,7 +56,8 @@ class Member:
         # What is set for a broker or an etcd of the user's own is not meant for these.
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("COMET_", "ETCD_"))}
         # A session of its own, so that Ctrl-C reaches the owner alone, who then ends us in order.
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as log:
+            self._said_before = log.tell()
             self._process = subprocess.Popen(  # noqa: S603 - our own modules, and the etcd that was found
                 tied(self._command),
                 stdin=subprocess.DEVNULL,
@@ -89,9 +91,11 @@ class Member:
                 self._process.wait(POLL_S)
 
     def said(self) -> str:
-        """The end of its log."""
-        lines = self._log.read_text(errors="replace").splitlines()[-SAID_LINES:] if self._log.exists() else []
-        return "\n".join(lines) or "it said nothing"
+        """Its last words in this life."""
+        with self.log.open("rb") as log:
+            log.seek(self._said_before)
+            lines = log.read().decode(errors="replace").splitlines()
+        return lines[-1] if lines else "it said nothing"
 
 
 class LocalCluster:
@@ -116,7 +120,7 @@ class LocalCluster:
         ports = free_ports(brokers) if port == 0 else [port + number for number in range(brokers)]
         if ports[-1] > 65535:
             raise InvalidArgument(f"{brokers} brokers from port {port} on do not fit below 65536")
-        common = {"etcd": self.etcd.address, "host": host, "default_replicas": str(min(brokers, 3))} | dict(
+        common = {"etcd": self.etcd.address, "host": host, "default_replicas": str(min(brokers, REPLICAS))} | dict(
             settings or {}
         )
         self.brokers = [
@@ -156,7 +160,8 @@ class LocalCluster:
             raise InvalidArgument(f"{self.folder} is the folder of a single broker; give another one: --data DIR")
         for broker in self.brokers:
             if listening(broker.address):
-                raise Unavailable(f"something listens on {broker.address} already; choose other ports: --port N")
+                hint = {"hint": "choose other ports: --port N, and the brokers take N, N+1 and so on"}
+                raise Unavailable(f"something listens on {broker.address} already", details=hint)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.etcd.start()
         self._wait(lambda: enough() or etcd_healthy(self.etcd.address), [self.etcd])
@@ -174,10 +179,11 @@ class LocalCluster:
         while not ready():
             for member in needed:
                 if member.ended is not None:
-                    raise Unavailable(f"{died(member)} before the cluster was up: {member.said()}")
+                    hint = {"hint": f"see all that it said in {member.log}"}
+                    raise Unavailable(f"{died(member)} before the cluster was up: {member.said()}", details=hint)
             if time.monotonic() > deadline:
-                said = "\n".join(f"{member.name}: {member.said()}" for member in needed)
-                raise Unavailable(f"the cluster was not up after {START_S_MAX:.0f} s\n{said}")
+                hint = {"hint": f"see what its processes said in {self.folder}"}
+                raise Unavailable(f"the cluster was not up after {START_S_MAX:.0f} s", details=hint)
             time.sleep(POLL_S)
 
     def stop(self, hurry: Callable[[], bool] = lambda: False) -> None:
@@ -193,7 +199,7 @@ def etcd_command(folder: Path, client: int, peer: int) -> list[str]:
     try:
         etcd = find_etcd()
     except EtcdNotFound as error:
-        raise Unavailable(f"a cluster needs etcd: {error}") from None
+        raise Unavailable("several brokers need an etcd, and there is none", details={"hint": str(error)}) from None
     at, peers = f"http://{LOCALHOST}:{client}", f"http://{LOCALHOST}:{peer}"
     options = {
         "name": "local",

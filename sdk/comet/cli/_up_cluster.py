@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-from comet.cli._local_cluster import LocalCluster, Member, died
+from comet.cli._local_cluster import REPLICAS, LocalCluster, Member, died
 from comet.cli._output import note, print_json
 
+DEFAULT_ADDRESS: Final = "127.0.0.1:9092"
 RESTART_S_MIN: Final = 1.0
 RESTART_S_MAX: Final = 30.0
 WELL_S: Final = 60.0  # what ran for so long before it died counts as well again
@@ -121,20 +122,21 @@ def _announce(cluster: LocalCluster, *, ephemeral: bool, as_json: bool) -> None:
             }
         )
         return
-    first = cluster.brokers[0]
-    at = "" if first.address.endswith(":9092") else f" -b {first.address}"
+    count, first = len(cluster.brokers), cluster.brokers[0]
+    at = "" if first.address == DEFAULT_ADDRESS else f" -b {first.address}"
+    steps = {
+        f"comet cluster{at}": "who leads what",
+        f"comet topic create quotes{at}": f"held by {min(count, REPLICAS)} brokers",
+        f"comet consume quotes{at}": "in a second terminal",
+        f"comet produce quotes{at}": "in a third: each line is a record",
+        f"kill -9 {first.pid}": f"{first.name}: the others take over, and it is started again",
+    }
+    width = max(map(len, steps))
     print(
-        f"""\
-Comet is up: {len(cluster.brokers)} brokers at {", ".join(broker.address for broker in cluster.brokers)}
-data in {cluster.folder}{" (gone on exit)" if ephemeral else ""}, etcd at {cluster.etcd.address}
-
-  comet cluster{at}                         who leads what
-  comet topic create quotes{at}             held by {min(len(cluster.brokers), 3)} brokers
-  comet consume quotes{at}                  in a second terminal
-  comet produce quotes{at}                  in a third: each line is a record
-  kill -9 {first.pid}                               broker 1: the others take over, and it is started again
-
-{len(cluster.brokers)} brokers on one machine share one disk and one power supply: this is for trying out and for tests.
-For real ones see docs/operating.md, and `comet broker --help`. Ctrl-C stops all of it.""",
+        f"Comet is up: {count} brokers at {', '.join(broker.address for broker in cluster.brokers)}\n"
+        f"data in {cluster.folder}{' (gone on exit)' if ephemeral else ''}, etcd at {cluster.etcd.address}\n\n"
+        + "".join(f"  {step.ljust(width)}   {what}\n" for step, what in steps.items())
+        + f"\n{count} brokers on one machine share one disk and one power supply: good for trying out and for tests.\n"
+        "For a real cluster see `comet broker --help` and docs/operating.md. Ctrl-C stops all of it.",
         flush=True,
     )
