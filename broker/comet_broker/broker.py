@@ -257,9 +257,10 @@ class Broker:
             partition.reconsider()
 
     def _parted(self) -> None:
-        """The cluster may take this broker for dead: it leads nothing any more."""
+        """The cluster may take this broker for dead: it leads nothing any more but what may as well be led twice."""
         for partition in list(self.topics.by_handle.values()):
-            partition.step_down("this broker's lease has run out")
+            if not partition.available:
+                partition.step_down("this broker's lease has run out")
 
     def _whereabouts(self, broker: int) -> dict[str, str]:
         """Where a broker is, as details of an error."""

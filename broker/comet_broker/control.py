@@ -277,7 +277,8 @@ class Control:
             if item is None:
                 raise PartitionNotFound(f"topic {request.name!r} has no partition {request.partition}")
             state = PartitionState.decode(item.value)
-            moved = msgspec.structs.replace(state, target=() if target == state.replicas else target)
+            there = target == state.replicas and state.leader in (NOBODY, *target)
+            moved = msgspec.structs.replace(state, target=() if there else target)
             result = await self._transact([Compare(item.key, item.mod_revision)], [Put(item.key, moved.encode())])
             if result.applied:
                 await self._broker.view.applied.wait(result.revision)

@@ -142,6 +142,16 @@ class Partition:
         return self.leadership is not None
 
     @property
+    def available(self) -> bool:
+        """The topic would rather lose the end of an epoch than stand still."""
+        return self.log.config.consistency is Consistency.AVAILABLE
+
+    @property
+    def _sure(self) -> bool:
+        """No other broker can have been made leader without this one knowing, or it would be no harm."""
+        return self.site.alive() or self.available
+
+    @property
     def settled(self) -> bool:
         """The watermark is known: a new leader's was that of a follower until its epoch's start is committed."""
         leadership = self.leadership
@@ -154,7 +164,7 @@ class Partition:
         leadership = self.leadership
         if leadership is None or self.closed is not None or leadership.handing_over:
             raise self._refusal()
-        if not self.site.alive() and self.log.config.consistency is Consistency.CONSISTENT:
+        if not self._sure:
             raise Unavailable("this broker has not reached the metadata store for too long to lead", retry_after_ms=100)
         if acks == _ALL and not leadership.replicas.enough:
             in_sync = len(leadership.replicas.state.in_sync)
@@ -218,7 +228,7 @@ class Partition:
                 raise Gap(f"{self} ends at {self.log.log_end} and was sent a batch at {header.base_offset}")
             batch = batches[at : at + header.length]
             at += header.length
-            if header.base_offset < self.log.log_end:
+            if header.next_offset <= self.log.log_end:
                 continue  # sent again after a reconnect
             self.log.append_stamped(header, batch)
             if self.readers:
@@ -281,7 +291,7 @@ class Partition:
     def when_acked(self, end_offset: int, acks: int, done: Durable) -> bool:
         """True if an acknowledgement may go out now; else `done` is called once, when it may or never will."""
         waiting = self._waiting_all if acks == _ALL else self._waiting
-        if not waiting and self.leadership is not None and self.site.alive():
+        if not waiting and self.leadership is not None and self._sure:
             reached = self.committed if acks == _ALL else self._durable_end()
             if reached >= end_offset:
                 return True
@@ -314,7 +324,7 @@ class Partition:
         self._show(durable)
 
     def _acknowledge(self, durable: int) -> None:
-        if self.log.config.consistency is Consistency.CONSISTENT and not self.site.alive():
+        if not self._sure:
             return  # nobody is told anything by a leader that may have been replaced
         for waiting, reached in ((self._waiting, durable), (self._waiting_all, self.committed)):
             while waiting and waiting[0][0] <= reached:
@@ -323,7 +333,7 @@ class Partition:
     def _show(self, durable: int = -1) -> None:
         """Lets readers see what they may."""
         visible = self.committed
-        if self.log.config.consistency is Consistency.AVAILABLE:
+        if self.available:
             visible = max(visible, self._durable_end() if durable < 0 else durable)
         if visible <= self.high_watermark:
             return

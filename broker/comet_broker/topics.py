@@ -33,7 +33,7 @@ from comet_broker.core.cluster import (
     TopicSpec,
     Versioned,
 )
-from comet_broker.metadata.store import Compare, Delete, Put, StoreUnavailable
+from comet_broker.metadata.store import Compare, Put, StoreUnavailable
 from comet_broker.partition import Partition
 from comet_broker.ports import Files
 from comet_broker.site import Site
@@ -332,10 +332,11 @@ class TopicTable:
                 if self._files.exists(folder):
                     await self._site.worker.run(lambda: self._files.remove_folder(folder))
                 left = tuple(broker for broker in tombstone.brokers if broker != self._site.me)
-                if left == tombstone.brokers and left:
+                if left == tombstone.brokers:
                     return
-                operation = Put(key, msgspec.structs.replace(tombstone, brokers=left).encode()) if left else Delete(key)
-                result = await self._site.store.transact([Compare(key, item.mod_revision)], [operation])
+                # The controller removes the tombstone when all have acted on it and nothing else is left of the topic.
+                told = Put(key, msgspec.structs.replace(tombstone, brokers=left).encode())
+                result = await self._site.store.transact([Compare(key, item.mod_revision)], [told])
                 if result.applied:
                     return
         except StoreUnavailable as error:

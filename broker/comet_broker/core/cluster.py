@@ -105,7 +105,7 @@ class PartitionState(Stored, frozen=True):
 
 
 class Tombstone(Stored, frozen=True):
-    """A deleted topic. Each broker takes itself out once its files are gone; the last one removes the key."""
+    """A deleted topic. Each broker takes itself out once its files are gone; then the controller removes the key."""
 
     name: str
     brokers: tuple[int, ...]

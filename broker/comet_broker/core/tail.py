@@ -31,6 +31,7 @@ class TailEntry:
     size: int  # of the whole batch
     frame: bytes | None = None  # the delivery of just this batch to readers, once encoded
     follower_frame: bytes | None = None  # and to followers
+    follower_watermark: int = -1  # that stands in it: one that catches up later has to hear of a later one
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,8 @@ class Tail:
         self.entries: deque[TailEntry] = deque()
         self.used_bytes = 0
         self._budget = budget
-        self._joined: dict[bool, tuple[int, int, TailFrame]] = {}  # to followers -> first base, last base
+        # To followers -> first base, end and, for followers, the watermark.
+        self._joined: dict[bool, tuple[tuple[int, int, int], TailFrame]] = {}
 
     def push(self, base_offset: int, next_offset: int, stamp: bytes, rest: memoryview) -> None:
         assert len(stamp) == STAMP_BYTES
@@ -118,23 +120,26 @@ class Tail:
         if len(chosen) < 2:
             return self._single(chosen[0], high_watermark, leader_epoch, follower) if chosen else None
         first, last = chosen[0].base_offset, chosen[-1].next_offset
+        key = (first, last, high_watermark if follower else -1)
         known = self._joined.get(follower)
-        if known is not None and known[:2] == (first, last):
-            return known[2]
+        if known is not None and known[0] == key:
+            return known[1]
         parts: list[bytes | memoryview] = [delivery_prefix(self.handle, high_watermark, leader_epoch, size)]
         for entry in chosen:
             parts += (entry.stamp, entry.rest)
         joined = TailFrame(b"".join(parts), size, last)
-        self._joined[follower] = (first, last, joined)
+        self._joined[follower] = (key, joined)
         return joined
 
     def _single(self, entry: TailEntry, high_watermark: int, leader_epoch: int, follower: bool) -> TailFrame:
-        frame = entry.follower_frame if follower else entry.frame
+        frame = entry.frame
+        if follower:
+            frame = entry.follower_frame if entry.follower_watermark == high_watermark else None
         if frame is None:
             prefix = delivery_prefix(self.handle, high_watermark, leader_epoch, entry.size)
             frame = b"".join((prefix, entry.stamp, entry.rest))
             if follower:
-                entry.follower_frame = frame
+                entry.follower_frame, entry.follower_watermark = frame, high_watermark
             else:
                 entry.frame = frame
             # The encoded frame holds the bytes too, so the producer's message can go, or a follower's frame.

@@ -348,13 +348,23 @@ class LeaderLink:
         partition.learn(following.leader_epoch, following.high_watermark)
         self._progress_due(partition)
         self._broker.mended(partition)
+        if following.log_start > partition.log.log_start:
+            self._broker.tasks.spawn(self._forget_before(partition, following.log_start), f"trim {partition}")
+
+    @staticmethod
+    async def _forget_before(partition: Partition, log_start: int) -> None:
+        """What the leader has deleted was not compared: it goes here too."""
+        try:
+            await partition.delete_before(min(log_start, partition.log.log_end))
+        except CometError as error:
+            log.warning("%s still begins at %d: %s", partition, partition.log.log_start, error)
 
     def _refused(self, refused: pb.Refused) -> None:
         partition = self._find(refused.topic_id, refused.partition, refused.leader_epoch)
         if partition is None:
             return
         error = error_from_pb(refused.error)
-        log.info("broker %d does not let %s be followed: %s", self.leader, partition, error)
+        log.debug("broker %d does not let %s be followed: %s", self.leader, partition, error)
         after_s = max(error.retry_after_ms / 1000, REFOLLOW_S)
         self._ask_again(partition, after_s if error.retriable else RETRY_S_MAX)
 
