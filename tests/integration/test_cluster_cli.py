@@ -54,6 +54,15 @@ def gone(pid: int) -> None:
         return
 
 
+def wait_for_brokers(up: Up, count: int) -> None:
+    """Each look takes as long as a command takes, which is wait enough."""
+    for _ in range(TIMEOUT_S):
+        found: Any = up.json("cluster")
+        if len(found["brokers"]) == count:
+            return
+    raise AssertionError(f"there are {found['brokers']}")
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Up, subprocess.Popen[str], dict[str, Any]]]:
     data = tmp_path_factory.mktemp("cluster") / "data"
@@ -142,6 +151,7 @@ def test_a_broker_that_is_killed_is_missed_and_comes_back(
     again = process.stderr.readline()
     assert f"broker-{leader} is started again" in again
     victim["pid"] = int(again.rpartition("pid ")[2].rstrip(")\n"))
+    wait_for_brokers(up, 3)
     up.run(
         "topic", "move", "survivor", "0", "--to", ",".join(map(str, described["partitions"][0]["replicas"])), "--wait"
     )
