@@ -116,7 +116,7 @@ class SimHandle(asyncio.Handle):
             super()._run()
         elif node.admits(self):
             super()._run()
-            if node.after is not None:
+            if node.after is not None and not node.dead:
                 node.after()
 
 
@@ -135,7 +135,7 @@ class SimTimerHandle(asyncio.TimerHandle):
             super()._run()
         elif node.admits(self):
             super()._run()
-            if node.after is not None:
+            if node.after is not None and not node.dead:
                 node.after()
 
 

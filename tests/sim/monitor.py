@@ -326,6 +326,7 @@ class Monitor:
         has = self.has(broker, where)
         if has < min(end, agreed.end):
             self._disagree(broker, where, has, end)
+        before = agreed.end
         while agreed.end < end:
             batch = copy.batches.get(agreed.end)
             if batch is None:
@@ -336,7 +337,7 @@ class Monitor:
                 return
             agreed.commits.append(Commit(batch.base, batch.end, batch.epoch, batch.digest, self._now()))
         state = self.state.partitions.get(where)
-        if state is not None:
+        if state is not None and agreed.end > before:
             self._held(where, state.value, end)
             self._in_sync(where, state.value)
 
@@ -518,8 +519,8 @@ class HostMonitor:
             )
         self._monitor.checked["C8"] += 1
         if known is not None and end < known[0] and self._monitor.consistent(where):
-            agreed = self._monitor.agreed[where]
-            if not self._monitor._excused_from(agreed, end):
+            agreed, copy = self._monitor.agreed[where], self._monitor.copies[self._broker, where]
+            if not copy.lossy and not self._monitor._excused_from(agreed, end):
                 self._monitor.complain(
                     "C8",
                     f"the high watermark of {self._monitor.name(where)} went back from {known[0]} to {end} on broker "
