@@ -152,6 +152,14 @@ def test_the_longest_gap_since_the_mark_counts_also_while_it_is_open() -> None:
     assert load.acknowledged == {1, 2, 3, 4}
 
 
+def test_what_was_acknowledged_and_is_not_there_is_lost() -> None:
+    load = Load(FakeClock())
+    for number in (1, 2, 3):
+        load.acknowledge(number)
+    assert load.verdict([1, 2, 3, 4]) == {"lost": 0, "duplicated": 0}, "4 may be there: nobody said that it is not"
+    assert load.verdict([3, 1, 1, 1]) == {"lost": 1, "duplicated": 2}
+
+
 def test_runs_with_kills_are_added_up_and_their_worst_is_kept() -> None:
     one = {"median_ms": 100.0, "max_ms": 300.0, "kills": 10.0, "lost": 0.0, "duplicated": 1.0}
     found = combine([one, one | {"median_ms": 200.0, "max_ms": 900.0}, one | {"median_ms": 120.0}])

@@ -44,6 +44,11 @@ class Load:
             self._gap_s, self._resumed = gap_s, now
         self._last = now
 
+    def verdict(self, seen: list[int]) -> dict[str, int]:
+        """What became of the records, when `seen` is all there is."""
+        once = set(seen)
+        return {"lost": len(self.acknowledged - once), "duplicated": len(seen) - len(once)}
+
     def report(self) -> dict[str, float]:
         """`calm_s`: for how long acknowledgements have been coming since the longest gap."""
         now = self._clock()
@@ -79,13 +84,7 @@ async def under_fire(link: Link, config: Any) -> dict[str, Any]:
         if sending is not None:
             await sending
         await producer.flush()
-    seen = await _read_back(config["address"], config["topic"])
-    once = set(seen)
-    return {
-        "sent": load.sent,
-        "lost": len(load.acknowledged - once),
-        "duplicated": len(seen) - len(once),
-    }
+    return load.verdict(await _read_back(config["address"], config["topic"])) | {"sent": load.sent}
 
 
 async def _send(producer: comet.Producer, topic: str, rate: int, load: Load, stop: asyncio.Event) -> None:
