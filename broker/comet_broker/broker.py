@@ -16,9 +16,9 @@ Owns everything below it. One event loop, one thread; `worker` runs what blocks.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from random import Random
 from typing import Any, Final
 
@@ -30,7 +30,7 @@ from comet.v1 import events_pb2 as pb
 from comet_broker import limits
 from comet_broker.config import BrokerConfig
 from comet_broker.controller import Controller
-from comet_broker.core.cluster import DRAINS, ID, BrokerRecord, topic_key, unfit_key
+from comet_broker.core.cluster import DRAINS, ID, UNFIT, BrokerRecord, topic_key, unfit_key
 from comet_broker.core.tail import TailBudget
 from comet_broker.identity import Identity, close_clean, open_identity
 from comet_broker.membership import Membership
@@ -145,6 +145,7 @@ class Broker:
         await self.view.load()
         await self.topics.load()
         self.view.listen(self.topics.view_moved)
+        self.view.listen(self._marked)
         self.tasks.spawn(self.view.follow(), "follow the cluster")
         self.tasks.spawn(self.topics.follow(), "follow topics")
 
@@ -309,16 +310,28 @@ class Broker:
     def mended(self, partition: Partition) -> None:
         """A replica is whole, and may lead again if the cluster was told that it must not."""
         place = (partition.topic_id.hex(), partition.index)
-        found = self.view.state.unfit.get((self.config.broker_id, *place))
-        if found is None or partition.log.failed is not None or partition.log.lost:
-            return
-        key = unfit_key(self.config.broker_id, place)
+        me = self.config.broker_id
 
         async def tell() -> None:
-            with contextlib.suppress(StoreUnavailable):  # it is looked at again at the next start
-                await self.store.transact([Compare(key, found.mod_revision)], [Delete(key)])
+            while (found := self.view.state.unfit.get((me, *place))) is not None and not _broken(partition):
+                try:
+                    await self.store.transact(
+                        [Compare(unfit_key(me, place), found.mod_revision)], [Delete(unfit_key(me, place))]
+                    )
+                except StoreUnavailable:
+                    await asyncio.sleep(0.5)
+                else:
+                    return
 
-        self.tasks.spawn(tell(), f"report {partition} mended")
+        if (me, *place) in self.view.state.unfit and not _broken(partition):
+            self.tasks.spawn(tell(), f"report {partition} mended")
+
+    def _marked(self, keys: Sequence[str]) -> None:
+        """A mark may come when what it is about is mended already."""
+        mine = f"{UNFIT}{self.config.broker_id}/"
+        if any(key.startswith(mine) for key in keys):
+            for partition in list(self.topics.by_handle.values()):
+                self.mended(partition)
 
     async def look_for_topic(self, name: str) -> None:
         """Waits a moment for a topic that this broker has not heard of, if the metadata store has it."""
@@ -423,3 +436,7 @@ class Broker:
             "unknown_folders": list(self.topics.unknown_folders),
             "failed_tasks": list(self.tasks.failed),
         }
+
+
+def _broken(partition: Partition) -> bool:
+    return partition.log.failed is not None or bool(partition.log.lost)

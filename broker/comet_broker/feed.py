@@ -168,14 +168,14 @@ class Feed:
         try:
             extent = partition.log.extent(cursor.next_offset, end)
         except CometError as error:
-            self.end(cursor, error)
+            self.end(cursor, partition.explain(error))
             return None
         buffer = self._broker.read_buffer
         try:
             result = extent.read(buffer[DELIVERY_PREFIX_BYTES : DELIVERY_PREFIX_BYTES + bytes_max], wait=False)
         except CometError as error:
             extent.release()
-            self.end(cursor, error)
+            self.end(cursor, partition.explain(error))
             return None
         if result is not None and result.size:
             extent.release()
@@ -195,7 +195,7 @@ class Feed:
                 lambda: read_waiting(extent, room, DELIVERY_PREFIX_BYTES)
             )
         except CometError as error:
-            self.end(cursor, error)
+            self.end(cursor, partition.explain(error))
         except OSError as error:
             self.end(cursor, self._broker.unreadable(partition, error))
         except Exception as error:

@@ -25,6 +25,7 @@ from typing import Any, Final
 from comet import records
 from comet.errors import (
     CometError,
+    DataLoss,
     LeadershipLost,
     LogFailed,
     NotEnoughReplicas,
@@ -127,8 +128,9 @@ class Partition:
         error = self.not_leader(why)
         leadership.close(error)
         self._release(LeadershipLost(f"{why}; the batch may or may not be kept", details=error.details))
-        for reader in [reader for reader in self.readers.values() if reader.leader_only]:
-            reader.partition_closed(error)
+        if not self.named:
+            for reader in [reader for reader in self.readers.values() if reader.leader_only]:
+                reader.partition_closed(error)
 
     def not_leader(self, why: str = "") -> NotLeader:
         leader = NOBODY if self.state is None else self.state.leader
@@ -140,6 +142,22 @@ class Partition:
     @property
     def leads(self) -> bool:
         return self.leadership is not None
+
+    def explain(self, error: CometError) -> CometError:
+        """What a reader is told of an error in reading: damage that other replicas can mend is no loss."""
+        state = self.state
+        if not isinstance(error, DataLoss) or state is None:
+            return error
+        if {*state.in_sync, *state.eligible} <= {self.site.me}:
+            return error
+        self.site.unfit(self)
+        return Unavailable(f"{self} is damaged on this broker, and is mended from another", retry_after_ms=100)
+
+    @property
+    def named(self) -> bool:
+        """The cluster names this broker as leader, as far as is known here. Without a lease it must not write; what
+        lies below the watermark stays where it is, so readers who want the leader need not leave."""
+        return self.state is not None and self.state.leader == self.site.me
 
     @property
     def available(self) -> bool:
