@@ -11,6 +11,7 @@ import os
 import sys
 
 from comet.errors import CometError
+from comet_broker.metadata.store import StoreUnavailable
 from comet_broker.server import Server, serve
 from comet_broker.settings import add_flags, parse
 
@@ -29,6 +30,9 @@ def main() -> int:
         serve(told.config, ready)
     except CometError as error:
         sys.stderr.write(f"comet_broker: {error.message} [{error.code}]\n")
+        return 1
+    except StoreUnavailable as error:
+        sys.stderr.write(f"comet_broker: etcd does not answer: {error}\n")
         return 1
     return 0
 

@@ -277,7 +277,7 @@ class Session(Speaker):
     def _subscribe(self, request: int, subscribe: pb.Subscribe) -> None:
         starts = [(self._partition(start.partition), position_from_pb(start.position)) for start in subscribe.starts]
         for start, (partition, position) in zip(subscribe.starts, starts, strict=True):
-            if subscribe.leader_only and not partition.leads:
+            if subscribe.leader_only and not partition.named:
                 raise partition.not_leader()
             if start.HasField("leader_epoch") and isinstance(position, AtOffset):
                 check_not_truncated(partition, position.offset, start.leader_epoch)
@@ -306,7 +306,7 @@ class Session(Speaker):
         for partition in partitions:  # all or none: some may have gone while their times were looked up
             if partition.closed is not None:
                 raise partition.closed
-            if subscribe.leader_only and not partition.leads:
+            if subscribe.leader_only and not partition.named:
                 raise partition.not_leader()
             self._feed.push.check_free(partition.handle)
         self._feed.push.open(number)
