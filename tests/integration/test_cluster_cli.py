@@ -180,6 +180,15 @@ def test_nothing_is_left_when_the_command_itself_is_killed(tmp_path: Path) -> No
         assert process.wait(TIMEOUT_S) == 0
 
 
+def test_a_broker_without_its_etcd_says_so(tmp_path: Path) -> None:
+    words = ("broker", "--id", "1", "--etcd", "127.0.0.1:1", "--data", str(tmp_path / "data"), "--port", "0")
+    done = subprocess.run([*COMET, *words, "--json"], capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+    assert done.returncode == 4
+    error = json.loads(done.stderr.splitlines()[-1])["error"]
+    assert error["code"] == "UNAVAILABLE" and "etcd does not answer" in error["message"]
+    assert "comet doctor --etcd 127.0.0.1:1" in error["hint"]
+
+
 def test_brokers_are_started_by_file_environment_and_flags(tmp_path: Path) -> None:
     """Each of the three ways is used, as a deployment would."""
     etcd = Etcd.start(tmp_path / "etcd")

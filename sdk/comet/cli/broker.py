@@ -10,6 +10,7 @@ import typer
 from comet.cli._guard import guarded
 from comet.cli._options import Json
 from comet.cli._output import note, print_json
+from comet.errors import Unavailable
 
 if TYPE_CHECKING:
     from comet_broker.server import Server
@@ -29,6 +30,7 @@ def broker(context: typer.Context, json_output: Json = False) -> None:
     import logging
     import os
 
+    from comet_broker.metadata.store import StoreUnavailable
     from comet_broker.server import serve
     from comet_broker.settings import add_flags, parse
 
@@ -47,6 +49,10 @@ def broker(context: typer.Context, json_output: Json = False) -> None:
         where = f"cluster {config.cluster!r} in etcd at {', '.join(config.etcd)}" if config.etcd else "alone"
         print(f"broker {config.broker_id} is up at {server.address}, {where}, data in {data}", flush=True)
 
-    serve(config, ready)
+    try:
+        serve(config, ready)
+    except StoreUnavailable as error:
+        hint = f"look at it with: comet doctor --etcd {','.join(config.etcd)}"
+        raise Unavailable(f"etcd does not answer: {error}", details={"hint": hint}) from None
     if not json_output:
         note("stopped")
