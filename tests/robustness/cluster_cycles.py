@@ -1,8 +1,9 @@
-"""`python -m tests.robustness.cluster_cycles --kills 100 --pauses 30`: the leader dies, again and again, under load.
+"""`python -m tests.robustness.cluster_cycles --kills 100 --pauses 30 --rolls 10`: the leader dies, again and again.
 
 Three brokers and a real etcd. One producer sends all the time, one consumer reads all the time, both through every
-death (kill -9, start again) and every pause (SIGSTOP for three leases). At the end the brokers stop and everything is
-held against each other: what was acknowledged, what the consumer saw, and the logs of all replicas byte for byte.
+death (kill -9, start again), every pause (SIGSTOP for three leases) and every roll (SIGTERM, start again). At the end
+the brokers stop and everything is held against each other: what was acknowledged, what the consumer saw, and the logs
+of all replicas byte for byte.
 
 With acks=all any loss is a violation. With acks=1 and acks=0 what was lost is counted and printed; duplicates, disorder
 and replicas that differ are violations still.
@@ -41,6 +42,7 @@ class Report:
     acks: Any = "all"
     kills: int = 0
     pauses: int = 0
+    rolls: int = 0
     sent: int = 0
     acked: dict[int, bytes] = field(default_factory=dict)  # by offset
     reacked: int = 0  # acknowledged at an offset that something else had: only what was lost makes room
@@ -50,15 +52,18 @@ class Report:
     gaps: list[comet.CometError] = field(default_factory=list)
     kill_stalls_s: list[float] = field(default_factory=list)
     pause_stalls_s: list[float] = field(default_factory=list)
+    roll_stalls_s: list[float] = field(default_factory=list)
     lost: int = 0
     violations: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
+        stalls = {"kill": self.kill_stalls_s, "pause": self.pause_stalls_s, "roll": self.roll_stalls_s}
         return (
-            f"acks={self.acks}: {self.kills} kills, {self.pauses} pauses, {self.sent} records sent, "
-            f"{len(self.acked)} acknowledged, {self.failed} unknown, {len(self.consumed)} consumed, {self.lost} lost; "
-            f"without an acknowledgement after a kill: {_spread(self.kill_stalls_s)}, "
-            f"after a pause: {_spread(self.pause_stalls_s)}; {len(self.violations)} violations"
+            f"acks={self.acks}: {self.kills} kills, {self.pauses} pauses, {self.rolls} rolls; "
+            f"{self.sent} records sent, {len(self.acked)} acknowledged, {self.failed} unknown, "
+            f"{len(self.consumed)} consumed, {self.lost} lost; longest time without an acknowledgement: "
+            + ", ".join(f"{what} {_spread(values)}" for what, values in stalls.items())
+            + f"; {len(self.violations)} violations"
         )
 
 
@@ -69,7 +74,7 @@ def _spread(values: list[float]) -> str:
 
 
 async def run(
-    folder: Path, *, kills: int, pauses: int, seed: int, acks: Any = "all", flush: str = "interval"
+    folder: Path, *, kills: int, pauses: int, rolls: int = 0, seed: int, acks: Any = "all", flush: str = "interval"
 ) -> Report:
     report = Report(acks)
     async with cluster(folder, options=("--session-ms", str(SESSION_MS))) as one:
@@ -80,7 +85,7 @@ async def run(
         loading = asyncio.create_task(load(one.addresses, report, stop, Random(seed)))
         reading = asyncio.create_task(consume(one.addresses, report))
         random = Random(seed + 1)
-        faults = ["kill"] * kills + ["pause"] * pauses
+        faults = ["kill"] * kills + ["pause"] * pauses + ["roll"] * rolls
         random.shuffle(faults)
         for fault in faults:
             await _strike(one, report, fault, random, [loading, reading])
@@ -110,6 +115,14 @@ async def _strike(
         report.kills += 1
         report.kill_stalls_s.append(_longest_stall(report, began))
         await one.restart(leader)
+    elif fault == "roll":
+        code = await asyncio.to_thread(one.brokers[leader].terminate)
+        await one.restart(leader)
+        await _acknowledged_after(report, time.perf_counter())
+        report.rolls += 1
+        report.roll_stalls_s.append(_longest_stall(report, began))
+        if code:
+            report.violations.append(f"broker {leader} ended with code {code}")
     else:
         one.brokers[leader].signal(signal.SIGSTOP)
         try:
@@ -227,6 +240,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.robustness.cluster_cycles", description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--pauses", type=int, default=30)
+    parser.add_argument("--rolls", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--acks", default="all", choices=["0", "1", "all"])
     parser.add_argument("--flush", default="interval", choices=["always", "interval", "os"])
@@ -239,6 +253,7 @@ def main() -> int:
                 Path(folder),
                 kills=options.kills,
                 pauses=options.pauses,
+                rolls=options.rolls,
                 seed=options.seed,
                 acks=acks,
                 flush=options.flush,

@@ -20,10 +20,10 @@ pytestmark = pytest.mark.slow
 
 
 async def test_leaders_that_die_or_stand_still_lose_nothing_that_all_have_acknowledged(tmp_path: Path) -> None:
-    report = await run(tmp_path, kills=4, pauses=1, seed=1)
+    report = await run(tmp_path, kills=4, pauses=1, rolls=3, seed=1)
     print(report)
     assert not report.violations
-    assert (report.kills, report.pauses) == (4, 1)
+    assert (report.kills, report.pauses, report.rolls) == (4, 1, 3)
     assert len(report.acked) > 500 and report.failed == 0
 
 
