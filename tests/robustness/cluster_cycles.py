@@ -74,7 +74,15 @@ def _spread(values: list[float]) -> str:
 
 
 async def run(
-    folder: Path, *, kills: int, pauses: int, rolls: int = 0, seed: int, acks: Any = "all", flush: str = "interval"
+    folder: Path,
+    *,
+    kills: int,
+    pauses: int,
+    rolls: int = 0,
+    etcd_away_s: float = 0,
+    seed: int,
+    acks: Any = "all",
+    flush: str = "interval",
 ) -> Report:
     report = Report(acks)
     async with cluster(folder, options=("--session-ms", str(SESSION_MS))) as one:
@@ -85,6 +93,9 @@ async def run(
         loading = asyncio.create_task(load(one.addresses, report, stop, Random(seed)))
         reading = asyncio.create_task(consume(one.addresses, report))
         random = Random(seed + 1)
+        if etcd_away_s:
+            print(await without_etcd(one, report, etcd_away_s))
+            await one.well(TOPIC)
         faults = ["kill"] * kills + ["pause"] * pauses + ["roll"] * rolls
         random.shuffle(faults)
         for fault in faults:
@@ -136,6 +147,30 @@ async def _strike(
     for task in watched:
         if task.done():
             task.result()  # raises what ended it
+
+
+async def without_etcd(one: ClusterProcesses, report: Report, seconds: float) -> str:
+    """Etcd is stopped for so long. Writes wait when the leases have run out, reads go on, and all heals by itself."""
+    began = time.perf_counter()
+    await asyncio.to_thread(one.etcd.stop)
+    if not await until(lambda: seconds_since_ack(report) > 1, within_s=STALL_S_MAX):
+        report.violations.append("records were acknowledged without a lease")
+    stopped_s = report.ack_times[-1] - began
+    reads = 0
+    while time.perf_counter() - began < seconds or not reads:
+        async with comet.Consumer(one.addresses, TOPIC, start="earliest") as consumer:
+            async with asyncio.timeout(STALL_S_MAX):
+                reads += (await anext(aiter(consumer))).offset == 0
+    if report.ack_times[-1] - began > stopped_s:
+        report.violations.append("records were acknowledged while nobody could be sure of a lease")
+    await asyncio.to_thread(one.etcd.launch)
+    back = time.perf_counter()
+    await _acknowledged_after(report, back)
+    first = next(at for at in report.ack_times if at > back)
+    return (
+        f"etcd stopped for {back - began:.0f} s: writes went on for {stopped_s:.1f} s, {reads} readers read meanwhile, "
+        f"writes were acknowledged {first - back:.1f} s after etcd was back"
+    )
 
 
 async def _acknowledged_since(report: Report, count: int) -> None:
@@ -241,6 +276,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--pauses", type=int, default=30)
     parser.add_argument("--rolls", type=int, default=0)
+    parser.add_argument("--etcd-away-s", type=float, default=0, help="before all else, stop etcd for so long")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--acks", default="all", choices=["0", "1", "all"])
     parser.add_argument("--flush", default="interval", choices=["always", "interval", "os"])
@@ -254,6 +290,7 @@ def main() -> int:
                 kills=options.kills,
                 pauses=options.pauses,
                 rolls=options.rolls,
+                etcd_away_s=options.etcd_away_s,
                 seed=options.seed,
                 acks=acks,
                 flush=options.flush,

@@ -70,7 +70,12 @@ async def test_rolling_all_brokers_fails_no_produce(tmp_path: Path) -> None:
         assert report.failed == 0
 
 
-async def test_while_etcd_is_away_reads_go_on_writes_wait_and_all_heals(tmp_path: Path) -> None:
+async def test_while_etcd_is_stopped_reads_go_on_writes_wait_and_all_heals(tmp_path: Path) -> None:
+    report = await run(tmp_path, kills=1, pauses=0, etcd_away_s=4, seed=4)
+    assert not report.violations and report.failed == 0
+
+
+async def test_while_etcd_stands_still_reads_go_on_writes_wait_and_all_heals(tmp_path: Path) -> None:
     async with cluster(tmp_path, options=("--session-ms", "2s")) as one, loaded(one) as report:
         one.etcd.pause()
         try:
