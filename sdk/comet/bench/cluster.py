@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from comet.bench.machine import ProcessMeter
 from comet.bench.processes import BenchFailed, Worker, own_broker
 from comet.bench.report import Result, combine
-from comet.bench.subjects import LEAD_S, RECORD_BYTES, WARM_SHARE
+from comet.bench.subjects import LEAD_S, RECORD_BYTES, WARM_SHARE, delete_topics
 
 if TYPE_CHECKING:
     from comet.bench.runner import Progress
@@ -67,8 +67,13 @@ class ClusterBench:
     def addresses(self) -> list[str]:
         return self._cluster.addresses.split(",")
 
-    def topic(self) -> str:
-        return _topic(self.addresses, replicas=BROKERS, min_insync=MIN_INSYNC)
+    @contextmanager
+    def topic(self) -> Iterator[str]:
+        """A new topic with all its replicas in sync, deleted at the end."""
+        name = _topic(self.addresses, replicas=BROKERS, min_insync=MIN_INSYNC)
+        self.wait_well(name)
+        yield name
+        asyncio.run(delete_topics(self.addresses, [name]))
 
     @contextmanager
     def metered(self) -> Iterator[Callable[[], Result]]:
@@ -133,6 +138,14 @@ async def _partition(addresses: Sequence[str], topic: str) -> PartitionInfo:
     return found.partitions[0]
 
 
+async def _caught_up(addresses: Sequence[str], topic: str) -> None:
+    """Returns when every replica in sync has the topic to its end."""
+    import comet
+
+    async with comet.Producer(addresses, acks="all") as producer:
+        await producer.publish(topic, b"last")
+
+
 def _produce(addresses: Sequence[str], topic: str, records: int, acks: int | str) -> Result:
     """One run of send_many, after a first record that no figure counts."""
     config = {"address": addresses, "topic": topic, "warm_topic": topic, "records": records, "acks": acks}
@@ -152,26 +165,29 @@ def single_broker(sizes: ClusterSizes, folder: Path | None) -> list[Result]:
             assert broker.meter is not None
             broker.meter.restart_peak()
             before = broker.meter.read()
-            run = _produce([broker.address], _topic([broker.address]), sizes.records, 1)
+            topic = _topic([broker.address])
+            run = _produce([broker.address], topic, sizes.records, 1)
             after = broker.meter.read()
+            asyncio.run(delete_topics([broker.address], [topic]))
             run |= {"broker_rss_bytes": after.rss_peak_bytes, "broker_cpu_s": after.cpu_s - before.cpu_s}
             runs.append(run)
     return runs
 
 
 def produce_many(bench: ClusterBench, acks: int | str) -> Result:
-    topic = bench.topic()
-    bench.wait_well(topic)
-    with bench.metered() as used:
-        return _produce(bench.addresses, topic, bench.sizes.records, acks) | used()
+    with bench.topic() as topic:
+        with bench.metered() as used:
+            run = _produce(bench.addresses, topic, bench.sizes.records, acks) | used()
+        # What followers have still to fetch after the last acknowledgement is not to fall into the next run.
+        asyncio.run(_caught_up(bench.addresses, topic))
+        return run
 
 
 def latency_1000(bench: ClusterBench) -> Result:
-    topic = bench.topic()
-    bench.wait_well(topic)
     records = round(1_000 * bench.sizes.paced_s)
-    config = {"address": bench.addresses, "topic": topic, "warm_topic": bench.topic(), "records": records}
     with ExitStack() as stack:
+        topic, warm_topic = stack.enter_context(bench.topic()), stack.enter_context(bench.topic())
+        config = {"address": bench.addresses, "topic": topic, "warm_topic": warm_topic, "records": records}
         consumer = stack.enter_context(Worker("stopwatch", skip=round(records * WARM_SHARE), **config))
         producer = stack.enter_context(Worker("pace", rate=1_000, record_bytes=RECORD_BYTES, acks="all", **config))
         consumer.ready()
@@ -185,10 +201,10 @@ def latency_1000(bench: ClusterBench) -> Result:
 
 def failover(bench: ClusterBench) -> Result:
     """Kills the leader under load; all brokers are in sync again before the next one dies."""
-    topic = bench.topic()
-    bench.wait_well(topic)
     gaps_ms = []
-    with Worker("under_fire", address=bench.addresses, topic=topic, rate=FAILOVER_RATE) as load:
+    with ExitStack() as stack:
+        topic = stack.enter_context(bench.topic())
+        load = stack.enter_context(Worker("under_fire", address=bench.addresses, topic=topic, rate=FAILOVER_RATE))
         load.ready()
         load.go(order="start")
         load.ready()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,7 +68,7 @@ class Bench:
         return name
 
     def drop_topics(self) -> None:
-        asyncio.run(_delete(self.address, self.topics))
+        asyncio.run(delete_topics(self.address, self.topics))
         self.topics.clear()
 
     @property
@@ -116,7 +116,7 @@ async def _create(address: str, name: str) -> None:
         await admin.create_topic(name)
 
 
-async def _delete(address: str, names: list[str]) -> None:
+async def delete_topics(address: str | Sequence[str], names: Sequence[str]) -> None:
     import comet
 
     async with comet.Admin(address) as admin:
