@@ -63,6 +63,9 @@ class FakeMember(Member):
     def ended(self) -> int | None:
         return self.code
 
+    def said(self) -> str:
+        return "its last words"
+
     def start(self) -> None:
         self.starts += 1
         self.code = None
@@ -85,7 +88,7 @@ def test_what_dies_is_started_again_later_and_later(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err.count("was killed by SIGKILL") == 8
 
 
-def test_what_ran_well_for_long_is_started_again_quickly() -> None:
+def test_what_ran_well_for_long_is_started_again_quickly(capsys: pytest.CaptureFixture[str]) -> None:
     one = FakeMember("broker-1")
     keeper = Keeper([one])
     for died_at, started, delay in ((0.0, 0.0, 1.0), (10.0, 1.0, 2.0), (100.0, 100.0 - WELL_S - 1, 1.0)):
@@ -93,6 +96,7 @@ def test_what_ran_well_for_long_is_started_again_quickly() -> None:
         assert keeper.look(died_at) == delay * RESTART_S_MIN
         keeper.look(died_at + RESTART_S_MAX)
     assert one.starts == 3
+    assert capsys.readouterr().err.count("ended with code 1: its last words; it is started again in") == 3
 
 
 def test_how_it_died_is_said() -> None:

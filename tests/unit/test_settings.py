@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,13 @@ def test_a_secret_is_on_no_command_line_and_in_no_message(tmp_path: Path) -> Non
     with pytest.raises(InvalidArgument) as caught:
         told(file='etcd_password = "hush', folder=tmp_path)
     assert "hush" not in caught.value.message
+
+
+def test_the_file_on_the_page_for_operators_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs/operating.md").read_text()
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    found = told(file=example, folder=tmp_path).config
+    assert (found.broker_id, found.default_replicas, len(found.etcd)) == (1, 3, 3)
 
 
 def test_the_page_for_operators_shows_exactly_this_table() -> None:

@@ -76,7 +76,8 @@ class Keeper:
                 if now - member.started > WELL_S:
                     self._delay_s[member] = RESTART_S_MIN
                 self._due[member] = now + self._delay_s[member]
-                note(f"{died(member)}; it is started again in {self._delay_s[member]:.0f} s")
+                words = f": {member.said()}" if member.ended > 0 else ""  # one that was killed had no last words
+                note(f"{died(member)}{words}; it is started again in {self._delay_s[member]:.0f} s")
                 self._delay_s[member] = min(self._delay_s[member] * 2, RESTART_S_MAX)
         for member in [member for member, due in self._due.items() if due <= now]:
             del self._due[member]
