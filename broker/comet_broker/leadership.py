@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HANDOVER_S_MAX: Final = 1.0  # how long appends are held back for a follower to get all there is
+HANDOVER_S_MAX: Final = 0.5  # how long appends are held back for a follower to get all there is
 STORE_RETRY_S: Final = 0.1
 
 
@@ -95,11 +95,8 @@ class Leadership:
     def check(self) -> None:
         """Called by a timer, several times in the time a follower may lag."""
         now = self._site.clock.monotonic()
-        if self.handing_over:
-            if now - self._handover_since > HANDOVER_S_MAX and not self._swapping:
-                self.handing_over = False  # the one to take over is too slow; appends go on, to be tried again
-                self._handover_since = now
-        elif self.replicas.state.handover != NOBODY and now - self._handover_since > HANDOVER_S_MAX:
+        wanted = self.replicas.state.handover != NOBODY and not self.handing_over
+        if wanted and now - self._handover_since > 2 * HANDOVER_S_MAX:
             self._begin_handover()
         shrunk = self.replicas.shrunk(self._partition.log.log_end, now, self._site.replica_lag_s)
         if shrunk is not None:
@@ -117,9 +114,19 @@ class Leadership:
             self._swap(grown, "in sync")
 
     def _begin_handover(self) -> None:
+        """Holds appends back, for a moment, so that the one to take over can get all there is."""
+        if self.replicas.state.handover not in self.links:
+            return  # it does not follow now: the timer tries again
         self.handing_over = True
         self._handover_since = self._site.clock.monotonic()
+        asyncio.get_running_loop().call_later(HANDOVER_S_MAX, self._resume)
         self._pass_on()
+
+    def _resume(self) -> None:
+        """The one to take over is too slow: appends go on, and it is tried again later. Not while the store may be
+        about to make it leader."""
+        if self.handing_over and not self._swapping:
+            self.handing_over = False
 
     def _pass_on(self) -> None:
         state = self.replicas.state
