@@ -1,8 +1,9 @@
 """`python -m tests.sim`: simulate one seed or many, with the code as it is or with a planted bug.
 
-    python -m tests.sim --seeds 1000            so many seeds from --seed on; ends with what they exercised
-    python -m tests.sim --seed 123 -v           one seed, told in full
-    python -m tests.sim --mutant NAME           a planted bug: succeeds when the checker finds it
+    python -m tests.sim                          a cluster, so many seeds from --seed on; ends with what they exercised
+    python -m tests.sim broker                   a single broker
+    python -m tests.sim --seed 123 -v            one seed, told in full
+    python -m tests.sim --mutant NAME            a planted bug: succeeds when the checker finds it
     python -m tests.sim --mutant list
 
 Exit code 1 when a promise was broken, a run broke, or many runs left something unexercised.
@@ -17,76 +18,72 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.sim.mutants import MUTANTS, hunt
-from tests.sim.scenario import Result, Totals, simulate
+from tests.sim.hunting import ALL_MUTANTS, hunt
+from tests.sim.result import Totals
+from tests.sim.runs import FAULTS, SCENARIOS, run_many, run_one, tell
 
-TOTALS_FROM_SEEDS = 100  # fewer may leave something unexercised by chance
+TOTALS_FROM_SEEDS = 200  # fewer may leave something unexercised by chance
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="tests.sim", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
+    parser.add_argument("scenario", nargs="?", default="cluster", choices=sorted(SCENARIOS))
     parser.add_argument("--seed", type=int, help="the first seed; alone: only this one")
     parser.add_argument("--seeds", type=int, help="how many")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; one for each processor")
     parser.add_argument("--mutant", help="plant this bug; 'list' names them")
-    parser.add_argument("--history", type=Path, help="write the history of the last run here, as JSON Lines")
+    parser.add_argument("--history", type=Path, help="write the history of one seed here, as JSON Lines")
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args(arguments)
     if options.mutant == "list":
-        for name, mutant in MUTANTS.items():
-            print(f"{name:34} {mutant.why}")
+        for name, mutant in ALL_MUTANTS.items():
+            print(f"{mutant.scenario:8} {name:34} {mutant.why}")
         return 0
-    first = options.seed or 0
-    count = options.seeds or (1 if options.seed is not None else 50)
     if options.mutant:
-        return _mutant(options.mutant, options.seeds)
-    return _seeds(range(first, first + count), verbose=options.verbose, history=options.history)
+        return _mutant(options.mutant, options.seed or 0, options.seeds)
+    if options.seed is not None and options.seeds is None:
+        result = run_one(options.scenario, options.seed)
+        print("\n".join(tell(result, verbose=options.verbose)))
+        if options.history is not None:
+            result.history.write(options.history)
+        return 0 if result.ok else 1
+    first = options.seed or 0
+    return _seeds(options.scenario, range(first, first + (options.seeds or 50)), options.jobs, options.verbose)
 
 
-def _seeds(seeds: range, *, verbose: bool, history: Path | None) -> int:
+def _seeds(scenario: str, seeds: range, jobs: int, verbose: bool) -> int:  # noqa: FBT001 - as it was asked for
     began = time.perf_counter()
-    totals, failed = Totals(), 0
-    for seed in seeds:
-        result = simulate(seed)
-        totals.add(result)
-        failed += not result.ok
-        if not result.ok or verbose:
-            _tell(result, verbose=verbose)
-        if history is not None:
-            result.history.write(history)
+    totals, failed, cpu_s, simulated_s = Totals(), 0, 0.0, 0.0
+    for report in run_many(scenario, seeds, jobs=jobs, verbose=verbose):
+        totals.merge(report.totals)
+        failed += not report.ok
+        cpu_s += report.cpu_s
+        simulated_s += report.simulated_s
+        if report.lines:
+            print("\n".join(report.lines), flush=True)
     seconds = time.perf_counter() - began
-    if len(seeds) > 1:
-        print(f"{len(seeds)} seeds, {failed} failed, {seconds:.1f} s, {len(seeds) / seconds:.2f} seeds/s")
-        print("checked " + ", ".join(f"{name} {count}" for name, count in totals.checked.items()))
-        print("faults  " + ", ".join(f"{name} {count}" for name, count in sorted(totals.faults.items())))
-    missing = totals.missing() if len(seeds) >= TOTALS_FROM_SEEDS else []
+    count = len(seeds)
+    print(
+        f"{count} seeds, {failed} failed, {seconds:.1f} s, {count / seconds:.2f} seeds/s; "
+        f"each {simulated_s / count:.0f} simulated s, {cpu_s / count:.2f} s of processor"
+    )
+    print("checked " + ", ".join(f"{name} {number}" for name, number in totals.checked.items()))
+    print("faults  " + ", ".join(f"{name} {number}" for name, number in sorted(totals.faults.items())))
+    missing = totals.missing(FAULTS[scenario]) if count >= TOTALS_FROM_SEEDS else []
     if missing:
         print("never exercised: " + ", ".join(missing))
     return 1 if failed or missing else 0
 
 
-def _tell(result: Result, *, verbose: bool) -> None:
-    print(f"---- seed {result.seed}: {'ok' if result.ok else 'FAILED'} in {result.seconds:.2f} s")
-    if verbose:
-        print("\n".join(result.log))
-        print(", ".join(f"{name}: {count}" for name, count in result.history.counts().items()))
-    for line in result.verdict.lines():
-        if verbose or "VIOLATED" in line or line.startswith("    "):
-            print(line)
-    if result.error:
-        print(f"the run broke: {result.error}")
-    if not result.ok:
-        print(f"replay: {result.replay()}")
-
-
-def _mutant(name: str, seeds: int | None) -> int:
-    mutant = MUTANTS[name]
-    caught = hunt(mutant, seeds or mutant.seeds)
+def _mutant(name: str, first: int, seeds: int | None) -> int:
+    mutant = ALL_MUTANTS[name]
+    caught = hunt(mutant, range(first, first + (seeds or mutant.seeds)))
     if caught is None:
         print(f"{name}: NOT caught by {seeds or mutant.seeds} seeds")
         return 1
-    _tell(caught, verbose=False)
+    print("\n".join(tell(caught, verbose=False)))
     print(f"{name}: caught by seed {caught.seed}")
     return 0
 

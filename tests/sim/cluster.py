@@ -268,7 +268,7 @@ class ClusterScenario:
         texts = [
             f"broker {host.broker_id} is not registered: {host.trouble}"
             for host in world.hosts
-            if host not in world.up() or host.broker is None or host.broker_id not in state.brokers
+            if host not in world.up() or host.broker is None or host.broker_id not in state.brokers or host.failed()
         ]
         for place in self.places:
             found = state.partitions.get(world.where(place))
@@ -359,8 +359,12 @@ class ClusterScenario:
         for consumer in self.consumers:
             for place in self.places:
                 reached = consumer.next_offset.get(place)
-                end = self.world.monitor.of(place).end
-                if reached is not None and reached < end and place[0] not in self.available:
+                leader = self.world.leader(place)
+                end = max(
+                    (p.high_watermark for p in (leader.partitions() if leader else ()) if (p.topic, p.index) == place),
+                    default=0,
+                )
+                if reached is not None and reached < end:
                     texts.append(f"{consumer.name} stopped at {reached} of {place}, which ends at {end}")
         return texts
 
@@ -519,4 +523,5 @@ def simulate(seed: int, profile: ClusterProfile | None = None) -> Result:
     world = worlds[0]
     available = scenarios[0].available if scenarios else set()
     verdict = check(world.history, world.monitor, available)
-    return Result(seed, drawn, verdict, world.history, world.log, time.perf_counter() - began, error, "cluster", world.now())
+    seconds = time.perf_counter() - began
+    return Result(seed, drawn, verdict, world.history, world.log, seconds, error, "cluster", world.now())

@@ -7,9 +7,7 @@ number of seeds.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, Final
 
 from comet import records
@@ -30,19 +28,8 @@ from comet_broker.storage.recovery import Recovered
 from comet_broker.storage.rules import Action
 from comet_broker.storage.segment import Segment
 from comet_broker.storage.sync import SyncTicket
-from tests.sim.scenario import Profile, Result, simulate
-
-Patch = tuple[object, str, object]  # where, name, what stands there instead
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    why: str  # the mistake, in words
-    breaks: tuple[str, ...]  # the invariants that may find it
-    profile: Profile
-    patches: Callable[[], list[Patch]]
-    seeds: int = 20
-
+from tests.sim.planting import Mutant, Patch
+from tests.sim.scenario import Profile
 
 MUTANTS: Final[dict[str, Mutant]] = {}
 
@@ -51,34 +38,10 @@ def mutant(
     why: str, breaks: str, profile: Profile, seeds: int = 20
 ) -> Callable[[Callable[[], list[Patch]]], Callable[[], list[Patch]]]:
     def register(patches: Callable[[], list[Patch]]) -> Callable[[], list[Patch]]:
-        MUTANTS[patches.__name__] = Mutant(why, tuple(breaks.split()), profile, patches, seeds)
+        MUTANTS[patches.__name__] = Mutant("broker", why, tuple(breaks.split()), profile, patches, seeds)
         return patches
 
     return register
-
-
-@contextlib.contextmanager
-def planted(bug: Mutant) -> Iterator[None]:
-    """The code with the bug in it, until the block ends."""
-    undo: list[Patch] = []
-    try:
-        for where, name, value in bug.patches():
-            undo.append((where, name, vars(where)[name]))
-            setattr(where, name, value)
-        yield
-    finally:
-        for where, name, value in reversed(undo):
-            setattr(where, name, value)
-
-
-def hunt(bug: Mutant, seeds: int) -> Result | None:
-    """The first run in which an invariant that the bug breaks finds it."""
-    with planted(bug):
-        for seed in range(seeds):
-            result = simulate(seed, bug.profile)
-            if set(result.verdict.violated) & set(bug.breaks):
-                return result
-    return None
 
 
 CUTS: Final = ("cut_links", "cut_links", "stall_links")

@@ -47,6 +47,11 @@ class Totals:
         for name, count in result.history.faults.items():
             self.faults[name] = self.faults.get(name, 0) + count
 
+    def merge(self, other: Totals) -> None:
+        for mine, theirs in ((self.checked, other.checked), (self.counts, other.counts), (self.faults, other.faults)):
+            for name, count in theirs.items():
+                mine[name] = mine.get(name, 0) + count
+
     def missing(self, faults: tuple[str, ...]) -> list[str]:
         """Invariants and faults that no run has exercised."""
         unchecked = [name for name, count in self.checked.items() if not count]

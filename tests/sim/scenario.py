@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
@@ -23,9 +23,10 @@ from comet.types import Flush, PartitionStatus, TopicConfig
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import types_pb2 as types
 from tests.sim import nemesis
-from tests.sim.checker import SETTLE_S_MAX, Verdict, check
-from tests.sim.history import FinalLog, History, Outcome, Place, Produce, make_value
+from tests.sim.checker import SETTLE_S_MAX, check
+from tests.sim.history import FinalLog, Outcome, Place, Produce, make_value
 from tests.sim.loop import SimLoop, run
+from tests.sim.result import Result
 from tests.sim.waiting import until
 from tests.sim.workload import (
     AdminClient,
@@ -57,24 +58,6 @@ class Profile:
     deletes: bool | None = None
     final_crash: str | None = None
     producers: int | None = None
-
-
-@dataclass(slots=True)
-class Result:
-    seed: int
-    profile: Profile
-    verdict: Verdict
-    history: History
-    log: list[str]
-    seconds: float  # of real time
-    error: str = ""  # the run itself broke
-
-    @property
-    def ok(self) -> bool:
-        return not self.error and self.verdict.ok
-
-    def replay(self) -> str:
-        return f"make sim SEED={self.seed}   or   python -m tests.sim --seed {self.seed} -v"
 
 
 def draw(seed: int, profile: Profile) -> Profile:
@@ -368,28 +351,6 @@ class Scenario:
                 history.deletes[place] = max(history.deletes.get(place, 0), allowed)
 
 
-@dataclass(slots=True)
-class Totals:
-    """What many runs saw together: the guard against a simulation that tests nothing."""
-
-    checked: dict[str, int] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-    faults: dict[str, int] = field(default_factory=dict)
-
-    def add(self, result: Result) -> None:
-        for name, finding in result.verdict.findings.items():
-            self.checked[name] = self.checked.get(name, 0) + finding.checked
-        for name, count in result.history.counts().items():
-            self.counts[name] = self.counts.get(name, 0) + count
-        for name, count in result.history.faults.items():
-            self.faults[name] = self.faults.get(name, 0) + count
-
-    def missing(self) -> list[str]:
-        """Invariants and faults that no run has exercised."""
-        unchecked = [name for name, count in self.checked.items() if not count]
-        return unchecked + [name for name in (*nemesis.FAULTS, "metered", "vandal") if not self.faults.get(name)]
-
-
 def simulate(seed: int, profile: Profile | None = None) -> Result:
     """Runs one seed on a loop of its own and judges what happened."""
     drawn = draw(seed, profile or Profile())
@@ -409,4 +370,5 @@ def simulate(seed: int, profile: Profile | None = None) -> Result:
     except (AssertionError, TimeoutError, CometError) as caught:
         error = f"{type(caught).__name__}: {caught}"
     world = worlds[0]
-    return Result(seed, drawn, check(world.history), world.history, world.log, time.perf_counter() - began, error)
+    seconds = time.perf_counter() - began
+    return Result(seed, drawn, check(world.history), world.history, world.log, seconds, error, "broker", world.now())

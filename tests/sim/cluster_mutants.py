@@ -1,0 +1,2 @@
+from tests.sim.planting import Mutant
+CLUSTER_MUTANTS: dict[str, Mutant] = {}

@@ -1,0 +1,35 @@
+"""Planted bugs: what one is, and how it gets into the code and out again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+Patch = tuple[object, str, object]  # where, name, what stands there instead
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    scenario: str
+    why: str  # the mistake, in words
+    breaks: tuple[str, ...]  # the invariants that may find it
+    profile: Any  # that of the scenario, which gives the bug its chance
+    patches: Callable[[], list[Patch]]
+    seeds: int = 20  # by so many it has to be found
+    caught_by: int = 0  # a seed that finds it
+
+
+@contextlib.contextmanager
+def planted(bug: Mutant) -> Iterator[None]:
+    """The code with the bug in it, until the block ends."""
+    undo: list[Patch] = []
+    try:
+        for where, name, value in bug.patches():
+            undo.append((where, name, vars(where)[name]))
+            setattr(where, name, value)
+        yield
+    finally:
+        for where, name, value in reversed(undo):
+            setattr(where, name, value)
