@@ -131,9 +131,10 @@ class Control:
             return described
         leaders = {partition.leader for partition in described.topic.partitions} - {NOBODY}
         answers = await asyncio.gather(*(self._statuses(leader, request.name) for leader in leaders))
-        found = {status.index: status for answer in answers for status in answer if status.leader}
+        # Of whom this broker takes for the leader, whether or not that one has taken office yet.
+        found = {(status.broker, status.index): status for answer in answers for status in answer}
         described.partitions.extend(
-            found.get(partition.index) or types.PartitionStatus(index=partition.index)
+            found.get((partition.leader, partition.index)) or types.PartitionStatus(index=partition.index)
             for partition in described.topic.partitions
         )
         return described
