@@ -91,7 +91,7 @@ def test_what_dies_is_started_again_later_and_later(capsys: pytest.CaptureFixtur
 def test_what_ran_well_for_long_is_started_again_quickly(capsys: pytest.CaptureFixture[str]) -> None:
     one = FakeMember("broker-1")
     keeper = Keeper([one])
-    for died_at, started, delay in ((0.0, 0.0, 1.0), (10.0, 1.0, 2.0), (100.0, 100.0 - WELL_S - 1, 1.0)):
+    for died_at, started, delay in ((0.0, 0.0, 1.0), (20.0, 20.0 - WELL_S + 1, 2.0), (40.0, 40.0 - WELL_S - 1, 1.0)):
         one.code, one.started = 1, started
         assert keeper.look(died_at) == delay * RESTART_S_MIN
         keeper.look(died_at + RESTART_S_MAX)

@@ -20,8 +20,8 @@ from comet.cli._output import note, print_json
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9092"
 RESTART_S_MIN: Final = 1.0
-RESTART_S_MAX: Final = 30.0
-WELL_S: Final = 60.0  # what ran for so long before it died counts as well again
+RESTART_S_MAX: Final = 10.0
+WELL_S: Final = 5.0  # what ran for so long before it died counts as well again
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
