@@ -18,8 +18,9 @@ from typing import Final
 from comet._admin import Admin
 from comet._consumer import Consumer
 from comet._producer import Producer
-from comet.errors import CometError, DataLoss
+from comet.errors import CometError, DataLoss, InvalidArgument
 from comet.types import Consistency, Flush, TopicConfig
+from comet_broker.partition import Partition
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
 from tests.sim import cluster_faults
 from tests.sim.checker import SETTLE_S_MAX
@@ -170,10 +171,12 @@ class ClusterScenario:
         await asyncio.sleep(max(0.0, RUN_S_MIN - world.now()))
         await self._settle("at the end")
         await self._catch_up()
+        await until(lambda: all(self._told(place) for place in self._live), within_s=5.0)
         await self._final_read()
         await until(self._followed, within_s=5.0)
         self._compare()
-        self._compare_views()
+        await until(lambda: not self._other_views(), within_s=5.0)
+        world.history.complaints += self._other_views()
         for task in (*keepers, watcher):
             if task.done():
                 task.result()
@@ -187,11 +190,20 @@ class ClusterScenario:
 
     async def _create_topics(self) -> None:
         for topic in self.topics:
-            await self._admin.create_topic(
-                topic.name, partitions=topic.partitions, replicas=topic.replicas, config=topic.config()
-            )
+            await self._create(topic)
             self.world.history.flush[topic.name] = topic.flush
             self.world.note(f"{topic}")
+
+    async def _create(self, topic: ClusterTopic) -> None:
+        while True:
+            try:
+                await self._admin.create_topic(
+                    topic.name, partitions=topic.partitions, replicas=topic.replicas, config=topic.config()
+                )
+            except InvalidArgument:  # the one that was asked has not heard of all the others yet
+                await asyncio.sleep(0.1)
+            else:
+                return
 
     def _start_clients(self) -> None:
         world, random, profile = self.world, self.random, self.profile
@@ -261,6 +273,24 @@ class ClusterScenario:
 
     # ---- the end
 
+    def _halted(self) -> set[Place]:
+        """Partitions of which every replica that has it all is damaged, so that none may lead: for a person to see."""
+        state = self.world.monitor.state
+        halted = set()
+        for place in self.places:
+            where = self.world.where(place)
+            found = state.partitions.get(where)
+            if found is not None and not found.value.leader:
+                members = {*found.value.in_sync, *found.value.eligible}
+                if all((broker, *where) in state.unfit for broker in members):
+                    halted.add(place)
+        return halted
+
+    @property
+    def _live(self) -> list[Place]:
+        halted = self._halted()
+        return [place for place in self.places if place not in halted]
+
     def _unsettled(self) -> list[str]:
         """What is not yet as it should be when nothing is wrong any more."""
         world = self.world
@@ -270,7 +300,7 @@ class ClusterScenario:
             for host in world.hosts
             if host not in world.up() or host.broker is None or host.broker_id not in state.brokers or host.failed()
         ]
-        for place in self.places:
+        for place in self._live:
             found = state.partitions.get(world.where(place))
             if found is None or not found.value.leader:
                 texts.append(f"{place} has no leader: {found and found.value}")
@@ -317,7 +347,7 @@ class ClusterScenario:
             random=world.random("probe"),
             clock_us=world.clock.wall_us,
         )
-        for number, place in enumerate(self.places):
+        for number, place in enumerate(self._live):
             value = make_value("probe", number, place, 60)
             operation = Produce("probe", place, ALL, True, value, number, world.now())
             world.history.produces.append(operation)
@@ -354,16 +384,23 @@ class ClusterScenario:
         if not await until(lambda: not self._behind(), within_s=FINISH_S_MAX, every_s=0.2):
             world.history.complaints += self._behind()
 
+    def _led(self, place: Place) -> Partition | None:
+        """The partition on the broker that leads it."""
+        leader = self.world.leader(place)
+        partitions = [] if leader is None else leader.partitions()
+        return next((found for found in partitions if (found.topic, found.index) == place), None)
+
+    def _told(self, place: Place) -> bool:
+        """The leader knows that all replicas have what it has; a new one has to hear it from each."""
+        found = self._led(place)
+        return found is not None and found.committed == found.log.log_end
+
     def _behind(self) -> list[str]:
         texts = []
         for consumer in self.consumers:
             for place in self.places:
-                reached = consumer.next_offset.get(place)
-                leader = self.world.leader(place)
-                end = max(
-                    (p.high_watermark for p in (leader.partitions() if leader else ()) if (p.topic, p.index) == place),
-                    default=0,
-                )
+                reached, found = consumer.next_offset.get(place), self._led(place)
+                end = 0 if found is None else found.high_watermark
                 if reached is not None and reached < end:
                     texts.append(f"{consumer.name} stopped at {reached} of {place}, which ends at {end}")
         return texts
@@ -376,6 +413,8 @@ class ClusterScenario:
                 self.world.history.complaints.append(f"{topic.name} cannot be described at the end: {error!r}")
                 continue
             for status in statuses:
+                if (topic.name, status.index) in self._halted():
+                    continue
                 final = FinalLog(status.log_start, status.high_watermark, lost=status.lost)
                 self.world.history.final[topic.name, status.index] = final
                 await self._read_one((topic.name, status.index), final)
@@ -440,7 +479,7 @@ class ClusterScenario:
         return logs
 
     def _followed(self) -> bool:
-        return not any(self._different(place) for place in self.places)
+        return not any(self._different(place) for place in self._live)
 
     def _different(self, place: Place) -> list[str]:
         logs, where = self._logs(place), self.world.where(place)
@@ -460,7 +499,7 @@ class ClusterScenario:
         ]
 
     def _compare(self) -> None:
-        for place in self.places:
+        for place in self._live:
             for text in self._different(place):
                 self.world.monitor.complain("C5", text)
             for broker in self._holders(place):
@@ -472,17 +511,16 @@ class ClusterScenario:
                             f"{partition.committed}"
                         )
 
-    def _compare_views(self) -> None:
+    def _other_views(self) -> list[str]:
         """With nothing going on, every broker sees what the store holds."""
         wanted = self.world.monitor.state
-        for host in self.world.up():
-            assert host.broker is not None
-            seen = host.broker.view.state
-            for name in ("brokers", "topics", "partitions", "unfit", "drains", "deleted"):
-                if getattr(seen, name) != getattr(wanted, name):
-                    self.world.history.complaints.append(
-                        f"broker {host.broker_id} sees other {name} than the metadata store holds"
-                    )
+        return [
+            f"broker {host.broker_id} sees other {name} than the metadata store holds"
+            for host in self.world.up()
+            if host.broker is not None
+            for name in ("brokers", "topics", "partitions", "unfit", "drains", "deleted")
+            if getattr(host.broker.view.state, name) != getattr(wanted, name)
+        ]
 
 
 def _batches(data: bytes, index: list[Batch]) -> list[tuple[int, bytes]]:

@@ -204,8 +204,9 @@ class Monitor:
         self._in_sync(where, new)
 
     def _elected(self, where: Where, new: PartitionState) -> None:
-        if not self.consistent(where):
-            return
+        node = self._hosts[new.leader].node
+        if not self.consistent(where) or node is None or node.dead:
+            return  # nobody knows yet that it is not there any more
         agreed = self.agreed[where]
         has = self.has(new.leader, where)
         if has < agreed.end and not self._excused_from(agreed, has):
