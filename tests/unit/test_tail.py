@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from comet import records
 from comet._frames import parse_delivery
-from comet_broker.core.tail import ENTRY_OVERHEAD_BYTES, Tail, TailBudget
+from comet_broker.core.tail import ENTRY_OVERHEAD_BYTES, RECENT_ENTRIES, Tail, TailBudget
 
 
 def batch(count: int = 1, size: int = 10) -> bytes:
@@ -50,6 +50,17 @@ def test_a_reader_behind_gets_several_batches_in_one_frame() -> None:
     assert offsets(got.frame) == [2, 3, 4, 5, 6, 7, 8, 9]
     assert got.size == len(got.frame) - 32
     assert tail.frame_from(2, end, end, 1, 1 << 20) is got, "readers at the same batches share one encoding"
+
+
+def test_a_reader_far_behind_gets_what_follows_its_place() -> None:
+    tail = Tail(7, TailBudget(1 << 20, 1 << 20))
+    end = 0
+    for _ in range(3 * RECENT_ENTRIES):
+        end = push(tail, end, batch(2))
+    for offset in (1, end - 2 * RECENT_ENTRIES - 1, end - 2 * RECENT_ENTRIES, end - 3):
+        got = tail.frame_from(offset, end, end, 1, 1 << 20)
+        assert got is not None
+        assert offsets(got.frame) == list(range(offset - offset % 2, end))
 
 
 def test_the_size_wanted_is_kept_but_for_the_first_batch() -> None:

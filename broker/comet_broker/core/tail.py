@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -20,6 +21,7 @@ from comet._frames import delivery_prefix
 from comet.records import STAMP_BYTES
 
 ENTRY_OVERHEAD_BYTES: Final = 512  # what the objects around a small batch cost
+RECENT_ENTRIES: Final = 64  # among them a reader's place is looked for one by one
 
 
 @dataclass(slots=True)
@@ -109,10 +111,9 @@ class Tail:
     def _several(
         self, offset: int, end: int, high_watermark: int, leader_epoch: int, bytes_max: int, follower: bool
     ) -> TailFrame | None:
-        start = bisect_right(self.entries, offset, key=lambda entry: entry.base_offset) - 1
         chosen: list[TailEntry] = []
         size = 0
-        for entry in islice(self.entries, start, None):
+        for entry in self._from(offset):
             if entry.next_offset > end or (chosen and size + entry.size > bytes_max):
                 break
             chosen.append(entry)
@@ -130,6 +131,19 @@ class Tail:
         joined = TailFrame(b"".join(parts), size, last)
         self._joined[follower] = (key, joined)
         return joined
+
+    def _from(self, offset: int) -> Iterable[TailEntry]:
+        """The entries from the one that holds `offset` on. A reader who keeps up is some entries from the end, and a
+        deque is reached from its ends."""
+        recent: list[TailEntry] = []
+        for entry in reversed(self.entries):
+            recent.append(entry)
+            if entry.base_offset <= offset:
+                return reversed(recent)
+            if len(recent) == RECENT_ENTRIES:
+                break
+        start = bisect_right(self.entries, offset, key=lambda entry: entry.base_offset) - 1
+        return islice(self.entries, start, None)
 
     def _single(self, entry: TailEntry, high_watermark: int, leader_epoch: int, follower: bool) -> TailFrame:
         frame = entry.frame
