@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
@@ -30,6 +31,7 @@ from comet.v1 import replication_pb2 as pb
 from comet_broker.core.cluster import NOBODY
 from comet_broker.partition import Partition
 from comet_broker.ports import PeerChannel
+from comet_broker.pump import Pump
 from comet_broker.site import Gap
 
 if TYPE_CHECKING:
@@ -100,8 +102,9 @@ class LeaderLink:
         self._by_handle: dict[int, tuple[Partition, int]] = {}  # the leader's handle -> partition, epoch
         self._theirs: dict[int, int] = {}  # own handle -> the leader's
         self._moved: dict[int, Partition] = {}  # Progress is due
-        self._frames: list[bytes] = []
-        self._writer: asyncio.Future[None] | None = None
+        self._frames: deque[bytes] = deque()
+        self._reports: Reports | None = None
+        self._reading = False  # a frame of the leader is being dealt with: what it sets off is written after that
         self._again = asyncio.Event()  # there is a reason to try at once
         self._task = broker.tasks.spawn(self._run(), f"follow broker {leader}")
 
@@ -201,17 +204,23 @@ class LeaderLink:
             broker=self._broker.config.broker_id,
             incarnation=self._broker.membership.incarnation,
         )
-        self._frames = [pb.FollowerFrame(hello=hello).SerializeToString()]
-        for partition in self.wanted.values():
-            self._ask(partition)
-        writer = asyncio.get_running_loop().create_task(self._write(stream), name=f"report to broker {self.leader}")
+        self._frames = deque([pb.FollowerFrame(hello=hello).SerializeToString()])
+        reports = self._reports = Reports(self, stream)
         try:
+            for partition in self.wanted.values():
+                self._ask(partition)
+            reports.advance()
             while (frame := await stream.read()) is not None:
-                self._receive(frame)
+                self._reading = True
+                try:
+                    self._receive(frame)
+                finally:
+                    self._reading = False
+                reports.advance()
         finally:
             stream.cancel()
-            writer.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
+            reports.stop()
+            self._reports = None
 
     def _reset(self) -> None:
         self._stream = None
@@ -221,26 +230,17 @@ class LeaderLink:
         self._moved.clear()
         self._frames.clear()
 
-    async def _write(self, stream: Stream) -> None:
-        try:
-            while True:
-                while self._frames or self._moved:
-                    frames, self._frames = self._frames, []
-                    moved, self._moved = self._moved, {}
-                    frames += [
-                        self._progress(partition, theirs)
-                        for handle, partition in moved.items()
-                        if (theirs := self._theirs.get(handle)) is not None
-                    ]
-                    for frame in frames:
-                        await stream.write(frame)
-                self._writer = asyncio.get_running_loop().create_future()
-                try:
-                    await self._writer
-                finally:
-                    self._writer = None
-        except CometError:
-            stream.cancel()  # the reader learns why
+    def next_report(self) -> bytes | None:
+        """What to tell the leader next: of a partition, only how far it is by now."""
+        if self._frames:
+            return self._frames.popleft()
+        while self._moved:
+            handle = next(iter(self._moved))
+            partition = self._moved.pop(handle)
+            theirs = self._theirs.get(handle)
+            if theirs is not None:
+                return self._progress(partition, theirs)
+        return None
 
     def _progress(self, partition: Partition, theirs: int) -> bytes:
         progress = pb.Progress(
@@ -262,8 +262,9 @@ class LeaderLink:
             self._rouse()
 
     def _rouse(self) -> None:
-        if self._writer is not None and not self._writer.done():
-            self._writer.set_result(None)
+        reports = self._reports
+        if reports is not None and not self._reading:
+            reports.soon()
 
     # ---- what the leader says
 
@@ -381,3 +382,34 @@ class LeaderLink:
 
     def statistics(self) -> dict[str, Any]:
         return {"leader": self.leader, "wanted": len(self.wanted), "following": len(self._theirs)}
+
+
+class Reports(Pump):
+    """What one link tells its leader."""
+
+    def __init__(self, link: LeaderLink, stream: Stream) -> None:
+        super().__init__(stream.write)
+        self._link = link
+        self._stream = stream
+        self._called = False
+
+    def soon(self) -> None:
+        """Writes in the next turn of the loop."""
+        if not self._called and not self.busy:
+            self._called = True
+            asyncio.get_running_loop().call_soon(self._advance)
+
+    def _advance(self) -> None:
+        self._called = False
+        self.advance()
+
+    def next(self) -> bytes | None:
+        return self._link.next_report()
+
+    def rested(self) -> None:
+        return
+
+    def broke(self, error: Exception) -> None:
+        if not isinstance(error, CometError):
+            log.error("reports to broker %d broke off", self._link.leader, exc_info=error)
+        self._stream.cancel()  # the reader learns why
