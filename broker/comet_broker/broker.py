@@ -199,6 +199,7 @@ class Broker:
         if self.draining:
             return
         await self._hand_over()
+        self.membership.final = True
         self.draining = True
         for session in list(self._sessions.values()):
             session.go_away("the broker is stopping")

@@ -75,6 +75,7 @@ class Membership:
         self.lease = 0
         self.deadline = -math.inf
         self.draining = False
+        self.final = False  # the broker is stopping: once its registration ends, for whatever reason, it stays ended
         self.fenced: CometError | None = None  # another broker stands under this one's id
         self.on_lost: list[Callable[[], None]] = []
         self.on_registered: list[Callable[[], None]] = []
@@ -222,6 +223,8 @@ class Membership:
             try:
                 await self._keep_alive()
                 self._lose()
+                if self.final:
+                    return
                 await self._register_again()
             except Closed:
                 return  # this process is stopping, or its store has failed for good and says so itself

@@ -160,6 +160,10 @@ class _Case:
         worth reading."""
         return (broker, *self._where) in self._cluster.unfit and self._now.replicas != (broker,)
 
+    def _stops(self, broker: int) -> bool:
+        found = self._cluster.brokers.get(broker)
+        return found is not None and found.value.draining
+
     def _current(self, table: dict[int, int], broker: int) -> bool:
         """Alive, and still the one that is written down."""
         return table.get(broker, LOSSY) != LOSSY and self._cluster.incarnation(broker) == table[broker]
@@ -267,6 +271,8 @@ class _Case:
             preferred = (now.target if self._arrived(now) else now.replicas)[0]
             wanted = preferred in calm and (rebalance or now.handover == preferred)
             return preferred if wanted else NOBODY
+        if not calm and self._stops(now.leader):
+            calm = [broker for broker in able if not self._stops(broker)]  # drained, but it stays
         if now.handover in calm:
             return now.handover
         return calm[0] if calm else NOBODY
