@@ -245,13 +245,13 @@ class TopicTable:
             return
         spec = found.value
         if topic is None:
-            topic = Topic(name, spec)
+            # Known from here on: if one of its logs cannot be opened, the others are not opened a second time.
+            topic = self.by_name[name] = Topic(name, spec)
         await self._open_all(topic, spec)
         if spec.config != topic.spec.config:
             for partition in topic.partitions.values():
                 partition.configure(spec.config)
         topic.spec = spec
-        self.by_name[name] = topic
 
     async def _open_all(self, topic: Topic, spec: TopicSpec) -> None:
         """Opens what is to be here and is not, closes and deletes what others hold now."""
