@@ -107,8 +107,14 @@ class Leadership:
     def _grow(self) -> None:
         if self._swapping:
             return
-        # Who does not follow any more may still be registered, with a log that has failed since.
-        following = {broker: start for broker, start in self._site.registered().items() if broker in self.links}
+        # Who does not follow any more may still be registered, with a log that has failed since. And who is behind for
+        # longer than it may be would be taken out again at once.
+        now, lag_s = self._site.clock.monotonic(), self._site.replica_lag_s
+        following = {
+            broker: start
+            for broker, start in self._site.registered().items()
+            if broker in self.links and self.replicas.keeps_up(broker, start, now, lag_s)
+        }
         grown = self.replicas.grown(self._partition.committed, following)
         if grown is not None:
             self._swap(grown, "in sync")

@@ -44,17 +44,13 @@ class Replicas:
         self.me = me
         self.min_insync = min_insync
         self.state = state
+        self.alone = False  # there is no other replica, now or soon
         self.epoch_start = log_end
         self.followers: dict[int, Follower] = {}
         self.proposed: PartitionState | None = None  # written to the store, and not known whether it took it
         self._began = now
         self._counted: tuple[int, ...] = ()
-        self._recount()
-
-    @property
-    def alone(self) -> bool:
-        """There is no other replica, now or soon."""
-        return self.state.holders == (self.me,)
+        self.adopt(state)
 
     @property
     def enough(self) -> bool:
@@ -72,6 +68,7 @@ class Replicas:
         """The store's word, in the order of its revisions. It settles what was proposed."""
         assert state.leader == self.me and state.epoch == self.state.epoch
         self.state = state
+        self.alone = state.holders == (self.me,)
         self.proposed = None
         self._recount()
         for broker in set(self.followers) - set(state.holders):
@@ -151,6 +148,10 @@ class Replicas:
             if broker != self.me and now - self._caught_up_at(broker, incarnation) > lag_s
         ]
         return without(self.state, gone, self.min_insync) if gone else None
+
+    def keeps_up(self, broker: int, incarnation: int, now: float, lag_s: float) -> bool:
+        """It has had all there was within `lag_s`."""
+        return now - self._caught_up_at(broker, incarnation) <= lag_s
 
     def _caught_up_at(self, broker: int, incarnation: int) -> float:
         follower = self.followers.get(broker)
