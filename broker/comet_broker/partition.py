@@ -325,21 +325,23 @@ class Partition:
         """The log, its durable part, or what followers have moved: see who may hear of it."""
         durable = self._durable_end()
         leadership = self.leadership
-        if leadership is not None:
-            replicas = leadership.replicas
-            if replicas.alone:
-                committed = durable
-            else:
-                flushed = self.log.config.flush is Flush.ALWAYS
-                committed = replicas.committed(self.log.log_end, self.log.flushed_end, flushed=flushed)
+        if leadership is None:
+            self._show(durable)
+            return
+        replicas = leadership.replicas
+        if replicas.alone:
+            self.committed = max(self.committed, durable)
+        else:
+            storage = self.log
+            flushed = storage.config.flush is Flush.ALWAYS
+            committed = replicas.committed(storage.log_end, storage.flushed_end, flushed=flushed)
             if committed > self.committed:
                 self.committed = committed
-                if not replicas.alone:
-                    self.log.note_high_watermark(committed)
-                    leadership.watermark_moved()
-            if self._waiting or self._waiting_all:
-                self._acknowledge(durable)
-        self._show(durable)
+                storage.note_high_watermark(committed)
+                leadership.watermark_moved()
+        self._show(durable)  # first: who has an acknowledgement is to find the record, and readers wait longer
+        if self._waiting or self._waiting_all:
+            self._acknowledge(durable)
 
     def _acknowledge(self, durable: int) -> None:
         if not self._sure:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WATERMARK_DELAY_S: Final = 0.003  # in which a delivery may carry it
+WATERMARK_BUSY_S: Final = 0.010  # the same where deliveries have been carrying it
 _SUBSCRIPTION: Final = 0
 
 
@@ -194,13 +195,11 @@ class ReplicaSession(Speaker):
     # ---- what the partition says (leadership.Link)
 
     def watermark_moved(self, partition: Partition) -> None:
-        if partition.handle not in self._following:
+        handle = partition.handle
+        if handle in self._stale or handle not in self._following:
             return
-        self._stale.setdefault(partition.handle, self._sent_to(partition.handle))
-        self._time_watermarks()
-
-    def _time_watermarks(self) -> None:
-        if self._watermark_timer is None and self._stale and not self.closed:
+        self._stale[handle] = self._sent_to(handle)
+        if self._watermark_timer is None and not self.closed:
             self._watermark_timer = asyncio.get_running_loop().call_later(WATERMARK_DELAY_S, self._watermarks)
 
     def _watermarks(self) -> None:
@@ -215,8 +214,10 @@ class ReplicaSession(Speaker):
                 self._stale[handle] = self._sent_to(handle)
             else:
                 self._answers.append(_watermark(partition))
-        self._time_watermarks()
-        self.rouse()
+        if self._stale:
+            self._watermark_timer = asyncio.get_running_loop().call_later(WATERMARK_BUSY_S, self._watermarks)
+        if self._answers:
+            self.rouse()
 
     def _sent_to(self, handle: int) -> int:
         """Up to which offset the follower has been sent the partition."""
