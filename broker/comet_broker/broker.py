@@ -93,6 +93,7 @@ class Broker:
             alive=self._alive,
             incarnation=self._incarnation,
             registered=self._registered,
+            fit=self._fit,
             whereabouts=self._whereabouts,
             unfit=self._unfit,
         )
@@ -252,6 +253,9 @@ class Broker:
 
     def _registered(self) -> dict[int, int]:
         return {broker: found.create_revision for broker, found in self.view.state.brokers.items()}
+
+    def _fit(self, broker: int, partition: Partition) -> bool:
+        return (broker, partition.topic_id.hex(), partition.index) not in self.view.state.unfit
 
     def _joined(self) -> None:
         self.replicator.renew()

@@ -87,7 +87,9 @@ class Leadership:
         self.replicas.adopt(state)
         if state.handover == NOBODY:
             self.handing_over = False
-        elif not self.handing_over:
+        elif self.handing_over:
+            self._pass_on()  # to another, it may be, who has nothing more to say
+        else:
             self._begin_handover()
         self._partition.moved()
         self._grow()
@@ -95,6 +97,8 @@ class Leadership:
     def check(self) -> None:
         """Called by a timer, several times in the time a follower may lag."""
         now = self._site.clock.monotonic()
+        if now - self._handover_since > HANDOVER_S_MAX:
+            self._resume()
         wanted = self.replicas.state.handover != NOBODY and not self.handing_over
         if wanted and now - self._handover_since > 2 * HANDOVER_S_MAX:
             self._begin_handover()
@@ -108,12 +112,15 @@ class Leadership:
         if self._swapping:
             return
         # Who does not follow any more may still be registered, with a log that has failed since. And who is behind for
-        # longer than it may be would be taken out again at once.
+        # longer than it may be would be taken out again at once. Who is damaged cuts its log back as soon as nobody counts on
+        # it.
         now, lag_s = self._site.clock.monotonic(), self._site.replica_lag_s
         following = {
             broker: start
             for broker, start in self._site.registered().items()
-            if broker in self.links and self.replicas.keeps_up(broker, start, now, lag_s)
+            if broker in self.links
+            and self._site.fit(broker, self._partition)
+            and self.replicas.keeps_up(broker, start, now, lag_s)
         }
         grown = self.replicas.grown(self._partition.committed, following)
         if grown is not None:
@@ -158,6 +165,8 @@ class Leadership:
         self._swapping = False  # and from here on the next change may be under way
         if settled is not None and not self.closed and self.replicas.proposed is not None:
             self._partition.apply(settled)
+        elif self.handing_over and not self.closed:
+            self._pass_on()
 
     async def _outcome(self, state: PartitionState, mod_revision: int) -> Versioned[PartitionState] | None:
         """What the store has now; None when that does not matter any more."""

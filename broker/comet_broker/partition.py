@@ -90,12 +90,14 @@ class Partition:
         """What the metadata store says of this partition; older news than is known are dropped."""
         if found.mod_revision < self.mod_revision or self.closed is not None:
             return
+        news = found.mod_revision > self.mod_revision
         self.mod_revision = found.mod_revision
         state = self.state = found.value
         me = self.site.me
         leads = state.leader == me and state.in_sync.get(me) == self.site.incarnation() and not self.cutting
         if leads and self.leadership is not None and self.leadership.epoch == state.epoch:
-            self.leadership.adopt(state)
+            if news:  # what is known says nothing of a change that began after it
+                self.leadership.adopt(state)
             return
         self.step_down(f"broker {state.leader} leads {self} now" if state.leader else f"{self} has no leader now")
         if state.epoch > self.leader_epoch:
