@@ -3,11 +3,12 @@
     ClientFrame   0d request:u32  1a len:varint5  0d handle:u32  10 acks:u8  7a len:varint5         24 bytes
     ServerFrame   1a len:varint5  0d handle:u32  11 high_watermark:u64  85 01 epoch:u32  7a len     32 bytes
     ServerFrame   22 1a  0a 04 request:u32  12 08 base_offset:i64  1a 08 append_time_us:i64                 28 bytes
+    FollowerFrame 1a 1c  0d handle:u32  15 epoch:u32  19 log_end:i64  21 flushed_end:i64                    30 bytes
 
-The last is ProduceAcks with one acknowledgement, as protobuf itself would write it. The lengths of the others are
-varints padded to five bytes, so that a prefix has one size and one struct builds or reads it. Any protobuf parser reads
-these frames; frames that some other encoder made are valid too, and the parsers here answer None for them, so that the
-caller falls back to protobuf.
+The third is ProduceAcks with one acknowledgement, the last is Progress, both as protobuf itself would write them if it
+wrote zeros. The lengths of the others are varints padded to five bytes, so that a prefix has one size and one struct
+builds or reads it. Any protobuf parser reads these frames; frames that some other encoder made are valid too, and the
+parsers here answer None for them, so that the caller falls back to protobuf.
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ from typing import Final
 PRODUCE_PREFIX_BYTES: Final = 24
 DELIVERY_PREFIX_BYTES: Final = 32
 ACK_FRAME_BYTES: Final = 28
+PROGRESS_FRAME_BYTES: Final = 30
 FRAME_BYTES_MAX: Final = (1 << 31) - 1  # a protobuf message is no larger
 
 _PRODUCE: Final = Struct("<BI BIB BI BB BIB")
 _DELIVERY: Final = Struct("<BIB BI BQ HI BIB")
 _ACK: Final = Struct("<HHIHqHq")
+_PROGRESS: Final = Struct("<HBIBIBqBq")
 _ACKS_MAX: Final = 2
 
 assert _PRODUCE.size == PRODUCE_PREFIX_BYTES
 assert _DELIVERY.size == DELIVERY_PREFIX_BYTES
 assert _ACK.size == ACK_FRAME_BYTES
+assert _PROGRESS.size == PROGRESS_FRAME_BYTES
 
 
 def _padded(n: int) -> int:
@@ -104,4 +108,19 @@ def parse_ack(frame: bytes) -> tuple[int, int, int] | None:
     t0, t1, request, t2, base_offset, t3, append_time_us = _ACK.unpack(frame)
     if t0 == 0x1A22 and t1 == 0x040A and t2 == 0x0812 and t3 == 0x081A:
         return request, base_offset, append_time_us
+    return None
+
+
+def progress_frame(handle: int, leader_epoch: int, log_end: int, flushed_end: int) -> bytes:
+    """A FollowerFrame with Progress."""
+    return _PROGRESS.pack(0x1C1A, 0x0D, handle, 0x15, leader_epoch, 0x19, log_end, 0x21, flushed_end)
+
+
+def parse_progress(frame: bytes) -> tuple[int, int, int, int] | None:
+    """(handle, leader_epoch, log_end, flushed_end) of a canonical Progress frame, else None."""
+    if len(frame) != PROGRESS_FRAME_BYTES:
+        return None
+    t0, t1, handle, t2, leader_epoch, t3, log_end, t4, flushed_end = _PROGRESS.unpack(frame)
+    if t0 == 0x1C1A and t1 == 0x0D and t2 == 0x15 and t3 == 0x19 and t4 == 0x21:
+        return handle, leader_epoch, log_end, flushed_end
     return None

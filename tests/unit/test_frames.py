@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from comet import _frames
-from comet.v1 import events_pb2, types_pb2
+from comet.v1 import events_pb2, replication_pb2, types_pb2
 
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
@@ -40,6 +40,25 @@ def test_protobuf_reads_a_delivery(handle: int, high_watermark: int, epoch: int,
     )
     assert _frames.parse_delivery(frame) == (handle, high_watermark, epoch)
     assert frame[_frames.DELIVERY_PREFIX_BYTES :] == batches
+
+
+@given(u32, u32, i64, i64)
+def test_protobuf_reads_progress(handle: int, epoch: int, log_end: int, flushed_end: int) -> None:
+    frame = _frames.progress_frame(handle, epoch, log_end, flushed_end)
+    progress = replication_pb2.Progress(handle=handle, leader_epoch=epoch, log_end=log_end, flushed_end=flushed_end)
+    message = replication_pb2.FollowerFrame(progress=progress)
+    assert replication_pb2.FollowerFrame.FromString(frame) == message
+    assert _frames.parse_progress(frame) == (handle, epoch, log_end, flushed_end)
+    if handle and epoch and log_end and flushed_end:
+        assert message.SerializeToString() == frame
+
+
+def test_progress_of_another_encoder_is_left_to_protobuf() -> None:
+    short = replication_pb2.FollowerFrame(progress=replication_pb2.Progress(handle=1, leader_epoch=2))
+    assert _frames.parse_progress(short.SerializeToString()) is None
+    frame = _frames.progress_frame(1, 2, 3, 4)
+    for at in (0, 1, 2, 7, 12, 21):
+        assert _frames.parse_progress(frame[:at] + b"\xff" + frame[at + 1 :]) is None
 
 
 @pytest.mark.parametrize("length", LENGTHS)

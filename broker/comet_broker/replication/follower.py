@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
-from comet._frames import DELIVERY_PREFIX_BYTES, parse_delivery
+from comet._frames import DELIVERY_PREFIX_BYTES, parse_delivery, progress_frame
 from comet._transport import Stream
 from comet._wire import error_from_pb
 from comet.errors import CometError, LogFailed, Unavailable
@@ -243,13 +243,8 @@ class LeaderLink:
         return None
 
     def _progress(self, partition: Partition, theirs: int) -> bytes:
-        progress = pb.Progress(
-            handle=theirs,
-            leader_epoch=self._by_handle[theirs][1],
-            log_end=partition.log.log_end,
-            flushed_end=partition.log.flushed_end,
-        )
-        return pb.FollowerFrame(progress=progress).SerializeToString()
+        storage = partition.log
+        return progress_frame(theirs, self._by_handle[theirs][1], storage.log_end, storage.flushed_end)
 
     def _progress_due(self, partition: Partition) -> None:
         if partition.handle in self._theirs:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
+from comet._frames import parse_progress
 from comet._wire import error_to_pb
 from comet.errors import CometError, MalformedFrame, NotLeader, Unavailable
 from comet.v1 import replication_pb2 as pb
@@ -55,13 +56,18 @@ class ReplicaSession(Speaker):
 
     def receive(self, data: bytes) -> None:
         """Takes one frame of the follower."""
+        progress = parse_progress(data)
+        if progress is not None:
+            self._progress(*progress)
+            return
         try:
             frame = pb.FollowerFrame.FromString(data)
         except DecodeError:
             raise MalformedFrame(f"{len(data)} bytes that are no FollowerFrame of comet.v1") from None
         match frame.WhichOneof("frame"):
             case "progress":
-                self._progress(frame.progress)
+                said = frame.progress
+                self._progress(said.handle, said.leader_epoch, said.log_end, said.flushed_end)
             case "follow":
                 self._follow(frame.follow)
             case "unfollow":
@@ -166,19 +172,19 @@ class ReplicaSession(Speaker):
             return storage.log_start, True
         return agreed, False
 
-    def _progress(self, progress: pb.Progress) -> None:
-        partition = self._following.get(progress.handle)
-        if partition is None or partition.leadership is None or progress.leader_epoch != partition.leader_epoch:
+    def _progress(self, handle: int, leader_epoch: int, log_end: int, flushed_end: int) -> None:
+        partition = self._following.get(handle)
+        if partition is None or partition.leadership is None or leader_epoch != partition.leader_epoch:
             return
-        if progress.log_end > partition.log.log_end:
+        if log_end > partition.log.log_end:
             raise MalformedFrame(f"a follower of {partition} has more than its leader")
-        if progress.handle not in self._feed.push.cursors:
-            self._feed.add(_SUBSCRIPTION, partition, progress.log_end)
+        if handle not in self._feed.push.cursors:
+            self._feed.add(_SUBSCRIPTION, partition, log_end)
             self._feed.grant(_SUBSCRIPTION, limits.CREDIT_BYTES_MAX)
             self.rouse()
         else:
             self._feed.grant(_SUBSCRIPTION, limits.CREDIT_BYTES_MAX)  # up to what it may be at most
-        partition.leadership.progress(self.follower, self.incarnation, progress.log_end, progress.flushed_end)
+        partition.leadership.progress(self.follower, self.incarnation, log_end, flushed_end)
 
     def _unfollow(self, unfollow: pb.Unfollow) -> None:
         partition = self._following.get(unfollow.handle)
