@@ -39,7 +39,9 @@ class Reading:
 
     @property
     def next_offset(self) -> int:
-        return self.cursor.next_offset
+        """Up to where it has read, or is reading just now."""
+        cursor = self.cursor
+        return cursor.partition.log.log_end if cursor.state is State.LOADING else cursor.next_offset
 
     def advanced(self) -> None:
         """There may be more to read."""

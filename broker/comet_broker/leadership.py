@@ -112,8 +112,7 @@ class Leadership:
         if self._swapping:
             return
         # Who does not follow any more may still be registered, with a log that has failed since. And who is behind for
-        # longer than it may be would be taken out again at once. Who is damaged cuts its log back as soon as nobody counts on
-        # it.
+        # longer than it may be would be taken out again at once. Who is damaged cuts its log back once nobody counts on it.
         now, lag_s = self._site.clock.monotonic(), self._site.replica_lag_s
         following = {
             broker: start

@@ -273,6 +273,8 @@ class Partition:
         async with self._knife:
             if self.closed is None and not self.leads:
                 await self._cut_back(offset, restart=restart)
+        if self.closed is None and self.log.failed is None and self.log.flushed_end < self.log.log_end:
+            self._appended_one()  # what stays is still to be synced
         self.reconsider()
 
     async def _cut_back(self, offset: int, *, restart: bool) -> None:
@@ -375,7 +377,7 @@ class Partition:
     async def _flush(self) -> None:
         """Syncs until nothing is left that must be; with flush=always one fsync serves all who came meanwhile."""
         try:
-            while True:
+            while not self.cutting:  # which waits for the end of this
                 await self.sync()
                 if self.log.failed is not None or self.log.flushed_end >= self.log.log_end:
                     return
@@ -433,7 +435,7 @@ class Partition:
         if self.log.unfinished:
             self._start_flush()  # with flush=os nothing else would ever finish a sealed segment
         async with self._knife:
-            await self._delete(self.log.start_retention(self.site.clock.wall_us()))
+            await self._delete(self.log.start_retention(self.site.clock.wall_us(), self.high_watermark))
 
     async def delete_before(self, offset: int) -> int:
         """Deletes all records below `offset`; the log's start is durable when it returns."""

@@ -181,11 +181,15 @@ class Thin:
         """Whole batches from the one that holds `offset`."""
         if partition.closed is not None:
             raise partition.closed
-        extent = partition.log.extent(offset, partition.high_watermark)
-
         room = bytes_max + BATCH_OVERHEAD_BYTES
         try:
+            extent = partition.log.extent(offset, partition.high_watermark)
+        except CometError as error:
+            raise partition.explain(error) from error
+        try:
             data, size, next_offset = await self._broker.worker.run(lambda: read_waiting(extent, room))
+        except CometError as error:
+            raise partition.explain(error) from error
         except OSError as error:
             raise self._broker.unreadable(partition, error) from error
         finally:

@@ -149,12 +149,14 @@ class Log(Appending):
 
     # ---- deleting
 
-    def start_retention(self, now_us: int) -> DeleteTicket | None:
-        """What the topic's limits no longer cover; None if there is nothing to delete."""
+    def start_retention(self, now_us: int, upto: int | None = None) -> DeleteTicket | None:
+        """What the topic's limits no longer cover, of the records below `upto`; None if there is nothing to delete."""
         if self._closed or self.failed is not None:
             return None
         facts = [segment.facts() for segment in self._segments]
         count = expired_segments(facts, self.config, now_us, self.log_start)
+        while count and upto is not None and self._segments[count].base_offset > upto:
+            count -= 1
         if not count:
             return None
         return self._delete_ticket(max(self.log_start, self._segments[count].base_offset))

@@ -1,0 +1,92 @@
+"""A partition while its log is cut back, and what retention leaves alone."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+from comet.errors import CometError, Unavailable
+from comet.types import Consistency, Flush, TopicConfig
+from comet_broker.core.push import Cursor, State
+from comet_broker.feed import Feed
+from comet_broker.partition import Partition
+from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
+from tests.unit.storage_world import World
+
+FOLLOWS = replace_state(STATE, leader=2, epoch=2, in_sync={2: 20})
+
+
+def from_leader(count: int) -> list[memoryview]:
+    """Batches as a leader of the epoch has stamped them."""
+    leader = World()
+    batches = []
+    for _ in range(count):
+        leader.append(b"x", epoch=2)
+        extent = leader.log.extent(leader.log.log_end - 1)
+        result = extent.read(memoryview(buffer := bytearray(4096)), wait=True)
+        extent.release()
+        assert result is not None
+        batches.append(memoryview(bytes(buffer[: result.size])))
+    return batches
+
+
+async def test_a_cut_while_an_fsync_is_under_way_neither_spins_nor_leaves_anything_unsynced() -> None:
+    world = ReplicaWorld(TopicConfig(flush=Flush.ALWAYS, min_insync=1))
+    one = world.partition
+    one.apply(await world.put(FOLLOWS))
+    first, second, third = from_leader(3)
+    world.worker.free.clear()
+    one.replicate(first, 2, 0)
+    await settle()  # its fsync is under way
+    one.replicate(second, 2, 0)
+    one.replicate(third, 2, 0)
+    cut = asyncio.get_running_loop().create_task(one.cut_back(2, restart=False))
+    await settle()
+    world.worker.free.set()
+    await cut
+    assert one.log.log_end == 2
+    await settle()
+    assert one.log.flushed_end == 2
+    await world.tasks.close()
+
+
+async def test_a_reader_is_not_given_what_was_read_from_disk_before_the_cut() -> None:
+    world = ReplicaWorld(TopicConfig(consistency=Consistency.AVAILABLE))
+    one = world.partition
+    one.apply(await world.put(FOLLOWS))
+    for batch in from_leader(3):
+        one.replicate(batch, 2, 0)
+    ended: list[CometError] = []
+
+    def over(_: Cursor[Partition], error: CometError) -> None:
+        ended.append(error)
+
+    feed = Feed(SimpleNamespace(), over, lambda: None)  # type: ignore[arg-type]
+    feed.add(1, one, 0)
+    feed.grant(1, 1 << 20)
+    cursor = feed.push.take()
+    assert cursor is not None
+    feed.push.loading(cursor)
+    await one.cut_back(1, restart=False)
+    assert cursor.state is State.ENDED
+    assert isinstance(ended[0], Unavailable)
+    await world.tasks.close()
+
+
+async def test_retention_leaves_alone_what_is_not_on_the_in_sync_replicas_yet() -> None:
+    """They would have to begin anew, and a watermark below the log's start tells readers of nothing."""
+    config = TopicConfig(min_insync=1, segment_bytes=64 << 10, retention_bytes=1)
+    world = ReplicaWorld(config)
+    await world.lead(in_sync={1: 10, 2: 20})
+    one = world.partition
+    world.follow(2, 0)
+    while one.log.statistics()["segments"] < 4:
+        world.produce()
+        world.log.maybe_roll()
+        world.clock.now_us += config.segment_ms * 1000
+    await one.housekeeping()
+    assert one.log.log_start == 0
+    world.progress(2, one.log.log_end)
+    await one.housekeeping()
+    assert one.log.log_start > 0
+    await world.tasks.close()
