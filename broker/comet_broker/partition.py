@@ -138,6 +138,8 @@ class Partition:
         leader = NOBODY if self.state is None else self.state.leader
         if not why:
             why = f"broker {leader} leads {self}" if leader else f"{self} has no leader now"
+            if leader == self.site.me:
+                why = f"this broker may not lead {self} now: the metadata store does not know it, or not yet"
         details = {} if leader in (NOBODY, self.site.me) else self.site.whereabouts(leader)
         return NotLeader(why, details=details, retry_after_ms=0 if details else 50)
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 
 from comet import records
 from comet._wire import position_from_pb
-from comet.errors import CometError, Draining, InvalidArgument
+from comet.errors import CometError, Draining, InvalidArgument, Timeout, Unavailable
 from comet.types import Earliest, Position
 from comet.v1 import events_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER, ACKS_NONE
@@ -72,9 +72,15 @@ class Thin:
             sequence=request.sequence,
             forwarded=True,
         )
-        answer = await self._broker.peers.call(
-            address, "comet.v1.Comet/Publish", passed_on, pb.PublishResponse, FORWARD_S_MAX
-        )
+        try:
+            answer = await self._broker.peers.call(
+                address, "comet.v1.Comet/Publish", passed_on, pb.PublishResponse, FORWARD_S_MAX
+            )
+        except Unavailable as error:
+            if isinstance(error, Draining):
+                raise
+            # It may have been lost on the way there, or on the way back.
+            raise Timeout(f"passed on to the leader at {address}, the records may or may not be written: {error}") from error
         return answer.receipts[0].offset if answer.receipts else 0
 
     def _led_elsewhere(self, spec: TopicSpec, index: int) -> str | None:
