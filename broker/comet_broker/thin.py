@@ -80,7 +80,9 @@ class Thin:
             if isinstance(error, Draining):
                 raise
             # It may have been lost on the way there, or on the way back.
-            raise Timeout(f"passed on to the leader at {address}, the records may or may not be written: {error}") from error
+            raise Timeout(
+                f"passed on to the leader at {address}, the records may or may not be written: {error}"
+            ) from error
         return answer.receipts[0].offset if answer.receipts else 0
 
     def _led_elsewhere(self, spec: TopicSpec, index: int) -> str | None:
