@@ -9,11 +9,12 @@ import pytest
 from comet.bench.timer import Ticker, monotonic_is_shared
 
 
-async def test_no_tick_is_lost_when_nobody_looks() -> None:
+@pytest.mark.parametrize("sleepy", [False, True])
+async def test_no_tick_is_lost_when_nobody_looks(sleepy: bool) -> None:
     assert monotonic_is_shared()
     interval_ns = 100_000
     start_ns = time.perf_counter_ns()
-    ticker = Ticker(start_ns, interval_ns)
+    ticker = Ticker(start_ns, interval_ns, sleepy=sleepy)
     try:
         count = 0
         while count < 50:

@@ -175,7 +175,7 @@ async def pace(link: Link, config: Any) -> dict[str, Any]:
         order = await link.go()
         interval_ns = 1_000_000_000 // config["rate"]
         due_ns = time.perf_counter_ns() + int(order["lead_s"] * 1e9)
-        ticker = Ticker(due_ns, interval_ns)
+        ticker = Ticker(due_ns, interval_ns, sleepy=config.get("sleepy", False))
         try:
             left = config["records"]
             while left > 0:

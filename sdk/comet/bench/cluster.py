@@ -189,7 +189,9 @@ def latency_1000(bench: ClusterBench) -> Result:
         topic, warm_topic = stack.enter_context(bench.topic()), stack.enter_context(bench.topic())
         config = {"address": bench.addresses, "topic": topic, "warm_topic": warm_topic, "records": records}
         consumer = stack.enter_context(Worker("stopwatch", skip=round(records * WARM_SHARE), **config))
-        producer = stack.enter_context(Worker("pace", rate=1_000, record_bytes=RECORD_BYTES, acks="all", **config))
+        producer = stack.enter_context(
+            Worker("pace", rate=1_000, record_bytes=RECORD_BYTES, acks="all", sleepy=True, **config)
+        )
         consumer.ready()
         producer.ready()
         with bench.metered() as used:
