@@ -17,6 +17,7 @@ from comet_broker.metadata.memory import MemoryStore
 from comet_broker.partition import Partition
 from comet_broker.storage.files import RealFiles
 from comet_broker.system import SystemClock, ThreadWorker
+from tests.logs import bytes_of
 from tests.sim import waiting
 
 WAIT_S_MAX = 30.0
@@ -113,17 +114,4 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 
 def log_bytes(partition: Partition) -> bytes:
     """All that the log of a replica holds."""
-    storage = partition.log
-    parts: list[bytes] = []
-    offset = storage.log_start
-    while offset < storage.log_end:
-        extent = storage.extent(offset)
-        buffer = memoryview(bytearray(1 << 20))
-        try:
-            result = extent.read(buffer, wait=True)
-        finally:
-            extent.release()
-        assert result is not None and result.size
-        parts.append(bytes(buffer[: result.size]))
-        offset = result.next_offset
-    return b"".join(parts)
+    return bytes_of(partition.log)

@@ -17,6 +17,7 @@ from comet_broker.storage.files import RealFiles
 from comet_broker.storage.log import Log, LogIdentity
 from comet_broker.system import SystemClock
 from tests.etcd import Etcd
+from tests.logs import bytes_of
 from tests.robustness.process import BrokerProcess, free_port
 from tests.sim.waiting import until
 
@@ -103,18 +104,9 @@ def log_bytes(data: Path, spec: TopicSpec, index: int) -> bytes:
         files = RealFiles(copy)
         storage = Log.open(files, "log", LogIdentity(bytes.fromhex(spec.id), index), spec.config, SystemClock())
         assert not storage.lost
-        parts: list[bytes] = []
-        offset = storage.log_start
-        while offset < storage.log_end:
-            extent = storage.extent(offset)
-            buffer = memoryview(bytearray(16 << 20))
-            result = extent.read(buffer, wait=True)
-            extent.release()
-            assert result is not None and result.size
-            parts.append(bytes(buffer[: result.size]))
-            offset = result.next_offset
+        data_bytes = bytes_of(storage)
         storage.close()
-        return b"".join(parts)
+        return data_bytes
     finally:
         shutil.rmtree(copy)
 
