@@ -61,7 +61,7 @@ class Feed:
     def __init__(self, broker: Broker, ended: Ended, rouse: Callable[[], None], *, follower: bool = False) -> None:
         self.push: PushQueue[Partition] = PushQueue(
             subscriptions_max=limits.SESSION_SUBSCRIPTIONS_MAX,
-            cursors_max=limits.SESSION_CURSORS_MAX,
+            cursors_max=limits.PARTITIONS_MAX if follower else limits.SESSION_CURSORS_MAX,
             credit_bytes_max=limits.CREDIT_BYTES_MAX,
         )
         self._broker = broker

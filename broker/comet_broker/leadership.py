@@ -35,6 +35,7 @@ class Link(Protocol):
     """The stream on which one follower is fed."""
 
     def watermark_moved(self, partition: Partition) -> None: ...
+    def log_start_moved(self, partition: Partition) -> None: ...
     def leadership_over(self, partition: Partition, error: CometError) -> None: ...
 
 
@@ -80,6 +81,11 @@ class Leadership:
         for link in self.links.values():
             link.watermark_moved(self._partition)
 
+    def log_start_moved(self) -> None:
+        """What is deleted here must not come back when another leads."""
+        for link in self.links.values():
+            link.log_start_moved(self._partition)
+
     # ---- the store's word
 
     def adopt(self, state: PartitionState) -> None:
@@ -112,7 +118,7 @@ class Leadership:
         if self._swapping:
             return
         # Who does not follow any more may still be registered, with a log that has failed since. And who is behind for
-        # longer than it may be would be taken out again at once. Who is damaged cuts its log back once nobody counts on it.
+        # longer than it may be would be taken out again at once. Who is damaged is to cut its log back first.
         now, lag_s = self._site.clock.monotonic(), self._site.replica_lag_s
         following = {
             broker: start

@@ -270,10 +270,11 @@ class Partition:
             self.log.note_high_watermark(committed)
             self._show()
 
-    async def cut_back(self, offset: int, *, restart: bool) -> None:
-        """A follower's log ends at `offset`, where it and its leader's agree, or begins anew there."""
+    async def cut_back(self, offset: int, epoch: int, *, restart: bool) -> None:
+        """A follower's log ends at `offset`, where it and that of the leader of `epoch` agree, or begins anew there."""
         async with self._knife:
-            if self.closed is None and not self.leads:
+            # The leader of a later epoch may have been told of what is here, and count on it.
+            if self.closed is None and not self.leads and epoch == self.leader_epoch:
                 await self._cut_back(offset, restart=restart)
         if self.closed is None and self.log.failed is None and self.log.flushed_end < self.log.log_end:
             self._appended_one()  # what stays is still to be synced
@@ -457,6 +458,8 @@ class Partition:
             error = caught
         before = self.log.log_start
         assert self.log.finish_delete(ticket, error) >= before, "the log's start never goes back"
+        if self.leadership is not None and self.log.log_start > before:
+            self.leadership.log_start_moved()
         await self.site.worker.run(ticket.remove)
 
     async def close(self, error: CometError) -> None:

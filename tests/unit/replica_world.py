@@ -148,7 +148,7 @@ class ReplicaWorld:
 
 def replace_state(state: PartitionState, **changes: object) -> PartitionState:
     values = {name: getattr(state, name) for name in state.__struct_fields__}
-    return PartitionState(**{**values, **changes})  # type: ignore[arg-type]
+    return PartitionState(**{**values, **changes})
 
 
 async def settle(turns: int = 20) -> None:

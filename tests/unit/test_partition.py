@@ -40,7 +40,7 @@ async def test_a_cut_while_an_fsync_is_under_way_neither_spins_nor_leaves_anythi
     await settle()  # its fsync is under way
     one.replicate(second, 2, 0)
     one.replicate(third, 2, 0)
-    cut = asyncio.get_running_loop().create_task(one.cut_back(2, restart=False))
+    cut = asyncio.get_running_loop().create_task(one.cut_back(2, 2, restart=False))
     await settle()
     world.worker.free.set()
     await cut
@@ -67,7 +67,7 @@ async def test_a_reader_is_not_given_what_was_read_from_disk_before_the_cut() ->
     cursor = feed.push.take()
     assert cursor is not None
     feed.push.loading(cursor)
-    await one.cut_back(1, restart=False)
+    await one.cut_back(1, 2, restart=False)
     assert cursor.state is State.ENDED
     assert isinstance(ended[0], Unavailable)
     await world.tasks.close()
@@ -89,4 +89,23 @@ async def test_retention_leaves_alone_what_is_not_on_the_in_sync_replicas_yet() 
     world.progress(2, one.log.log_end)
     await one.housekeeping()
     assert one.log.log_start > 0
+    await world.tasks.close()
+
+
+async def test_a_cut_that_a_leader_of_the_past_has_asked_for_does_not_take_place() -> None:
+    """The leader of a later epoch has been told of all that is here, and may have told producers that it is kept."""
+    world = ReplicaWorld(TopicConfig(min_insync=1))
+    one = world.partition
+    one.apply(await world.put(FOLLOWS))
+    for batch in from_leader(3):
+        one.replicate(batch, 2, 3)
+    world.worker.free.clear()
+    trimming = asyncio.get_running_loop().create_task(one.delete_before(1))  # the cut has to wait for it
+    await settle()
+    cut = asyncio.get_running_loop().create_task(one.cut_back(2, 2, restart=False))
+    await settle()
+    one.apply(await world.put(replace_state(FOLLOWS, leader=3, epoch=3, in_sync={1: 10, 3: 30})))
+    world.worker.free.set()
+    await asyncio.gather(trimming, cut)
+    assert one.log.log_end == 3
     await world.tasks.close()

@@ -64,6 +64,7 @@ class Replicator:
             return
         link = self._links.get(leader) or LeaderLink(self._broker, leader)
         self._links[leader] = link
+        link.look_around()
         link.follow(partition)
 
     def _leader_of(self, partition: Partition) -> int:
@@ -102,6 +103,8 @@ class LeaderLink:
         self._by_handle: dict[int, tuple[Partition, int]] = {}  # the leader's handle -> partition, epoch
         self._theirs: dict[int, int] = {}  # own handle -> the leader's
         self._moved: dict[int, Partition] = {}  # Progress is due
+        self._trimming: set[int] = set()  # own handles of those whose records are being deleted as at the leader
+        self._address: str | None = None  # where the leader was last looked for
         self._frames: deque[bytes] = deque()
         self._reports: Reports | None = None
         self._reading = False  # a frame of the leader is being dealt with: what it sets off is written after that
@@ -175,12 +178,15 @@ class LeaderLink:
             while True:
                 address = self._broker.address_of(self.leader)
                 if address is not None and self._broker.membership.incarnation:
+                    self._address = address
                     channel = self._broker.network.connect(address)
                     began = self._broker.clock.monotonic()
                     try:
                         await self._hold(channel)
                     except CometError as error:
                         log.info("the stream to broker %d ended: %s", self.leader, error)
+                    except Exception:
+                        log.exception("following broker %d broke off", self.leader)
                     finally:
                         self._reset()
                         await channel.close()
@@ -279,6 +285,7 @@ class LeaderLink:
                 found = self._by_handle.get(mark.handle)
                 if found is not None and found[1] == mark.leader_epoch:
                     found[0].learn(mark.leader_epoch, mark.high_watermark)
+                    self._trim(found[0], mark.log_start)
             case "following":
                 self._following(frame.following)
             case "refused":
@@ -320,7 +327,7 @@ class LeaderLink:
     async def _cut_back(self, partition: Partition, following: pb.Following, start: int) -> None:
         stream = self._stream
         try:
-            await partition.cut_back(start, restart=following.restart)
+            await partition.cut_back(start, following.leader_epoch, restart=following.restart)
         except (CometError, OSError) as error:
             log.error("cutting %s back: %s", partition, error)
             if partition.log.failed is not None:
@@ -344,16 +351,21 @@ class LeaderLink:
         partition.learn(following.leader_epoch, following.high_watermark)
         self._progress_due(partition)
         self._broker.mended(partition)
-        if following.log_start > partition.log.log_start:
-            self._broker.tasks.spawn(self._forget_before(partition, following.log_start), f"trim {partition}")
+        self._trim(partition, following.log_start)
 
-    @staticmethod
-    async def _forget_before(partition: Partition, log_start: int) -> None:
-        """What the leader has deleted was not compared: it goes here too."""
+    def _trim(self, partition: Partition, log_start: int) -> None:
+        """What the leader has deleted goes here too: it must not come back, and nobody compares it."""
+        if log_start > partition.log.log_start and partition.handle not in self._trimming:
+            self._trimming.add(partition.handle)
+            self._broker.tasks.spawn(self._forget_before(partition, log_start), f"trim {partition}")
+
+    async def _forget_before(self, partition: Partition, log_start: int) -> None:
         try:
             await partition.delete_before(min(log_start, partition.log.log_end))
-        except CometError as error:
+        except (CometError, OSError) as error:
             log.warning("%s still begins at %d: %s", partition, partition.log.log_start, error)
+        finally:
+            self._trimming.discard(partition.handle)
 
     def _refused(self, refused: pb.Refused) -> None:
         partition = self._find(refused.topic_id, refused.partition, refused.leader_epoch)
@@ -365,6 +377,12 @@ class LeaderLink:
         self._ask_again(partition, after_s if error.retriable else RETRY_S_MAX)
 
     # ---- life
+
+    def look_around(self) -> None:
+        """The leader may be elsewhere by now, and where it was nobody may be left to say so."""
+        address = self._broker.address_of(self.leader)
+        if self._stream is not None and address not in (None, self._address):
+            self.renew()
 
     def renew(self) -> None:
         """Connects again, at once."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
@@ -24,6 +25,7 @@ from comet._wire import error_to_pb
 from comet.errors import CometError, MalformedFrame, NotLeader, Unavailable
 from comet.v1 import replication_pb2 as pb
 from comet_broker import limits
+from comet_broker.core.cluster import NOBODY
 from comet_broker.core.push import Cursor
 from comet_broker.feed import Feed
 from comet_broker.partition import Partition
@@ -49,6 +51,8 @@ class ReplicaSession(Speaker):
         self._answers: deque[bytes] = deque()
         self._following: dict[int, Partition] = {}  # by handle: it was told where to begin
         self._stale: dict[int, int] = {}  # its watermark has moved: by handle, where its deliveries were then
+        self._marks: dict[int, Partition] = {}  # by handle: a Watermark is due
+        self._relief: asyncio.Future[None] | None = None
         self._watermark_timer: asyncio.TimerHandle | None = None
         self._input_over = False
 
@@ -80,12 +84,21 @@ class ReplicaSession(Speaker):
     def poll(self) -> bytes | None:
         """The next frame to send, if there is one now."""
         if self._answers:
-            return self._answers.popleft()
+            return self._take_answer()
+        while self._marks:
+            handle, partition = self._marks.popitem()
+            if self._following.get(handle) is partition and partition.leads:
+                return _watermark(partition)
         frame = self._feed.next_delivery()
         if frame is not None:
             return frame
         # Looking for a delivery may have ended one, and queued the reason.
-        return self._answers.popleft() if self._answers else None
+        return self._take_answer() if self._answers else None
+
+    def _take_answer(self) -> bytes:
+        if len(self._answers) <= limits.SESSION_ANSWERS_MAX // 2:
+            self._relieve()
+        return self._answers.popleft()
 
     @property
     def over(self) -> bool:
@@ -97,11 +110,20 @@ class ReplicaSession(Speaker):
 
     @property
     def backlogged(self) -> bool:
-        """Never: a follower asks for little, and answers replace each other."""
-        return False
+        """It has asked for much, and takes no answers."""
+        return len(self._answers) >= limits.SESSION_ANSWERS_MAX
 
     async def relieved(self) -> None:
-        return
+        while self.backlogged and not self.closed:
+            self._relief = asyncio.get_running_loop().create_future()
+            try:
+                await self._relief
+            finally:
+                self._relief = None
+
+    def _relieve(self) -> None:
+        if self._relief is not None and not self._relief.done():
+            self._relief.set_result(None)
 
     def close(self) -> None:
         """The call is over; what the follower has said it has, it still has."""
@@ -116,7 +138,9 @@ class ReplicaSession(Speaker):
         self._following.clear()
         self._feed.close()
         self._answers.clear()
+        self._marks.clear()
         self.rouse()
+        self._relieve()
         self._broker.replica_session_closed(self)
 
     # ---- what a follower says
@@ -124,6 +148,10 @@ class ReplicaSession(Speaker):
     def _hello(self, hello: pb.ReplicaHello) -> None:
         if hello.cluster_id != self._broker.cluster_id:
             raise Unavailable(f"this is cluster {self._broker.cluster_id}, not {hello.cluster_id}")
+        if self.follower:
+            raise MalformedFrame("a follower says hello once")
+        if not hello.incarnation or hello.broker in (NOBODY, self._broker.config.broker_id):
+            raise MalformedFrame(f"broker {hello.broker}, incarnation {hello.incarnation}, is no follower of this one")
         self.follower, self.incarnation = hello.broker, hello.incarnation
 
     def _follow(self, follow: pb.Follow) -> None:
@@ -167,6 +195,8 @@ class ReplicaSession(Speaker):
         the two have nothing in common that the leader still has."""
         storage = partition.log
         theirs = [(entry.epoch, entry.start_offset) for entry in follow.epochs]
+        if any(start < before for (_, before), (_, start) in pairwise(theirs)):
+            raise MalformedFrame("the epochs of a follower's log rise")
         agreed = storage.epochs.divergence(storage.log_start, storage.log_end, theirs, follow.log_start, follow.log_end)
         if agreed < storage.log_start or agreed < follow.log_start:
             return storage.log_start, True
@@ -178,6 +208,8 @@ class ReplicaSession(Speaker):
             return
         if log_end > partition.log.log_end:
             raise MalformedFrame(f"a follower of {partition} has more than its leader")
+        if not 0 <= flushed_end <= log_end:
+            raise MalformedFrame(f"a follower of {partition} has {flushed_end} of {log_end} on disk")
         if handle not in self._feed.push.cursors:
             self._feed.add(_SUBSCRIPTION, partition, log_end)
             self._feed.grant(_SUBSCRIPTION, limits.CREDIT_BYTES_MAX)
@@ -197,6 +229,8 @@ class ReplicaSession(Speaker):
         self._following.pop(partition.handle, None)
         if partition.handle in self._feed.push.cursors:
             self._feed.remove(_SUBSCRIPTION, [partition.handle])
+            # What was on its way is dropped unreported, and the others are not to starve of that.
+            self._feed.grant(_SUBSCRIPTION, limits.CREDIT_BYTES_MAX)
 
     # ---- what the partition says (leadership.Link)
 
@@ -219,10 +253,15 @@ class ReplicaSession(Speaker):
             if self._sent_to(handle) != sent_to:
                 self._stale[handle] = self._sent_to(handle)
             else:
-                self._answers.append(_watermark(partition))
+                self._marks[handle] = partition
         if self._stale:
             self._watermark_timer = asyncio.get_running_loop().call_later(WATERMARK_BUSY_S, self._watermarks)
-        if self._answers:
+        if self._marks:
+            self.rouse()
+
+    def log_start_moved(self, partition: Partition) -> None:
+        if partition.handle in self._following:
+            self._marks[partition.handle] = partition
             self.rouse()
 
     def _sent_to(self, handle: int) -> int:

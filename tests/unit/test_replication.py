@@ -1,0 +1,241 @@
+"""Both sides of a Replicate call, each against another side that does what it should not."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from comet.errors import MalformedFrame, Unavailable
+from comet.types import TopicConfig
+from comet.v1 import replication_pb2 as pb
+from comet_broker import limits
+from comet_broker.replication.follower import Replicator
+from comet_broker.replication.leader import ReplicaSession
+from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
+from tests.unit.storage_world import IDENTITY
+
+HELLO = pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="c", broker=2, incarnation=20))
+
+
+def session_on(world: ReplicaWorld) -> ReplicaSession:
+    def leading(place: tuple[str, int], epoch: int) -> Any:
+        if place != (IDENTITY.topic_id.hex(), 0) or epoch != world.partition.leader_epoch:
+            raise Unavailable("not here", retry_after_ms=50)
+        return world.partition
+
+    broker = SimpleNamespace(
+        cluster_id="c",
+        config=SimpleNamespace(broker_id=1),
+        topics=SimpleNamespace(leading=leading),
+        replica_session_closed=lambda _: None,
+        read_buffer=memoryview(bytearray(1 << 20)),
+    )
+    return ReplicaSession(broker, 1, "peer")  # type: ignore[arg-type]
+
+
+def follow(**changes: Any) -> pb.FollowerFrame:
+    values: dict[str, Any] = {"topic_id": IDENTITY.topic_id, "partition": 0, "leader_epoch": 1, **changes}
+    return pb.FollowerFrame(follow=pb.Follow(**values))
+
+
+def progress(log_end: int, flushed_end: int) -> pb.FollowerFrame:
+    return pb.FollowerFrame(progress=pb.Progress(handle=1, leader_epoch=1, log_end=log_end, flushed_end=flushed_end))
+
+
+def tell(session: ReplicaSession, *frames: pb.FollowerFrame) -> None:
+    for frame in frames:
+        session.receive(frame.SerializeToString())
+
+
+def answers(session: ReplicaSession) -> list[pb.LeaderFrame]:
+    frames = []
+    while (frame := session.poll()) is not None:
+        frames.append(pb.LeaderFrame.FromString(frame))
+    return frames
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [pb.FollowerFrame()],
+        [HELLO, HELLO],
+        [pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="other", broker=2, incarnation=20))],
+        [pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="c", broker=1, incarnation=10))],
+        [pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="c", broker=2))],
+        [HELLO, follow(epochs=[pb.EpochStart(epoch=1, start_offset=5), pb.EpochStart(epoch=2, start_offset=1)])],
+        [HELLO, follow(), progress(4, 4)],
+        [HELLO, follow(), progress(2, 3)],
+        [HELLO, follow(), progress(-2, -2)],
+    ],
+)
+async def test_nonsense_ends_the_call_with_a_typed_error_and_counts_for_nothing(
+    frames: list[pb.FollowerFrame],
+) -> None:
+    world = ReplicaWorld()
+    await world.lead(in_sync={1: 10, 2: 20})
+    world.produce(3)
+    session = session_on(world)
+    with pytest.raises((MalformedFrame, Unavailable)):
+        tell(session, *frames)
+    session.close()
+    leadership = world.partition.leadership
+    assert leadership is not None and not leadership.links
+    assert world.partition.committed == 0
+    await world.tasks.close()
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [follow()],
+        [HELLO, follow(topic_id=b"elsewhere")],
+        [HELLO, follow(leader_epoch=7)],
+        [pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="c", broker=9, incarnation=90)), follow()],
+    ],
+)
+async def test_what_may_not_be_followed_is_refused_and_the_call_goes_on(frames: list[pb.FollowerFrame]) -> None:
+    world = ReplicaWorld()
+    await world.lead()
+    session = session_on(world)
+    tell(session, *frames)
+    assert [frame.WhichOneof("frame") for frame in answers(session)] == ["refused"]
+    session.close()
+    await world.tasks.close()
+
+
+async def test_a_follower_that_reads_nothing_is_owed_one_watermark_and_read_from_no_more() -> None:
+    world = ReplicaWorld(TopicConfig(min_insync=1))
+    await world.lead(in_sync={1: 10})
+    session = session_on(world)
+    tell(session, HELLO, follow(log_end=0), progress(0, 0))
+    await settle()
+    world.partition.apply(await world.put(replace_state(STATE, in_sync={1: 10})))  # it is in sync no more
+    before = len(session._answers)
+    for _ in range(50):
+        world.produce()
+        session._stale.clear()
+        session.watermark_moved(world.partition)
+        session._watermarks()
+    assert len(session._answers) + len(session._marks) <= before + 1
+    tell(session, *[follow(leader_epoch=7)] * limits.SESSION_ANSWERS_MAX)
+    assert session.backlogged
+    relieved = asyncio.get_running_loop().create_task(session.relieved())
+    assert (await asyncio.wait([relieved], timeout=0))[1]
+    assert answers(session)
+    await relieved
+    session.close()
+    await world.tasks.close()
+
+
+async def test_a_follower_hears_at_once_of_what_is_deleted() -> None:
+    world = ReplicaWorld(TopicConfig(min_insync=1))
+    await world.lead()
+    world.produce(3)
+    session = session_on(world)
+    tell(session, HELLO, follow(log_end=0), progress(0, 0))
+    answers(session)
+    await world.partition.delete_before(2)
+    marks = [frame.watermark for frame in answers(session) if frame.WhichOneof("frame") == "watermark"]
+    assert [mark.log_start for mark in marks] == [2]
+    session.close()
+    await world.tasks.close()
+
+
+# ---- the follower's side
+
+
+class BrokenStream:
+    """A stream that fails as none should, the first time; then it stands still."""
+
+    def __init__(self, *, broken: bool) -> None:
+        self.broken = broken
+        self.cancelled = asyncio.Event()
+
+    async def read(self) -> bytes | None:
+        if self.broken:
+            raise RuntimeError("not as expected")
+        await self.cancelled.wait()
+        raise Unavailable("cut")
+
+    async def write(self, _: bytes) -> None:
+        return
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+
+class Streams:
+    """ports.Network and its channels in one."""
+
+    def __init__(self, *, broken: int = 0) -> None:
+        self.addresses: list[str] = []
+        self.connected = asyncio.Event()
+        self._broken = broken
+
+    def connect(self, address: str) -> Streams:
+        self.addresses.append(address)
+        self.connected.set()
+        return self
+
+    def replicate(self) -> BrokenStream:
+        self._broken -= 1
+        return BrokenStream(broken=self._broken >= 0)
+
+    async def close(self) -> None:
+        return
+
+
+async def nothing(*_: object) -> None:
+    return
+
+
+def replicator_on(world: ReplicaWorld, network: Streams, where: dict[int, str]) -> Replicator:
+    broker = SimpleNamespace(
+        cluster_id="c",
+        config=SimpleNamespace(broker_id=1),
+        tasks=world.tasks,
+        clock=world.clock,
+        network=network,
+        membership=SimpleNamespace(incarnation=10),
+        address_of=where.get,
+        suspect=nothing,
+        mended=lambda _: None,
+    )
+    return Replicator(broker)  # type: ignore[arg-type]
+
+
+async def test_a_link_that_broke_off_as_none_should_is_made_again() -> None:
+    world = ReplicaWorld()
+    world.partition.apply(await world.put(replace_state(STATE, leader=2, in_sync={2: 20})))
+    network = Streams(broken=1)
+    replicator = replicator_on(world, network, {2: "there"})
+    replicator.update(world.partition)
+    async with asyncio.timeout(5):
+        while len(network.addresses) < 2:
+            network.connected.clear()
+            await network.connected.wait()
+    assert not world.tasks.failed
+    await replicator.close()
+    await world.tasks.close()
+
+
+async def test_a_leader_that_is_elsewhere_now_is_followed_there_at_once() -> None:
+    world = ReplicaWorld()
+    world.partition.apply(await world.put(replace_state(STATE, leader=2, in_sync={2: 20})))
+    network = Streams()
+    where = {2: "there"}
+    replicator = replicator_on(world, network, where)
+    replicator.update(world.partition)
+    async with asyncio.timeout(5):
+        await network.connected.wait()
+        await settle()
+        network.connected.clear()
+        where[2] = "elsewhere"
+        replicator.update(world.partition)
+        await network.connected.wait()
+    assert network.addresses == ["there", "elsewhere"]
+    await replicator.close()
+    await world.tasks.close()
