@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 SEEDS ?= 50
+SCENARIO ?= cluster
 FUZZ_SECONDS ?= 60
 VENV := .venv
 BIN := $(VENV)/bin
@@ -32,8 +33,8 @@ format: $(READY)  ## Put the code in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-sim: $(READY)  ## Simulate brokers under faults: make sim SEEDS=1000, or one run again: make sim SEED=123
-	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED) -v,--seeds $(SEEDS)) $(ARGS)
+sim: $(READY)  ## Simulate a cluster under faults: make sim SEEDS=1000; one run again: make sim SEED=123; SCENARIO=broker
+	$(BIN)/python -m tests.sim $(SCENARIO) $(if $(SEED),--seed $(SEED) -v,--seeds $(SEEDS)) $(ARGS)
 
 bench: $(READY)  ## Measure, with the machine's own limits beside it
 	$(BIN)/comet bench $(ARGS)

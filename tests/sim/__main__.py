@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _seeds(options.scenario, range(first, first + (options.seeds or 50)), options.jobs, options.verbose)
 
 
-def _seeds(scenario: str, seeds: range, jobs: int, verbose: bool) -> int:  # noqa: FBT001 - as it was asked for
+def _seeds(scenario: str, seeds: range, jobs: int, verbose: bool) -> int:
     began = time.perf_counter()
     totals, failed, cpu_s, simulated_s = Totals(), 0, 0.0, 0.0
     for report in run_many(scenario, seeds, jobs=jobs, verbose=verbose):

@@ -152,7 +152,9 @@ def integrity(evidence: Evidence, finding: Finding) -> None:
     for place, offset, value, who in seen:
         op = evidence.writes.get(value)
         if not finding.holds(op is not None and op.place == place and read_value(value) is not None):
-            finding.violations.append(f"{who} got {name_of(value)} at {place} offset {offset}, which nobody wrote there")
+            finding.violations.append(
+                f"{who} got {name_of(value)} at {place} offset {offset}, which nobody wrote there"
+            )
         if op is not None and not finding.holds(op.outcome is not Outcome.FAIL):
             finding.violations.append(
                 f"{who} got {name_of(value)} at {place} offset {offset}, but its producer was told {op.code}"

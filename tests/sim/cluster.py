@@ -153,7 +153,9 @@ class ClusterScenario:
     async def run(self) -> None:
         world, profile = self.world, self.profile
         loop = asyncio.get_running_loop()
-        keepers = [loop.create_task(cluster_faults.keep(world, host), name=f"keeper {host.broker_id}") for host in world.hosts]
+        keepers = [
+            loop.create_task(cluster_faults.keep(world, host), name=f"keeper {host.broker_id}") for host in world.hosts
+        ]
         brokers = world.monitor.state.brokers
         assert await until(lambda: len(brokers) == len(world.hosts), within_s=30), "the brokers did not start"
         await self._create_topics()
@@ -217,7 +219,7 @@ class ClusterScenario:
             consumer = ConsumerClient(world, name, random.choice(self.topics), start, 0.0, read_from)  # type: ignore[arg-type]
             self.consumers.append(consumer)
             world.client(name, consumer.run())
-        administrator = AdminClient(world, "admin", self.topics, deletes=False, pause_s=2.0)
+        administrator = AdminClient(world, "admin", self.topics, deletes=False, pause_s=1.0)
         world.client("admin", administrator.run())
         if profile.admin:
             world.client("mover", self._move())

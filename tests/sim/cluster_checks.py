@@ -114,10 +114,12 @@ def ends_are_reached(evidence: ClusterEvidence, finding: Finding) -> None:
     for ends in evidence.history.ends:
         log = evidence.history.final.get(ends.place)
         if log is not None and not finding.holds(
-            ends.high_watermark <= log.log_end or evidence.may_be_lost(ends.place, ends.high_watermark - 1, ends.completed)
+            ends.high_watermark <= log.log_end
+            or evidence.may_be_lost(ends.place, ends.high_watermark - 1, ends.completed)
         ):
             finding.violations.append(
-                f"{ends.place} was said to end at {ends.high_watermark} at {ends.completed:.4f} s, it ends at {log.log_end}"
+                f"{ends.place} was said to end at {ends.high_watermark} at {ends.completed:.4f} s, "
+                f"it ends at {log.log_end}"
             )
 
 

@@ -1,2 +1,397 @@
-from tests.sim.planting import Mutant
-CLUSTER_MUTANTS: dict[str, Mutant] = {}
+"""Planted bugs of a cluster: each is a mistake that somebody could make in replication, election or membership.
+
+See `mutants` for those of a single broker. Each has a seed that is known to catch it, which a test runs; whether it is
+caught by any of the first 200 seeds as well is what `python -m tests.sim --mutant NAME` finds out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from comet import records
+from comet.types import Flush
+from comet.v1 import replication_pb2 as pb
+from comet_broker.core import replicas
+from comet_broker.core.cluster import PartitionState
+from comet_broker.core.controller import _Case, _Rank
+from comet_broker.core.replicas import Replicas
+from comet_broker.leadership import Leadership
+from comet_broker.membership import Membership
+from comet_broker.metadata.store import RangeResult
+from comet_broker.partition import Partition
+from comet_broker.replication.follower import LeaderLink
+from comet_broker.replication.leader import ReplicaSession
+from comet_broker.storage.appending import Appending
+from comet_broker.view import ClusterView
+from tests.sim.cluster import ClusterProfile
+from tests.sim.planting import Mutant, Patch
+
+CLUSTER_MUTANTS: Final[dict[str, Mutant]] = {}
+SEEDS_MAX: Final = 200
+
+Patches = Callable[[], list[Patch]]
+
+
+def mutant(why: str, breaks: str, *faults: str, caught_by: int = 0, **more: Any) -> Callable[[Patches], Patches]:
+    given: dict[str, Any] = {
+        "brokers": 3,
+        "fault_every_s": 1.5,
+        "replicas": 3,
+        "min_insync": 2,
+        "available": False,
+        "flush": Flush.INTERVAL,
+        "acks": 2,
+        "admin": False,
+        "pause_s": 0.3,
+        "final_crash": "none",
+        **more,
+    }
+
+    def register(patches: Patches) -> Patches:
+        CLUSTER_MUTANTS[patches.__name__] = Mutant(
+            "cluster", why, tuple(breaks.split()), ClusterProfile(faults=faults, **given), patches, SEEDS_MAX, caught_by
+        )
+        return patches
+
+    return register
+
+
+# ---- acknowledging, and the high watermark
+
+
+@mutant("acks=all is acknowledged when the leader has it", "C1", "kill")
+def ack_before_replicate() -> list[Patch]:
+    return [(Partition, "when_acked", lambda self, end, acks, done: True)]
+
+
+@mutant("the high watermark is the leader's end", "C5 C31 C32 C1", "kill", "isolate")
+def commit_what_the_leader_has() -> list[Patch]:
+    return [(Replicas, "committed", lambda self, log_end, flushed_end, *, flushed: log_end)]
+
+
+@mutant("the high watermark moves on with fewer in sync than min_insync", "C32", "isolate", "kill")
+def commit_below_min_insync() -> list[Patch]:
+    return [(Replicas, "enough", property(lambda self: True))]
+
+
+@mutant("a majority is enough, whoever is in sync", "C31", "isolate", "partition", "kill")
+def commit_by_majority() -> list[Patch]:
+    def committed(self: Replicas, log_end: int, flushed_end: int, *, flushed: bool) -> int:
+        if not self.enough:
+            return -1
+        ends = sorted([log_end, *(follower.log_end for follower in self.followers.values())], reverse=True)
+        return ends[self.min_insync - 1] if len(ends) >= self.min_insync else -1
+
+    return [(Replicas, "committed", committed)]
+
+
+@mutant(
+    "the dead are counted with what they last had, however they come back",
+    "C31 C32 C5",
+    "power_cut",
+    "pause",
+    "isolate",
+)
+def count_another_life() -> list[Patch]:
+    return [(Replicas, "_counts", lambda self, broker, follower: True)]
+
+
+@mutant(
+    "with flush=always what is only written counts as committed",
+    "C32 C1",
+    "power_cut_all",
+    "slow_disk",
+    flush=Flush.ALWAYS,
+)
+def commit_before_the_flush() -> list[Patch]:
+    real = Replicas.committed
+
+    def committed(self: Replicas, log_end: int, flushed_end: int, *, flushed: bool) -> int:
+        return real(self, log_end, flushed_end, flushed=False)
+
+    return [(Replicas, "committed", committed)]
+
+
+@mutant("a follower takes over whatever watermark it is told", "C8", "isolate", "kill", "partition", "cut_links")
+def let_the_watermark_fall() -> list[Patch]:
+    def learn(self: Partition, epoch: int, high_watermark: int) -> None:
+        if epoch == self.leader_epoch and not self.leads:
+            self.committed = min(high_watermark, self.log.log_end)
+            self._show()
+
+    return [(Partition, "learn", learn)]
+
+
+@mutant("a new leader says where the log ends before it knows", "C8", "isolate", "kill", "partition")
+def tell_the_end_too_early() -> list[Patch]:
+    return [(Partition, "settled", property(lambda self: True))]
+
+
+@mutant("readers see what is not committed yet", "C7", "partition", "kill")
+def show_everything() -> list[Patch]:
+    real = Partition._show
+
+    def show(self: Partition, durable: int = -1) -> None:
+        before, self.committed = self.committed, self.log.log_end
+        try:
+            real(self, durable)
+        finally:
+            self.committed = before
+
+    return [(Partition, "_show", show)]
+
+
+# ---- who is in sync
+
+
+@mutant("whoever follows is taken in, however far behind", "C31", "isolate", "power_cut", "cut_links")
+def grow_too_early() -> list[Patch]:
+    def grown(self: Replicas, committed: int, registered: dict[int, int]) -> PartitionState | None:
+        new = {
+            broker: follower.incarnation
+            for broker, follower in self.followers.items()
+            if self.state.in_sync.get(broker) != follower.incarnation and registered.get(broker) == follower.incarnation
+        }
+        return replicas.with_members(self.state, new, self.min_insync) if new else None
+
+    return [(Replicas, "grown", grown)]
+
+
+@mutant(
+    "a broker is taken in under the incarnation that is registered, not the one that reported",
+    "C31",
+    "power_cut",
+    flush=Flush.OS,
+)
+def grow_without_incarnation() -> list[Patch]:
+    def grown(self: Replicas, committed: int, registered: dict[int, int]) -> PartitionState | None:
+        needed = max(committed, self.epoch_start)
+        new = {
+            broker: registered[broker]
+            for broker, follower in self.followers.items()
+            if broker in registered
+            and self.state.in_sync.get(broker) != registered[broker]
+            and follower.log_end >= needed
+        }
+        return replicas.with_members(self.state, new, self.min_insync) if new else None
+
+    def registered_all(self: Leadership) -> None:
+        if self._swapping:
+            return
+        state = self.replicas.grown(self._partition.committed, self._site.registered())
+        if state is not None:
+            self._swap(state, "in sync")
+
+    return [(Replicas, "grown", grown), (Leadership, "_grow", registered_all)]
+
+
+@mutant(
+    "who is being taken in does not count before the store has answered",
+    "C31",
+    "store_slow",
+    "store_unsure",
+    "partition",
+    "cut_links",
+)
+def count_growth_late() -> list[Patch]:
+    def recount(self: Replicas) -> None:
+        self._counted = tuple(broker for broker in self.state.in_sync if broker != self.me)
+
+    return [(Replicas, "_recount", recount)]
+
+
+@mutant(
+    "who is being taken out does not count any more before the store has agreed",
+    "C31",
+    "store_slow",
+    "lose_store",
+    "partition",
+    "stall_links",
+)
+def shrink_without_the_store() -> list[Patch]:
+    def recount(self: Replicas) -> None:
+        members = set(self.state.in_sync if self.proposed is None else self.proposed.in_sync)
+        self._counted = tuple(members - {self.me})
+
+    return [(Replicas, "_recount", recount)]
+
+
+@mutant(
+    "those that left while too few stayed are forgotten", "C31 C29", "isolate", "power_cut", "partition", flush=Flush.OS
+)
+def forget_the_eligible() -> list[Patch]:
+    def without(state: PartitionState, gone: list[int], min_insync: int) -> PartitionState:
+        in_sync = {broker: start for broker, start in state.in_sync.items() if broker not in gone}
+        return msgspec.structs.replace(state, in_sync=in_sync, eligible={})
+
+    def with_members(self: _Case, now: PartitionState, in_sync: dict[int, int], members: object) -> PartitionState:
+        return msgspec.structs.replace(now, in_sync=in_sync, eligible={})
+
+    return [(replicas, "without", without), (_Case, "_with_members", with_members)]
+
+
+# ---- who leads
+
+
+@mutant("any replica that is alive may lead", "C31", "isolate", "kill", "power_cut", "partition")
+def elect_outside_in_sync() -> list[Patch]:
+    real = _Case._rank
+
+    def rank(self: _Case, now: PartitionState, broker: int) -> int:
+        return min(real(self, now, broker), _Rank.LOSSY_IN_SYNC)
+
+    return [(_Case, "_rank", rank), (_Case, "_best", _impatient(rank))]
+
+
+def _impatient(rank: Callable[[_Case, PartitionState, int], int]) -> object:
+    def best(self: _Case, now: PartitionState, *, last_resort: bool) -> int:
+        alive = [broker for broker in now.holders if self._cluster.incarnation(broker) and not self._unfit(broker)]
+        return min(alive, key=lambda broker: (rank(self, now, broker), now.holders.index(broker)), default=0)
+
+    return best
+
+
+@mutant("in sync is who was in sync, whatever became of it since", "C31 C5 C1", "power_cut", "power_cut_all")
+def forget_incarnations() -> list[Patch]:
+    return [
+        (_Case, "_current", lambda self, table, broker: broker in table and self._cluster.incarnation(broker) != 0),
+        (_Case, "_mark", lambda self, now: now),
+    ]
+
+
+@mutant("a power cut is taken for a clean stop", "C31", "power_cut", "power_cut_all", "pause")
+def believe_the_unclean() -> list[Patch]:
+    def whole(self: _Case, table: dict[int, int], broker: int) -> bool:
+        return broker in self._cluster.brokers and broker in table
+
+    return [(_Case, "_whole", whole)]
+
+
+@mutant("a damaged replica stays the leader", "C29 C25", "flip_bit", "failing_sync", "kill")
+def let_the_unfit_lead() -> list[Patch]:
+    return [(_Case, "_unfit", lambda self, broker: False)]
+
+
+@mutant("a leader stays one when another has been elected", "C6 C5", "isolate", "pause", "lose_store")
+def never_step_down() -> list[Patch]:
+    return [(Partition, "step_down", lambda self, why: None)]
+
+
+@mutant(
+    "replicas are where they are to be before they are there",
+    "C31 C1 C29",
+    "store_slow",
+    "kill",
+    "stall_links",
+    admin=True,
+    brokers=4,
+)
+def move_before_arrival() -> list[Patch]:
+    def move(self: _Case, now: PartitionState) -> PartitionState:
+        if not now.target or now.leader not in now.target:
+            return now
+        in_sync = {broker: self._cluster.incarnation(broker) for broker in now.target}
+        return msgspec.structs.replace(now, replicas=now.target, target=(), in_sync=in_sync, eligible={})
+
+    return [(_Case, "_move", move), (_Case, "_arrived", lambda self, now: bool(now.target))]
+
+
+# ---- leases
+
+
+@mutant(
+    "a leader trusts its lease until somebody tells it otherwise",
+    "C33",
+    "pause",
+    "pause",
+    "late_keepalives",
+    "lose_store",
+)
+def trust_a_stale_lease() -> list[Patch]:
+    return [(Membership, "alive", lambda self: True)]
+
+
+@mutant("a lease is thought to run from the answer on", "C33", "late_keepalives", "store_slow", "lose_store")
+def count_the_lease_from_the_answer() -> list[Patch]:
+    def extend(self: Membership, sent_at: float, ttl_ms: int) -> None:
+        self.deadline = self._clock.monotonic() + 2 * ttl_ms / 1000
+
+    return [(Membership, "_extend", extend)]
+
+
+# ---- epochs, and logs that part
+
+
+@mutant("a follower appends what comes from any epoch", "C5 C6", "isolate", "pause", "partition", acks=1)
+def append_from_any_epoch() -> list[Patch]:
+    real = Partition.replicate
+
+    def replicate(self: Partition, batches: memoryview, epoch: int, high_watermark: int) -> None:
+        real(self, batches, self.leader_epoch, high_watermark)
+
+    def deliver(self: LeaderLink, handle: int, epoch: int, high_watermark: int, batches: memoryview) -> None:
+        found = self._by_handle.get(handle)
+        if found is not None:
+            found[0].replicate(batches, epoch, high_watermark)
+            self._progress_due(found[0])
+
+    def cut_back(self: Partition, offset: int, *, restart: bool) -> Any:
+        async def nothing() -> None:
+            return
+
+        return nothing()
+
+    return [(Partition, "replicate", replicate), (LeaderLink, "_deliver", deliver), (Partition, "cut_back", cut_back)]
+
+
+@mutant(
+    "a follower is cut back to its watermark instead of to where the logs part", "C31", "kill", "isolate", "partition"
+)
+def truncate_to_the_watermark() -> list[Patch]:
+    real = ReplicaSession._where_to_begin
+
+    def where(partition: Partition, follow: pb.Follow) -> tuple[int, bool]:
+        start, restart = real(partition, follow)
+        return max(partition.log.log_start, min(start, partition.committed - 1)), restart
+
+    return [(ReplicaSession, "_where_to_begin", staticmethod(where))]
+
+
+@mutant("a follower goes on at its end, whatever it holds", "C5 C6", "isolate", "pause", "kill", acks=1)
+def never_truncate() -> list[Patch]:
+    def where(partition: Partition, follow: pb.Follow) -> tuple[int, bool]:
+        return min(follow.log_end, partition.log.log_end), False
+
+    return [(ReplicaSession, "_where_to_begin", staticmethod(where))]
+
+
+@mutant("a new leader writes on in the old epoch", "C5 C6 C31", "isolate", "pause", "kill", acks=1)
+def write_in_the_old_epoch() -> list[Patch]:
+    real = Appending._write
+
+    def write(self: Appending, parts: Any, header: Any, base_offset: int, append_time_us: int, epoch: int) -> None:
+        if len(parts) > 1:  # the leader's own: a stamp and the rest of the batch
+            stamp = records.make_stamp(base_offset, append_time_us, 1, header.length)
+            parts, epoch = (stamp, *parts[1:]), 1
+        real(self, parts, header, base_offset, append_time_us, epoch)
+
+    return [(Appending, "_write", write)]
+
+
+@mutant(
+    "a broker that lists the metadata again keeps what was deleted", "C29", "compacted", "kill", "late_watch", "isolate"
+)
+def miss_deletions() -> list[Patch]:
+    real = ClusterView._take_listing
+
+    def take(self: ClusterView, listing: RangeResult) -> list[str]:
+        known, self._known = self._known, {item.key: 0 for item in listing.items}
+        try:
+            return real(self, listing)
+        finally:
+            self._known = {**known, **self._known}
+
+    return [(ClusterView, "_take_listing", take)]

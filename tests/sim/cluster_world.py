@@ -38,6 +38,12 @@ class ClusterWorld(World):
         if operation.acks == ALL:
             self.monitor.acknowledged(operation.place, operation.offset)
 
+    def standing(self, place: Place) -> tuple[int, int]:
+        return self.monitor.standing(place)
+
+    def told(self, place: Place, broker: int, end: int, before: tuple[int, int]) -> None:
+        self.monitor.told(place, broker, end, before)
+
     def saw(self, read: Read) -> None:
         self.monitor.read(read.place, read.offset)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
+import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextvars import Context, ContextVar, copy_context
@@ -283,6 +284,12 @@ class SimLoop(asyncio.BaseEventLoop):
         self._reaping = True
         self._ready.clear()  # type: ignore[attr-defined]
         self._scheduled.clear()  # type: ignore[attr-defined]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # what a dying task would still have begun
+            self._take_apart()
+        self.close()
+
+    def _take_apart(self) -> None:
         while self._every_task:  # taking one apart may make others
             tasks, self._every_task = self._every_task, []
             for task in tasks:
@@ -291,7 +298,6 @@ class SimLoop(asyncio.BaseEventLoop):
                 if not task.done():
                     with contextlib.suppress(BaseException):
                         coroutine.close()
-        self.close()
 
 
 def run(main: Callable[[SimLoop], Coroutine[Any, Any, T]]) -> T:

@@ -70,6 +70,7 @@ class Copy:
     parsed: dict[str, int] = field(default_factory=dict)
     agreed: int = 0
     lossy: bool = False  # lost committed records, and does not have them again yet
+    mending: bool = False  # so, and it was the disk: the cluster may not know yet
     poisoned: bool = False  # an fsync failed: what is on disk shows at the next start
     forgiven_until: float = 0.0
     damaged: set[int] = field(default_factory=set)  # base offsets of batches with a flipped bit: it cannot know yet
@@ -98,6 +99,10 @@ class Agreed:
     def end(self) -> int:
         return self.commits[-1].end if self.commits else 0
 
+    def renewed(self, offset: int) -> bool:
+        """Whether what is there may belong to an earlier life of the partition, of which that was lost elsewhere."""
+        return any(start <= offset for _, start in self.excuses)
+
     def excused(self, offset: int, known_at: float) -> bool:
         """Whether what was known by then may be lost."""
         return any(start <= offset and known_at <= at for at, start in self.excuses)
@@ -109,6 +114,7 @@ class Monitor:
     def __init__(self, store: MemoryStore, hosts: Sequence[Host], now: Callable[[], float]) -> None:
         self.complaints: dict[str, list[str]] = defaultdict(list)  # by invariant
         self.checked: Counter[str] = Counter()
+        self.disks_failed: dict[Where, set[int]] = defaultdict(set)  # on which brokers an fsync has failed
         self.state = ClusterState()
         self.agreed: dict[Where, Agreed] = defaultdict(Agreed)
         self.copies: dict[tuple[int, Where], Copy] = defaultdict(Copy)
@@ -146,8 +152,7 @@ class Monitor:
         self.checked["C1"] += 1
         if self.consistent(where) and offset >= self.agreed[where].end:
             self.complain(
-                "C1",
-                f"{place} offset {offset} was acknowledged to all, committed is only {self.agreed[where].end}"
+                "C1", f"{place} offset {offset} was acknowledged to all, committed is only {self.agreed[where].end}"
             )
 
     def read(self, place: Place, offset: int) -> None:
@@ -155,6 +160,28 @@ class Monitor:
         self.checked["C7"] += 1
         if self.consistent(where) and offset >= self.agreed[where].end:
             self.complain("C7", f"{place} offset {offset} was read, committed is only {self.agreed[where].end}")
+
+    def told(self, place: Place, broker: int, end: int, before: tuple[int, int]) -> None:
+        """A client asked a broker for the end; `before` is what `standing` said when it asked."""
+        where = (self.names.get(place[0], ""), place[1])
+        state = self.state.partitions.get(where)
+        epoch, committed = before
+        if state is None or not self.consistent(where) or (state.value.leader, state.value.epoch) != (broker, epoch):
+            return
+        leading = [p for p in self._hosts[broker].partitions() if p.leads and p.leader_epoch == epoch]
+        if not any((p.topic, p.index) == place for p in leading):
+            return  # it has not heard of it yet, or was started since, and answered as a follower
+        self.checked["C8"] += 1
+        if end < min(committed, self.agreed[where].end):
+            self.complain(
+                "C8", f"broker {broker} leads {place} and said that it ends at {end}, committed was {committed} before"
+            )
+
+    def standing(self, place: Place) -> tuple[int, int]:
+        """The epoch of a partition, and how far it is committed."""
+        where = (self.names.get(place[0], ""), place[1])
+        state = self.state.partitions.get(where)
+        return (0 if state is None else state.value.epoch), self.agreed[where].end
 
     def name(self, where: Where) -> str:
         for name, topic_id in self.names.items():
@@ -194,9 +221,7 @@ class Monitor:
     def _stated(self, where: Where, old: PartitionState | None, new: PartitionState) -> None:
         """Who leads a partition, and who is in sync, has been written down."""
         self.checked["C6"] += 1
-        if old is not None and (
-            new.epoch < old.epoch or (new.epoch == old.epoch and new.leader != old.leader)
-        ):
+        if old is not None and (new.epoch < old.epoch or (new.epoch == old.epoch and new.leader != old.leader)):
             self.complain("C6", f"{self.name(where)} went from leader {old.leader} in epoch {old.epoch} to {new}")
         if new.leader != NOBODY and (old is None or new.epoch != old.epoch):
             self.epochs[where].append((self._now(), new.epoch, new.leader))
@@ -207,13 +232,14 @@ class Monitor:
         node = self._hosts[new.leader].node
         if not self.consistent(where) or node is None or node.dead:
             return  # nobody knows yet that it is not there any more
+        self.weigh(where)
         agreed = self.agreed[where]
         has = self.has(new.leader, where)
         if has < agreed.end and not self._excused_from(agreed, has):
             self.complain(
                 "C31",
                 f"broker {new.leader} was elected for {self.name(where)} in epoch {new.epoch}: it has {has} of "
-                f"{agreed.end} committed offsets"
+                f"{agreed.end} committed offsets",
             )
 
     def _excused_from(self, agreed: Agreed, offset: int) -> bool:
@@ -232,7 +258,7 @@ class Monitor:
                 self.state.incarnation(broker) != incarnation
                 or host.node is None
                 or host.node.dead
-                or copy.lossy
+                or copy.mending
                 or copy.poisoned
             ):
                 continue
@@ -241,7 +267,7 @@ class Monitor:
                 self.complain(
                     "C31",
                     f"broker {broker} counts as in sync for {self.name(where)} in epoch {state.epoch} and has {has} of "
-                    f"{agreed.end} committed offsets"
+                    f"{agreed.end} committed offsets",
                 )
 
     # ---- copies
@@ -257,7 +283,7 @@ class Monitor:
                 break
             copy.agreed += 1
         if copy.agreed == len(commits) and not copy.poisoned and not copy.damaged:
-            copy.lossy = False
+            copy.lossy = copy.mending = False
         return commits[copy.agreed - 1].end if copy.agreed else 0
 
     def recount(self, broker: int, where: Where) -> None:
@@ -277,9 +303,45 @@ class Monitor:
             agreed = self.agreed[where]
             if not any(copy.lossy for (_, at), copy in self.copies.items() if at == where):
                 continue
-            best = max((self._whole(broker, where) for broker in self._hosts if self._serves(broker, where)), default=0)
+            # While nobody is in service, whoever has them may come back with them.
+            serving = [broker for broker in self._hosts if self._serves(broker, where)] or [
+                broker for broker in self._hosts if not self.copies[broker, where].poisoned
+            ]
+            if (last := self._last_standing(where)) is not None:
+                serving = [broker for broker in serving if broker in last]
+            best = max((self._whole(broker, where) for broker in serving), default=0)
             if best < agreed.end:
                 agreed.excuses.append((self._now(), best))
+
+    def _last_standing(self, where: Where) -> set[int] | None:
+        """Those in sync may be one alone, after which nobody else may lead, whatever it has lost: with min_insync 1, or
+        when the disks of others have failed too."""
+        state, spec = self.state.partitions.get(where), self._specs.get(where[0])
+        if state is None or spec is None or (spec.config.min_insync > 1 and len(self.disks_failed[where]) < 2):
+            return None
+        return {*state.value.in_sync, *state.value.eligible}
+
+    def power_lost(self, broker: int, where: Where) -> None:
+        """With flush=always, what is committed is on the disk of everyone in sync."""
+        state, spec = self.state.partitions.get(where), self._specs.get(where[0])
+        copy = self.copies[broker, where]
+        if (
+            state is None
+            or spec is None
+            or spec.config.flush is not Flush.ALWAYS
+            or state.value.in_sync.get(broker) != self.state.incarnation(broker)
+            or copy.poisoned
+            or copy.damaged
+            or not self.consistent(where)
+        ):
+            return
+        self.checked["C32"] += 1
+        if self.has(broker, where) < self.agreed[where].end and not copy.lossy:
+            self.complain(
+                "C32",
+                f"broker {broker} was in sync for {self.name(where)}, lost power, and has {self.has(broker, where)} of "
+                f"{self.agreed[where].end} committed offsets",
+            )
 
     def _whole(self, broker: int, where: Where) -> int:
         return min([self.has(broker, where), *self.copies[broker, where].damaged])
@@ -290,6 +352,7 @@ class Monitor:
             host.node is not None
             and not host.node.dead
             and broker in self.state.brokers
+            and (broker, *where) not in self.state.unfit
             and not self.copies[broker, where].poisoned
         )
 
@@ -300,13 +363,13 @@ class Monitor:
             self.complain(
                 "C6",
                 f"broker {broker} wrote {self.name(where)} offset {batch.base} of epoch {batch.epoch} behind epoch "
-                f"{previous.epoch}"
+                f"{previous.epoch}",
             )
         known = self._written.setdefault((where, batch.epoch, batch.base), batch.digest)
         if known != batch.digest:
             self.complain(
                 "C6",
-                f"broker {broker} wrote another batch of epoch {batch.epoch} at {self.name(where)} offset {batch.base}"
+                f"broker {broker} wrote another batch of epoch {batch.epoch} at {self.name(where)} offset {batch.base}",
             )
             self._written[where, batch.epoch, batch.base] = batch.digest
 
@@ -318,7 +381,7 @@ class Monitor:
         if first != broker:
             self.complain("C6", f"brokers {first} and {broker} lead {self.name(where)} in epoch {epoch}")
 
-    def committed(self, broker: int, partition: Partition, where: Where, end: int) -> None:
+    def committed(self, broker: int, partition: Partition, where: Where, end: int, *, fresh: bool) -> None:
         """A broker says that everything below `end` is committed."""
         if not self.consistent(where):
             return
@@ -327,13 +390,15 @@ class Monitor:
         has = self.has(broker, where)
         if has < min(end, agreed.end):
             self._disagree(broker, where, has, end)
+        if fresh and not partition.leads:
+            return  # what it noted before it was started
         before = agreed.end
         while agreed.end < end:
             batch = copy.batches.get(agreed.end)
             if batch is None:
                 self.complain(
                     "C5",
-                    f"broker {broker} has a high watermark of {end} for {self.name(where)} and nothing at {agreed.end}"
+                    f"broker {broker} has a high watermark of {end} for {self.name(where)} and nothing at {agreed.end}",
                 )
                 return
             agreed.commits.append(Commit(batch.base, batch.end, batch.epoch, batch.digest, self._now()))
@@ -362,11 +427,11 @@ class Monitor:
         if copy.lossy or copy.poisoned or copy.forgiven_until > self._now():
             if not self._excused_from(agreed, has):
                 return  # its own log is not whole: it will be mended, or never lead
-        elif not self._excused_from(agreed, has):
+        elif not self._excused_from(agreed, has) and not agreed.renewed(has):
             self.complain(
                 "C5",
                 f"broker {broker} has a high watermark of {end} for {self.name(where)}, and from {has} on it holds "
-                "something else than was committed"
+                "something else than was committed",
             )
         state = self.state.partitions.get(where)
         if state is None or state.value.leader != broker:
@@ -432,7 +497,8 @@ class HostMonitor:
         monitor.checked["C33"] += 1
         if monitor.state.incarnation(self._broker) != broker.membership.incarnation:
             monitor.complain(
-                "C33", f"broker {self._broker} appended to {monitor.name(where)} in epoch {epoch}, and its lease is over"
+                "C33",
+                f"broker {self._broker} appended to {monitor.name(where)} in epoch {epoch}, and its lease is over",
             )
 
     def opened(self, partition: Partition) -> None:
@@ -445,7 +511,9 @@ class HostMonitor:
     def sync_failed(self, path: str) -> None:
         where = _where(path)
         if where is not None:
-            self._monitor.copies[self._broker, where].poisoned = True
+            copy = self._monitor.copies[self._broker, where]
+            copy.poisoned = copy.mending = True
+            self._monitor.disks_failed[where].add(self._broker)
             self._monitor.lost(self._broker, where)
 
     def damaged(self, path: str, base: int) -> None:
@@ -454,6 +522,7 @@ class HostMonitor:
         assert where is not None
         copy = self._monitor.copies[self._broker, where]
         copy.damaged.add(base)
+        copy.mending = True
         self._monitor.lost(self._broker, where)
 
     def died(self, *, power: bool) -> None:
@@ -462,10 +531,10 @@ class HostMonitor:
         if power:
             for broker, where in list(self._monitor.copies):
                 if broker == self._broker:
-                    self._rescan(where)
+                    self._rescan(where, power=True)
         self._monitor.weigh()
 
-    def _rescan(self, where: Where) -> None:
+    def _rescan(self, where: Where, *, power: bool = False) -> None:
         """What is on the disk now, after something may have gone from it."""
         copy = self._monitor.copies[self._broker, where]
         folder = f"topics/{where[0]}/{where[1]}"
@@ -481,6 +550,8 @@ class HostMonitor:
         if len(copy.batches) < before:
             copy.forgiven_until = self._monitor._now() + IN_FLIGHT_S
         self._monitor.recount(self._broker, where)
+        if power:
+            self._monitor.power_lost(self._broker, where)
         self._monitor.lost(self._broker, where)
 
     @staticmethod
@@ -515,22 +586,21 @@ class HostMonitor:
         self._seen[partition] = (end, epoch)
         if known is not None and epoch < known[1]:
             self._monitor.complain(
-                "C8",
-                f"broker {self._broker} went back from epoch {known[1]} to {epoch} of {self._monitor.name(where)}"
+                "C8", f"broker {self._broker} went back from epoch {known[1]} to {epoch} of {self._monitor.name(where)}"
             )
         self._monitor.checked["C8"] += 1
         if known is not None and end < known[0] and self._monitor.consistent(where):
             agreed, copy = self._monitor.agreed[where], self._monitor.copies[self._broker, where]
-            if not copy.lossy and not self._monitor._excused_from(agreed, end):
+            if not copy.lossy and not self._monitor._excused_from(agreed, end) and not agreed.renewed(end):
                 self._monitor.complain(
                     "C8",
                     f"the high watermark of {self._monitor.name(where)} went back from {known[0]} to {end} on broker "
-                    f"{self._broker}"
+                    f"{self._broker}",
                 )
         if partition.leads:
             self._monitor.leads(self._broker, where, epoch)
         if end > (known[0] if known is not None else 0):
-            self._monitor.committed(self._broker, partition, where, end)
+            self._monitor.committed(self._broker, partition, where, end, fresh=known is None)
 
 
 def _where(path: str) -> Where | None:

@@ -7,7 +7,8 @@ number of seeds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from comet import records
@@ -21,9 +22,10 @@ from comet_broker.core.push import Cursor, PushQueue
 from comet_broker.feed import Feed
 from comet_broker.partition import Partition
 from comet_broker.session import Session
+from comet_broker.site import Accepted
 from comet_broker.storage import extent, recovery, rules, scan
 from comet_broker.storage import log as storage_log
-from comet_broker.storage.log import Appended, Log
+from comet_broker.storage.appending import Appended, Appending
 from comet_broker.storage.recovery import Recovered
 from comet_broker.storage.rules import Action
 from comet_broker.storage.segment import Segment
@@ -58,7 +60,7 @@ def profile(*faults: str, flush: Flush = Flush.OS, final_crash: str = "none", **
 
 @mutant("an acknowledgement does not wait for the fsync", "C1", profile("power_cut", flush=Flush.ALWAYS))
 def ack_before_fsync() -> list[Patch]:
-    return [(Partition, "when_durable", lambda self, end, done: True)]
+    return [(Partition, "when_acked", lambda self, end, acks, done: True)]
 
 
 @mutant(
@@ -191,12 +193,10 @@ def acknowledge_the_wrong_offset() -> list[Patch]:
 def acknowledge_what_was_refused() -> list[Patch]:
     produce = Partition.produce
 
-    def pretend(self: Partition, batch: memoryview) -> Any:
+    def pretend(self: Partition, batch: memoryview, acks: int) -> Any:
         try:
-            return produce(self, batch)
+            return produce(self, batch, acks)
         except DiskFull:
-            from comet_broker.partition import Accepted
-
             return Accepted(self.log.log_end, self.high_watermark, 1)
 
     return [(Partition, "produce", pretend)]
@@ -326,14 +326,14 @@ def send_without_verifying() -> list[Patch]:
 
 @mutant("a full disk rolls back one batch too many", "C1 C2 C4 C7 C22 C25 C29", profile("disk_full", "disk_full"))
 def roll_back_too_far() -> list[Patch]:
-    failed = Log._write_failed
+    failed = Appending._write_failed
 
-    def further(self: Log, error: OSError, segment: Segment) -> CometError:
+    def further(self: Appending, error: OSError, segment: Segment) -> CometError:
         assert segment.file is not None
         segment.file.truncate(max(segment.size - 100, 64))
         return failed(self, error, segment)
 
-    return [(Log, "_write_failed", further)]
+    return [(Appending, "_write_failed", further)]
 
 
 @mutant(
@@ -342,24 +342,24 @@ def roll_back_too_far() -> list[Patch]:
     profile("failing_append", "failing_append"),
 )
 def write_after_a_torn_write() -> list[Patch]:
-    def harmless(self: Log, error: OSError, segment: Segment) -> CometError:
+    def harmless(self: Appending, error: OSError, segment: Segment) -> CometError:
         return DiskFull("the batch did not fit")
 
-    return [(Log, "_write_failed", harmless)]
+    return [(Appending, "_write_failed", harmless)]
 
 
 @mutant("an offset is given out twice after a refused batch", "C1 C3 C4", profile("disk_full", "disk_full"))
 def reuse_an_offset() -> list[Patch]:
-    append = Log.append
+    append = Appending.append
 
-    def step_back(self: Log, header: BatchHeader, batch: Any, leader_epoch: int) -> Appended:
+    def step_back(self: Appending, header: BatchHeader, batch: Any, leader_epoch: int) -> Appended:
         try:
             return append(self, header, batch, leader_epoch)
         except DiskFull:
             self.log_end = max(self.log_end - 1, self.log_start)
             raise
 
-    return [(Log, "append", step_back)]
+    return [(Appending, "append", step_back)]
 
 
 @mutant(
@@ -383,12 +383,12 @@ def forget_deletions() -> list[Patch]:
 
 @mutant("the end of the log goes back when it is opened", "C1 C3 C8", profile("drain", "drain"))
 def reopen_one_record_short() -> list[Patch]:
-    init = Log.__init__
+    init = Appending.__init__
 
-    def shorter(self: Log, *arguments: Any) -> None:
+    def shorter(self: Appending, *arguments: Any) -> None:
         init(self, *arguments)
         if self.log_end - self.log_start > 1 and self._active.next_offset - self._active.base_offset > 1:
             self.log_end -= 1
             self.flushed_end -= 1
 
-    return [(Log, "__init__", shorter)]
+    return [(Appending, "__init__", shorter)]

@@ -188,9 +188,7 @@ class Link:
         """The broker ended the call with a status; all it said before arrives first."""
         if self._leave():
             self.up.sever(error, 0)
-            self._network.when_open(
-                (self.address, self.client), lambda: self.down.sever(error, self.down.under_way)
-            )
+            self._network.when_open((self.address, self.client), lambda: self.down.sever(error, self.down.under_way))
 
     def _leave(self) -> bool:
         if self.gone:

@@ -81,8 +81,7 @@ class SimStore:
         network, weather = self._network, self._weather
         await network.travel(STORE, self._address)
         await asyncio.sleep(self._delay())
-        while (held_s := weather.watch_held_until - network.now()) > 0:
-            await asyncio.sleep(held_s)
+        await asyncio.sleep(max(0.0, weather.watch_held_until - network.now()))
         if weather.compactions:
             weather.compactions -= 1
             raise Compacted(events[-1].revision + 1)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.checker import INVARIANTS
-from tests.sim.mutants import MUTANTS, hunt, planted
-from tests.sim.scenario import simulate
+from tests.sim.hunting import hunt
+from tests.sim.mutants import MUTANTS
+from tests.sim.planting import planted
+from tests.sim.runs import run_one, tell
 
 MUTANTS_MIN = 15
 
@@ -17,15 +19,16 @@ pytestmark = pytest.mark.timeout(240)  # a bug can make a run long
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_a_planted_bug_is_found(name: str) -> None:
     mutant = MUTANTS[name]
-    assert hunt(mutant, mutant.seeds) is not None, f"{name} ({mutant.why}) went unnoticed for {mutant.seeds} seeds"
+    found = hunt(mutant, range(mutant.seeds))
+    assert found is not None, f"{name} ({mutant.why}) went unnoticed for {mutant.seeds} seeds"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_without_the_bug_the_same_run_is_clean(name: str) -> None:
     """What is found is the bug, not the profile."""
-    result = simulate(0, MUTANTS[name].profile)
-    assert result.ok, f"{result.error}\n" + "\n".join(result.verdict.lines())
+    result = run_one("broker", 0, MUTANTS[name].profile)
+    assert result.ok, "\n".join(tell(result, verbose=False))
 
 
 def test_there_are_enough_and_they_break_known_invariants() -> None:

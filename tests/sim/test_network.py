@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 def with_pipe(body: Callable[[Pipe, SimLoop], Coroutine[None, None, T]], seed: int = 1) -> T:
     async def main(loop: SimLoop) -> T:
-        return await body(Pipe(Network(loop, Random(seed))), loop)
+        return await body(Pipe(Network(loop, Random(seed)), ("client", "broker")), loop)
 
     return run(main)
 

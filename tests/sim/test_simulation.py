@@ -46,7 +46,8 @@ def test_no_seed_breaks_a_promise_and_together_they_exercise_all() -> None:
         result = simulate(seed)
         assert result.ok, report(result)
         totals.add(result)
-    assert not totals.missing((*FAULTS, "metered", "vandal")), f"never exercised: {totals.missing((*FAULTS, "metered", "vandal"))}"
+    missing = totals.missing((*FAULTS, "metered", "vandal"))
+    assert not missing, f"never exercised: {missing}"
     assert totals.counts["produce ok"] > 1_000
     assert totals.counts["recoveries"] > SEEDS
 

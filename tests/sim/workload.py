@@ -343,11 +343,13 @@ class AdminClient:
     async def _ends(self, client: Client, place: Place) -> None:
         invoked = self._world.now()
         attachment = await client.attach(*place)
-        find = pb.FindOffset(
-            partition=attachment.handle, position=position_to_pb(self._random.choice((Latest(), Earliest())))
-        )
+        position = self._random.choice((Latest(), Earliest()))
+        find = pb.FindOffset(partition=attachment.handle, position=position_to_pb(position))
+        before = self._world.standing(place)
         answer = await attachment.connection.call(pb.ClientFrame(find_offset=find))
         found = answer.found_offset
+        if isinstance(position, Latest):
+            self._world.told(place, attachment.connection.broker_id, found.offset, before)
         self._world.history.ends.append(
             Ends(self.name, place, invoked, self._world.now(), found.log_start, found.high_watermark)
         )

@@ -47,6 +47,13 @@ class World:
     def wrote(self, operation: Produce) -> None:
         """A producer was told that its record is written."""
 
+    def standing(self, place: Place) -> tuple[int, int]:
+        """What `told` compares an answer with."""
+        return 0, 0
+
+    def told(self, place: Place, broker: int, end: int, before: tuple[int, int]) -> None:
+        """A broker said where a partition ends, to a client that had asked when `standing` was this."""
+
     def saw(self, read: Read) -> None:
         """A consumer was given a record."""
 

@@ -1,0 +1,37 @@
+"""Every planted bug of a cluster is found: here by the seed that is known to find it, cheaply; by the first 200 seeds
+with `python -m tests.sim --mutant NAME`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.cluster_mutants import CLUSTER_MUTANTS, SEEDS_MAX
+from tests.sim.hunting import finds
+from tests.sim.planting import planted
+from tests.sim.runs import run_one, tell
+
+MUTANTS_MIN = 20
+
+pytestmark = pytest.mark.timeout(240)  # a bug can make a run long
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(CLUSTER_MUTANTS))
+def test_a_planted_bug_is_found_and_the_same_run_without_it_is_clean(name: str) -> None:
+    bug = CLUSTER_MUTANTS[name]
+    assert finds(bug, bug.caught_by) is not None, f"{name} ({bug.why}) went unnoticed"
+    result = run_one(bug.scenario, bug.caught_by, bug.profile)
+    assert result.ok, "\n".join(tell(result, verbose=False))
+
+
+def test_there_are_enough_and_each_is_found_in_few_seeds() -> None:
+    assert len(CLUSTER_MUTANTS) >= MUTANTS_MIN
+    assert all(bug.caught_by < SEEDS_MAX for bug in CLUSTER_MUTANTS.values())
+
+
+def test_a_planted_bug_is_gone_afterwards() -> None:
+    for bug in CLUSTER_MUTANTS.values():
+        before = [vars(where)[name] for where, name, _ in bug.patches()]
+        with planted(bug):
+            assert [vars(where)[name] for where, name, _ in bug.patches()] != before
+        assert [vars(where)[name] for where, name, _ in bug.patches()] == before
