@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from comet import _limits as limits
 from comet._batching import Batch, Lane
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from comet._client import Client
 
 log = logging.getLogger("comet")
+
+_SLOW_S: Final = limits.GATHER_MS_MAX / 2000  # between records of a stream that has little to gather
 
 
 class Settings:
@@ -87,6 +89,8 @@ class Outlet:
         self._blocked = False
         self._hurried = False  # the open batch is to be sent without lingering or gathering
         self._gathering = False
+        self._last_deadline = 0.0  # of the batch that was open before, which says when it was begun
+        self._last_records = 1
         self._backoff = Backoff(client.random)
         self._route_backoff = Backoff(client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
         self._queued: Connection | None = None  # whose queue it is in
@@ -122,9 +126,7 @@ class Outlet:
 
     def filled(self) -> None:
         """The open batch is full: it is sealed, and lingers no more."""
-        self.lane.seal()
-        self._sealed(self)
-        self._hurried = False
+        self._seal()
         if not self.armed or self._linger_timer is not None:
             self._stop_lingering()
             self.arm()
@@ -148,14 +150,23 @@ class Outlet:
         """Records that come while a batch is on its way gather for a moment.
 
         That is what keeps a busy pipeline from drowning in batches of one record. Where somebody waits for one of them
-        it is sent as soon as the batch before it is answered. So is a record that is alone: at a record a moment each
-        would otherwise come just after the batch before it has left, and wait for the whole of its moment. A faster
-        stream that nobody waits for keeps to the moment, which costs it half a millisecond and saves its broker and
-        its readers half of the frames.
+        it is sent as soon as the batch before it is answered. So it is in a stream that has little to gather: at a
+        record a moment each would otherwise come just after the batch before it has left, and wait for the whole of its
+        moment. A faster stream that nobody waits for keeps to the moment, which costs it half a millisecond and saves
+        its broker and its readers half of the frames.
         """
         self._gathering = True
         delay_s = limits.GATHER_MS_MAX / 1000
         self._linger_timer = asyncio.get_running_loop().call_later(delay_s, self._lingered)
+
+    def _seal(self) -> None:
+        """No more records come into the open batch."""
+        batch = self.lane.open
+        if batch is not None:
+            self._last_deadline, self._last_records = batch.deadline, len(batch)
+        self.lane.seal()
+        self._sealed(self)
+        self._hurried = False
 
     def _lingered(self) -> None:
         self._linger_timer = None
@@ -253,9 +264,7 @@ class Outlet:
                 if lane.on_wire and not self._hurried:
                     self._gather()
                     return None
-                lane.seal()
-                self._sealed(self)
-                self._hurried = False
+                self._seal()
             frame = self._frame(attachment)
             if frame is not None:
                 break
@@ -313,7 +322,7 @@ class Outlet:
             self._gathering
             and not lane.on_wire
             and batch is not None
-            and (batch.waiters is not None or len(batch.values) == 1)
+            and (batch.waiters is not None or batch.deadline - self._last_deadline > _SLOW_S * self._last_records)
         ):
             self._stop_lingering()
             self._blocked = True

@@ -54,7 +54,7 @@ class Producer:
     `acks` says when a record counts as written: 1, the leader's log has it; "all", every in-sync replica has; 0,
     nobody is asked. `linger_ms` waits for more records before a batch is sent; with 0 an idle partition sends at
     once, and records that come while a batch is on its way gather for a millisecond, or until it is answered where
-    one of them is awaited or there is only one.
+    one of them is awaited or few come.
     `idempotent`, the default, writes every record once and in order, whatever has to be repeated. A record that is
     not acknowledged within `timeout_ms` fails.
 

@@ -103,17 +103,17 @@ async def test_what_gathered_is_sent_with_the_answer_only_where_it_is_awaited(br
         broker.write_s = 0.0
         for awaited, frames in ((True, 3), (False, 4)):
             first = await p.send("quotes", b"1")
-            await asyncio.sleep(0.0008)
+            await asyncio.sleep(0.0002)
             gathered = [await p.send("quotes", b"2"), await p.send("quotes", b"3")]
             waiting = asyncio.ensure_future(gathered[0] if awaited else first)
-            await asyncio.sleep(0.0008)
+            await asyncio.sleep(0.0009)
             assert first.done(), "it is answered after a millisecond"
             assert produced(broker) == frames
             await asyncio.gather(waiting, *gathered)
 
 
 @scenario()
-async def test_a_record_that_gathers_nothing_is_sent_with_the_answer(broker: FakeBroker) -> None:
+async def test_a_stream_with_little_to_gather_sends_with_the_answer(broker: FakeBroker) -> None:
     async with producer(broker) as p:
         await p.publish("quotes", b"0")
         broker.write_s = 0.0
