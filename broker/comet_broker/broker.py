@@ -30,9 +30,10 @@ from comet.v1 import events_pb2 as pb
 from comet_broker import limits
 from comet_broker.config import BrokerConfig
 from comet_broker.controller import Controller
-from comet_broker.core.cluster import DRAINS, ID, UNFIT, BrokerRecord, topic_key, unfit_key
+from comet_broker.core.cluster import DRAINS, ID, UNFIT, BrokerRecord, Place, topic_key, unfit_key
+from comet_broker.core.controller import LOSSY
 from comet_broker.core.tail import TailBudget
-from comet_broker.identity import Identity, close_clean, open_identity
+from comet_broker.identity import Identity, close_clean, loss_is_known, open_identity
 from comet_broker.membership import Membership
 from comet_broker.metadata.store import Compare, Delete, MetadataStore, Put, StoreUnavailable
 from comet_broker.partition import Partition
@@ -49,6 +50,7 @@ from comet_broker.view import ClusterView
 log = logging.getLogger(__name__)
 
 DRAIN_S_MAX: Final = 5.0  # how long a stopping broker waits for others to take over what it leads
+LOOK_S_MAX: Final = 5.0  # how long a call waits for news of a topic that the store has and this broker has not
 REPLICA_SESSIONS_MAX: Final = 1_000
 
 
@@ -108,7 +110,9 @@ class Broker:
         self._sessions: dict[int, Session] = {}
         self._replica_sessions: set[ReplicaSession] = set()
         self._suspected: set[int] = set()
+        self._telling: set[Place] = set()  # replicas that are being reported as unfit
         self._opened = False
+        self._loss_known = False  # or nothing was lost
         self._controlling: asyncio.Task[None] | None = None
         self._next_session = 1
 
@@ -133,6 +137,7 @@ class Broker:
         self.membership = Membership(
             self.config, store=self.store, view=self.view, clock=self.clock, tasks=self.tasks, record=self._record
         )
+        self._loss_known = self.identity.clean
         self.membership.on_registered.append(self._joined)
         self.membership.on_lost.append(self._parted)
         self.controller = Controller(
@@ -154,6 +159,7 @@ class Broker:
         """Makes this broker a member of the cluster, reachable at `port`; returns when it is one."""
         await self.membership.register()
         await self.view.applied.wait(self.membership.incarnation)
+        await self._note_loss_known()
         self._controlling = self.tasks.spawn(self.controller.run(), "controller")
         self.tasks.spawn(self._housekeeping(), "housekeeping")
         self.tasks.spawn(self._look_after_replicas(), "look after replicas")
@@ -194,6 +200,23 @@ class Broker:
             for partition in list(self.topics.by_handle.values()):
                 if partition.leadership is not None:
                     partition.leadership.check()
+            await self._note_loss_known()
+
+    async def _note_loss_known(self) -> None:
+        """Until the controller has written down that this broker came back with less, a later start must not say that
+        nothing was lost."""
+        if self._loss_known or not self.membership.incarnation:
+            return
+        me, mine = self.config.broker_id, (LOSSY, self.membership.incarnation)
+        for found in self.view.state.partitions.values():
+            if found.value.in_sync.get(me, LOSSY) not in mine or found.value.eligible.get(me, LOSSY) not in mine:
+                return
+        try:
+            await self.worker.run(lambda: loss_is_known(self.files, self.identity))
+        except OSError as error:
+            log.warning("that all is accounted for could not be written down: %s", error)
+        else:
+            self._loss_known = True
 
     async def drain(self) -> None:
         """Passes leadership on, takes nothing new, tells every client, and lets what is owed go out."""
@@ -234,7 +257,7 @@ class Broker:
         if self._opened:
             if any(partition.log.failed is not None for partition in self.topics.by_handle.values()):
                 log.warning("a log had failed: this was no clean stop")
-            else:
+            elif self._loss_known:
                 close_clean(self.files, self.identity)
             if self._controlling is not None:
                 self._controlling.cancel()
@@ -299,16 +322,22 @@ class Broker:
         """Tells the cluster that this replica must not lead."""
         place = (partition.topic_id.hex(), partition.index)
         key = unfit_key(self.config.broker_id, place)
+        if place in self._telling:
+            return  # readers find the same damage again and again
+        self._telling.add(place)
         reason = partition.log.failed.message if partition.log.failed is not None else "it has damaged ranges"
 
         async def tell() -> None:
-            while (self.config.broker_id, *place) not in self.view.state.unfit and partition.closed is None:
-                try:
-                    await self.store.transact([Compare(key, 0)], [Put(key, reason.encode())])
-                except StoreUnavailable:
-                    await asyncio.sleep(0.5)
-                else:
-                    return
+            try:
+                while (self.config.broker_id, *place) not in self.view.state.unfit and partition.closed is None:
+                    try:
+                        await self.store.transact([Compare(key, 0)], [Put(key, reason.encode())])
+                    except StoreUnavailable:
+                        await asyncio.sleep(0.5)
+                    else:
+                        return
+            finally:
+                self._telling.discard(place)
 
         self.tasks.spawn(tell(), f"report {partition} unfit")
 
@@ -341,11 +370,12 @@ class Broker:
     async def look_for_topic(self, name: str) -> None:
         """Waits a moment for a topic that this broker has not heard of, if the metadata store has it."""
         try:
-            item = await self.store.get(topic_key(name))
-        except (StoreUnavailable, ValueError):
+            async with asyncio.timeout(LOOK_S_MAX):
+                item = await self.store.get(topic_key(name))
+                if item is not None:
+                    await self.topics.applied.wait(item.mod_revision)
+        except (StoreUnavailable, TimeoutError, ValueError):
             return
-        if item is not None:
-            await self.topics.applied.wait(item.mod_revision)
 
     async def set_drain(self, broker: int, *, undo: bool) -> None:
         """An operator wants a broker to lead nothing, or no longer wants it."""

@@ -7,7 +7,8 @@ The file `identity` at the folder's root holds one line:
 `folder` is a random id that the folder keeps for life. `clean` is true between an orderly stop and the next start;
 together with the id of the machine's boot it answers the question that matters after a crash. A process that was
 killed has lost nothing that it wrote, because the page cache is the kernel's; a machine that went down has lost what
-was not synced. `lossy` remembers such a loss for those that start after it in the same boot.
+was not synced. `lossy` remembers such a loss for those that start after it in the same boot, until the cluster has
+written down what it means: whoever started next would not say so any more.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ class Identity:
     fresh: bool
     record: IdentityRecord
 
+    @property
+    def record_without_loss(self) -> IdentityRecord:
+        return msgspec.structs.replace(self.record, lossy=False)
+
 
 def open_identity(files: Files, *, broker_id: int, cluster_id: str, boot_id: str, random: Random) -> Identity:
     """Checks that the folder is this broker's and marks it as in use. To be called before anything is written.
@@ -69,11 +74,16 @@ def open_identity(files: Files, *, broker_id: int, cluster_id: str, boot_id: str
         fresh = False
         folder = found.folder
         clean = found.clean or (bool(boot_id) and found.boot_id == boot_id and not found.lossy)
-    record = IdentityRecord(cluster_id, broker_id, folder, boot_id, clean=False, lossy=not clean and not fresh)
+    record = IdentityRecord(cluster_id, broker_id, folder, boot_id, clean=False, lossy=not clean)
     _write(files, record)
     if not clean and not fresh:
         log.warning("the machine went down while this broker ran: what was not synced to its disk may be lost")
     return Identity(folder, clean, fresh, record)
+
+
+def loss_is_known(files: Files, identity: Identity) -> None:
+    """Nobody counts any more on what may have been lost before this start. Blocks."""
+    _write(files, identity.record_without_loss)
 
 
 def close_clean(files: Files, identity: Identity) -> None:

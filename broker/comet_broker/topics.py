@@ -74,6 +74,7 @@ class TopicTable:
         self._graves: dict[str, None] = {}
         self._wake = asyncio.Event()
         self._changing = asyncio.Lock()
+        self._closing = False
 
     # ---- looking up
 
@@ -225,6 +226,8 @@ class TopicTable:
     async def _try(self, name: str) -> None:
         """Brings one topic to what the view says. One that cannot be opened must not stop the others."""
         async with self._changing:
+            if self._closing:
+                return
             self.problems.pop(name, None)
             try:
                 await self._bring(name)
@@ -345,8 +348,10 @@ class TopicTable:
             log.error("the files of deleted topic %s cannot be removed now: %s", topic_id, error)
 
     async def close(self, error: CometError) -> None:
-        for partition in list(self.by_handle.values()):
-            await partition.close(error)
+        self._closing = True
+        async with self._changing:  # a log that is being opened is to be closed, too
+            for partition in list(self.by_handle.values()):
+                await partition.close(error)
 
 
 def _pop(table: dict[str, None]) -> str:

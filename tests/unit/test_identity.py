@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from comet.errors import InvalidArgument, StoreDamaged
-from comet_broker.identity import FILE, Identity, close_clean, open_identity
+from comet_broker.identity import FILE, Identity, close_clean, loss_is_known, open_identity
 from comet_broker.storage.memory import MemoryFiles
 
 
@@ -38,6 +38,7 @@ def test_a_new_folder_gets_a_name_for_life() -> None:
 def test_what_a_start_can_rely_on(*, orderly: bool, rebooted: bool, clean: bool) -> None:
     folder = Folder()
     identity = folder.open()
+    loss_is_known(folder.files, identity)
     if orderly:
         close_clean(folder.files, identity)
     if rebooted:
@@ -61,6 +62,14 @@ def test_a_loss_is_remembered_by_those_that_start_after_it() -> None:
     assert not folder.open(boot="boot 2").clean, "it was only killed this time, but what was lost is lost"
     close_clean(folder.files, folder.open(boot="boot 2"))
     assert folder.open(boot="boot 2").clean
+
+
+def test_an_empty_folder_is_not_whole_for_having_been_started_twice() -> None:
+    folder = Folder()
+    loss = folder.open()
+    assert not folder.open().clean
+    loss_is_known(folder.files, loss)
+    assert folder.open().clean
 
 
 def test_a_boot_without_a_name_is_never_the_same() -> None:
@@ -112,4 +121,4 @@ def test_a_damaged_identity_is_noticed_wherever_it_is_damaged() -> None:
     with pytest.raises(StoreDamaged):
         folder.open()
     folder.files.write_atomic(FILE, data)
-    assert folder.open().clean
+    assert len(folder.open().folder) == 32
