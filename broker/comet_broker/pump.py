@@ -50,9 +50,11 @@ class Pump(ABC):
             writing, self._writing = self._writing, None
             writing.close()
 
-    def _go_on(self, _: asyncio.Future[Any]) -> None:
+    def _go_on(self, awaited: asyncio.Future[Any]) -> None:
         if self._writing is not None:
             self._run()
+        elif not awaited.cancelled():
+            awaited.exception()  # the stream is over, and nobody wants to know how its last write did
 
     def _run(self) -> None:
         try:
