@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Final
 
@@ -19,85 +18,25 @@ from comet._admin import Admin
 from comet._consumer import Consumer
 from comet._producer import Producer
 from comet.errors import CometError, DataLoss, InvalidArgument
-from comet.types import Consistency, Flush, TopicConfig
+from comet.types import Flush
 from comet_broker.partition import Partition
-from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
 from tests.sim import cluster_faults
 from tests.sim.checker import SETTLE_S_MAX
 from tests.sim.cluster_checks import check
+from tests.sim.cluster_profile import ClusterProfile, ClusterTopic, draw
 from tests.sim.cluster_world import ALL, ClusterWorld
 from tests.sim.history import FinalLog, Outcome, Place, Produce, make_value
 from tests.sim.loop import SimLoop, run
-from tests.sim.monitor import Batch
+from tests.sim.replicas import Comparison
 from tests.sim.result import Result
 from tests.sim.waiting import until
-from tests.sim.workload import AdminClient, ConsumerClient, ProducerClient, ProducerPlan, TopicPlan, close_quietly
+from tests.sim.workload import AdminClient, ConsumerClient, ProducerClient, ProducerPlan, close_quietly
 
 HARM_S: Final = 45.0
 RUN_S_MIN: Final = 60.0
 RUN_S_MAX: Final = 900.0
 FINISH_S_MAX: Final = 90.0
 READ_S_MAX: Final = 60.0
-FINAL_CRASHES: Final = ("none", "none", "kill all", "drain all", "power one")
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterProfile:
-    """What a run is made of. What is None is drawn by the seed."""
-
-    brokers: int | None = None
-    faults: tuple[str, ...] | None = None
-    fault_every_s: float | None = None
-    replicas: int | None = None
-    min_insync: int | None = None
-    available: bool | None = None
-    flush: Flush | None = None
-    acks: int | None = None
-    idempotent: bool | None = None
-    producers: int | None = None
-    pause_s: float | None = None  # between two sends of a producer
-    admin: bool | None = None  # topics come and go, partitions move
-    final_crash: str | None = None
-
-
-def draw(seed: int, profile: ClusterProfile) -> ClusterProfile:
-    """The profile with everything that it leaves open decided by the seed."""
-    random = Random(f"{seed}/cluster profile")
-    replicas = random.choice((3, 3, 3, 3, 2, 1))
-    drawn = ClusterProfile(
-        brokers=random.choice((3, 3, 3, 4)),
-        faults=tuple(random.sample(sorted(cluster_faults.FAULTS), random.randint(1, 6))),
-        fault_every_s=random.choice((1.5, 3.0, 6.0)),
-        replicas=replicas,
-        min_insync=min(replicas, random.choice((2, 2, 2, 1))),
-        available=random.random() < 0.15,
-        flush=random.choice(list(Flush)),
-        acks=random.choice((0, 1, ALL, ALL, ALL, ALL)),
-        idempotent=random.random() < 0.75,
-        producers=random.choice((2, 2, 3)),
-        pause_s=random.choice((0.3, 0.6, 1.2)),
-        admin=random.random() < 0.5,
-        final_crash=random.choice(FINAL_CRASHES),
-    )
-    given = {f.name: getattr(profile, f.name) for f in fields(profile) if getattr(profile, f.name) is not None}
-    return replace(drawn, **given)
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterTopic(TopicPlan):
-    replicas: int
-    min_insync: int
-    available: bool
-
-    def config(self) -> TopicConfig:
-        return TopicConfig(
-            flush=self.flush,
-            flush_interval_ms=self.flush_interval_ms,
-            segment_bytes=self.segment_bytes,
-            retention_ms=-1,  # wall clocks jump here
-            min_insync=self.min_insync,
-            consistency=Consistency.AVAILABLE if self.available else Consistency.CONSISTENT,
-        )
 
 
 class ClusterScenario:
@@ -175,10 +114,11 @@ class ClusterScenario:
         await self._catch_up()
         await until(lambda: all(self._told(place) for place in self._live), within_s=5.0)
         await self._final_read()
-        await until(self._followed, within_s=5.0)
-        self._compare()
-        await until(lambda: not self._other_views(), within_s=5.0)
-        world.history.complaints += self._other_views()
+        comparison = Comparison(world, lambda: self._live)
+        await until(comparison.followed, within_s=5.0)
+        comparison.compare()
+        await until(lambda: not comparison.other_views(), within_s=5.0)
+        world.history.complaints += comparison.other_views()
         for task in (*keepers, watcher):
             if task.done():
                 task.result()
@@ -457,81 +397,6 @@ class ClusterScenario:
             if batch.next_offset >= final.log_end:
                 final.complete = True
                 return
-
-    # ---- what must be the same everywhere
-
-    def _holders(self, place: Place) -> list[int]:
-        found = self.world.monitor.state.partitions.get(self.world.where(place))
-        return [] if found is None else list(found.value.replicas)
-
-    def _logs(self, place: Place) -> dict[int, list[tuple[int, bytes]]]:
-        """What lies on the disks of a partition's replicas: the batches, byte by byte."""
-        world = self.world
-        where = world.where(place)
-        logs = {}
-        for broker in self._holders(place):
-            files = world.monitor.copies[broker, where].files
-            disk = world.hosts[broker - 1].disk
-            logs[broker] = [
-                batch
-                for path in sorted(files)
-                if disk.exists(path)
-                for batch in _batches(bytes(disk._seen[path].seen), files[path])
-            ]
-        return logs
-
-    def _followed(self) -> bool:
-        return not any(self._different(place) for place in self._live)
-
-    def _different(self, place: Place) -> list[str]:
-        logs, where = self._logs(place), self.world.where(place)
-        first = max((log[0][0] for log in logs.values() if log), default=0)
-        damaged = {base for broker in logs for base in self.world.monitor.copies[broker, where].damaged}
-        parts = {
-            broker: [batch for batch in log if batch[0] >= first and batch[0] not in damaged]
-            for broker, log in logs.items()
-        }
-        self.world.history.compared += sum(map(len, parts.values()))
-        reference = next(iter(parts.values()), [])
-        return [
-            f"{place}: brokers {next(iter(parts))} and {broker} hold other bytes: "
-            f"{[batch[0] for batch in reference][-4:]} and {[batch[0] for batch in log][-4:]}"
-            for broker, log in parts.items()
-            if log != reference
-        ]
-
-    def _compare(self) -> None:
-        for place in self._live:
-            for text in self._different(place):
-                self.world.monitor.complain("C5", text)
-            for broker in self._holders(place):
-                host = self.world.hosts[broker - 1]
-                for partition in host.partitions():
-                    if (partition.topic, partition.index) == place and partition.committed != partition.log.log_end:
-                        self.world.history.complaints.append(
-                            f"{place} on broker {broker} ends at {partition.log.log_end}, its watermark stays at "
-                            f"{partition.committed}"
-                        )
-
-    def _other_views(self) -> list[str]:
-        """With nothing going on, every broker sees what the store holds."""
-        wanted = self.world.monitor.state
-        return [
-            f"broker {host.broker_id} sees other {name} than the metadata store holds"
-            for host in self.world.up()
-            if host.broker is not None
-            for name in ("brokers", "topics", "partitions", "unfit", "drains", "deleted")
-            if getattr(host.broker.view.state, name) != getattr(wanted, name)
-        ]
-
-
-def _batches(data: bytes, index: list[Batch]) -> list[tuple[int, bytes]]:
-    found = []
-    start = SEGMENT_HEADER_BYTES
-    for batch in index:
-        found.append((batch.base, data[start : batch.position_end]))
-        start = batch.position_end
-    return found
 
 
 def simulate(seed: int, profile: ClusterProfile | None = None) -> Result:

@@ -14,8 +14,8 @@ from typing import Final
 from comet_broker.storage.memory import Faults
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.host import Host
+from tests.sim.link import KEEPALIVE_S
 from tests.sim.nemesis import batch_spans
-from tests.sim.network import KEEPALIVE_S
 from tests.sim.store import DELAY_S_MAX, STORE
 
 PAUSE_S_MAX: Final = 9.0  # three leases

@@ -26,7 +26,7 @@ from comet_broker.replication.follower import LeaderLink
 from comet_broker.replication.leader import ReplicaSession
 from comet_broker.storage.appending import Appending
 from comet_broker.view import ClusterView
-from tests.sim.cluster import ClusterProfile
+from tests.sim.cluster_profile import ClusterProfile
 from tests.sim.planting import Mutant, Patch
 
 CLUSTER_MUTANTS: Final[dict[str, Mutant]] = {}
@@ -94,13 +94,14 @@ def commit_by_majority() -> list[Patch]:
     "power_cut",
     "pause",
     "isolate",
+    caught_by=18,
 )
 def count_another_life() -> list[Patch]:
     return [(Replicas, "_counts", lambda self, broker, follower: True)]
 
 
 @mutant(
-    "with flush=always what is only written counts as committed",
+    "with flush=always what is only written is committed",
     "C32 C1",
     "power_cut_all",
     "slow_disk",
@@ -115,7 +116,15 @@ def commit_before_the_flush() -> list[Patch]:
     return [(Replicas, "committed", committed)]
 
 
-@mutant("a follower takes over whatever watermark it is told", "C8", "isolate", "kill", "partition", "cut_links")
+@mutant(
+    "a follower takes over whatever watermark it is told",
+    "C8",
+    "isolate",
+    "kill",
+    "partition",
+    "cut_links",
+    caught_by=1,
+)
 def let_the_watermark_fall() -> list[Patch]:
     def learn(self: Partition, epoch: int, high_watermark: int) -> None:
         if epoch == self.leader_epoch and not self.leads:
@@ -125,12 +134,12 @@ def let_the_watermark_fall() -> list[Patch]:
     return [(Partition, "learn", learn)]
 
 
-@mutant("a new leader says where the log ends before it knows", "C8", "isolate", "kill", "partition")
+@mutant("a new leader says where the log ends before it knows", "C8", "isolate", "kill", "partition", caught_by=10)
 def tell_the_end_too_early() -> list[Patch]:
     return [(Partition, "settled", property(lambda self: True))]
 
 
-@mutant("readers see what is not committed yet", "C7", "partition", "kill")
+@mutant("readers see what is not committed yet", "C7", "partition", "kill", caught_by=6)
 def show_everything() -> list[Patch]:
     real = Partition._show
 
@@ -161,7 +170,7 @@ def grow_too_early() -> list[Patch]:
 
 
 @mutant(
-    "a broker is taken in under the incarnation that is registered, not the one that reported",
+    "a broker is taken in as the incarnation that is registered, not as the one that reported",
     "C31",
     "power_cut",
     flush=Flush.OS,
@@ -195,6 +204,7 @@ def grow_without_incarnation() -> list[Patch]:
     "store_unsure",
     "partition",
     "cut_links",
+    caught_by=5,
 )
 def count_growth_late() -> list[Patch]:
     def recount(self: Replicas) -> None:
@@ -210,6 +220,7 @@ def count_growth_late() -> list[Patch]:
     "lose_store",
     "partition",
     "stall_links",
+    caught_by=10,
 )
 def shrink_without_the_store() -> list[Patch]:
     def recount(self: Replicas) -> None:
@@ -220,7 +231,13 @@ def shrink_without_the_store() -> list[Patch]:
 
 
 @mutant(
-    "those that left while too few stayed are forgotten", "C31 C29", "isolate", "power_cut", "partition", flush=Flush.OS
+    "those that left while too few stayed are forgotten",
+    "C31 C29",
+    "isolate",
+    "power_cut",
+    "partition",
+    flush=Flush.OS,
+    caught_by=5,
 )
 def forget_the_eligible() -> list[Patch]:
     def without(state: PartitionState, gone: list[int], min_insync: int) -> PartitionState:
@@ -236,7 +253,7 @@ def forget_the_eligible() -> list[Patch]:
 # ---- who leads
 
 
-@mutant("any replica that is alive may lead", "C31", "isolate", "kill", "power_cut", "partition")
+@mutant("any replica that is alive may lead", "C31", "isolate", "kill", "power_cut", "partition", caught_by=1)
 def elect_outside_in_sync() -> list[Patch]:
     real = _Case._rank
 
@@ -262,7 +279,7 @@ def forget_incarnations() -> list[Patch]:
     ]
 
 
-@mutant("a power cut is taken for a clean stop", "C31", "power_cut", "power_cut_all", "pause")
+@mutant("a power cut is taken for a clean stop", "C31", "power_cut", "power_cut_all", "pause", caught_by=17)
 def believe_the_unclean() -> list[Patch]:
     def whole(self: _Case, table: dict[int, int], broker: int) -> bool:
         return broker in self._cluster.brokers and broker in table
@@ -270,7 +287,7 @@ def believe_the_unclean() -> list[Patch]:
     return [(_Case, "_whole", whole)]
 
 
-@mutant("a damaged replica stays the leader", "C29 C25", "flip_bit", "failing_sync", "kill")
+@mutant("a damaged replica stays the leader", "C29 C25", "flip_bit", "failing_sync", "kill", caught_by=3)
 def let_the_unfit_lead() -> list[Patch]:
     return [(_Case, "_unfit", lambda self, broker: False)]
 
@@ -288,6 +305,7 @@ def never_step_down() -> list[Patch]:
     "stall_links",
     admin=True,
     brokers=4,
+    caught_by=2,
 )
 def move_before_arrival() -> list[Patch]:
     def move(self: _Case, now: PartitionState) -> PartitionState:
@@ -325,7 +343,7 @@ def count_the_lease_from_the_answer() -> list[Patch]:
 # ---- epochs, and logs that part
 
 
-@mutant("a follower appends what comes from any epoch", "C5 C6", "isolate", "pause", "partition", acks=1)
+@mutant("a follower appends what comes from any epoch", "C5 C6", "isolate", "pause", "partition", acks=1, caught_by=1)
 def append_from_any_epoch() -> list[Patch]:
     real = Partition.replicate
 
@@ -348,7 +366,12 @@ def append_from_any_epoch() -> list[Patch]:
 
 
 @mutant(
-    "a follower is cut back to its watermark instead of to where the logs part", "C31", "kill", "isolate", "partition"
+    "a follower is cut back to its watermark instead of to where the logs part",
+    "C31",
+    "kill",
+    "isolate",
+    "partition",
+    caught_by=26,
 )
 def truncate_to_the_watermark() -> list[Patch]:
     real = ReplicaSession._where_to_begin

@@ -13,20 +13,17 @@ committed records from one copy, and at some moment no broker was there, in serv
 
 from __future__ import annotations
 
-import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from comet import records
-from comet.errors import CometError
 from comet.types import Consistency, Flush
 from comet_broker.core.cluster import NOBODY, ClusterState, PartitionState, TopicSpec
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import WatchEvent
-from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
+from tests.sim.copies import Agreed, Batch, Commit, Copy
 from tests.sim.history import Place
+from tests.sim.host_monitor import HostMonitor
 
 if TYPE_CHECKING:
     from comet_broker.partition import Partition
@@ -34,78 +31,7 @@ if TYPE_CHECKING:
 
 Where = tuple[str, int]  # topic id, partition
 
-IN_FLIGHT_S: Final = 40.0  # a report of what power took meanwhile may still be under way, as long as a link lives
 COMPLAINTS_MAX: Final = 50
-_PREFIX: Final = struct.Struct("<qqIIII")  # base offset, time, epoch, length, the two checksums
-_DELTA: Final = struct.Struct("<I")
-_DELTA_AT: Final = 72
-
-
-class Batch(NamedTuple):
-    """Where a batch is, and what it is: its checksums cover every byte of it."""
-
-    base: int
-    end: int
-    epoch: int
-    digest: tuple[int, int]
-    path: str
-    position_end: int
-
-
-@dataclass(slots=True)
-class Commit:
-    base: int
-    end: int
-    epoch: int
-    digest: tuple[int, int]
-    at: float
-
-
-@dataclass(slots=True)
-class Copy:
-    """One replica on one disk. `agreed` counts how many of the committed batches it holds, from the first on."""
-
-    batches: dict[int, Batch] = field(default_factory=dict)  # by base offset
-    files: dict[str, list[Batch]] = field(default_factory=dict)
-    parsed: dict[str, int] = field(default_factory=dict)
-    agreed: int = 0
-    lossy: bool = False  # lost committed records, and does not have them again yet
-    mending: bool = False  # so, and it was the disk: the cluster may not know yet
-    poisoned: bool = False  # an fsync failed: what is on disk shows at the next start
-    forgiven_until: float = 0.0
-    damaged: set[int] = field(default_factory=set)  # base offsets of batches with a flipped bit: it cannot know yet
-
-    def drop(self, path: str, size: int) -> bool:
-        """The file ends at `size` now."""
-        kept = self.files.get(path, [])
-        gone = False
-        while kept and kept[-1].position_end > size:
-            batch = kept.pop()
-            gone = True
-            if self.batches.get(batch.base) is batch:
-                del self.batches[batch.base]
-                self.damaged.discard(batch.base)
-        return gone
-
-
-@dataclass(slots=True)
-class Agreed:
-    """What is committed of a partition."""
-
-    commits: list[Commit] = field(default_factory=list)
-    excuses: list[tuple[float, int]] = field(default_factory=list)  # at this time, all from this offset on
-
-    @property
-    def end(self) -> int:
-        return self.commits[-1].end if self.commits else 0
-
-    def renewed(self, offset: int) -> bool:
-        """Whether what is there may belong to an earlier life of the partition, of which that was lost elsewhere."""
-        return any(start <= offset for _, start in self.excuses)
-
-    def excused(self, offset: int, known_at: float) -> bool:
-        """Whether what was known by then may be lost."""
-        return any(start <= offset and known_at <= at for at, start in self.excuses)
 
 
 class Monitor:
@@ -441,178 +367,3 @@ class Monitor:
         agreed.commits[len(kept) :] = []
         for other in self._hosts:
             self.recount(other, where)
-
-
-class HostMonitor:
-    """host.HostWatcher: follows one host's logs, and looks at its broker after each of its callbacks."""
-
-    def __init__(self, monitor: Monitor, host: Host) -> None:
-        self._monitor = monitor
-        self._host = host
-        self._broker = host.broker_id
-        self._seen: dict[Partition, tuple[int, int]] = {}  # committed, epoch
-        self._revision = 0
-
-    # ---- files
-
-    def changed(self, path: str, size: int) -> None:
-        where = _where(path)
-        if where is None:
-            return
-        copy = self._monitor.copies[self._broker, where]
-        parsed = copy.parsed.get(path, 0)
-        if size < parsed:
-            if copy.drop(path, size):
-                self._monitor.recount(self._broker, where)
-            copy.parsed[path] = max(size, 0)
-            if size < 0:
-                copy.files.pop(path, None)
-                copy.parsed.pop(path)
-        elif size > parsed:
-            self._parse(path, where, copy, verify=False)
-
-    def _parse(self, path: str, where: Where, copy: Copy, *, verify: bool) -> None:
-        data = self._host.disk._seen[path].seen
-        at = max(copy.parsed.get(path, 0), SEGMENT_HEADER_BYTES)
-        batches = copy.files.setdefault(path, [])
-        while at + records.HEADER_BYTES <= len(data):
-            base, _, epoch, length, stamp_crc, crc = _PREFIX.unpack_from(data, at)
-            if length < records.HEADER_BYTES or at + length > len(data) or (verify and not _whole(data, at)):
-                break
-            (delta,) = _DELTA.unpack_from(data, at + _DELTA_AT)
-            at += length
-            batch = Batch(base, base + delta + 1, epoch, (stamp_crc, crc), path, at)
-            if not verify:
-                self._appending(where, epoch)
-                self._monitor.wrote(self._broker, where, batch, batches[-1] if batches else None)
-            batches.append(batch)
-            copy.batches[base] = batch
-        copy.parsed[path] = at
-
-    def _appending(self, where: Where, epoch: int) -> None:
-        """A leader appends only while it stands in the metadata store."""
-        monitor, broker = self._monitor, self._host.broker
-        if monitor._led.get((where, epoch)) != self._broker or broker is None or not monitor.consistent(where):
-            return
-        monitor.checked["C33"] += 1
-        if monitor.state.incarnation(self._broker) != broker.membership.incarnation:
-            monitor.complain(
-                "C33",
-                f"broker {self._broker} appended to {monitor.name(where)} in epoch {epoch}, and its lease is over",
-            )
-
-    def opened(self, partition: Partition) -> None:
-        where = (partition.topic_id.hex(), partition.index)
-        copy = self._monitor.copies[self._broker, where]
-        if copy.poisoned:
-            copy.poisoned = False
-            self._rescan(where)
-
-    def sync_failed(self, path: str) -> None:
-        where = _where(path)
-        if where is not None:
-            copy = self._monitor.copies[self._broker, where]
-            copy.poisoned = copy.mending = True
-            self._monitor.disks_failed[where].add(self._broker)
-            self._monitor.lost(self._broker, where)
-
-    def damaged(self, path: str, base: int) -> None:
-        """A bit of the batch that begins there was flipped."""
-        where = _where(path)
-        assert where is not None
-        copy = self._monitor.copies[self._broker, where]
-        copy.damaged.add(base)
-        copy.mending = True
-        self._monitor.lost(self._broker, where)
-
-    def died(self, *, power: bool) -> None:
-        self._seen.clear()
-        self._revision = 0
-        if power:
-            for broker, where in list(self._monitor.copies):
-                if broker == self._broker:
-                    self._rescan(where, power=True)
-        self._monitor.weigh()
-
-    def _rescan(self, where: Where, *, power: bool = False) -> None:
-        """What is on the disk now, after something may have gone from it."""
-        copy = self._monitor.copies[self._broker, where]
-        folder = f"topics/{where[0]}/{where[1]}"
-        disk = self._host.disk
-        before, known = len(copy.batches), copy.files
-        copy.batches, copy.files, copy.parsed = {}, {}, {}
-        for name in disk.list(folder):
-            path = f"{folder}/{name}"
-            if name.endswith(".log"):
-                self._keep(path, copy, known.get(path, []), disk._seen[path].seen)
-                self._parse(path, where, copy, verify=True)
-        copy.damaged &= copy.batches.keys()
-        if len(copy.batches) < before:
-            copy.forgiven_until = self._monitor._now() + IN_FLIGHT_S
-        self._monitor.recount(self._broker, where)
-        if power:
-            self._monitor.power_lost(self._broker, where)
-        self._monitor.lost(self._broker, where)
-
-    @staticmethod
-    def _keep(path: str, copy: Copy, known: list[Batch], data: bytearray) -> None:
-        """What was there, and still is; a batch with a flipped bit was and is no worse than before."""
-        kept = copy.files[path] = []
-        at = SEGMENT_HEADER_BYTES
-        for batch in known:
-            if batch.position_end > len(data) or (batch.base not in copy.damaged and not _whole(data, at)):
-                break
-            kept.append(batch)
-            copy.batches[batch.base] = batch
-            at = batch.position_end
-        copy.parsed[path] = at
-
-    # ---- the broker
-
-    def look(self) -> None:
-        """After every callback of the broker, so it has to be quick."""
-        broker = self._host.broker
-        if broker is None:
-            return
-        seen = self._seen
-        for partition in broker.topics.by_handle.values():
-            known = seen.get(partition)
-            end, epoch = partition.committed, partition.leader_epoch
-            if known is None or known[0] != end or known[1] != epoch:
-                self._moved(partition, known, end, epoch)
-
-    def _moved(self, partition: Partition, known: tuple[int, int] | None, end: int, epoch: int) -> None:
-        where = (partition.topic_id.hex(), partition.index)
-        self._seen[partition] = (end, epoch)
-        if known is not None and epoch < known[1]:
-            self._monitor.complain(
-                "C8", f"broker {self._broker} went back from epoch {known[1]} to {epoch} of {self._monitor.name(where)}"
-            )
-        self._monitor.checked["C8"] += 1
-        if known is not None and end < known[0] and self._monitor.consistent(where):
-            agreed, copy = self._monitor.agreed[where], self._monitor.copies[self._broker, where]
-            if not copy.lossy and not self._monitor._excused_from(agreed, end) and not agreed.renewed(end):
-                self._monitor.complain(
-                    "C8",
-                    f"the high watermark of {self._monitor.name(where)} went back from {known[0]} to {end} on broker "
-                    f"{self._broker}",
-                )
-        if partition.leads:
-            self._monitor.leads(self._broker, where, epoch)
-        if end > (known[0] if known is not None else 0):
-            self._monitor.committed(self._broker, partition, where, end, fresh=known is None)
-
-
-def _where(path: str) -> Where | None:
-    parts = path.split("/")
-    if len(parts) != 4 or parts[0] != "topics" or not parts[2].isdecimal():
-        return None
-    return parts[1], int(parts[2])
-
-
-def _whole(data: bytearray, at: int) -> bool:
-    try:
-        records.verify(data, at, stamped=True)
-    except CometError:
-        return False
-    return True

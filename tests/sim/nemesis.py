@@ -16,7 +16,7 @@ from comet.errors import CometError
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
 from comet_broker.storage.memory import Faults
 from tests.sim.history import Damage
-from tests.sim.network import KEEPALIVE_S
+from tests.sim.link import KEEPALIVE_S
 from tests.sim.world import World
 
 PAUSE_S_MAX: Final = 1.0

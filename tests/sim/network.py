@@ -17,12 +17,11 @@ The network belongs to no node: what was sent arrives even when the sender has d
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from google.protobuf.message import Message
 
@@ -30,16 +29,12 @@ from comet._wire import error_from_pb, error_to_pb
 from comet.errors import CometError, Timeout, Unavailable
 from comet_broker.api import Method, methods
 from comet_broker.broker import Broker
+from tests.sim.link import KEEPALIVE_S, Link, Way
 from tests.sim.loop import Node, SimLoop
 
-WINDOW_BYTES: Final = 256 << 10  # one direction of one stream; smaller than real, so that it fills
-KEEPALIVE_S: Final = 30.0  # ping every 20 s, wait 10 s for the answer
 REFUSED_S_MAX: Final = 2.0  # how long it takes to learn that a machine is not there
 CONNECT_S_MAX: Final = 5.0
 PROBE_S_MAX: Final = 1.0  # as rpc.network has it
-
-
-Way = tuple[str, str]  # from one name to another
 
 
 @dataclass(slots=True)
@@ -47,199 +42,6 @@ class Weather:
     """What links are like at the moment; faults change it."""
 
     delay_s_max: float = 0.002
-
-
-class Served(Protocol):
-    """A session of the broker, or what it opens for another broker that follows it."""
-
-    closed: bool
-
-    def receive(self, data: bytes) -> None: ...
-    async def next_frame(self) -> bytes | None: ...
-    def input_over(self) -> None: ...
-    @property
-    def backlogged(self) -> bool: ...
-    async def relieved(self) -> None: ...
-    def close(self) -> None: ...
-
-
-class Pipe:
-    """One direction of one link."""
-
-    def __init__(self, network: Network, way: Way) -> None:
-        self._network = network
-        self._way = way
-        self._under_way: deque[bytes] = deque()
-        self._arrived: deque[bytes] = deque()
-        self._held_bytes = 0
-        self._ended = False  # the sender said that nothing more comes
-        self._broken: CometError | None = None
-        self._stalled_until = 0.0
-        self._waiters: list[asyncio.Future[None]] = []
-
-    async def put(self, frame: bytes) -> None:
-        while self._broken is None and self._held_bytes >= WINDOW_BYTES:
-            await self._change()
-        if self._broken is not None:
-            raise self._broken
-        self._under_way.append(frame)
-        self._held_bytes += len(frame)
-        self._network.later(self._network.delay(), self._arrive)
-
-    async def get(self) -> bytes | None:
-        """The next frame; None at the end."""
-        while not self._arrived:
-            if self._broken is not None:
-                raise self._broken
-            if self._ended and not self._under_way:
-                return None
-            await self._change()
-        frame = self._arrived.popleft()
-        self._held_bytes -= len(frame)
-        self._changed()
-        return frame
-
-    def end(self) -> None:
-        self._network.later(self._network.delay(), self._end)
-
-    def _end(self) -> None:
-        if not self._network.blocks(self._way, self._end):
-            self._ended = True
-            self._changed()
-
-    def stall(self, until: float) -> None:
-        self._stalled_until = max(self._stalled_until, until)
-
-    def sever(self, error: CometError, arriving: int) -> None:
-        """The link is gone: the first `arriving` frames under way still got through, the rest did not."""
-        if self._broken is not None:
-            return
-        for _ in range(min(arriving, len(self._under_way))):
-            self._arrived.append(self._under_way.popleft())
-        self._under_way.clear()
-        self._broken = error
-        self._changed()
-
-    @property
-    def under_way(self) -> int:
-        return len(self._under_way)
-
-    def _arrive(self) -> None:
-        if not self._under_way:
-            return  # severed meanwhile
-        wait = self._stalled_until - self._network.now()
-        if wait > 0:
-            self._network.later(wait, self._arrive)
-            return
-        if self._network.blocks(self._way, self._arrive):
-            return
-        self._arrived.append(self._under_way.popleft())
-        self._changed()
-
-    async def _change(self) -> None:
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        await waiter
-
-    def _changed(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-
-class Link:
-    """One streaming call between a client, or a broker that follows, and one incarnation of a broker."""
-
-    def __init__(self, network: Network, client: str, address: str, *, replica: bool = False) -> None:
-        self.client = client
-        self.address = address
-        self.up = Pipe(network, (client, address))
-        self.down = Pipe(network, (address, client))
-        self.gone = False
-        self.listener: Listener | None = None
-        self._replica = replica
-        self._network = network
-
-    def cut(self, why: str) -> None:
-        """The link is gone, and both ends know. What was under way arrives up to a random point."""
-        if self._leave():
-            error = Unavailable(f"the connection was lost: {why}")
-            self.up.sever(error, self._network.random.randint(0, self.up.under_way))
-            self.down.sever(error, self._network.random.randint(0, self.down.under_way))
-
-    def cancel(self, why: str) -> None:
-        """The client's end is gone; the broker hears of it once something gets through."""
-        if self._leave():
-            error = Unavailable(f"the connection was lost: {why}")
-            self.down.sever(error, 0)
-            arriving = self._network.random.randint(0, self.up.under_way)
-            self._network.when_open((self.client, self.address), lambda: self.up.sever(error, arriving))
-
-    def abandon(self, why: str) -> None:
-        """The broker's end is gone; the client hears of it once something gets through."""
-        if self._leave():
-            error = Unavailable(f"the connection was lost: {why}")
-            self.up.sever(error, self._network.random.randint(0, self.up.under_way))
-            arriving = self._network.random.randint(0, self.down.under_way)
-            self._network.when_open((self.address, self.client), lambda: self.down.sever(error, arriving))
-
-    def refuse(self, error: CometError) -> None:
-        """The broker ended the call with a status; all it said before arrives first."""
-        if self._leave():
-            self.up.sever(error, 0)
-            self._network.when_open((self.address, self.client), lambda: self.down.sever(error, self.down.under_way))
-
-    def _leave(self) -> bool:
-        if self.gone:
-            return False
-        self.gone = True
-        if self.listener is not None:
-            self.listener.links.pop(self, None)
-        return True
-
-    def stall(self, seconds: float, *, up: bool, down: bool) -> None:
-        """Nothing gets through for a while; beyond the keepalive the link breaks."""
-        until = self._network.now() + seconds
-        if up:
-            self.up.stall(until)
-        if down:
-            self.down.stall(until)
-        if seconds > KEEPALIVE_S:
-            self._network.later(KEEPALIVE_S, lambda: self.cut("no answer to a keepalive ping"))
-
-    async def serve(self, broker: Broker) -> None:
-        """The broker's side, as rpc.service does it; runs in the broker's node."""
-        session: Served
-        try:
-            session = broker.open_replica_session(self.client) if self._replica else broker.open_session(self.client)
-        except CometError as error:
-            self.refuse(error)
-            return
-        writer = asyncio.get_running_loop().create_task(self._write(session), name=f"writes to {self.client}")
-        try:
-            await self._read(session)
-            session.input_over()
-            await asyncio.wait([writer])
-        except CometError as error:
-            self.refuse(error)  # nothing happens if it was cut
-        finally:
-            session.close()
-            writer.cancel()
-            self.down.end()
-
-    async def _read(self, session: Served) -> None:
-        while not session.closed and (frame := await self.up.get()) is not None:
-            session.receive(frame)
-            if session.backlogged:
-                await session.relieved()
-
-    async def _write(self, session: Served) -> None:
-        try:
-            while (frame := await session.next_frame()) is not None:
-                await self.down.put(frame)
-        except CometError:
-            session.close()
 
 
 class Listener:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.cluster import ClusterProfile
+from tests.sim.cluster_profile import ClusterProfile
 from tests.sim.result import Result
 from tests.sim.runs import run_many, run_one, tell
 from tests.sim.test_simulation import fingerprint

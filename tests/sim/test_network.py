@@ -10,8 +10,9 @@ from typing import TypeVar
 import pytest
 
 from comet.errors import Unavailable
+from tests.sim.link import WINDOW_BYTES, Pipe
 from tests.sim.loop import SimLoop, run
-from tests.sim.network import WINDOW_BYTES, Network, Pipe
+from tests.sim.network import Network
 
 T = TypeVar("T")
 

@@ -1,0 +1,73 @@
+"""What a run of a cluster is about: its profile, of which the seed decides what is left open, and its topics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from random import Random
+from typing import Final
+
+from comet.types import Consistency, Flush, TopicConfig
+from tests.sim import cluster_faults
+from tests.sim.cluster_world import ALL
+from tests.sim.workload import TopicPlan
+
+FINAL_CRASHES: Final = ("none", "none", "kill all", "drain all", "power one")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterProfile:
+    """What a run is made of. What is None is drawn by the seed."""
+
+    brokers: int | None = None
+    faults: tuple[str, ...] | None = None
+    fault_every_s: float | None = None
+    replicas: int | None = None
+    min_insync: int | None = None
+    available: bool | None = None
+    flush: Flush | None = None
+    acks: int | None = None
+    idempotent: bool | None = None
+    producers: int | None = None
+    pause_s: float | None = None  # between two sends of a producer
+    admin: bool | None = None  # topics come and go, partitions move
+    final_crash: str | None = None
+
+
+def draw(seed: int, profile: ClusterProfile) -> ClusterProfile:
+    """The profile with everything that it leaves open decided by the seed."""
+    random = Random(f"{seed}/cluster profile")
+    replicas = random.choice((3, 3, 3, 3, 2, 1))
+    drawn = ClusterProfile(
+        brokers=random.choice((3, 3, 3, 4)),
+        faults=tuple(random.sample(sorted(cluster_faults.FAULTS), random.randint(1, 6))),
+        fault_every_s=random.choice((1.5, 3.0, 6.0)),
+        replicas=replicas,
+        min_insync=min(replicas, random.choice((2, 2, 2, 1))),
+        available=random.random() < 0.15,
+        flush=random.choice(list(Flush)),
+        acks=random.choice((0, 1, ALL, ALL, ALL, ALL)),
+        idempotent=random.random() < 0.75,
+        producers=random.choice((2, 2, 3)),
+        pause_s=random.choice((0.3, 0.6, 1.2)),
+        admin=random.random() < 0.5,
+        final_crash=random.choice(FINAL_CRASHES),
+    )
+    given = {f.name: getattr(profile, f.name) for f in fields(profile) if getattr(profile, f.name) is not None}
+    return replace(drawn, **given)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterTopic(TopicPlan):
+    replicas: int
+    min_insync: int
+    available: bool
+
+    def config(self) -> TopicConfig:
+        return TopicConfig(
+            flush=self.flush,
+            flush_interval_ms=self.flush_interval_ms,
+            segment_bytes=self.segment_bytes,
+            retention_ms=-1,  # wall clocks jump here
+            min_insync=self.min_insync,
+            consistency=Consistency.AVAILABLE if self.available else Consistency.CONSISTENT,
+        )
