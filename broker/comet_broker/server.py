@@ -54,6 +54,7 @@ class Server:
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
         self.address = ""
+        self.serving = False  # or stopping, after it has served
         self._grpc: grpc.aio.Server | None = None
         assert COMET in events_pb2.DESCRIPTOR.services_by_name["Comet"].full_name
         assert ADMIN in admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
@@ -65,7 +66,12 @@ class Server:
         self._files.lock()
         clock = SystemClock()
         self._worker = ThreadWorker(limits.BLOCKING_THREADS)
-        self._store = await self._open_store(clock)
+        try:
+            self._store = await self._open_store(clock)
+        except BaseException:
+            self._worker.close()
+            self._files.unlock()
+            raise
         self.broker = Broker(
             config,
             files=self._files,
@@ -80,11 +86,12 @@ class Server:
             await self.broker.start()
             await self._listen()
             await self.broker.join()
+            for name in ("", COMET, ADMIN):
+                await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         except BaseException:
             await self._close()
             raise
-        for name in ("", COMET, ADMIN):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self.serving = True
         return self
 
     async def _open_store(self, clock: SystemClock) -> MetadataStore:
@@ -149,15 +156,34 @@ def serve(config: BrokerConfig, on_ready: Callable[[Server], None] | None = None
     """Runs a broker until SIGTERM or SIGINT. `on_ready` is called once it takes requests."""
     import uvloop
 
-    uvloop.run(_serve(config, on_ready))
+    uvloop.run(_serve(Server(config), on_ready))
 
 
-async def _serve(config: BrokerConfig, on_ready: Callable[[Server], None] | None) -> None:
+async def _serve(starts: Server, on_ready: Callable[[Server], None] | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    starting = asyncio.current_task()
+    assert starting is not None
+
+    def stop_now() -> None:
+        if not starts.serving and not stop.is_set():
+            starting.cancel()  # it may wait for a metadata store for as long as there is none
+        stop.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    async with Server(config) as server:
+        loop.add_signal_handler(number, stop_now)
+    try:
+        await _serve_until(stop, starts, on_ready)
+    except asyncio.CancelledError:
+        if not stop.is_set():
+            raise
+        starting.uncancel()
+        log.info("stopped before it served")
+
+
+async def _serve_until(stop: asyncio.Event, starts: Server, on_ready: Callable[[Server], None] | None) -> None:
+    config = starts.config
+    async with starts as server:
         # What was made to get here stays for good: walking it in every full collection would stop everyone for 10 ms.
         gc.collect()
         gc.freeze()

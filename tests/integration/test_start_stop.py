@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shutil
+import signal
 from pathlib import Path
 from random import Random
+
+import pytest
 
 from comet.types import TopicConfig
 from comet_broker.broker import Broker
@@ -12,7 +17,8 @@ from comet_broker.config import BrokerConfig
 from comet_broker.core.cluster import PartitionState, TopicSpec, partition_key, topic_key
 from comet_broker.local import LocalNetwork
 from comet_broker.metadata.memory import MemoryStore
-from comet_broker.metadata.store import Put
+from comet_broker.metadata.store import KeyValue, MetadataStore, Put, StoreUnavailable
+from comet_broker.server import Server, _serve
 from comet_broker.storage.files import RealFiles
 from comet_broker.system import SystemClock, ThreadWorker
 
@@ -66,3 +72,52 @@ async def test_a_start_that_did_not_get_far_does_not_hide_that_all_was_lost(tmp_
     assert not third.identity.clean
     await third.close()
     await one.close()
+
+
+class SilentStore(MemoryStore):
+    """As if there were none."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemClock())
+        self.asked = asyncio.Event()
+
+    async def get(self, key: str) -> KeyValue | None:
+        self.asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError(key)
+
+
+class SilentServer(Server):
+    def __init__(self, config: BrokerConfig) -> None:
+        super().__init__(config)
+        self.silent = SilentStore()
+
+    async def _open_store(self, clock: SystemClock) -> MetadataStore:
+        return self.silent
+
+
+class NoStoreServer(Server):
+    async def _open_store(self, clock: SystemClock) -> MetadataStore:
+        raise StoreUnavailable("nobody is there")
+
+
+async def test_a_broker_that_waits_for_its_metadata_store_can_be_stopped(tmp_path: Path) -> None:
+    config = BrokerConfig(data=tmp_path, port=0)
+    server = SilentServer(config)
+    serving = asyncio.get_running_loop().create_task(_serve(server, None))
+    await server.silent.asked.wait()
+    os.kill(os.getpid(), signal.SIGTERM)
+    async with asyncio.timeout(10):
+        await serving
+    assert not serving.cancelled()
+    async with Server(config):
+        pass  # and it has left its folder
+
+
+async def test_a_server_without_a_store_leaves_its_folder(tmp_path: Path) -> None:
+    config = BrokerConfig(data=tmp_path, port=0)
+    with pytest.raises(StoreUnavailable):
+        async with NoStoreServer(config):
+            raise AssertionError("it has no store")
+    async with Server(config):
+        pass
