@@ -484,27 +484,6 @@ async def test_a_bug_in_a_sink_ends_the_connection_and_leaves_nobody_waiting(bro
     await connection.close()
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"acks": 2},
-        {"acks": "none"},
-        {"linger_ms": -1},
-        {"batch_bytes": 0},
-        {"compression": "gzip"},
-        {"in_flight_max": 33},
-        {"timeout_ms": 0},
-        {"addresses": ""},
-        {"addresses": []},
-        {"addresses": ["a:1", ""]},
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
-    addresses = settings.pop("addresses", "localhost")
-    with pytest.raises(InvalidArgument):
-        Producer(addresses, **settings)
-
-
 @scenario()
 async def test_a_draining_broker_is_asked_again_later(broker: FakeBroker) -> None:
     broker.script = lambda partition, header: Draining("soon", retry_after_ms=300) if now() < 1 else Fate.WRITTEN

@@ -437,56 +437,6 @@ def test_other_failures_to_read_are_no_damage() -> None:
     assert world.log.lost == ()
 
 
-# ---- the high watermark
-
-
-def test_the_high_watermark_is_known_over_a_restart() -> None:
-    files = MemoryFiles(Random(1))
-    world = World(files)
-    assert world.log.high_watermark == 0
-    world.append(*(b"x" for _ in range(10)))
-    world.log.note_high_watermark(7)
-    world.log.note_high_watermark(5)
-    assert world.log.high_watermark == 7
-    world.sync()
-    files.crash(power=False)
-    world.open()
-    assert world.log.high_watermark == 7
-    world.append(b"y")
-    world.log.note_high_watermark(11)
-    world.log.close()
-    world.open()
-    assert world.log.high_watermark == 11
-    world.log.truncate(10)
-    assert world.log.high_watermark == 10
-    files.crash()
-    world.open()
-    assert world.log.high_watermark == 10
-    world.log.reset(4)
-    files.crash()
-    world.open()
-    assert world.log.high_watermark == 4
-
-
-def test_the_high_watermark_is_never_above_the_log_that_is_left() -> None:
-    for seed in range(10):
-        files = MemoryFiles(Random(seed))
-        world = World(files)
-        for _ in range(10):
-            world.append(b"x")
-            world.log.note_high_watermark(world.log.log_end)
-            ticket = world.log.start_sync()
-            assert ticket is not None
-            world.append(b"y")
-            world.log.note_high_watermark(world.log.log_end)
-            ticket.run()
-            world.log.finish_sync(ticket, None)
-        files.crash(power=seed % 2 == 0)
-        world.open()
-        assert world.log.high_watermark <= world.log.log_end
-        assert seed % 2 == 0 or world.log.high_watermark == 19
-
-
 def test_a_log_that_begins_anew_knows_no_producer_of_its_former_life() -> None:
     files = MemoryFiles(Random(1))
     world = World(files)
