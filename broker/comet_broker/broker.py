@@ -27,7 +27,7 @@ from comet._frames import DELIVERY_PREFIX_BYTES
 from comet.errors import CometError, Draining, LimitExceeded
 from comet.types import AtTime, Position
 from comet.v1 import events_pb2 as pb
-from comet_broker import limits
+from comet_broker import limits, reports
 from comet_broker.config import BrokerConfig
 from comet_broker.controller import Controller
 from comet_broker.core.cluster import DRAINS, ID, UNFIT, BrokerRecord, Place, topic_key, unfit_key
@@ -462,7 +462,7 @@ class Broker:
             "metadata_revision": self.view.state.revision,
             "links": self.replicator.statistics(),
             "followers": [session.statistics() for session in self._replica_sessions],
-            "partitions": [partition.statistics() for partition in self.topics.by_handle.values()],
+            "partitions": [reports.statistics(partition) for partition in self.topics.by_handle.values()],
             "tail_bytes": self.tail_budget.used_bytes,
             "free_bytes": self.files.free_bytes(),
             "errors": dict(self.errors),

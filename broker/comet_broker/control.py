@@ -30,7 +30,7 @@ from comet.types import REPLICAS_MAX, BrokerInfo, TopicConfig, check_topic_name
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import events_pb2 as events
 from comet.v1 import types_pb2 as types
-from comet_broker import limits
+from comet_broker import limits, reports
 from comet_broker.broker import Broker
 from comet_broker.core.cluster import (
     DELETED,
@@ -127,7 +127,7 @@ class Control:
         if request.local:
             topic = self._topics.by_name.get(request.name)
             if topic is not None:
-                described.partitions.extend(status_to_pb(part.status()) for part in topic.partitions.values())
+                described.partitions.extend(status_to_pb(reports.status(part)) for part in topic.partitions.values())
             return described
         leaders = {partition.leader for partition in described.topic.partitions} - {NOBODY}
         answers = await asyncio.gather(*(self._statuses(leader, request.name) for leader in leaders))
@@ -246,12 +246,16 @@ class Control:
     async def delete_records(self, request: admin.DeleteRecordsRequest) -> admin.DeleteRecordsResponse:
         spec = self._topics.spec(request.name)
         state = self._topics.state_of(spec.id, request.partition)
-        if state is not None and state.leader not in (NOBODY, self._broker.config.broker_id):
+        me = self._broker.config.broker_id
+        if state is not None and state.leader not in (NOBODY, me) and not request.forwarded:
             address = self._broker.address_of(state.leader)
             if address is None:
                 raise Unavailable(f"broker {state.leader}, the leader, is not there", retry_after_ms=100)
+            passed_on = admin.DeleteRecordsRequest()
+            passed_on.CopyFrom(request)
+            passed_on.forwarded = True  # the other may still take a third for the leader, or this one
             return await self._broker.peers.call(
-                address, "comet.v1.Admin/DeleteRecords", request, admin.DeleteRecordsResponse, PLACED_S_MAX
+                address, "comet.v1.Admin/DeleteRecords", passed_on, admin.DeleteRecordsResponse, PLACED_S_MAX
             )
         partition = self._topics.partition(request.name, request.partition)
         if not partition.leads:

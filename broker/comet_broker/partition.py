@@ -33,7 +33,7 @@ from comet.errors import (
     Unavailable,
 )
 from comet.records import BatchHeader
-from comet.types import Acks, Consistency, Flush, PartitionStatus, TopicConfig
+from comet.types import Acks, Consistency, Flush, TopicConfig
 from comet_broker.core.admission import admit
 from comet_broker.core.cluster import NOBODY, PartitionState, Versioned
 from comet_broker.core.tail import Tail
@@ -73,9 +73,9 @@ class Partition:
         self._waiting_all: deque[tuple[int, Durable]] = deque()  # acks=all, held back for the followers
         self._flush_task: asyncio.Task[None] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
-        self._appended_batches = 0
-        self._appended_records = 0
-        self._appended_bytes = 0
+        self.appended_batches = 0
+        self.appended_records = 0
+        self.appended_bytes = 0
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.index}"
@@ -217,9 +217,9 @@ class Partition:
         return Unavailable(f"leadership of {self} is moving to another broker", retry_after_ms=10)
 
     def _count(self, header: BatchHeader) -> None:
-        self._appended_batches += 1
-        self._appended_records += header.record_count
-        self._appended_bytes += header.length
+        self.appended_batches += 1
+        self.appended_records += header.record_count
+        self.appended_bytes += header.length
 
     def _appended_one(self) -> None:
         match self.log.config.flush:
@@ -415,6 +415,10 @@ class Partition:
         self._release(error)
         self.site.unfit(self)
 
+    @property
+    def acks_waiting(self) -> int:
+        return len(self._waiting) + len(self._waiting_all)
+
     def _release(self, error: CometError) -> None:
         for waiting in (self._waiting, self._waiting_all):
             while waiting:
@@ -485,37 +489,3 @@ class Partition:
                 await self.site.worker.run(self.log.close)
             except (OSError, LogFailed) as caught:
                 log.error("closing the log of %s: %s", self, caught)
-
-    def status(self) -> PartitionStatus:
-        numbers = self.log.statistics()
-        return PartitionStatus(
-            index=self.index,
-            log_start=self.log.log_start,
-            log_end=self.log.log_end,
-            high_watermark=self.high_watermark,
-            bytes=numbers["bytes"],
-            segments=numbers["segments"],
-            failed=self.log.failed is not None,
-            lost=self.log.lost,
-            broker=self.site.me,
-            leader_epoch=self.leader_epoch,
-            leader=self.leads,
-        )
-
-    def statistics(self) -> dict[str, Any]:
-        return {
-            **self.log.statistics(),
-            "topic": self.topic,
-            "partition": self.index,
-            "leader": self.leads,
-            "leader_epoch": self.leader_epoch,
-            "in_sync": [] if self.state is None else sorted(self.state.in_sync),
-            "committed": self.committed,
-            "high_watermark": self.high_watermark,
-            "readers": len(self.readers),
-            "acks_waiting": len(self._waiting) + len(self._waiting_all),
-            "appended_batches": self._appended_batches,
-            "appended_records": self._appended_records,
-            "appended_bytes": self._appended_bytes,
-            "tail_bytes": self.tail.used_bytes,
-        }

@@ -265,7 +265,10 @@ class TopicTable:
                 continue  # nobody has said who holds it
             if self._site.me in state.holders:
                 if partition is None:
-                    topic.partitions[index] = await self._open(topic, spec, index)
+                    partition = topic.partitions[index] = await self._open(topic, spec, index)
+                    now = self.state_of(spec.id, index)
+                    if now is not None and self._site.me not in now.holders:
+                        await self._leave(topic, partition)  # it was moved on while its log was being opened
             elif partition is not None:
                 await self._leave(topic, partition)
 

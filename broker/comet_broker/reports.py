@@ -1,0 +1,46 @@
+"""What a partition is like at the moment, for clients, metrics and tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from comet.types import PartitionStatus
+from comet_broker.partition import Partition
+
+
+def status(partition: Partition) -> PartitionStatus:
+    """What clients are told of a replica."""
+    numbers = partition.log.statistics()
+    return PartitionStatus(
+        index=partition.index,
+        log_start=partition.log.log_start,
+        log_end=partition.log.log_end,
+        high_watermark=partition.high_watermark,
+        bytes=numbers["bytes"],
+        segments=numbers["segments"],
+        failed=partition.log.failed is not None,
+        lost=partition.log.lost,
+        broker=partition.site.me,
+        leader_epoch=partition.leader_epoch,
+        leader=partition.leads,
+    )
+
+
+def statistics(partition: Partition) -> dict[str, Any]:
+    """One snapshot in numbers."""
+    return {
+        **partition.log.statistics(),
+        "topic": partition.topic,
+        "partition": partition.index,
+        "leader": partition.leads,
+        "leader_epoch": partition.leader_epoch,
+        "in_sync": [] if partition.state is None else sorted(partition.state.in_sync),
+        "committed": partition.committed,
+        "high_watermark": partition.high_watermark,
+        "readers": len(partition.readers),
+        "acks_waiting": partition.acks_waiting,
+        "appended_batches": partition.appended_batches,
+        "appended_records": partition.appended_records,
+        "appended_bytes": partition.appended_bytes,
+        "tail_bytes": partition.tail.used_bytes,
+    }
