@@ -73,6 +73,7 @@ class TopicTable:
         self._due: dict[str, None] = {}  # topics to look at
         self._graves: dict[str, None] = {}
         self._wake = asyncio.Event()
+        self._busy = False  # with what was due
         self._changing = asyncio.Lock()
         self._closing = False
 
@@ -191,7 +192,7 @@ class TopicTable:
             elif key.startswith(BROKERS):
                 for partition in self._by_place.values():
                     self._changed(partition)  # its leader may have another address now
-        if self._due or self._graves:
+        if self._due or self._graves or self._busy:
             self._wake.set()
         else:
             self.applied.reach(state.revision)
@@ -207,11 +208,13 @@ class TopicTable:
                 await self._wake.wait()
                 self._wake.clear()
                 revision = self._view.state.revision
+                self._busy = True
                 while self._due or self._graves:
                     if self._due:
                         await self._try(_pop(self._due))
                     else:
                         await self._bury(_pop(self._graves))
+                self._busy = False
                 self.applied.reach(revision)
         finally:
             self.applied.fail(Unavailable("this broker no longer follows the metadata store"))

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
+import threading
 from pathlib import Path
 from random import Random
 
@@ -34,11 +35,11 @@ class OneOfMany:
         self.store = MemoryStore(self.clock)
         self.worker = ThreadWorker(2)
 
-    def broker(self) -> Broker:
+    def broker(self, files: RealFiles | None = None) -> Broker:
         self.folder.mkdir(exist_ok=True)
         return Broker(
             BrokerConfig(data=self.folder, broker_id=1, etcd=("memory:0",), session_ms=2_000, replica_lag_ms=1_000),
-            files=RealFiles(self.folder),
+            files=files or RealFiles(self.folder),
             store=self.store,
             clock=self.clock,
             worker=self.worker,
@@ -121,3 +122,39 @@ async def test_a_server_without_a_store_leaves_its_folder(tmp_path: Path) -> Non
             raise AssertionError("it has no store")
     async with Server(config):
         pass
+
+
+class HeldFiles(RealFiles):
+    """Lets a test change the world in the middle of the opening of a log."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.opening = threading.Event()
+        self.go_on = threading.Event()
+
+    def make_folder(self, path: str) -> None:
+        if path.startswith("topics/"):
+            self.opening.set()
+            assert self.go_on.wait(10)
+        super().make_folder(path)
+
+
+async def test_a_partition_that_is_moved_on_while_it_is_opened_does_not_stay(tmp_path: Path) -> None:
+    one = OneOfMany(tmp_path / "1")
+    files = HeldFiles(one.folder)
+    broker = one.broker(files)
+    await broker.start()
+    spec = TopicSpec(id=TOPIC_ID, partitions=1, created_us=1, config=TopicConfig(), replicas=1)
+    key = partition_key((TOPIC_ID, 0))
+    here = PartitionState(leader=0, epoch=1, replicas=(1,), in_sync={})
+    await one.store.transact([], [Put(topic_key("t"), spec.encode()), Put(key, here.encode())])
+    await asyncio.get_running_loop().run_in_executor(None, files.opening.wait, 10)
+    gone = PartitionState(leader=0, epoch=2, replicas=(2,), in_sync={})
+    moved = await one.store.transact([], [Put(key, gone.encode())])
+    await broker.view.applied.wait(moved.revision)
+    files.go_on.set()
+    await broker.topics.applied.wait(moved.revision)
+    assert not broker.topics.by_handle
+    assert not files.exists(f"topics/{TOPIC_ID}/0")
+    await broker.close()
+    await one.close()

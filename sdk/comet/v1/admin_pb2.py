@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from comet.v1 import types_pb2 as comet_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x63omet/v1/admin.proto\x12\x08\x63omet.v1\x1a\x14\x63omet/v1/types.proto\"o\n\x12\x43reateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\r\x12%\n\x06\x63onfig\x18\x03 \x01(\x0b\x32\x15.comet.v1.TopicConfig\x12\x10\n\x08replicas\x18\x04 \x01(\r\":\n\x11ListTopicsRequest\x12\x12\n\npage_token\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\"N\n\x12ListTopicsResponse\x12\x1f\n\x06topics\x18\x01 \x03(\x0b\x32\x0f.comet.v1.Topic\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"3\n\x14\x44\x65scribeTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05local\x18\x02 \x01(\x08\"f\n\x15\x44\x65scribeTopicResponse\x12\x1e\n\x05topic\x18\x01 \x01(\x0b\x32\x0f.comet.v1.Topic\x12-\n\npartitions\x18\x02 \x03(\x0b\x32\x19.comet.v1.PartitionStatus\"H\n\x11\x41lterTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x06\x63onfig\x18\x02 \x01(\x0b\x32\x15.comet.v1.TopicConfig\"\"\n\x12\x44\x65leteTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteTopicResponse\"3\n\x14\x41\x64\x64PartitionsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05total\x18\x02 \x01(\r\"N\n\x14\x44\x65leteRecordsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x15\n\rbefore_offset\x18\x03 \x01(\x03\"*\n\x15\x44\x65leteRecordsResponse\x12\x11\n\tlog_start\x18\x01 \x01(\x03\"\x18\n\x16\x44\x65scribeClusterRequest\"\x88\x01\n\x17\x44\x65scribeClusterResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x12\n\ncontroller\x18\x02 \x01(\r\x12!\n\x07\x62rokers\x18\x03 \x03(\x0b\x32\x10.comet.v1.Broker\x12\x0e\n\x06topics\x18\x04 \x01(\r\x12\x12\n\npartitions\x18\x05 \x01(\r\"I\n\x14MovePartitionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x10\n\x08replicas\x18\x03 \x03(\r\"2\n\x12\x44rainBrokerRequest\x12\x0e\n\x06\x62roker\x18\x01 \x01(\r\x12\x0c\n\x04undo\x18\x02 \x01(\x08\"&\n\x13\x44rainBrokerResponse\x12\x0f\n\x07leading\x18\x01 \x01(\r\"\x13\n\x11StatisticsRequest\"\"\n\x12StatisticsResponse\x12\x0c\n\x04json\x18\x01 \x01(\t2\xab\x06\n\x05\x41\x64min\x12<\n\x0b\x43reateTopic\x12\x1c.comet.v1.CreateTopicRequest\x1a\x0f.comet.v1.Topic\x12G\n\nListTopics\x12\x1b.comet.v1.ListTopicsRequest\x1a\x1c.comet.v1.ListTopicsResponse\x12P\n\rDescribeTopic\x12\x1e.comet.v1.DescribeTopicRequest\x1a\x1f.comet.v1.DescribeTopicResponse\x12:\n\nAlterTopic\x12\x1b.comet.v1.AlterTopicRequest\x1a\x0f.comet.v1.Topic\x12J\n\x0b\x44\x65leteTopic\x12\x1c.comet.v1.DeleteTopicRequest\x1a\x1d.comet.v1.DeleteTopicResponse\x12@\n\rAddPartitions\x12\x1e.comet.v1.AddPartitionsRequest\x1a\x0f.comet.v1.Topic\x12P\n\rDeleteRecords\x12\x1e.comet.v1.DeleteRecordsRequest\x1a\x1f.comet.v1.DeleteRecordsResponse\x12@\n\rMovePartition\x12\x1e.comet.v1.MovePartitionRequest\x1a\x0f.comet.v1.Topic\x12J\n\x0b\x44rainBroker\x12\x1c.comet.v1.DrainBrokerRequest\x1a\x1d.comet.v1.DrainBrokerResponse\x12V\n\x0f\x44\x65scribeCluster\x12 .comet.v1.DescribeClusterRequest\x1a!.comet.v1.DescribeClusterResponse\x12G\n\nStatistics\x12\x1b.comet.v1.StatisticsRequest\x1a\x1c.comet.v1.StatisticsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x63omet/v1/admin.proto\x12\x08\x63omet.v1\x1a\x14\x63omet/v1/types.proto\"o\n\x12\x43reateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\r\x12%\n\x06\x63onfig\x18\x03 \x01(\x0b\x32\x15.comet.v1.TopicConfig\x12\x10\n\x08replicas\x18\x04 \x01(\r\":\n\x11ListTopicsRequest\x12\x12\n\npage_token\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\"N\n\x12ListTopicsResponse\x12\x1f\n\x06topics\x18\x01 \x03(\x0b\x32\x0f.comet.v1.Topic\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"3\n\x14\x44\x65scribeTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05local\x18\x02 \x01(\x08\"f\n\x15\x44\x65scribeTopicResponse\x12\x1e\n\x05topic\x18\x01 \x01(\x0b\x32\x0f.comet.v1.Topic\x12-\n\npartitions\x18\x02 \x03(\x0b\x32\x19.comet.v1.PartitionStatus\"H\n\x11\x41lterTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x06\x63onfig\x18\x02 \x01(\x0b\x32\x15.comet.v1.TopicConfig\"\"\n\x12\x44\x65leteTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteTopicResponse\"3\n\x14\x41\x64\x64PartitionsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05total\x18\x02 \x01(\r\"a\n\x14\x44\x65leteRecordsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x15\n\rbefore_offset\x18\x03 \x01(\x03\x12\x11\n\tforwarded\x18\x04 \x01(\x08\"*\n\x15\x44\x65leteRecordsResponse\x12\x11\n\tlog_start\x18\x01 \x01(\x03\"\x18\n\x16\x44\x65scribeClusterRequest\"\x88\x01\n\x17\x44\x65scribeClusterResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x12\n\ncontroller\x18\x02 \x01(\r\x12!\n\x07\x62rokers\x18\x03 \x03(\x0b\x32\x10.comet.v1.Broker\x12\x0e\n\x06topics\x18\x04 \x01(\r\x12\x12\n\npartitions\x18\x05 \x01(\r\"I\n\x14MovePartitionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x10\n\x08replicas\x18\x03 \x03(\r\"2\n\x12\x44rainBrokerRequest\x12\x0e\n\x06\x62roker\x18\x01 \x01(\r\x12\x0c\n\x04undo\x18\x02 \x01(\x08\"&\n\x13\x44rainBrokerResponse\x12\x0f\n\x07leading\x18\x01 \x01(\r\"\x13\n\x11StatisticsRequest\"\"\n\x12StatisticsResponse\x12\x0c\n\x04json\x18\x01 \x01(\t2\xab\x06\n\x05\x41\x64min\x12<\n\x0b\x43reateTopic\x12\x1c.comet.v1.CreateTopicRequest\x1a\x0f.comet.v1.Topic\x12G\n\nListTopics\x12\x1b.comet.v1.ListTopicsRequest\x1a\x1c.comet.v1.ListTopicsResponse\x12P\n\rDescribeTopic\x12\x1e.comet.v1.DescribeTopicRequest\x1a\x1f.comet.v1.DescribeTopicResponse\x12:\n\nAlterTopic\x12\x1b.comet.v1.AlterTopicRequest\x1a\x0f.comet.v1.Topic\x12J\n\x0b\x44\x65leteTopic\x12\x1c.comet.v1.DeleteTopicRequest\x1a\x1d.comet.v1.DeleteTopicResponse\x12@\n\rAddPartitions\x12\x1e.comet.v1.AddPartitionsRequest\x1a\x0f.comet.v1.Topic\x12P\n\rDeleteRecords\x12\x1e.comet.v1.DeleteRecordsRequest\x1a\x1f.comet.v1.DeleteRecordsResponse\x12@\n\rMovePartition\x12\x1e.comet.v1.MovePartitionRequest\x1a\x0f.comet.v1.Topic\x12J\n\x0b\x44rainBroker\x12\x1c.comet.v1.DrainBrokerRequest\x1a\x1d.comet.v1.DrainBrokerResponse\x12V\n\x0f\x44\x65scribeCluster\x12 .comet.v1.DescribeClusterRequest\x1a!.comet.v1.DescribeClusterResponse\x12G\n\nStatistics\x12\x1b.comet.v1.StatisticsRequest\x1a\x1c.comet.v1.StatisticsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,23 +51,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ADDPARTITIONSREQUEST']._serialized_start=599
   _globals['_ADDPARTITIONSREQUEST']._serialized_end=650
   _globals['_DELETERECORDSREQUEST']._serialized_start=652
-  _globals['_DELETERECORDSREQUEST']._serialized_end=730
-  _globals['_DELETERECORDSRESPONSE']._serialized_start=732
-  _globals['_DELETERECORDSRESPONSE']._serialized_end=774
-  _globals['_DESCRIBECLUSTERREQUEST']._serialized_start=776
-  _globals['_DESCRIBECLUSTERREQUEST']._serialized_end=800
-  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_start=803
-  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_end=939
-  _globals['_MOVEPARTITIONREQUEST']._serialized_start=941
-  _globals['_MOVEPARTITIONREQUEST']._serialized_end=1014
-  _globals['_DRAINBROKERREQUEST']._serialized_start=1016
-  _globals['_DRAINBROKERREQUEST']._serialized_end=1066
-  _globals['_DRAINBROKERRESPONSE']._serialized_start=1068
-  _globals['_DRAINBROKERRESPONSE']._serialized_end=1106
-  _globals['_STATISTICSREQUEST']._serialized_start=1108
-  _globals['_STATISTICSREQUEST']._serialized_end=1127
-  _globals['_STATISTICSRESPONSE']._serialized_start=1129
-  _globals['_STATISTICSRESPONSE']._serialized_end=1163
-  _globals['_ADMIN']._serialized_start=1166
-  _globals['_ADMIN']._serialized_end=1977
+  _globals['_DELETERECORDSREQUEST']._serialized_end=749
+  _globals['_DELETERECORDSRESPONSE']._serialized_start=751
+  _globals['_DELETERECORDSRESPONSE']._serialized_end=793
+  _globals['_DESCRIBECLUSTERREQUEST']._serialized_start=795
+  _globals['_DESCRIBECLUSTERREQUEST']._serialized_end=819
+  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_start=822
+  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_end=958
+  _globals['_MOVEPARTITIONREQUEST']._serialized_start=960
+  _globals['_MOVEPARTITIONREQUEST']._serialized_end=1033
+  _globals['_DRAINBROKERREQUEST']._serialized_start=1035
+  _globals['_DRAINBROKERREQUEST']._serialized_end=1085
+  _globals['_DRAINBROKERRESPONSE']._serialized_start=1087
+  _globals['_DRAINBROKERRESPONSE']._serialized_end=1125
+  _globals['_STATISTICSREQUEST']._serialized_start=1127
+  _globals['_STATISTICSREQUEST']._serialized_end=1146
+  _globals['_STATISTICSRESPONSE']._serialized_start=1148
+  _globals['_STATISTICSRESPONSE']._serialized_end=1182
+  _globals['_ADMIN']._serialized_start=1185
+  _globals['_ADMIN']._serialized_end=1996
 # @@protoc_insertion_point(module_scope)

@@ -78,14 +78,16 @@ class AddPartitionsRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., total: _Optional[int] = ...) -> None: ...
 
 class DeleteRecordsRequest(_message.Message):
-    __slots__ = ("name", "partition", "before_offset")
+    __slots__ = ("name", "partition", "before_offset", "forwarded")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     BEFORE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
     name: str
     partition: int
     before_offset: int
-    def __init__(self, name: _Optional[str] = ..., partition: _Optional[int] = ..., before_offset: _Optional[int] = ...) -> None: ...
+    forwarded: bool
+    def __init__(self, name: _Optional[str] = ..., partition: _Optional[int] = ..., before_offset: _Optional[int] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class DeleteRecordsResponse(_message.Message):
     __slots__ = ("log_start",)
