@@ -106,6 +106,7 @@ class HostMonitor:
     def died(self, *, power: bool) -> None:
         self._seen.clear()
         self._revision = 0
+        (self._monitor.powerless.add if power else self._monitor.powerless.discard)(self._broker)
         if power:
             for broker, where in list(self._monitor.copies):
                 if broker == self._broker:

@@ -40,6 +40,7 @@ class Monitor:
     def __init__(self, store: MemoryStore, hosts: Sequence[Host], now: Callable[[], float]) -> None:
         self.complaints: dict[str, list[str]] = defaultdict(list)  # by invariant
         self.checked: Counter[str] = Counter()
+        self.powerless: set[int] = set()  # brokers whose last death was that of their machine
         self.disks_failed: dict[Where, set[int]] = defaultdict(set)  # on which brokers an fsync has failed
         self.state = ClusterState()
         self.agreed: dict[Where, Agreed] = defaultdict(Agreed)
@@ -98,7 +99,7 @@ class Monitor:
         if not any((p.topic, p.index) == place for p in leading):
             return  # it has not heard of it yet, or was started since, and answered as a follower
         self.checked["C8"] += 1
-        if end < min(committed, self.agreed[where].end):
+        if end < min(committed, self.agreed[where].end) and not self.agreed[where].renewed(end):
             self.complain(
                 "C8", f"broker {broker} leads {place} and said that it ends at {end}, committed was {committed} before"
             )
@@ -236,6 +237,9 @@ class Monitor:
             if (last := self._last_standing(where)) is not None:
                 serving = [broker for broker in serving if broker in last]
             best = max((self._whole(broker, where) for broker in serving), default=0)
+            members = self._unsure_members(where)
+            if members:
+                best = min(best, *(self._whole(broker, where) for broker in members))
             if best < agreed.end:
                 agreed.excuses.append((self._now(), best))
 
@@ -279,8 +283,33 @@ class Monitor:
             and not host.node.dead
             and broker in self.state.brokers
             and (broker, *where) not in self.state.unfit
+            and not self._unclean(broker, where)
             and not self.copies[broker, where].poisoned
         )
+
+    def _unsure_members(self, where: Where) -> list[int]:
+        """All who may lead, if the power went under each: whoever leads then, what was not synced may be gone."""
+        state, spec = self.state.partitions.get(where), self._specs.get(where[0])
+        if state is None or spec is None:
+            return []
+        members = [*{**state.value.in_sync, **state.value.eligible}]
+        enough = len(members) >= min(spec.config.min_insync, len(state.value.replicas))
+        unsure = all(self.copies[broker, where].lossy or self._unclean(broker, where) for broker in members)
+        return members if enough and unsure else []
+
+    def _unclean(self, broker: int, where: Where) -> bool:
+        """A member whose machine went down: it may lead, but only when nobody else is left who is sure of what he has.
+        That by chance it lost nothing helps nobody, because nobody knows."""
+        state = self.state.partitions.get(where)
+        if state is None:
+            return False
+        incarnation = state.value.in_sync.get(broker, state.value.eligible.get(broker))
+        if incarnation is None or incarnation == self.state.incarnation(broker):
+            return False
+        found = self.state.brokers.get(broker)
+        if found is None:
+            return broker in self.powerless
+        return incarnation == 0 or not found.value.clean
 
     def wrote(self, broker: int, where: Where, batch: Batch, previous: Batch | None) -> None:
         """A batch was added to a copy."""

@@ -23,6 +23,7 @@ from comet_broker.feed import Feed
 from comet_broker.partition import Partition
 from comet_broker.session import Session
 from comet_broker.site import Accepted
+from comet_broker.storage import delete as storage_delete
 from comet_broker.storage import extent, recovery, rules, scan
 from comet_broker.storage import log as storage_log
 from comet_broker.storage.appending import Appended, Appending
@@ -107,7 +108,7 @@ def skip_deduplication() -> list[Patch]:
     return [(ProducerTable, "check", lambda self, header: None)]
 
 
-@mutant("after a gap the broker takes the batch all the same", "C10", profile("disk_full", "disk_full"))
+@mutant("after a gap the broker takes the batch all the same", "C10", profile("disk_full", "disk_full"), seeds=200)
 def take_batches_behind_a_gap() -> list[Patch]:
     check = ProducerTable.check
 
@@ -378,7 +379,7 @@ def delete_too_much_by_retention() -> list[Patch]:
 
 @mutant("deleted records come back after a crash", "C8 C4 C22", profile("kill", "kill", "power_cut", deletes=True))
 def forget_deletions() -> list[Patch]:
-    return [(storage_log, "raise_checkpoint", lambda files, folder, checkpoint: None)]
+    return [(storage_delete, "raise_checkpoint", lambda files, folder, checkpoint: None)]
 
 
 @mutant("the end of the log goes back when it is opened", "C1 C3 C8", profile("drain", "drain"))
