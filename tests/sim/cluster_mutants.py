@@ -89,18 +89,6 @@ def commit_by_majority() -> list[Patch]:
 
 
 @mutant(
-    "the dead are counted with what they last had, however they come back",
-    "C31 C32 C5",
-    "power_cut",
-    "pause",
-    "isolate",
-    caught_by=18,
-)
-def count_another_life() -> list[Patch]:
-    return [(Replicas, "_counts", lambda self, broker, follower: True)]
-
-
-@mutant(
     "with flush=always what is only written is committed",
     "C32 C1",
     "power_cut_all",

@@ -185,6 +185,8 @@ class Monitor:
                 self.state.incarnation(broker) != incarnation
                 or host.node is None
                 or host.node.dead
+                or host.broker is None
+                or host.broker.membership.incarnation != incarnation  # another life has begun, and not registered yet
                 or copy.mending
                 or copy.poisoned
             ):
