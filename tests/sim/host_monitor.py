@@ -72,6 +72,9 @@ class HostMonitor:
         monitor, broker = self._monitor, self._host.broker
         if monitor._led.get((where, epoch)) != self._broker or broker is None or not monitor.consistent(where):
             return
+        partitions = broker.topics.by_handle.values()
+        if not any(one.leads and (one.topic_id.hex(), one.index) == where for one in partitions):
+            return  # what it wrote as leader and lost comes back to it from the one that leads now
         monitor.checked["C33"] += 1
         if monitor.state.incarnation(self._broker) != broker.membership.incarnation:
             monitor.complain(
