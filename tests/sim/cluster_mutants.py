@@ -267,14 +267,6 @@ def forget_incarnations() -> list[Patch]:
     ]
 
 
-@mutant("a power cut is taken for a clean stop", "C31", "power_cut", "power_cut_all", "pause", caught_by=17)
-def believe_the_unclean() -> list[Patch]:
-    def whole(self: _Case, table: dict[int, int], broker: int) -> bool:
-        return broker in self._cluster.brokers and broker in table
-
-    return [(_Case, "_whole", whole)]
-
-
 @mutant("a damaged replica stays the leader", "C29 C25", "flip_bit", "failing_sync", "kill", caught_by=3)
 def let_the_unfit_lead() -> list[Patch]:
     return [(_Case, "_unfit", lambda self, broker: False)]
