@@ -211,11 +211,14 @@ class Host:
         node, broker = self.node, self.broker
         if node is None or node.dead or broker is None or self.stopping:
             return
+        starting = self._ended  # a start may be under way still
         stopped = self._ended = self._loop.create_future()
         self.stopping = True
         node.spawn(self._drain(broker, stopped), "drain")
         await asyncio.wait([stopped])
         self.stopping = False
+        if starting is not None and not starting.done():
+            starting.set_result(None)
         if not node.dead:
             self.look_for_trouble()
             node.kill()
