@@ -12,8 +12,10 @@ from google.protobuf.message import Message
 from comet.errors import CometError, Internal
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import events_pb2 as events
+from comet.v1 import groups_pb2 as groups
 from comet_broker.broker import Broker
 from comet_broker.control import Control
+from comet_broker.coordination.service import Coordination
 from comet_broker.thin import Thin
 
 log = logging.getLogger(__name__)
@@ -21,6 +23,7 @@ log = logging.getLogger(__name__)
 COMET = "comet.v1.Comet"
 ADMIN = "comet.v1.Admin"
 REPLICATION = "comet.v1.Replication"
+COORDINATION = "comet.v1.Coordination"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +51,10 @@ class Method:
 def methods(broker: Broker) -> list[Method]:
     control = Control(broker)
     thin = Thin(broker)
+    coordination = Coordination(broker)
     return [
         Method(COMET, "FetchMetadata", events.FetchMetadataRequest, control.fetch_metadata),
+        Method(COMET, "FindCoordinator", groups.FindCoordinatorRequest, coordination.find_coordinator),
         Method(COMET, "Publish", events.PublishRequest, thin.publish),
         Method(COMET, "Fetch", events.FetchRequest, thin.fetch),
         Method(ADMIN, "CreateTopic", admin.CreateTopicRequest, control.create_topic),

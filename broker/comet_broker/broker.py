@@ -24,12 +24,13 @@ from typing import Any, Final
 
 import comet
 from comet._frames import DELIVERY_PREFIX_BYTES
-from comet.errors import CometError, Draining, LimitExceeded
+from comet.errors import CometError, Draining, LimitExceeded, NotCoordinator
 from comet.types import AtTime, Position
 from comet.v1 import events_pb2 as pb
 from comet_broker import limits, reports
 from comet_broker.config import BrokerConfig
 from comet_broker.controller import Controller
+from comet_broker.coordination.coordinator import Coordinator
 from comet_broker.core.cluster import DRAINS, ID, UNFIT, BrokerRecord, Place, topic_key, unfit_key
 from comet_broker.core.controller import LOSSY
 from comet_broker.core.tail import TailBudget
@@ -96,10 +97,11 @@ class Broker:
             incarnation=self._incarnation,
             registered=self._registered,
             fit=self._fit,
-            whereabouts=self._whereabouts,
+            whereabouts=self.whereabouts,
             unfit=self._unfit,
         )
         self.replicator = Replicator(self)
+        self.coordinator = Coordinator(self)
         self.topics = TopicTable(files=files, view=self.view, site=self._site, changed=self.replicator.update)
         self.draining = False
         self.started_us = 0
@@ -161,6 +163,7 @@ class Broker:
         await self.view.applied.wait(self.membership.incarnation)
         await self._note_loss_known()
         self._controlling = self.tasks.spawn(self.controller.run(), "controller")
+        self.coordinator.start()
         self.tasks.spawn(self._housekeeping(), "housekeeping")
         self.tasks.spawn(self._look_after_replicas(), "look after replicas")
         for partition in list(self.topics.by_handle.values()):
@@ -252,6 +255,7 @@ class Broker:
             session.close()
         for replica in list(self._replica_sessions):
             replica.close()
+        self.coordinator.close(Draining("the broker has stopped", retry_after_ms=200))
         await self.replicator.close()
         await self.topics.close(Draining("the broker has stopped", retry_after_ms=200))
         if self._opened:
@@ -287,11 +291,12 @@ class Broker:
 
     def _parted(self) -> None:
         """The cluster may take this broker for dead: it leads nothing any more but what may as well be led twice."""
+        self.coordinator.give_up(NotCoordinator("this broker's lease has run out", retry_after_ms=100))
         for partition in list(self.topics.by_handle.values()):
             if not partition.available:
                 partition.step_down("this broker's lease has run out")
 
-    def _whereabouts(self, broker: int) -> dict[str, str]:
+    def whereabouts(self, broker: int) -> dict[str, str]:
         """Where a broker is, as details of an error."""
         found = self.view.state.brokers.get(broker)
         if found is None:

@@ -36,6 +36,7 @@ from comet.errors import (
 from comet.types import Acks, AtOffset, AtTime, Earliest, Latest, Position
 from comet.v1 import events_pb2 as pb
 from comet_broker import limits
+from comet_broker.coordination.desk import Desk
 from comet_broker.core.epochs import diverged
 from comet_broker.core.push import Cursor
 from comet_broker.feed import Feed
@@ -52,6 +53,7 @@ class Session(Speaker):
         self.client = ""
         self._broker = broker
         self._feed = Feed(broker, self._cursor_ended, self.rouse)
+        self._desk = Desk(broker, self, self._feed)
         self._answers: deque[bytes] = deque()
         self._ack_requests: list[int] = []
         self._ack_offsets: list[int] = []
@@ -93,7 +95,7 @@ class Session(Speaker):
             return self._take_answer()
         if self._ack_requests:
             return self._take_acks()
-        frame = self._feed.next_delivery()
+        frame = self._feed.next_delivery() or self._desk.sharing.next_frame()
         if frame is not None:
             self._sent_bytes += len(frame)
             return frame
@@ -123,6 +125,7 @@ class Session(Speaker):
         if self.closed:
             return
         self.closed = True
+        self._desk.close()
         self._feed.close()
         self._answers.clear()
         self._ack_requests.clear()
@@ -132,7 +135,7 @@ class Session(Speaker):
 
     def go_away(self, reason: str) -> None:
         """Tells the client that the broker is about to stop."""
-        self._answer(pb.ServerFrame(go_away=pb.GoAway(reason=reason)))
+        self.answer(pb.ServerFrame(go_away=pb.GoAway(reason=reason)))
 
     # ---- produce
 
@@ -143,7 +146,7 @@ class Session(Speaker):
             accepted = self._partition(handle).produce(batch, acks)
         except CometError as error:
             if request:
-                self._fail(request, error)
+                self.fail(request, error)
             else:
                 self._broker.refused_silently += 1
             return
@@ -157,7 +160,7 @@ class Session(Speaker):
                 self._acknowledge(request, base_offset, append_time_us)
             else:
                 self._owed -= 1
-                self._fail(request, error)
+                self.fail(request, error)
 
         if self._partition(handle).when_acked(accepted.end_offset, acks, durable):
             self._acknowledge(request, base_offset, append_time_us)
@@ -187,7 +190,7 @@ class Session(Speaker):
         try:
             frame = pb.ClientFrame.FromString(data)
         except DecodeError:
-            self._fail(0, MalformedFrame(f"{len(data)} bytes that are no ClientFrame of comet.v1"))
+            self.fail(0, MalformedFrame(f"{len(data)} bytes that are no ClientFrame of comet.v1"))
             return
         request = frame.request
         try:
@@ -208,15 +211,17 @@ class Session(Speaker):
                 case "hello":
                     self._hello(request, frame.hello)
                 case "ping":
-                    self._answer(pb.ServerFrame(request=request, pong=pb.Pong()))
-                case _:
+                    self.answer(pb.ServerFrame(request=request, pong=pb.Pong()))
+                case kind:
+                    if kind is not None and self._desk.take(request, kind, getattr(frame, kind)):
+                        return
                     raise MalformedFrame("a frame with nothing in it, or with something this broker does not know")
         except CometError as error:
-            self._fail(request, error)
+            self.fail(request, error)
 
     def _hello(self, request: int, hello: pb.Hello) -> None:
         self.client = hello.client[:200]
-        self._answer(pb.ServerFrame(request=request, welcome=self._broker.welcome()))
+        self.answer(pb.ServerFrame(request=request, welcome=self._broker.welcome()))
 
     def _partition(self, handle: int) -> Partition:
         partition = self._broker.topics.by_handle.get(handle)
@@ -228,7 +233,7 @@ class Session(Speaker):
         if self._broker.draining:
             raise Draining("this broker is about to stop", retry_after_ms=200)
         if attach.topic not in self._broker.view.state.topics:
-            self._spawn(request, self._attach_later(request, attach))
+            self.spawn(request, self._attach_later(request, attach))
             return
         self._attached(request, self._broker.topics.partition(attach.topic, attach.partition))
 
@@ -238,7 +243,7 @@ class Session(Speaker):
         self._attached(request, self._broker.topics.partition(attach.topic, attach.partition))
 
     def _attached(self, request: int, partition: Partition) -> None:
-        self._answer(
+        self.answer(
             pb.ServerFrame(
                 request=request,
                 attached=pb.Attached(
@@ -259,7 +264,7 @@ class Session(Speaker):
         partition = self._partition(find.partition)
         position = position_from_pb(find.position)
         if isinstance(position, AtTime):
-            self._spawn(request, self._find_later(request, partition, position))
+            self.spawn(request, self._find_later(request, partition, position))
         else:
             self._found(request, partition, resolve(partition, position))
 
@@ -270,7 +275,7 @@ class Session(Speaker):
         found = pb.FoundOffset(
             offset=offset, log_start=partition.log.log_start, high_watermark=partition.high_watermark
         )
-        self._answer(pb.ServerFrame(request=request, found_offset=found))
+        self.answer(pb.ServerFrame(request=request, found_offset=found))
 
     # ---- subscriptions
 
@@ -288,7 +293,7 @@ class Session(Speaker):
             self._feed.push.check_free(handle)
         self._feed.push.open(subscribe.subscription)
         if any(isinstance(position, AtTime) for _, position in starts):
-            self._spawn(request, self._subscribe_later(request, subscribe, starts))
+            self.spawn(request, self._subscribe_later(request, subscribe, starts))
         else:
             offsets = [resolve(partition, position) for partition, position in starts]
             self._subscribed(request, subscribe, [partition for partition, _ in starts], offsets)
@@ -315,11 +320,11 @@ class Session(Speaker):
         for partition, offset in zip(partitions, offsets, strict=True):
             self._feed.add(number, partition, offset, leader_only=subscribe.leader_only)
             answer.partitions.add(partition=partition.handle, offset=offset, high_watermark=partition.high_watermark)
-        self._answer(pb.ServerFrame(request=request, subscribed=answer))
+        self.answer(pb.ServerFrame(request=request, subscribed=answer))
 
     def _unsubscribe(self, request: int, unsubscribe: pb.Unsubscribe) -> None:
         self._feed.remove(unsubscribe.subscription, list(unsubscribe.partitions))
-        self._answer(
+        self.answer(
             pb.ServerFrame(request=request, unsubscribed=pb.Unsubscribed(subscription=unsubscribe.subscription))
         )
 
@@ -330,21 +335,21 @@ class Session(Speaker):
         ended = pb.StreamError(
             error=error_to_pb(error), subscription=cursor.subscription.number, partition=cursor.handle
         )
-        self._answer(pb.ServerFrame(error=ended))
+        self.answer(pb.ServerFrame(error=ended))
 
     # ---- answers
 
-    def _answer(self, frame: pb.ServerFrame) -> None:
+    def answer(self, frame: pb.ServerFrame) -> None:
         if not self.closed:
             self._owed += 1
             self._answers.append(frame.SerializeToString())
             self.rouse()
 
-    def _fail(self, request: int, error: CometError) -> None:
+    def fail(self, request: int, error: CometError) -> None:
         self._broker.count_error(error)
-        self._answer(pb.ServerFrame(request=request, error=pb.StreamError(error=error_to_pb(error))))
+        self.answer(pb.ServerFrame(request=request, error=pb.StreamError(error=error_to_pb(error))))
 
-    def _spawn(self, request: int, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, request: int, work: Coroutine[Any, Any, None]) -> None:
         """Runs what cannot be answered at once; its errors answer the request."""
         if self._tasks >= limits.SESSION_TASKS_MAX:
             work.close()
@@ -357,7 +362,7 @@ class Session(Speaker):
             try:
                 await work
             except CometError as error:
-                self._fail(request, error)
+                self.fail(request, error)
             finally:
                 self._tasks -= 1
                 self.rouse()

@@ -18,6 +18,17 @@
     │   ├── SequenceTooOld         a retry of something long since written
     │   ├── UnknownProducer        the broker no longer remembers this producer
     │   └── ProducerFenced         a newer epoch of this producer exists
+    ├── NotCoordinator             another broker coordinates this group or transactional id
+    │   └── CoordinatorLoading     this one does, and is still reading what it has to know
+    ├── GroupError                 members of groups
+    │   ├── MemberUnknown          the group has no such member, or no longer: join again
+    │   ├── MemberFenced           another instance took this member's place
+    │   ├── StaleGeneration        the member does not own the partition any more
+    │   ├── GroupNotFound, GroupNotEmpty
+    │   └── LeaseExpired           the record was leased for too long and is another's by now
+    ├── TransactionError           all or nothing, and it was nothing
+    │   ├── TransactionAborted     it ran out of time, or was aborted; begin another
+    │   └── TransactionNotOpen     a batch of a transaction that is over, or never was
     ├── DiskFull                   nothing was written; retry when there is space
     ├── NotEnoughReplicas          too few are in sync for acks="all"; nothing was written
     ├── LogFailed                  the disk failed under this partition; it takes no more writes
@@ -188,6 +199,77 @@ class ProducerFenced(ProducerError):
     code = "PRODUCER_FENCED"
 
 
+class NotCoordinator(CometError):
+    """Another broker coordinates the group or transactional id; `details["leader"]` names it where that is known."""
+
+    code = "NOT_COORDINATOR"
+    retriable = True
+    metadata_stale = True
+
+
+class CoordinatorLoading(NotCoordinator):
+    """The broker has just become the coordinator and does not know yet what was committed. It never means "nothing"."""
+
+    code = "COORDINATOR_LOADING"
+    metadata_stale = False
+
+
+class GroupError(CometError):
+    """What a member of a group, or a group as it stands, does not allow."""
+
+
+class MemberUnknown(GroupError):
+    """The group has no such member: its session ran out, or it left. What it owned belongs to others by now."""
+
+    code = "MEMBER_UNKNOWN"
+
+
+class MemberFenced(GroupError):
+    """Another instance joined under the same static name; this one must stop."""
+
+    code = "MEMBER_FENCED"
+
+
+class StaleGeneration(GroupError):
+    """The member does not own the partition any more, so what it has done there must not be committed."""
+
+    code = "STALE_GENERATION"
+
+
+class GroupNotFound(GroupError):
+    """No group of that name exists."""
+
+    code = "GROUP_NOT_FOUND"
+
+
+class GroupNotEmpty(GroupError):
+    """The group has members; stop them first."""
+
+    code = "GROUP_NOT_EMPTY"
+
+
+class LeaseExpired(GroupError):
+    """A record of a shared group was not settled in time, and has been given to another member or set aside."""
+
+    code = "LEASE_EXPIRED"
+
+
+class TransactionError(CometError):
+    """Nothing of the transaction has become visible, and nothing will."""
+
+
+class TransactionAborted(TransactionError):
+    """The transaction was open for too long, or was aborted for another reason the message gives; begin another."""
+
+    code = "TRANSACTION_ABORTED"
+
+
+class TransactionNotOpen(TransactionError):
+    """A batch came for a transaction that is over, or was never opened. It was not written."""
+
+    code = "TRANSACTION_NOT_OPEN"
+
+
 class DiskFull(CometError):
     """The broker's disk is full. Nothing was written; reads go on; retry when there is space."""
 
@@ -282,7 +364,7 @@ def _tree(cls: type[CometError]) -> list[type[CometError]]:
     return [cls, *(below for child in cls.__subclasses__() for below in _tree(child))]
 
 
-# The class of every stable code; ProducerError is only a branch and has no code of its own.
+# The class of every stable code; those that are only branches have no code of their own.
 BY_CODE: dict[str, type[CometError]] = {cls.code: cls for cls in _tree(CometError) if "code" in vars(cls)} | {
     "INTERNAL": Internal
 }

@@ -8,6 +8,7 @@
     cluster/deleted/<topic id>               a topic that was deleted, and who still has files of it
     cluster/unfit/<broker>/<topic id>/<index>  a replica that must not lead: damaged, or its disk failed
     cluster/drains/<broker>                  an operator wants this broker to lead nothing
+    cluster/coordinators/<slot>              who coordinates the groups and transactions of a slot
 
 The create_revision of a broker's key is its *incarnation*: a number that no other start of any broker ever had. Who
 is in sync is written down with it, so that a broker that comes back with less than it had is not taken for one that
@@ -36,6 +37,7 @@ PARTITIONS: Final = "cluster/partitions/"
 DELETED: Final = "cluster/deleted/"
 UNFIT: Final = "cluster/unfit/"
 DRAINS: Final = "cluster/drains/"
+COORDINATORS: Final = "cluster/coordinators/"
 
 NOBODY: Final = 0  # no broker has this id
 
@@ -104,6 +106,14 @@ class PartitionState(Stored, frozen=True):
         return tuple(dict.fromkeys((*self.replicas, *self.target)))
 
 
+class CoordinatorRecord(Stored, frozen=True):
+    """Who has a slot; see core.slots. `epoch` is one more with each coordinator."""
+
+    broker: int
+    incarnation: int
+    epoch: int
+
+
 class Tombstone(Stored, frozen=True):
     """A deleted topic. Each broker takes itself out once its files are gone; then the controller removes the key."""
 
@@ -133,6 +143,7 @@ class ClusterState:
     deleted: dict[str, Versioned[Tombstone]] = field(default_factory=dict)
     unfit: dict[tuple[int, str, int], Versioned[bytes]] = field(default_factory=dict)
     drains: dict[int, Versioned[bytes]] = field(default_factory=dict)
+    coordinators: dict[int, Versioned[CoordinatorRecord]] = field(default_factory=dict)
 
     def incarnation(self, broker: int) -> int:
         """0 for a broker that is not alive."""
@@ -155,6 +166,8 @@ class ClusterState:
             _put_raw(self.unfit, (int(broker), topic_id, int(index)), item)
         elif key.startswith(DRAINS):
             _put_raw(self.drains, int(key.removeprefix(DRAINS)), item)
+        elif key.startswith(COORDINATORS):
+            _put(self.coordinators, int(key.removeprefix(COORDINATORS)), item, CoordinatorRecord)
         elif key == CONTROLLER:
             self.controller = None if item is None else ControllerRecord.decode(item.value)
         elif key == ID and item is not None:
@@ -196,6 +209,10 @@ def topic_key(name: str) -> str:
 
 def partition_key(place: Place) -> str:
     return f"{PARTITIONS}{place[0]}/{place[1]}"
+
+
+def coordinator_key(slot: int) -> str:
+    return f"{COORDINATORS}{slot}"
 
 
 def unfit_key(broker: int, place: Place) -> str:

@@ -42,6 +42,16 @@ STATUS: Final[dict[str, grpc.StatusCode]] = {
     "TRUNCATED": grpc.StatusCode.DATA_LOSS,
     "LEADERSHIP_LOST": grpc.StatusCode.ABORTED,
     "BROKER_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
+    "NOT_COORDINATOR": grpc.StatusCode.FAILED_PRECONDITION,  # as NOT_LEADER
+    "COORDINATOR_LOADING": grpc.StatusCode.UNAVAILABLE,
+    "MEMBER_UNKNOWN": grpc.StatusCode.FAILED_PRECONDITION,
+    "MEMBER_FENCED": grpc.StatusCode.PERMISSION_DENIED,
+    "STALE_GENERATION": grpc.StatusCode.FAILED_PRECONDITION,
+    "GROUP_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
+    "GROUP_NOT_EMPTY": grpc.StatusCode.FAILED_PRECONDITION,
+    "LEASE_EXPIRED": grpc.StatusCode.FAILED_PRECONDITION,
+    "TRANSACTION_ABORTED": grpc.StatusCode.ABORTED,
+    "TRANSACTION_NOT_OPEN": grpc.StatusCode.FAILED_PRECONDITION,
 }
 DOMAIN: Final = "comet"
 

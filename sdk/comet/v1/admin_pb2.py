@@ -22,52 +22,83 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from comet.v1 import groups_pb2 as comet_dot_v1_dot_groups__pb2
 from comet.v1 import types_pb2 as comet_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x63omet/v1/admin.proto\x12\x08\x63omet.v1\x1a\x14\x63omet/v1/types.proto\"o\n\x12\x43reateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\r\x12%\n\x06\x63onfig\x18\x03 \x01(\x0b\x32\x15.comet.v1.TopicConfig\x12\x10\n\x08replicas\x18\x04 \x01(\r\":\n\x11ListTopicsRequest\x12\x12\n\npage_token\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\"N\n\x12ListTopicsResponse\x12\x1f\n\x06topics\x18\x01 \x03(\x0b\x32\x0f.comet.v1.Topic\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"3\n\x14\x44\x65scribeTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05local\x18\x02 \x01(\x08\"f\n\x15\x44\x65scribeTopicResponse\x12\x1e\n\x05topic\x18\x01 \x01(\x0b\x32\x0f.comet.v1.Topic\x12-\n\npartitions\x18\x02 \x03(\x0b\x32\x19.comet.v1.PartitionStatus\"H\n\x11\x41lterTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x06\x63onfig\x18\x02 \x01(\x0b\x32\x15.comet.v1.TopicConfig\"\"\n\x12\x44\x65leteTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteTopicResponse\"3\n\x14\x41\x64\x64PartitionsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05total\x18\x02 \x01(\r\"a\n\x14\x44\x65leteRecordsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x15\n\rbefore_offset\x18\x03 \x01(\x03\x12\x11\n\tforwarded\x18\x04 \x01(\x08\"*\n\x15\x44\x65leteRecordsResponse\x12\x11\n\tlog_start\x18\x01 \x01(\x03\"\x18\n\x16\x44\x65scribeClusterRequest\"\x88\x01\n\x17\x44\x65scribeClusterResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x12\n\ncontroller\x18\x02 \x01(\r\x12!\n\x07\x62rokers\x18\x03 \x03(\x0b\x32\x10.comet.v1.Broker\x12\x0e\n\x06topics\x18\x04 \x01(\r\x12\x12\n\npartitions\x18\x05 \x01(\r\"I\n\x14MovePartitionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x10\n\x08replicas\x18\x03 \x03(\r\"2\n\x12\x44rainBrokerRequest\x12\x0e\n\x06\x62roker\x18\x01 \x01(\r\x12\x0c\n\x04undo\x18\x02 \x01(\x08\"&\n\x13\x44rainBrokerResponse\x12\x0f\n\x07leading\x18\x01 \x01(\r\"\x13\n\x11StatisticsRequest\"\"\n\x12StatisticsResponse\x12\x0c\n\x04json\x18\x01 \x01(\t2\xab\x06\n\x05\x41\x64min\x12<\n\x0b\x43reateTopic\x12\x1c.comet.v1.CreateTopicRequest\x1a\x0f.comet.v1.Topic\x12G\n\nListTopics\x12\x1b.comet.v1.ListTopicsRequest\x1a\x1c.comet.v1.ListTopicsResponse\x12P\n\rDescribeTopic\x12\x1e.comet.v1.DescribeTopicRequest\x1a\x1f.comet.v1.DescribeTopicResponse\x12:\n\nAlterTopic\x12\x1b.comet.v1.AlterTopicRequest\x1a\x0f.comet.v1.Topic\x12J\n\x0b\x44\x65leteTopic\x12\x1c.comet.v1.DeleteTopicRequest\x1a\x1d.comet.v1.DeleteTopicResponse\x12@\n\rAddPartitions\x12\x1e.comet.v1.AddPartitionsRequest\x1a\x0f.comet.v1.Topic\x12P\n\rDeleteRecords\x12\x1e.comet.v1.DeleteRecordsRequest\x1a\x1f.comet.v1.DeleteRecordsResponse\x12@\n\rMovePartition\x12\x1e.comet.v1.MovePartitionRequest\x1a\x0f.comet.v1.Topic\x12J\n\x0b\x44rainBroker\x12\x1c.comet.v1.DrainBrokerRequest\x1a\x1d.comet.v1.DrainBrokerResponse\x12V\n\x0f\x44\x65scribeCluster\x12 .comet.v1.DescribeClusterRequest\x1a!.comet.v1.DescribeClusterResponse\x12G\n\nStatistics\x12\x1b.comet.v1.StatisticsRequest\x1a\x1c.comet.v1.StatisticsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x63omet/v1/admin.proto\x12\x08\x63omet.v1\x1a\x15\x63omet/v1/groups.proto\x1a\x14\x63omet/v1/types.proto\"o\n\x12\x43reateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\r\x12%\n\x06\x63onfig\x18\x03 \x01(\x0b\x32\x15.comet.v1.TopicConfig\x12\x10\n\x08replicas\x18\x04 \x01(\r\":\n\x11ListTopicsRequest\x12\x12\n\npage_token\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\"N\n\x12ListTopicsResponse\x12\x1f\n\x06topics\x18\x01 \x03(\x0b\x32\x0f.comet.v1.Topic\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"3\n\x14\x44\x65scribeTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05local\x18\x02 \x01(\x08\"f\n\x15\x44\x65scribeTopicResponse\x12\x1e\n\x05topic\x18\x01 \x01(\x0b\x32\x0f.comet.v1.Topic\x12-\n\npartitions\x18\x02 \x03(\x0b\x32\x19.comet.v1.PartitionStatus\"H\n\x11\x41lterTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x06\x63onfig\x18\x02 \x01(\x0b\x32\x15.comet.v1.TopicConfig\"\"\n\x12\x44\x65leteTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteTopicResponse\"3\n\x14\x41\x64\x64PartitionsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05total\x18\x02 \x01(\r\"a\n\x14\x44\x65leteRecordsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x15\n\rbefore_offset\x18\x03 \x01(\x03\x12\x11\n\tforwarded\x18\x04 \x01(\x08\"*\n\x15\x44\x65leteRecordsResponse\x12\x11\n\tlog_start\x18\x01 \x01(\x03\"\x18\n\x16\x44\x65scribeClusterRequest\"\x88\x01\n\x17\x44\x65scribeClusterResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x12\n\ncontroller\x18\x02 \x01(\r\x12!\n\x07\x62rokers\x18\x03 \x03(\x0b\x32\x10.comet.v1.Broker\x12\x0e\n\x06topics\x18\x04 \x01(\r\x12\x12\n\npartitions\x18\x05 \x01(\r\"I\n\x14MovePartitionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x10\n\x08replicas\x18\x03 \x03(\r\"2\n\x12\x44rainBrokerRequest\x12\x0e\n\x06\x62roker\x18\x01 \x01(\r\x12\x0c\n\x04undo\x18\x02 \x01(\x08\"&\n\x13\x44rainBrokerResponse\x12\x0f\n\x07leading\x18\x01 \x01(\r\"\x13\n\x11StatisticsRequest\"\"\n\x12StatisticsResponse\x12\x0c\n\x04json\x18\x01 \x01(\t\"\"\n\x11ListGroupsRequest\x12\r\n\x05local\x18\x01 \x01(\x08\"<\n\x12ListGroupsResponse\x12&\n\x06groups\x18\x01 \x03(\x0b\x32\x16.comet.v1.GroupSummary\"\x98\x01\n\x0cGroupSummary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12!\n\x04kind\x18\x02 \x01(\x0e\x32\x13.comet.v1.GroupKind\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0f\n\x07members\x18\x04 \x01(\r\x12\x13\n\x0b\x63oordinator\x18\x05 \x01(\r\x12\x12\n\ngeneration\x18\x06 \x01(\r\x12\x0e\n\x06topics\x18\x07 \x03(\t\"7\n\x14\x44\x65scribeGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tforwarded\x18\x0f \x01(\x08\"\x8e\x01\n\x15\x44\x65scribeGroupResponse\x12\'\n\x07summary\x18\x01 \x01(\x0b\x32\x16.comet.v1.GroupSummary\x12&\n\x07members\x18\x02 \x03(\x0b\x32\x15.comet.v1.GroupMember\x12$\n\x04lags\x18\x03 \x03(\x0b\x32\x16.comet.v1.PartitionLag\"\xc0\x01\n\x0bGroupMember\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x0e\n\x06\x63lient\x18\x03 \x01(\t\x12(\n\x05owned\x18\x04 \x03(\x0b\x32\x19.comet.v1.TopicPartitions\x12*\n\x07release\x18\x05 \x03(\x0b\x32\x19.comet.v1.TopicPartitions\x12\x11\n\tsilent_ms\x18\x06 \x01(\r\x12\x1a\n\x12session_timeout_ms\x18\x07 \x01(\r\"\x83\x02\n\x0cPartitionLag\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x0e\n\x06member\x18\x03 \x01(\t\x12\x16\n\tcommitted\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tlog_start\x18\x05 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x06 \x01(\x03\x12\x0b\n\x03lag\x18\x07 \x01(\x03\x12\r\n\x05\x61ge_s\x18\x08 \x01(\x01\x12\x14\n\x07\x64rain_s\x18\t \x01(\x01H\x01\x88\x01\x01\x12\x11\n\tin_flight\x18\n \x01(\x04\x12\x13\n\x0bredelivered\x18\x0b \x01(\x04\x12\x15\n\rdead_lettered\x18\x0c \x01(\x04\x42\x0c\n\n_committedB\n\n\x08_drain_s\"\xaf\x01\n\x11ResetGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12)\n\x06topics\x18\x02 \x03(\x0b\x32\x19.comet.v1.TopicPartitions\x12&\n\x08position\x18\x03 \x01(\x0b\x32\x12.comet.v1.PositionH\x00\x12\x0f\n\x05shift\x18\x04 \x01(\x03H\x00\x12\x0f\n\x07\x64ry_run\x18\x05 \x01(\x08\x12\x11\n\tforwarded\x18\x0f \x01(\x08\x42\x04\n\x02to\"B\n\x12ResetGroupResponse\x12,\n\npartitions\x18\x01 \x03(\x0b\x32\x18.comet.v1.ResetPartition\"\x80\x01\n\x0eResetPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x13\n\x06\x62\x65\x66ore\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\r\n\x05\x61\x66ter\x18\x04 \x01(\x03\x12\x0f\n\x07skipped\x18\x05 \x01(\x03\x12\x0c\n\x04note\x18\x06 \x01(\tB\t\n\x07_before\"5\n\x12\x44\x65leteGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tforwarded\x18\x0f \x01(\x08\"\x15\n\x13\x44\x65leteGroupResponse\"F\n\x0fGroupLagRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npoints_max\x18\x02 \x01(\r\x12\x11\n\tforwarded\x18\x0f \x01(\x08\"\\\n\x10GroupLagResponse\x12#\n\x03now\x18\x01 \x03(\x0b\x32\x16.comet.v1.PartitionLag\x12#\n\x07history\x18\x02 \x03(\x0b\x32\x12.comet.v1.LagPoint\"f\n\x08LagPoint\x12\x0f\n\x07time_us\x18\x01 \x01(\x03\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0b\n\x03lag\x18\x03 \x01(\x03\x12\r\n\x05\x61ge_s\x18\x04 \x01(\x01\x12\x11\n\tcommitted\x18\x05 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x06 \x01(\x03\x32\x9e\t\n\x05\x41\x64min\x12<\n\x0b\x43reateTopic\x12\x1c.comet.v1.CreateTopicRequest\x1a\x0f.comet.v1.Topic\x12G\n\nListTopics\x12\x1b.comet.v1.ListTopicsRequest\x1a\x1c.comet.v1.ListTopicsResponse\x12P\n\rDescribeTopic\x12\x1e.comet.v1.DescribeTopicRequest\x1a\x1f.comet.v1.DescribeTopicResponse\x12:\n\nAlterTopic\x12\x1b.comet.v1.AlterTopicRequest\x1a\x0f.comet.v1.Topic\x12J\n\x0b\x44\x65leteTopic\x12\x1c.comet.v1.DeleteTopicRequest\x1a\x1d.comet.v1.DeleteTopicResponse\x12@\n\rAddPartitions\x12\x1e.comet.v1.AddPartitionsRequest\x1a\x0f.comet.v1.Topic\x12P\n\rDeleteRecords\x12\x1e.comet.v1.DeleteRecordsRequest\x1a\x1f.comet.v1.DeleteRecordsResponse\x12@\n\rMovePartition\x12\x1e.comet.v1.MovePartitionRequest\x1a\x0f.comet.v1.Topic\x12J\n\x0b\x44rainBroker\x12\x1c.comet.v1.DrainBrokerRequest\x1a\x1d.comet.v1.DrainBrokerResponse\x12V\n\x0f\x44\x65scribeCluster\x12 .comet.v1.DescribeClusterRequest\x1a!.comet.v1.DescribeClusterResponse\x12G\n\nListGroups\x12\x1b.comet.v1.ListGroupsRequest\x1a\x1c.comet.v1.ListGroupsResponse\x12P\n\rDescribeGroup\x12\x1e.comet.v1.DescribeGroupRequest\x1a\x1f.comet.v1.DescribeGroupResponse\x12G\n\nResetGroup\x12\x1b.comet.v1.ResetGroupRequest\x1a\x1c.comet.v1.ResetGroupResponse\x12J\n\x0b\x44\x65leteGroup\x12\x1c.comet.v1.DeleteGroupRequest\x1a\x1d.comet.v1.DeleteGroupResponse\x12\x41\n\x08GroupLag\x12\x19.comet.v1.GroupLagRequest\x1a\x1a.comet.v1.GroupLagResponse\x12G\n\nStatistics\x12\x1b.comet.v1.StatisticsRequest\x1a\x1c.comet.v1.StatisticsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'comet.v1.admin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CREATETOPICREQUEST']._serialized_start=56
-  _globals['_CREATETOPICREQUEST']._serialized_end=167
-  _globals['_LISTTOPICSREQUEST']._serialized_start=169
-  _globals['_LISTTOPICSREQUEST']._serialized_end=227
-  _globals['_LISTTOPICSRESPONSE']._serialized_start=229
-  _globals['_LISTTOPICSRESPONSE']._serialized_end=307
-  _globals['_DESCRIBETOPICREQUEST']._serialized_start=309
-  _globals['_DESCRIBETOPICREQUEST']._serialized_end=360
-  _globals['_DESCRIBETOPICRESPONSE']._serialized_start=362
-  _globals['_DESCRIBETOPICRESPONSE']._serialized_end=464
-  _globals['_ALTERTOPICREQUEST']._serialized_start=466
-  _globals['_ALTERTOPICREQUEST']._serialized_end=538
-  _globals['_DELETETOPICREQUEST']._serialized_start=540
-  _globals['_DELETETOPICREQUEST']._serialized_end=574
-  _globals['_DELETETOPICRESPONSE']._serialized_start=576
-  _globals['_DELETETOPICRESPONSE']._serialized_end=597
-  _globals['_ADDPARTITIONSREQUEST']._serialized_start=599
-  _globals['_ADDPARTITIONSREQUEST']._serialized_end=650
-  _globals['_DELETERECORDSREQUEST']._serialized_start=652
-  _globals['_DELETERECORDSREQUEST']._serialized_end=749
-  _globals['_DELETERECORDSRESPONSE']._serialized_start=751
-  _globals['_DELETERECORDSRESPONSE']._serialized_end=793
-  _globals['_DESCRIBECLUSTERREQUEST']._serialized_start=795
-  _globals['_DESCRIBECLUSTERREQUEST']._serialized_end=819
-  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_start=822
-  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_end=958
-  _globals['_MOVEPARTITIONREQUEST']._serialized_start=960
-  _globals['_MOVEPARTITIONREQUEST']._serialized_end=1033
-  _globals['_DRAINBROKERREQUEST']._serialized_start=1035
-  _globals['_DRAINBROKERREQUEST']._serialized_end=1085
-  _globals['_DRAINBROKERRESPONSE']._serialized_start=1087
-  _globals['_DRAINBROKERRESPONSE']._serialized_end=1125
-  _globals['_STATISTICSREQUEST']._serialized_start=1127
-  _globals['_STATISTICSREQUEST']._serialized_end=1146
-  _globals['_STATISTICSRESPONSE']._serialized_start=1148
-  _globals['_STATISTICSRESPONSE']._serialized_end=1182
-  _globals['_ADMIN']._serialized_start=1185
-  _globals['_ADMIN']._serialized_end=1996
+  _globals['_CREATETOPICREQUEST']._serialized_start=79
+  _globals['_CREATETOPICREQUEST']._serialized_end=190
+  _globals['_LISTTOPICSREQUEST']._serialized_start=192
+  _globals['_LISTTOPICSREQUEST']._serialized_end=250
+  _globals['_LISTTOPICSRESPONSE']._serialized_start=252
+  _globals['_LISTTOPICSRESPONSE']._serialized_end=330
+  _globals['_DESCRIBETOPICREQUEST']._serialized_start=332
+  _globals['_DESCRIBETOPICREQUEST']._serialized_end=383
+  _globals['_DESCRIBETOPICRESPONSE']._serialized_start=385
+  _globals['_DESCRIBETOPICRESPONSE']._serialized_end=487
+  _globals['_ALTERTOPICREQUEST']._serialized_start=489
+  _globals['_ALTERTOPICREQUEST']._serialized_end=561
+  _globals['_DELETETOPICREQUEST']._serialized_start=563
+  _globals['_DELETETOPICREQUEST']._serialized_end=597
+  _globals['_DELETETOPICRESPONSE']._serialized_start=599
+  _globals['_DELETETOPICRESPONSE']._serialized_end=620
+  _globals['_ADDPARTITIONSREQUEST']._serialized_start=622
+  _globals['_ADDPARTITIONSREQUEST']._serialized_end=673
+  _globals['_DELETERECORDSREQUEST']._serialized_start=675
+  _globals['_DELETERECORDSREQUEST']._serialized_end=772
+  _globals['_DELETERECORDSRESPONSE']._serialized_start=774
+  _globals['_DELETERECORDSRESPONSE']._serialized_end=816
+  _globals['_DESCRIBECLUSTERREQUEST']._serialized_start=818
+  _globals['_DESCRIBECLUSTERREQUEST']._serialized_end=842
+  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_start=845
+  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_end=981
+  _globals['_MOVEPARTITIONREQUEST']._serialized_start=983
+  _globals['_MOVEPARTITIONREQUEST']._serialized_end=1056
+  _globals['_DRAINBROKERREQUEST']._serialized_start=1058
+  _globals['_DRAINBROKERREQUEST']._serialized_end=1108
+  _globals['_DRAINBROKERRESPONSE']._serialized_start=1110
+  _globals['_DRAINBROKERRESPONSE']._serialized_end=1148
+  _globals['_STATISTICSREQUEST']._serialized_start=1150
+  _globals['_STATISTICSREQUEST']._serialized_end=1169
+  _globals['_STATISTICSRESPONSE']._serialized_start=1171
+  _globals['_STATISTICSRESPONSE']._serialized_end=1205
+  _globals['_LISTGROUPSREQUEST']._serialized_start=1207
+  _globals['_LISTGROUPSREQUEST']._serialized_end=1241
+  _globals['_LISTGROUPSRESPONSE']._serialized_start=1243
+  _globals['_LISTGROUPSRESPONSE']._serialized_end=1303
+  _globals['_GROUPSUMMARY']._serialized_start=1306
+  _globals['_GROUPSUMMARY']._serialized_end=1458
+  _globals['_DESCRIBEGROUPREQUEST']._serialized_start=1460
+  _globals['_DESCRIBEGROUPREQUEST']._serialized_end=1515
+  _globals['_DESCRIBEGROUPRESPONSE']._serialized_start=1518
+  _globals['_DESCRIBEGROUPRESPONSE']._serialized_end=1660
+  _globals['_GROUPMEMBER']._serialized_start=1663
+  _globals['_GROUPMEMBER']._serialized_end=1855
+  _globals['_PARTITIONLAG']._serialized_start=1858
+  _globals['_PARTITIONLAG']._serialized_end=2117
+  _globals['_RESETGROUPREQUEST']._serialized_start=2120
+  _globals['_RESETGROUPREQUEST']._serialized_end=2295
+  _globals['_RESETGROUPRESPONSE']._serialized_start=2297
+  _globals['_RESETGROUPRESPONSE']._serialized_end=2363
+  _globals['_RESETPARTITION']._serialized_start=2366
+  _globals['_RESETPARTITION']._serialized_end=2494
+  _globals['_DELETEGROUPREQUEST']._serialized_start=2496
+  _globals['_DELETEGROUPREQUEST']._serialized_end=2549
+  _globals['_DELETEGROUPRESPONSE']._serialized_start=2551
+  _globals['_DELETEGROUPRESPONSE']._serialized_end=2572
+  _globals['_GROUPLAGREQUEST']._serialized_start=2574
+  _globals['_GROUPLAGREQUEST']._serialized_end=2644
+  _globals['_GROUPLAGRESPONSE']._serialized_start=2646
+  _globals['_GROUPLAGRESPONSE']._serialized_end=2738
+  _globals['_LAGPOINT']._serialized_start=2740
+  _globals['_LAGPOINT']._serialized_end=2842
+  _globals['_ADMIN']._serialized_start=2845
+  _globals['_ADMIN']._serialized_end=4027
 # @@protoc_insertion_point(module_scope)

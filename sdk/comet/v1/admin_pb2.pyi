@@ -1,3 +1,4 @@
+from comet.v1 import groups_pb2 as _groups_pb2
 from comet.v1 import types_pb2 as _types_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -146,3 +147,181 @@ class StatisticsResponse(_message.Message):
     JSON_FIELD_NUMBER: _ClassVar[int]
     json: str
     def __init__(self, json: _Optional[str] = ...) -> None: ...
+
+class ListGroupsRequest(_message.Message):
+    __slots__ = ("local",)
+    LOCAL_FIELD_NUMBER: _ClassVar[int]
+    local: bool
+    def __init__(self, local: _Optional[bool] = ...) -> None: ...
+
+class ListGroupsResponse(_message.Message):
+    __slots__ = ("groups",)
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedCompositeFieldContainer[GroupSummary]
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupSummary, _Mapping]]] = ...) -> None: ...
+
+class GroupSummary(_message.Message):
+    __slots__ = ("name", "kind", "state", "members", "coordinator", "generation", "topics")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    kind: _groups_pb2.GroupKind
+    state: str
+    members: int
+    coordinator: int
+    generation: int
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[_Union[_groups_pb2.GroupKind, str]] = ..., state: _Optional[str] = ..., members: _Optional[int] = ..., coordinator: _Optional[int] = ..., generation: _Optional[int] = ..., topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DescribeGroupRequest(_message.Message):
+    __slots__ = ("name", "forwarded")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    forwarded: bool
+    def __init__(self, name: _Optional[str] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+
+class DescribeGroupResponse(_message.Message):
+    __slots__ = ("summary", "members", "lags")
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    LAGS_FIELD_NUMBER: _ClassVar[int]
+    summary: GroupSummary
+    members: _containers.RepeatedCompositeFieldContainer[GroupMember]
+    lags: _containers.RepeatedCompositeFieldContainer[PartitionLag]
+    def __init__(self, summary: _Optional[_Union[GroupSummary, _Mapping]] = ..., members: _Optional[_Iterable[_Union[GroupMember, _Mapping]]] = ..., lags: _Optional[_Iterable[_Union[PartitionLag, _Mapping]]] = ...) -> None: ...
+
+class GroupMember(_message.Message):
+    __slots__ = ("id", "instance", "client", "owned", "release", "silent_ms", "session_timeout_ms")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    OWNED_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    SILENT_MS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    instance: str
+    client: str
+    owned: _containers.RepeatedCompositeFieldContainer[_groups_pb2.TopicPartitions]
+    release: _containers.RepeatedCompositeFieldContainer[_groups_pb2.TopicPartitions]
+    silent_ms: int
+    session_timeout_ms: int
+    def __init__(self, id: _Optional[str] = ..., instance: _Optional[str] = ..., client: _Optional[str] = ..., owned: _Optional[_Iterable[_Union[_groups_pb2.TopicPartitions, _Mapping]]] = ..., release: _Optional[_Iterable[_Union[_groups_pb2.TopicPartitions, _Mapping]]] = ..., silent_ms: _Optional[int] = ..., session_timeout_ms: _Optional[int] = ...) -> None: ...
+
+class PartitionLag(_message.Message):
+    __slots__ = ("topic", "partition", "member", "committed", "log_start", "end", "lag", "age_s", "drain_s", "in_flight", "redelivered", "dead_lettered")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_S_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    REDELIVERED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERED_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    member: str
+    committed: int
+    log_start: int
+    end: int
+    lag: int
+    age_s: float
+    drain_s: float
+    in_flight: int
+    redelivered: int
+    dead_lettered: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., member: _Optional[str] = ..., committed: _Optional[int] = ..., log_start: _Optional[int] = ..., end: _Optional[int] = ..., lag: _Optional[int] = ..., age_s: _Optional[float] = ..., drain_s: _Optional[float] = ..., in_flight: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ...) -> None: ...
+
+class ResetGroupRequest(_message.Message):
+    __slots__ = ("name", "topics", "position", "shift", "dry_run", "forwarded")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    SHIFT_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topics: _containers.RepeatedCompositeFieldContainer[_groups_pb2.TopicPartitions]
+    position: _types_pb2.Position
+    shift: int
+    dry_run: bool
+    forwarded: bool
+    def __init__(self, name: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[_groups_pb2.TopicPartitions, _Mapping]]] = ..., position: _Optional[_Union[_types_pb2.Position, _Mapping]] = ..., shift: _Optional[int] = ..., dry_run: _Optional[bool] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+
+class ResetGroupResponse(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[ResetPartition]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[ResetPartition, _Mapping]]] = ...) -> None: ...
+
+class ResetPartition(_message.Message):
+    __slots__ = ("topic", "partition", "before", "after", "skipped", "note")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    before: int
+    after: int
+    skipped: int
+    note: str
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., before: _Optional[int] = ..., after: _Optional[int] = ..., skipped: _Optional[int] = ..., note: _Optional[str] = ...) -> None: ...
+
+class DeleteGroupRequest(_message.Message):
+    __slots__ = ("name", "forwarded")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    forwarded: bool
+    def __init__(self, name: _Optional[str] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+
+class DeleteGroupResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GroupLagRequest(_message.Message):
+    __slots__ = ("name", "points_max", "forwarded")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    POINTS_MAX_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    points_max: int
+    forwarded: bool
+    def __init__(self, name: _Optional[str] = ..., points_max: _Optional[int] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+
+class GroupLagResponse(_message.Message):
+    __slots__ = ("now", "history")
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
+    now: _containers.RepeatedCompositeFieldContainer[PartitionLag]
+    history: _containers.RepeatedCompositeFieldContainer[LagPoint]
+    def __init__(self, now: _Optional[_Iterable[_Union[PartitionLag, _Mapping]]] = ..., history: _Optional[_Iterable[_Union[LagPoint, _Mapping]]] = ...) -> None: ...
+
+class LagPoint(_message.Message):
+    __slots__ = ("time_us", "topic", "lag", "age_s", "committed", "end")
+    TIME_US_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    time_us: int
+    topic: str
+    lag: int
+    age_s: float
+    committed: int
+    end: int
+    def __init__(self, time_us: _Optional[int] = ..., topic: _Optional[str] = ..., lag: _Optional[int] = ..., age_s: _Optional[float] = ..., committed: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...

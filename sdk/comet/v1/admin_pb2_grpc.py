@@ -85,6 +85,31 @@ class AdminStub:
                 request_serializer=comet_dot_v1_dot_admin__pb2.DescribeClusterRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_admin__pb2.DescribeClusterResponse.FromString,
                 _registered_method=True)
+        self.ListGroups = channel.unary_unary(
+                '/comet.v1.Admin/ListGroups',
+                request_serializer=comet_dot_v1_dot_admin__pb2.ListGroupsRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.ListGroupsResponse.FromString,
+                _registered_method=True)
+        self.DescribeGroup = channel.unary_unary(
+                '/comet.v1.Admin/DescribeGroup',
+                request_serializer=comet_dot_v1_dot_admin__pb2.DescribeGroupRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.DescribeGroupResponse.FromString,
+                _registered_method=True)
+        self.ResetGroup = channel.unary_unary(
+                '/comet.v1.Admin/ResetGroup',
+                request_serializer=comet_dot_v1_dot_admin__pb2.ResetGroupRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.ResetGroupResponse.FromString,
+                _registered_method=True)
+        self.DeleteGroup = channel.unary_unary(
+                '/comet.v1.Admin/DeleteGroup',
+                request_serializer=comet_dot_v1_dot_admin__pb2.DeleteGroupRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.DeleteGroupResponse.FromString,
+                _registered_method=True)
+        self.GroupLag = channel.unary_unary(
+                '/comet.v1.Admin/GroupLag',
+                request_serializer=comet_dot_v1_dot_admin__pb2.GroupLagRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.GroupLagResponse.FromString,
+                _registered_method=True)
         self.Statistics = channel.unary_unary(
                 '/comet.v1.Admin/Statistics',
                 request_serializer=comet_dot_v1_dot_admin__pb2.StatisticsRequest.SerializeToString,
@@ -157,6 +182,38 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListGroups(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeGroup(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResetGroup(self, request, context):
+        """Sets positions of a group that has no members; with `dry_run` only says what would happen.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteGroup(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GroupLag(self, request, context):
+        """How far a group is behind, and was, as far back as its coordinator remembers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Statistics(self, request, context):
         """The numbers behind metrics, dashboard and tests, as one JSON document.
         """
@@ -216,6 +273,31 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.DescribeCluster,
                     request_deserializer=comet_dot_v1_dot_admin__pb2.DescribeClusterRequest.FromString,
                     response_serializer=comet_dot_v1_dot_admin__pb2.DescribeClusterResponse.SerializeToString,
+            ),
+            'ListGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGroups,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.ListGroupsRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.ListGroupsResponse.SerializeToString,
+            ),
+            'DescribeGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeGroup,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.DescribeGroupRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.DescribeGroupResponse.SerializeToString,
+            ),
+            'ResetGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResetGroup,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.ResetGroupRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.ResetGroupResponse.SerializeToString,
+            ),
+            'DeleteGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteGroup,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.DeleteGroupRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.DeleteGroupResponse.SerializeToString,
+            ),
+            'GroupLag': grpc.unary_unary_rpc_method_handler(
+                    servicer.GroupLag,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.GroupLagRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.GroupLagResponse.SerializeToString,
             ),
             'Statistics': grpc.unary_unary_rpc_method_handler(
                     servicer.Statistics,
@@ -493,6 +575,141 @@ class Admin:
             '/comet.v1.Admin/DescribeCluster',
             comet_dot_v1_dot_admin__pb2.DescribeClusterRequest.SerializeToString,
             comet_dot_v1_dot_admin__pb2.DescribeClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/ListGroups',
+            comet_dot_v1_dot_admin__pb2.ListGroupsRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.ListGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/DescribeGroup',
+            comet_dot_v1_dot_admin__pb2.DescribeGroupRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.DescribeGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResetGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/ResetGroup',
+            comet_dot_v1_dot_admin__pb2.ResetGroupRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.ResetGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/DeleteGroup',
+            comet_dot_v1_dot_admin__pb2.DeleteGroupRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.DeleteGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GroupLag(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/GroupLag',
+            comet_dot_v1_dot_admin__pb2.GroupLagRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.GroupLagResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,4 +1,5 @@
 from comet.v1 import types_pb2 as _types_pb2
+from comet.v1 import groups_pb2 as _groups_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -26,7 +27,7 @@ class FetchMetadataResponse(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[_types_pb2.Broker, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[_types_pb2.Topic, _Mapping]]] = ...) -> None: ...
 
 class ClientFrame(_message.Message):
-    __slots__ = ("request", "hello", "produce", "attach", "subscribe", "unsubscribe", "credit", "find_offset", "ping")
+    __slots__ = ("request", "hello", "produce", "attach", "subscribe", "unsubscribe", "credit", "find_offset", "ping", "join", "leave", "heartbeat", "release", "commit", "fetch_committed", "share", "settle", "open_transactions", "end_transaction")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     PRODUCE_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +37,16 @@ class ClientFrame(_message.Message):
     CREDIT_FIELD_NUMBER: _ClassVar[int]
     FIND_OFFSET_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
+    JOIN_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    FETCH_COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    SETTLE_FIELD_NUMBER: _ClassVar[int]
+    OPEN_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    END_TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     request: int
     hello: Hello
     produce: Produce
@@ -45,10 +56,20 @@ class ClientFrame(_message.Message):
     credit: Credit
     find_offset: FindOffset
     ping: Ping
-    def __init__(self, request: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., produce: _Optional[_Union[Produce, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., find_offset: _Optional[_Union[FindOffset, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ...) -> None: ...
+    join: _groups_pb2.Join
+    leave: _groups_pb2.Leave
+    heartbeat: _groups_pb2.Heartbeat
+    release: _groups_pb2.Release
+    commit: _groups_pb2.Commit
+    fetch_committed: _groups_pb2.FetchCommitted
+    share: _groups_pb2.Share
+    settle: _groups_pb2.Settle
+    open_transactions: _groups_pb2.OpenTransactions
+    end_transaction: _groups_pb2.EndTransaction
+    def __init__(self, request: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., produce: _Optional[_Union[Produce, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., find_offset: _Optional[_Union[FindOffset, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., join: _Optional[_Union[_groups_pb2.Join, _Mapping]] = ..., leave: _Optional[_Union[_groups_pb2.Leave, _Mapping]] = ..., heartbeat: _Optional[_Union[_groups_pb2.Heartbeat, _Mapping]] = ..., release: _Optional[_Union[_groups_pb2.Release, _Mapping]] = ..., commit: _Optional[_Union[_groups_pb2.Commit, _Mapping]] = ..., fetch_committed: _Optional[_Union[_groups_pb2.FetchCommitted, _Mapping]] = ..., share: _Optional[_Union[_groups_pb2.Share, _Mapping]] = ..., settle: _Optional[_Union[_groups_pb2.Settle, _Mapping]] = ..., open_transactions: _Optional[_Union[_groups_pb2.OpenTransactions, _Mapping]] = ..., end_transaction: _Optional[_Union[_groups_pb2.EndTransaction, _Mapping]] = ...) -> None: ...
 
 class ServerFrame(_message.Message):
-    __slots__ = ("request", "welcome", "delivery", "acks", "attached", "subscribed", "unsubscribed", "error", "found_offset", "pong", "go_away")
+    __slots__ = ("request", "welcome", "delivery", "acks", "attached", "subscribed", "unsubscribed", "error", "found_offset", "pong", "go_away", "joined", "left", "assignment", "released", "committed", "evicted", "sharing", "shared", "settled", "opened_transactions", "ended_transaction", "aborted")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +81,18 @@ class ServerFrame(_message.Message):
     FOUND_OFFSET_FIELD_NUMBER: _ClassVar[int]
     PONG_FIELD_NUMBER: _ClassVar[int]
     GO_AWAY_FIELD_NUMBER: _ClassVar[int]
+    JOINED_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    EVICTED_FIELD_NUMBER: _ClassVar[int]
+    SHARING_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    OPENED_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    ABORTED_FIELD_NUMBER: _ClassVar[int]
     request: int
     welcome: Welcome
     delivery: Delivery
@@ -71,7 +104,19 @@ class ServerFrame(_message.Message):
     found_offset: FoundOffset
     pong: Pong
     go_away: GoAway
-    def __init__(self, request: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., delivery: _Optional[_Union[Delivery, _Mapping]] = ..., acks: _Optional[_Union[ProduceAcks, _Mapping]] = ..., attached: _Optional[_Union[Attached, _Mapping]] = ..., subscribed: _Optional[_Union[Subscribed, _Mapping]] = ..., unsubscribed: _Optional[_Union[Unsubscribed, _Mapping]] = ..., error: _Optional[_Union[StreamError, _Mapping]] = ..., found_offset: _Optional[_Union[FoundOffset, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ...) -> None: ...
+    joined: _groups_pb2.Joined
+    left: _groups_pb2.Left
+    assignment: _groups_pb2.Assignment
+    released: _groups_pb2.Released
+    committed: _groups_pb2.Committed
+    evicted: _groups_pb2.Evicted
+    sharing: _groups_pb2.Sharing
+    shared: _groups_pb2.Shared
+    settled: _groups_pb2.Settled
+    opened_transactions: _groups_pb2.OpenedTransactions
+    ended_transaction: _groups_pb2.EndedTransaction
+    aborted: _groups_pb2.Aborted
+    def __init__(self, request: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., delivery: _Optional[_Union[Delivery, _Mapping]] = ..., acks: _Optional[_Union[ProduceAcks, _Mapping]] = ..., attached: _Optional[_Union[Attached, _Mapping]] = ..., subscribed: _Optional[_Union[Subscribed, _Mapping]] = ..., unsubscribed: _Optional[_Union[Unsubscribed, _Mapping]] = ..., error: _Optional[_Union[StreamError, _Mapping]] = ..., found_offset: _Optional[_Union[FoundOffset, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., joined: _Optional[_Union[_groups_pb2.Joined, _Mapping]] = ..., left: _Optional[_Union[_groups_pb2.Left, _Mapping]] = ..., assignment: _Optional[_Union[_groups_pb2.Assignment, _Mapping]] = ..., released: _Optional[_Union[_groups_pb2.Released, _Mapping]] = ..., committed: _Optional[_Union[_groups_pb2.Committed, _Mapping]] = ..., evicted: _Optional[_Union[_groups_pb2.Evicted, _Mapping]] = ..., sharing: _Optional[_Union[_groups_pb2.Sharing, _Mapping]] = ..., shared: _Optional[_Union[_groups_pb2.Shared, _Mapping]] = ..., settled: _Optional[_Union[_groups_pb2.Settled, _Mapping]] = ..., opened_transactions: _Optional[_Union[_groups_pb2.OpenedTransactions, _Mapping]] = ..., ended_transaction: _Optional[_Union[_groups_pb2.EndedTransaction, _Mapping]] = ..., aborted: _Optional[_Union[_groups_pb2.Aborted, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("client", "software")
@@ -142,16 +187,18 @@ class ProduceAcks(_message.Message):
     def __init__(self, requests: _Optional[_Iterable[int]] = ..., base_offsets: _Optional[_Iterable[int]] = ..., append_times_us: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ("subscription", "starts", "credit", "leader_only")
+    __slots__ = ("subscription", "starts", "credit", "leader_only", "uncommitted")
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     STARTS_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
     LEADER_ONLY_FIELD_NUMBER: _ClassVar[int]
+    UNCOMMITTED_FIELD_NUMBER: _ClassVar[int]
     subscription: int
     starts: _containers.RepeatedCompositeFieldContainer[Start]
     credit: int
     leader_only: bool
-    def __init__(self, subscription: _Optional[int] = ..., starts: _Optional[_Iterable[_Union[Start, _Mapping]]] = ..., credit: _Optional[int] = ..., leader_only: _Optional[bool] = ...) -> None: ...
+    uncommitted: bool
+    def __init__(self, subscription: _Optional[int] = ..., starts: _Optional[_Iterable[_Union[Start, _Mapping]]] = ..., credit: _Optional[int] = ..., leader_only: _Optional[bool] = ..., uncommitted: _Optional[bool] = ...) -> None: ...
 
 class Start(_message.Message):
     __slots__ = ("partition", "position", "leader_epoch")
@@ -314,13 +361,14 @@ class Receipt(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("topic", "partition", "start", "records_max", "bytes_max", "wait_ms", "forwarded")
+    __slots__ = ("topic", "partition", "start", "records_max", "bytes_max", "wait_ms", "uncommitted", "forwarded")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     RECORDS_MAX_FIELD_NUMBER: _ClassVar[int]
     BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    UNCOMMITTED_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
@@ -328,8 +376,9 @@ class FetchRequest(_message.Message):
     records_max: int
     bytes_max: int
     wait_ms: int
+    uncommitted: bool
     forwarded: bool
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., start: _Optional[_Union[_types_pb2.Position, _Mapping]] = ..., records_max: _Optional[int] = ..., bytes_max: _Optional[int] = ..., wait_ms: _Optional[int] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., start: _Optional[_Union[_types_pb2.Position, _Mapping]] = ..., records_max: _Optional[int] = ..., bytes_max: _Optional[int] = ..., wait_ms: _Optional[int] = ..., uncommitted: _Optional[bool] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
     __slots__ = ("records", "next_offset", "log_start", "high_watermark")

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from comet.v1 import events_pb2 as comet_dot_v1_dot_events__pb2
+from comet.v1 import groups_pb2 as comet_dot_v1_dot_groups__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -39,6 +40,11 @@ class CometStub:
                 request_serializer=comet_dot_v1_dot_events__pb2.FetchMetadataRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_events__pb2.FetchMetadataResponse.FromString,
                 _registered_method=True)
+        self.FindCoordinator = channel.unary_unary(
+                '/comet.v1.Comet/FindCoordinator',
+                request_serializer=comet_dot_v1_dot_groups__pb2.FindCoordinatorRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_groups__pb2.FindCoordinatorResponse.FromString,
+                _registered_method=True)
         self.StreamEvents = channel.stream_stream(
                 '/comet.v1.Comet/StreamEvents',
                 request_serializer=comet_dot_v1_dot_events__pb2.ClientFrame.SerializeToString,
@@ -61,6 +67,13 @@ class CometServicer:
 
     def FetchMetadata(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FindCoordinator(self, request, context):
+        """Who coordinates a group, or the transactions of an id; see groups.proto.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -91,6 +104,11 @@ def add_CometServicer_to_server(servicer, server):
                     servicer.FetchMetadata,
                     request_deserializer=comet_dot_v1_dot_events__pb2.FetchMetadataRequest.FromString,
                     response_serializer=comet_dot_v1_dot_events__pb2.FetchMetadataResponse.SerializeToString,
+            ),
+            'FindCoordinator': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindCoordinator,
+                    request_deserializer=comet_dot_v1_dot_groups__pb2.FindCoordinatorRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_groups__pb2.FindCoordinatorResponse.SerializeToString,
             ),
             'StreamEvents': grpc.stream_stream_rpc_method_handler(
                     servicer.StreamEvents,
@@ -135,6 +153,33 @@ class Comet:
             '/comet.v1.Comet/FetchMetadata',
             comet_dot_v1_dot_events__pb2.FetchMetadataRequest.SerializeToString,
             comet_dot_v1_dot_events__pb2.FetchMetadataResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindCoordinator(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Comet/FindCoordinator',
+            comet_dot_v1_dot_groups__pb2.FindCoordinatorRequest.SerializeToString,
+            comet_dot_v1_dot_groups__pb2.FindCoordinatorResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,1 @@
+"""Coordinators: groups, their positions, and transactions, kept in the metadata store."""

@@ -1,0 +1,248 @@
+"""The slots that this broker coordinates: claimed in the metadata store, loaded, served, and given up.
+
+    cluster/coordinators/<slot>      who has the slot: broker, incarnation, epoch       (all brokers follow it)
+    coordination/<slot>/head         the last write of that coordinator                 (see journal)
+    coordination/<slot>/...          its groups, positions and transactions             (read once, when it is claimed)
+
+    unclaimed ─► claim (compare-and-swap of owner and head) ─► load ─► ready ─► lost: another has claimed it, or is to
+
+A slot that nobody ever needed has no owner; the first who asks for it makes the broker claim it that `slots.chosen`
+names. The owner's death, or a broker that is to have the slot and comes back, makes the chosen one claim it at once.
+The one before hears of it from the store, and cannot write any more even where it has not heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from comet.errors import Closed, CometError, CoordinatorLoading, Draining, NotCoordinator, Unavailable
+from comet_broker.coordination.groups import Groups
+from comet_broker.coordination.journal import Head, Journal
+from comet_broker.coordination.transactions import Transactions
+from comet_broker.core import slots
+from comet_broker.core.cluster import (
+    BROKERS,
+    COORDINATORS,
+    CoordinatorRecord,
+    Versioned,
+    coordinator_key,
+)
+from comet_broker.metadata.store import Compare, KeyValue, Put, StoreUnavailable
+
+if TYPE_CHECKING:
+    from comet_broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+COORDINATION: Final = "coordination/"
+RETRY_S: Final = 0.1
+LOADING_MS: Final = 20  # after which it is worth asking again
+
+
+def slot_prefix(number: int) -> str:
+    return f"{COORDINATION}{number}/"
+
+
+class Slot:
+    """One slot, from its claim until it is lost. `groups` and `transactions` may be used while it is `ready`."""
+
+    def __init__(self, broker: Broker, number: int, epoch: int, journal: Journal) -> None:
+        self.number = number
+        self.epoch = epoch
+        self.journal = journal
+        self.ready = False
+        self.closed: CometError | None = None
+        self.groups = Groups(self, broker)
+        self.transactions = Transactions(self, broker)
+
+    @property
+    def prefix(self) -> str:
+        return slot_prefix(self.number)
+
+    def load(self, items: Sequence[KeyValue]) -> None:
+        """Takes over what an earlier coordinator has written."""
+        relative = {item.key.removeprefix(self.prefix): item for item in items}
+        self.groups.load(relative)
+        self.transactions.load(relative)
+        self.ready = True
+
+    def close(self, error: CometError) -> None:
+        if self.closed is not None:
+            return
+        self.closed = error
+        self.ready = False
+        self.journal.close(error)
+        self.groups.close(error)
+        self.transactions.close(error)
+
+
+class Coordinator:
+    """Owned by the broker; on the loop's thread."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._slots: dict[int, Slot] = {}
+        self._claiming: dict[int, asyncio.Task[None]] = {}
+        self._closed = False
+
+    def start(self) -> None:
+        """From now on slots are claimed. The broker is a member of the cluster."""
+        self._broker.view.listen(self._moved)
+        self._look(self._broker.view.state.coordinators)
+
+    def close(self, error: CometError) -> None:
+        self._closed = True
+        for task in self._claiming.values():
+            task.cancel()
+        self.give_up(error)
+
+    def give_up(self, error: CometError) -> None:
+        """Serves no slot any more: this broker may have been replaced."""
+        held, self._slots = self._slots, {}
+        for slot in held.values():
+            slot.close(error)
+
+    # ---- whose a slot is
+
+    def chosen(self, number: int) -> int | None:
+        """The broker that is to have the slot, as far as this one knows."""
+        state = self._broker.view.state
+        willing = [broker for broker, found in state.brokers.items() if not found.value.draining]
+        return slots.chosen(number, willing or state.brokers)
+
+    def owner(self, number: int) -> int | None:
+        """The broker that has the slot, if it is alive."""
+        found = self._broker.view.state.coordinators.get(number)
+        if found is None or self._broker.view.state.incarnation(found.value.broker) != found.value.incarnation:
+            return None
+        return found.value.broker
+
+    def whereabouts(self, number: int) -> tuple[int, str, int]:
+        """The broker to ask about a slot: id, host and port. It may have to claim the slot first."""
+        broker = self.owner(number) or self.chosen(number)
+        found = None if broker is None else self._broker.view.state.brokers.get(broker)
+        if broker is None or found is None:
+            raise Unavailable("no broker can coordinate now", retry_after_ms=100)
+        return broker, found.value.host, found.value.port
+
+    # ---- the slots that are here
+
+    def of(self, name: str) -> Slot:
+        """The slot of a group or transactional id, ready to be used. Raises NotCoordinator or CoordinatorLoading."""
+        return self.slot(slots.slot_of(name))
+
+    def slot(self, number: int) -> Slot:
+        slot = self._slots.get(number)
+        if slot is not None and slot.ready and self._broker.membership.alive():
+            return slot
+        if self._broker.draining:
+            raise Draining("this broker is about to stop", retry_after_ms=LOADING_MS)
+        me = self._broker.config.broker_id
+        if slot is None and (self.owner(number) or self.chosen(number)) == me:
+            self._claim(number)
+        if slot is not None or number in self._claiming:
+            raise CoordinatorLoading("the coordinator is loading what was committed", retry_after_ms=LOADING_MS)
+        owner = self.owner(number) or self.chosen(number)
+        details = {} if owner in (None, me) else self._broker.whereabouts(owner or 0)
+        raise NotCoordinator(f"broker {owner} coordinates slot {number}", details=details, retry_after_ms=LOADING_MS)
+
+    def ready_slots(self) -> list[Slot]:
+        return [slot for slot in self._slots.values() if slot.ready]
+
+    # ---- claiming
+
+    def _moved(self, keys: Sequence[str]) -> None:
+        """The view has moved: slots may be lost, or to be claimed."""
+        if self._closed:
+            return
+        for number, slot in list(self._slots.items()):
+            found = self._broker.view.state.coordinators.get(number)
+            if found is not None and found.value.epoch > slot.epoch:
+                self._lost(number, slot, NotCoordinator(f"broker {found.value.broker} coordinates this now"))
+        if any(key.startswith(BROKERS) for key in keys):
+            self._look(self._broker.view.state.coordinators)
+        else:
+            named = {int(key.removeprefix(COORDINATORS)) for key in keys if key.startswith(COORDINATORS)}
+            known = self._broker.view.state.coordinators
+            self._look({number: known[number] for number in named if number in known})
+
+    def _look(self, found: dict[int, Versioned[CoordinatorRecord]]) -> None:
+        me, incarnation = self._broker.config.broker_id, self._broker.membership.incarnation
+        for number, record in found.items():
+            mine = record.value.broker == me and record.value.incarnation == incarnation
+            if not mine and self.chosen(number) == me and self._broker.membership.alive():
+                self._claim(number)
+
+    def _lost(self, number: int, slot: Slot, error: CometError) -> None:
+        if self._slots.get(number) is slot:
+            del self._slots[number]
+        log.info("no longer coordinates slot %d: %s", number, error)
+        slot.close(error)
+
+    def _claim(self, number: int) -> None:
+        if number in self._claiming or number in self._slots or self._closed or self._broker.draining:
+            return
+        task = self._broker.tasks.spawn(self._claim_later(number), f"claim slot {number}")
+        self._claiming[number] = task
+        task.add_done_callback(lambda _: self._claiming.pop(number, None))
+
+    async def _claim_later(self, number: int) -> None:
+        """Claims and loads the slot, unless another is to have it by then."""
+        while not self._closed and self._broker.membership.incarnation:
+            try:
+                if await self._try_to_claim(number):
+                    return
+            except StoreUnavailable as error:
+                log.warning("slot %d waits for the metadata store: %s", number, error)
+                await asyncio.sleep(RETRY_S)
+            except Closed:
+                return
+
+    async def _try_to_claim(self, number: int) -> bool:
+        """True when there is nothing more to do: it is ours, or somebody else's."""
+        broker = self._broker
+        me, incarnation = broker.config.broker_id, broker.membership.incarnation
+        key, head_key = coordinator_key(number), slot_prefix(number) + "head"
+        item, head = await broker.store.get(key), await broker.store.get(head_key)
+        record = None if item is None else CoordinatorRecord.decode(item.value)
+        if self.chosen(number) != me:
+            return True
+        mine = CoordinatorRecord(broker=me, incarnation=incarnation, epoch=1 if record is None else record.epoch + 1)
+        first = Head(broker=me, epoch=mine.epoch, sequence=0)
+        result = await broker.store.transact(
+            [Compare(key, 0 if item is None else item.mod_revision),
+             Compare(head_key, 0 if head is None else head.mod_revision)],
+            [Put(key, mine.encode()), Put(head_key, first.encode())],
+        )  # fmt: skip
+        if not result.applied:
+            return False
+        await self._load(number, mine, first, head_key, result.revision)
+        return True
+
+    async def _load(self, number: int, mine: CoordinatorRecord, first: Head, head_key: str, revision: int) -> None:
+        broker = self._broker
+        journal = Journal(
+            broker.store,
+            key=head_key,
+            head=first,
+            revision=revision,
+            tasks=broker.tasks,
+            lost=lambda error: self._lost(number, slot, error),
+        )
+        slot = self._slots[number] = Slot(broker, number, mine.epoch, journal)
+        items: Sequence[KeyValue] = ()
+        while slot.closed is None:
+            try:
+                items = (await broker.store.range(slot.prefix)).items
+                break
+            except StoreUnavailable as error:
+                log.warning("slot %d waits for the metadata store: %s", number, error)
+                await asyncio.sleep(RETRY_S)
+        if slot.closed is None and broker.membership.incarnation == mine.incarnation:
+            slot.load([item for item in items if item.key != head_key])
+            log.info("coordinates slot %d in epoch %d, with %d keys", number, mine.epoch, len(items) - 1)
+        else:
+            self._lost(number, slot, NotCoordinator("this broker was replaced while it loaded the slot"))

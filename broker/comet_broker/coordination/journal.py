@@ -1,0 +1,215 @@
+"""What one slot's coordinator writes to the metadata store: in order, many writes to a transaction, one under way.
+
+    write(operations) ─► waiting ─► one transaction: compare the head, put the head, put what has gathered ─► done
+
+The *head* is a key that every transaction of the slot compares and writes. So the slot's writes have one order, a
+coordinator that was replaced cannot write any more (its successor has written the head), and a transaction whose
+outcome is not known is looked up: the head says which was the last to take effect.
+
+Every write is absolute (whole values), so of several to one key the last one counts. Owned by the slot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from comet.errors import Closed, CometError, LimitExceeded, NotCoordinator
+from comet_broker.core.cluster import Stored
+from comet_broker.metadata.store import (
+    OPERATIONS_MAX,
+    TRANSACTION_BYTES_MAX,
+    Compare,
+    Delete,
+    MetadataStore,
+    Put,
+    StoreUnavailable,
+)
+from comet_broker.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.05
+RETRY_S_MAX: Final = 1.0
+WAITING_BYTES_MAX: Final = 32 << 20
+_OVERHEAD_BYTES: Final = 256  # of the head, and of what surrounds each operation
+
+Operation = Put | Delete
+Written = Callable[[CometError | None], None]
+
+
+class Head(Stored, frozen=True):
+    """Who wrote last, and how often it had written before."""
+
+    broker: int
+    epoch: int  # of the slot: one more with each coordinator
+    sequence: int
+
+
+class _Write(msgspec.Struct):
+    operations: tuple[Operation, ...]
+    size: int
+    done: Written
+
+
+class Journal:
+    """`lost` is called once, when another coordinator turns out to have taken over; then every write fails."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        *,
+        key: str,
+        head: Head,
+        revision: int,
+        tasks: Tasks,
+        lost: Callable[[CometError], None],
+    ) -> None:
+        self._store = store
+        self._key = key
+        self._head = head
+        self._revision = revision
+        self._tasks = tasks
+        self._lost = lost
+        self._waiting: deque[_Write] = deque()
+        self._waiting_bytes = 0
+        self._writer: asyncio.Task[None] | None = None
+        self.closed: CometError | None = None
+        self.transactions = 0  # that took effect
+        self.writes = 0
+
+    # ---- writing
+
+    def write(self, operations: Sequence[Operation], done: Written) -> None:
+        """Queues operations that take effect together; `done` is called with None once they have, else with the error.
+
+        NotCoordinator means that they have not taken effect, or that another coordinator knows whether they have.
+        """
+        if self.closed is not None:
+            done(self.closed)
+            return
+        size = sum(_size(one) for one in operations)
+        if len({one.key for one in operations}) >= OPERATIONS_MAX or size + _OVERHEAD_BYTES > TRANSACTION_BYTES_MAX:
+            done(LimitExceeded(f"{len(operations)} changes of {size} bytes are too much for one metadata transaction"))
+            return
+        if self._waiting_bytes + size > WAITING_BYTES_MAX:
+            done(LimitExceeded("the metadata store does not keep up with this coordinator", retry_after_ms=200))
+            return
+        self._waiting.append(_Write(tuple(operations), size, done))
+        self._waiting_bytes += size
+        if self._writer is None:
+            self._writer = self._tasks.spawn(self._run(), f"write {self._key}")
+
+    async def written(self, *operations: Operation) -> None:
+        """Waits until the operations have taken effect; raises what `write` would report."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: CometError | None) -> None:
+            if not future.done():
+                if error is None:
+                    future.set_result(None)
+                else:
+                    future.set_exception(error)
+
+        self.write(operations, done)
+        await future
+
+    def close(self, error: CometError) -> None:
+        """Nothing more is written; whoever waits gets the error. What is under way may still take effect."""
+        if self.closed is not None:
+            return
+        self.closed = error
+        if self._writer is not None:
+            self._writer.cancel()
+        waiting, self._waiting = self._waiting, deque()
+        self._waiting_bytes = 0
+        for one in waiting:
+            one.done(error)
+
+    # ---- the writer
+
+    async def _run(self) -> None:
+        under_way: list[_Write] = []
+        try:
+            while self._waiting:
+                under_way = self._take()
+                await self._apply(under_way)
+                self.transactions += 1
+                self.writes += len(under_way)
+                finished, under_way = under_way, []
+                for one in finished:
+                    one.done(None)
+        except Closed:
+            self._end(NotCoordinator("this broker is stopping", retry_after_ms=100), under_way)
+        except NotCoordinator as error:
+            self._end(error, under_way)
+            self._lost(error)
+        except asyncio.CancelledError:
+            self._end(self.closed or NotCoordinator("this broker is stopping", retry_after_ms=100), under_way)
+            raise
+        finally:
+            self._writer = None
+
+    def _end(self, error: CometError, under_way: list[_Write]) -> None:
+        for one in under_way:
+            one.done(error)
+        self.close(error)
+
+    def _take(self) -> list[_Write]:
+        """As many writes as fit into one transaction, at least one."""
+        chosen: list[_Write] = []
+        keys: set[str] = set()
+        size = _OVERHEAD_BYTES
+        while self._waiting:
+            following = self._waiting[0]
+            more = keys | {one.key for one in following.operations}
+            if chosen and (len(more) >= OPERATIONS_MAX or size + following.size > TRANSACTION_BYTES_MAX):
+                break
+            keys = more
+            size += following.size
+            self._waiting_bytes -= following.size
+            chosen.append(self._waiting.popleft())
+        return chosen
+
+    async def _apply(self, writes: list[_Write]) -> None:
+        """Returns once the writes have taken effect. Raises NotCoordinator when they cannot any more."""
+        final: dict[str, Operation] = {one.key: one for write in writes for one in write.operations}
+        head = msgspec.structs.replace(self._head, sequence=self._head.sequence + 1)
+        operations = [Put(self._key, head.encode()), *final.values()]
+        pause_s = RETRY_S
+        while True:
+            try:
+                result = await self._store.transact([Compare(self._key, self._revision)], operations)
+                if result.applied:
+                    self._head, self._revision = head, result.revision
+                    return
+                if await self._took_effect(head):
+                    return
+            except StoreUnavailable as error:
+                log.warning("%s waits for the metadata store: %s", self._key, error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, RETRY_S_MAX)
+
+    async def _took_effect(self, head: Head) -> bool:
+        """After an attempt whose answer was lost. Raises when somebody else has written."""
+        item = await self._store.get(self._key)
+        found = None if item is None else Head.decode(item.value)
+        if item is None or found is None or (found.broker, found.epoch) != (head.broker, head.epoch):
+            who = "nobody" if found is None else f"broker {found.broker}"
+            raise NotCoordinator(f"{who} coordinates this now", retry_after_ms=20)
+        assert found.sequence in {head.sequence, self._head.sequence}
+        self._revision = item.mod_revision
+        if found.sequence == head.sequence:
+            self._head = head
+            return True
+        return False  # an answer that was lost said no: try again with what is there
+
+
+def _size(operation: Operation) -> int:
+    value = operation.value if isinstance(operation, Put) else b""
+    return len(operation.key.encode()) + len(value) + _OVERHEAD_BYTES

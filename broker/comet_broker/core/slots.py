@@ -1,0 +1,44 @@
+"""Which broker coordinates what: names of groups and transactional ids are spread over slots, slots over brokers.
+
+A slot goes to the broker with the highest hash of the two (rendezvous hashing), so that a broker that comes or goes
+moves only its own slots, and every broker comes to the same answer from the same list.
+
+A transactional producer's id carries its slot, so that the leader of a partition knows whom to ask about it.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from crc32c import crc32c
+
+SLOTS: Final = 32
+_SLOT_SHIFT: Final = 56  # the ids of producers without transactions are below 2^62 as well, and nobody looks at theirs
+PRODUCER_BITS: Final = 56
+
+assert SLOTS << _SLOT_SHIFT < 1 << 63
+
+
+def slot_of(name: str) -> int:
+    """The slot of a group or transactional id."""
+    return crc32c(name.encode()) % SLOTS
+
+
+def chosen(slot: int, brokers: Iterable[int]) -> int | None:
+    """The broker that is to have the slot; None when there is none."""
+    return max(brokers, key=lambda broker: (crc32c(b"%d/%d" % (slot, broker)), broker), default=None)
+
+
+def producer_in(slot: int, number: int) -> int:
+    """The id of a producer whose transactions the slot coordinates. `number` is random, and not 0."""
+    assert 0 <= slot < SLOTS and 0 < number < 1 << PRODUCER_BITS
+    return slot << _SLOT_SHIFT | number
+
+
+def slot_of_producer(producer_id: int) -> int | None:
+    """None for an id that no coordinator has given out."""
+    slot = producer_id >> _SLOT_SHIFT
+    return slot if 0 <= slot < SLOTS else None

@@ -1,0 +1,85 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class EnlistRequest(_message.Message):
+    __slots__ = ("producer_id", "epoch", "topic_id", "partition")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    epoch: int
+    topic_id: bytes
+    partition: int
+    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ...) -> None: ...
+
+class EnlistResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WriteMarkersRequest(_message.Message):
+    __slots__ = ("producer_id", "epoch", "commit", "places")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    PLACES_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    epoch: int
+    commit: bool
+    places: _containers.RepeatedCompositeFieldContainer[PlaceOf]
+    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., commit: _Optional[bool] = ..., places: _Optional[_Iterable[_Union[PlaceOf, _Mapping]]] = ...) -> None: ...
+
+class PlaceOf(_message.Message):
+    __slots__ = ("topic_id", "partition")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    partition: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ...) -> None: ...
+
+class WriteMarkersResponse(_message.Message):
+    __slots__ = ("codes",)
+    CODES_FIELD_NUMBER: _ClassVar[int]
+    codes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, codes: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class PartitionEndsRequest(_message.Message):
+    __slots__ = ("asked",)
+    ASKED_FIELD_NUMBER: _ClassVar[int]
+    asked: _containers.RepeatedCompositeFieldContainer[AskedEnd]
+    def __init__(self, asked: _Optional[_Iterable[_Union[AskedEnd, _Mapping]]] = ...) -> None: ...
+
+class AskedEnd(_message.Message):
+    __slots__ = ("topic_id", "partition", "offset")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    partition: int
+    offset: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class PartitionEndsResponse(_message.Message):
+    __slots__ = ("ends",)
+    ENDS_FIELD_NUMBER: _ClassVar[int]
+    ends: _containers.RepeatedCompositeFieldContainer[PartitionEnd]
+    def __init__(self, ends: _Optional[_Iterable[_Union[PartitionEnd, _Mapping]]] = ...) -> None: ...
+
+class PartitionEnd(_message.Message):
+    __slots__ = ("code", "log_start", "high_watermark", "stable_end", "append_time_us")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    STABLE_END_FIELD_NUMBER: _ClassVar[int]
+    APPEND_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    log_start: int
+    high_watermark: int
+    stable_end: int
+    append_time_us: int
+    def __init__(self, code: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., stable_end: _Optional[int] = ..., append_time_us: _Optional[int] = ...) -> None: ...

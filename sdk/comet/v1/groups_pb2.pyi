@@ -1,0 +1,387 @@
+from comet.v1 import types_pb2 as _types_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class GroupKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    GROUP_KIND_UNSPECIFIED: _ClassVar[GroupKind]
+    GROUP_KIND_PARTITIONED: _ClassVar[GroupKind]
+    GROUP_KIND_SHARED: _ClassVar[GroupKind]
+
+class Settlement(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SETTLEMENT_UNSPECIFIED: _ClassVar[Settlement]
+    SETTLEMENT_ACCEPT: _ClassVar[Settlement]
+    SETTLEMENT_RELEASE: _ClassVar[Settlement]
+    SETTLEMENT_REJECT: _ClassVar[Settlement]
+    SETTLEMENT_EXTEND: _ClassVar[Settlement]
+GROUP_KIND_UNSPECIFIED: GroupKind
+GROUP_KIND_PARTITIONED: GroupKind
+GROUP_KIND_SHARED: GroupKind
+SETTLEMENT_UNSPECIFIED: Settlement
+SETTLEMENT_ACCEPT: Settlement
+SETTLEMENT_RELEASE: Settlement
+SETTLEMENT_REJECT: Settlement
+SETTLEMENT_EXTEND: Settlement
+
+class FindCoordinatorRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class FindCoordinatorResponse(_message.Message):
+    __slots__ = ("slot", "broker", "host", "port")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    broker: int
+    host: str
+    port: int
+    def __init__(self, slot: _Optional[int] = ..., broker: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
+
+class TopicPartitions(_message.Message):
+    __slots__ = ("topic", "topic_id", "partitions")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: bytes
+    partitions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Join(_message.Message):
+    __slots__ = ("group", "member", "instance", "topics", "pattern", "kind", "session_timeout_ms", "release_timeout_ms", "client", "generation", "owned")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    OWNED_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    member: str
+    instance: str
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    pattern: str
+    kind: GroupKind
+    session_timeout_ms: int
+    release_timeout_ms: int
+    client: str
+    generation: int
+    owned: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
+    def __init__(self, group: _Optional[str] = ..., member: _Optional[str] = ..., instance: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., pattern: _Optional[str] = ..., kind: _Optional[_Union[GroupKind, str]] = ..., session_timeout_ms: _Optional[int] = ..., release_timeout_ms: _Optional[int] = ..., client: _Optional[str] = ..., generation: _Optional[int] = ..., owned: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ...) -> None: ...
+
+class Joined(_message.Message):
+    __slots__ = ("member", "generation", "heartbeat_ms", "session_timeout_ms")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    generation: int
+    heartbeat_ms: int
+    session_timeout_ms: int
+    def __init__(self, member: _Optional[str] = ..., generation: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., session_timeout_ms: _Optional[int] = ...) -> None: ...
+
+class Leave(_message.Message):
+    __slots__ = ("group", "member")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    member: str
+    def __init__(self, group: _Optional[str] = ..., member: _Optional[str] = ...) -> None: ...
+
+class Left(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ("group", "member", "generation")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    member: str
+    generation: int
+    def __init__(self, group: _Optional[str] = ..., member: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class Assignment(_message.Message):
+    __slots__ = ("group", "member", "generation", "owned", "release")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    OWNED_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    member: str
+    generation: int
+    owned: _containers.RepeatedCompositeFieldContainer[AssignedTopic]
+    release: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
+    def __init__(self, group: _Optional[str] = ..., member: _Optional[str] = ..., generation: _Optional[int] = ..., owned: _Optional[_Iterable[_Union[AssignedTopic, _Mapping]]] = ..., release: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ...) -> None: ...
+
+class AssignedTopic(_message.Message):
+    __slots__ = ("topic", "topic_id", "partitions")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: bytes
+    partitions: _containers.RepeatedCompositeFieldContainer[AssignedPartition]
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[_Union[AssignedPartition, _Mapping]]] = ...) -> None: ...
+
+class AssignedPartition(_message.Message):
+    __slots__ = ("partition", "since", "offset", "leader_epoch")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    since: int
+    offset: int
+    leader_epoch: int
+    def __init__(self, partition: _Optional[int] = ..., since: _Optional[int] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
+
+class Evicted(_message.Message):
+    __slots__ = ("group", "member", "error")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    member: str
+    error: _types_pb2.Error
+    def __init__(self, group: _Optional[str] = ..., member: _Optional[str] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ...) -> None: ...
+
+class Release(_message.Message):
+    __slots__ = ("group", "member", "generation", "partitions")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    member: str
+    generation: int
+    partitions: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
+    def __init__(self, group: _Optional[str] = ..., member: _Optional[str] = ..., generation: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ...) -> None: ...
+
+class Released(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Mark(_message.Message):
+    __slots__ = ("partition", "offset", "leader_epoch")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    offset: int
+    leader_epoch: int
+    def __init__(self, partition: _Optional[int] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
+
+class TopicMarks(_message.Message):
+    __slots__ = ("topic", "topic_id", "marks")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    MARKS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: bytes
+    marks: _containers.RepeatedCompositeFieldContainer[Mark]
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., marks: _Optional[_Iterable[_Union[Mark, _Mapping]]] = ...) -> None: ...
+
+class Commit(_message.Message):
+    __slots__ = ("group", "member", "generation", "topics")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    member: str
+    generation: int
+    topics: _containers.RepeatedCompositeFieldContainer[TopicMarks]
+    def __init__(self, group: _Optional[str] = ..., member: _Optional[str] = ..., generation: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicMarks, _Mapping]]] = ...) -> None: ...
+
+class Committed(_message.Message):
+    __slots__ = ("topics", "refused")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[TopicMarks]
+    refused: _containers.RepeatedCompositeFieldContainer[RefusedMark]
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicMarks, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[RefusedMark, _Mapping]]] = ...) -> None: ...
+
+class RefusedMark(_message.Message):
+    __slots__ = ("topic", "partition", "error")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    error: _types_pb2.Error
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ...) -> None: ...
+
+class FetchCommitted(_message.Message):
+    __slots__ = ("group", "topics")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topics: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
+    def __init__(self, group: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ...) -> None: ...
+
+class ShareOptions(_message.Message):
+    __slots__ = ("lease_ms", "attempts_max", "dead_letter", "by_key", "start")
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTER_FIELD_NUMBER: _ClassVar[int]
+    BY_KEY_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    lease_ms: int
+    attempts_max: int
+    dead_letter: str
+    by_key: bool
+    start: _types_pb2.Position
+    def __init__(self, lease_ms: _Optional[int] = ..., attempts_max: _Optional[int] = ..., dead_letter: _Optional[str] = ..., by_key: _Optional[bool] = ..., start: _Optional[_Union[_types_pb2.Position, _Mapping]] = ...) -> None: ...
+
+class Share(_message.Message):
+    __slots__ = ("subscription", "group", "member", "partitions", "in_flight_max", "options")
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_MAX_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    subscription: int
+    group: str
+    member: str
+    partitions: _containers.RepeatedScalarFieldContainer[int]
+    in_flight_max: int
+    options: ShareOptions
+    def __init__(self, subscription: _Optional[int] = ..., group: _Optional[str] = ..., member: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ..., in_flight_max: _Optional[int] = ..., options: _Optional[_Union[ShareOptions, _Mapping]] = ...) -> None: ...
+
+class Sharing(_message.Message):
+    __slots__ = ("subscription",)
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    subscription: int
+    def __init__(self, subscription: _Optional[int] = ...) -> None: ...
+
+class Shared(_message.Message):
+    __slots__ = ("subscription", "partition", "leader_epoch", "leases", "batches")
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    subscription: int
+    partition: int
+    leader_epoch: int
+    leases: _containers.RepeatedCompositeFieldContainer[Lease]
+    batches: bytes
+    def __init__(self, subscription: _Optional[int] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., batches: _Optional[bytes] = ...) -> None: ...
+
+class Lease(_message.Message):
+    __slots__ = ("first", "end", "attempt")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    end: int
+    attempt: int
+    def __init__(self, first: _Optional[int] = ..., end: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class Settle(_message.Message):
+    __slots__ = ("subscription", "partition", "kind", "firsts", "ends", "delay_ms", "reason")
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    FIRSTS_FIELD_NUMBER: _ClassVar[int]
+    ENDS_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    subscription: int
+    partition: int
+    kind: Settlement
+    firsts: _containers.RepeatedScalarFieldContainer[int]
+    ends: _containers.RepeatedScalarFieldContainer[int]
+    delay_ms: int
+    reason: str
+    def __init__(self, subscription: _Optional[int] = ..., partition: _Optional[int] = ..., kind: _Optional[_Union[Settlement, str]] = ..., firsts: _Optional[_Iterable[int]] = ..., ends: _Optional[_Iterable[int]] = ..., delay_ms: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Settled(_message.Message):
+    __slots__ = ("lost_firsts", "lost_ends")
+    LOST_FIRSTS_FIELD_NUMBER: _ClassVar[int]
+    LOST_ENDS_FIELD_NUMBER: _ClassVar[int]
+    lost_firsts: _containers.RepeatedScalarFieldContainer[int]
+    lost_ends: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, lost_firsts: _Optional[_Iterable[int]] = ..., lost_ends: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class OpenTransactions(_message.Message):
+    __slots__ = ("transactional_id", "group", "timeout_ms")
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    transactional_id: str
+    group: str
+    timeout_ms: int
+    def __init__(self, transactional_id: _Optional[str] = ..., group: _Optional[str] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class OpenedTransactions(_message.Message):
+    __slots__ = ("transactional_id", "producer_id", "epoch")
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    def __init__(self, transactional_id: _Optional[str] = ..., producer_id: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class EndTransaction(_message.Message):
+    __slots__ = ("transactional_id", "producer_id", "epoch", "commit", "offsets", "group")
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    commit: bool
+    offsets: Commit
+    group: str
+    def __init__(self, transactional_id: _Optional[str] = ..., producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., commit: _Optional[bool] = ..., offsets: _Optional[_Union[Commit, _Mapping]] = ..., group: _Optional[str] = ...) -> None: ...
+
+class EndedTransaction(_message.Message):
+    __slots__ = ("next_epoch",)
+    NEXT_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    next_epoch: int
+    def __init__(self, next_epoch: _Optional[int] = ...) -> None: ...
+
+class Aborted(_message.Message):
+    __slots__ = ("partition", "transactions")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    transactions: _containers.RepeatedCompositeFieldContainer[AbortedTransaction]
+    def __init__(self, partition: _Optional[int] = ..., transactions: _Optional[_Iterable[_Union[AbortedTransaction, _Mapping]]] = ...) -> None: ...
+
+class AbortedTransaction(_message.Message):
+    __slots__ = ("producer_id", "epoch", "first", "end")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    epoch: int
+    first: int
+    end: int
+    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., first: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
