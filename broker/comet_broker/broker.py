@@ -96,6 +96,7 @@ class Broker:
             alive=self._alive,
             incarnation=self._incarnation,
             registered=self._registered,
+            folders=self._folders,
             fit=self._fit,
             whereabouts=self.whereabouts,
             unfit=self._unfit,
@@ -185,6 +186,7 @@ class Broker:
             lease=0,  # filled in by the membership
             rack=self.config.rack,
             clean=self.identity.clean,
+            adopted=self.identity.adopted,
         )
 
     async def _housekeeping(self) -> None:
@@ -210,8 +212,10 @@ class Broker:
         nothing was lost."""
         if self._loss_known or not self.membership.incarnation:
             return
-        me, mine = self.config.broker_id, (LOSSY, self.membership.incarnation)
+        me, mine, record = self.config.broker_id, (LOSSY, self.membership.incarnation), self._record()
         for found in self.view.state.partitions.values():
+            if found.value.anew(me, record):
+                continue  # that nothing of it is here shows in the folder's id, at every start
             if found.value.in_sync.get(me, LOSSY) not in mine or found.value.eligible.get(me, LOSSY) not in mine:
                 return
         try:
@@ -280,6 +284,9 @@ class Broker:
 
     def _registered(self) -> dict[int, int]:
         return {broker: found.create_revision for broker, found in self.view.state.brokers.items()}
+
+    def _folders(self) -> dict[int, str]:
+        return {broker: found.value.folder for broker, found in self.view.state.brokers.items()}
 
     def _fit(self, broker: int, partition: Partition) -> bool:
         return (broker, partition.topic_id.hex(), partition.index) not in self.view.state.unfit

@@ -2,13 +2,14 @@
 
 The file `identity` at the folder's root holds one line:
 
-    <CRC-32C of the rest, 8 hex digits> <JSON: cluster_id, broker_id, folder, boot_id, clean, lossy>
+    <CRC-32C of the rest, 8 hex digits> <JSON: cluster_id, broker_id, folder, boot_id, clean, lossy, adopted>
 
-`folder` is a random id that the folder keeps for life. `clean` is true between an orderly stop and the next start;
-together with the id of the machine's boot it answers the question that matters after a crash. A process that was
-killed has lost nothing that it wrote, because the page cache is the kernel's; a machine that went down has lost what
-was not synced. `lossy` remembers such a loss for those that start after it in the same boot, until the cluster has
-written down what it means: whoever started next would not say so any more.
+`folder` is a random id that the folder keeps for life: a broker that has another one has nothing of what it had.
+`adopted` says that the data is older than the id, so that nothing of the kind follows from it. `clean` is true between
+an orderly stop and the next start; together with the id of the machine's boot it answers the question that matters
+after a crash. A process that was killed has lost nothing that it wrote, because the page cache is the kernel's; a
+machine that went down has lost what was not synced. `lossy` remembers such a loss for those that start after it in the
+same boot, until the cluster has written down what it means: whoever started next would not say so any more.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class IdentityRecord(msgspec.Struct, frozen=True):
     boot_id: str
     clean: bool
     lossy: bool = False
+    adopted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,11 @@ class Identity:
     record: IdentityRecord
 
     @property
+    def adopted(self) -> bool:
+        """There was data here when the folder got its id, so it may have had another."""
+        return self.record.adopted
+
+    @property
     def record_without_loss(self) -> IdentityRecord:
         return msgspec.structs.replace(self.record, lossy=False)
 
@@ -68,13 +75,13 @@ def open_identity(files: Files, *, broker_id: int, cluster_id: str, boot_id: str
         # A folder with data but without a name was written by a version that gave none, or has lost it. An empty one
         # is not "clean": for a broker that was here before, it means that everything is lost.
         fresh = not files.list(TOPICS_FOLDER)
-        folder, clean = f"{random.getrandbits(128):032x}", False
+        folder, clean, adopted = f"{random.getrandbits(128):032x}", False, not fresh
     else:
         _check(found, broker_id, cluster_id)
         fresh = False
-        folder = found.folder
+        folder, adopted = found.folder, found.adopted
         clean = found.clean or (bool(boot_id) and found.boot_id == boot_id and not found.lossy)
-    record = IdentityRecord(cluster_id, broker_id, folder, boot_id, clean=False, lossy=not clean)
+    record = IdentityRecord(cluster_id, broker_id, folder, boot_id, clean=False, lossy=not clean, adopted=adopted)
     _write(files, record)
     if not clean and not fresh:
         log.warning("the machine went down while this broker ran: what was not synced to its disk may be lost")

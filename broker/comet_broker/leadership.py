@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from comet.errors import CometError
 from comet_broker.core.cluster import NOBODY, PartitionState, Versioned, partition_key
-from comet_broker.core.replicas import Replicas
+from comet_broker.core.replicas import Replicas, in_folders
 from comet_broker.metadata.store import Compare, Put, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Leadership:
         }
         grown = self.replicas.grown(self._partition.committed, following)
         if grown is not None:
-            self._swap(grown, "in sync")
+            self._swap(in_folders(self.replicas.state, grown, self._site.folders()), "in sync")
 
     def _begin_handover(self) -> None:
         """Holds appends back, for a moment, so that the one to take over can get all there is."""

@@ -49,6 +49,7 @@ class Site:
     alive: Callable[[], bool]  # this broker's lease holds, by its own clock
     incarnation: Callable[[], int]
     registered: Callable[[], dict[int, int]]  # broker -> incarnation of all that are alive
+    folders: Callable[[], dict[int, str]]  # broker -> data folder of all that are alive
     fit: Callable[[int, Partition], bool]  # nobody has said that this broker's replica must not lead
     whereabouts: Callable[[int], dict[str, str]]  # of a broker, as details of an error
     unfit: Callable[[Partition], None]  # this replica must not lead: tell the cluster

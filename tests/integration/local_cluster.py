@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Self
 
+import msgspec
 from google.protobuf.message import Message
 
 from comet_broker.api import methods
 from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
+from comet_broker.core.cluster import PartitionState
+from comet_broker.identity import FILE, IdentityRecord
 from comet_broker.local import LocalNetwork
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.partition import Partition
@@ -89,6 +93,11 @@ class LocalCluster:
         await broker.close()
         assert not broker.tasks.failed, broker.tasks.failed
 
+    def replace_disk(self, number: int) -> None:
+        """Nothing is left of what a stopped broker had."""
+        assert number not in self.brokers
+        shutil.rmtree(self._folder / str(number))
+
     async def call(self, path: str, request: Message, *, on: int | None = None) -> Message:
         broker = self.brokers[on] if on is not None else next(iter(self.brokers.values()))
         return await {method.path: method for method in methods(broker)}[path](request)
@@ -99,6 +108,16 @@ class LocalCluster:
             for number, broker in self.brokers.items()
             if topic in broker.topics.by_name and index in broker.topics.by_name[topic].partitions
         }
+
+    def state(self, topic: str, index: int = 0) -> PartitionState:
+        """What the metadata store says of a partition, as one of the brokers sees it."""
+        view = next(iter(self.brokers.values())).view.state
+        return view.partitions[view.topics[topic].value.id, index].value
+
+    def identity(self, number: int) -> IdentityRecord:
+        """What a stopped broker has left in its folder."""
+        _, _, data = (self._folder / str(number) / FILE).read_bytes().partition(b" ")
+        return msgspec.json.decode(data, type=IdentityRecord)
 
     def leader(self, topic: str, index: int = 0) -> int:
         """The broker that leads; 0 while there is none."""

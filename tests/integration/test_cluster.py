@@ -12,6 +12,7 @@ import comet
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import events_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL
+from comet_broker.core.cluster import NOBODY
 from tests.integration.local_cluster import LocalCluster, log_bytes, until
 
 
@@ -26,8 +27,12 @@ def producer(cluster: LocalCluster, **options: object) -> comet.Producer:
     return comet.Producer(cluster.addresses, connect=cluster.network.connect, **options)  # type: ignore[arg-type]
 
 
-async def make(cluster: LocalCluster, name: str, *, partitions: int = 1, replicas: int = 3) -> None:
+async def make(
+    cluster: LocalCluster, name: str, *, partitions: int = 1, replicas: int = 3, min_insync: int | None = None
+) -> None:
     request = admin.CreateTopicRequest(name=name, partitions=partitions, replicas=replicas)
+    if min_insync is not None:
+        request.config.min_insync = min_insync
     await cluster.call("comet.v1.Admin/CreateTopic", request)
 
 
@@ -101,6 +106,39 @@ async def test_a_stop_passes_leadership_on_and_a_start_gives_it_back(cluster: Lo
 
 async def _send(one: comet.Producer, count: int) -> list[comet.Receipt]:
     return [await one.publish("t", b"%d" % number) for number in range(count)]
+
+
+async def test_the_last_in_sync_replica_that_comes_back_with_an_empty_disk_follows_the_one_that_has_data(
+    tmp_path: Path,
+) -> None:
+    """What it alone had is lost with its disk. What the other has must not be."""
+    async with LocalCluster(tmp_path, brokers=2) as cluster:
+        await make(cluster, "t", replicas=2, min_insync=1)
+        leader = cluster.leader("t")
+        (other,) = cluster.brokers.keys() - {leader}
+        async with producer(cluster) as one:
+            await _send(one, 20)
+            kept = log_bytes(cluster.replicas("t")[other])
+            await cluster.stop(other)
+            await until(lambda: len(cluster.state("t").in_sync) == 1, "the leader is alone in sync")
+            await _send(one, 5)
+        await cluster.stop(leader)
+        cluster.replace_disk(leader)
+        await cluster.start(leader)
+        await until(lambda: leader in cluster.replicas("t"), "the partition is open there")
+        assert cluster.leader("t") == NOBODY, "the other may come back"
+        await cluster.start(other)
+        await until(lambda: cluster.leader("t") == other, "the one that has data leads")
+        assert log_bytes(cluster.replicas("t")[other]) == kept
+        await until(lambda: len(cluster.state("t").in_sync) == 2, "the one with the new disk has caught up")
+        assert {log_bytes(partition) for partition in cluster.replicas("t").values()} == {kept}
+        await until(lambda: cluster.leader("t") == leader, "the preferred leader leads again")
+        async with producer(cluster) as one:
+            assert [receipt.offset for receipt in await _send(one, 3)] == [20, 21, 22]
+        assert len(set(cluster.state("t").folders.values())) == 2
+        # All is accounted for: from here on, stops are clean again.
+        await cluster.stop(leader)
+        assert cluster.identity(leader).clean
 
 
 async def test_acks_all_is_refused_while_too_few_replicas_are_in_sync(cluster: LocalCluster) -> None:

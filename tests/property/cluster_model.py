@@ -41,6 +41,8 @@ class Machine:
     synced: int = 0
     incarnation: int = 0  # 0: down
     lossy: bool = False  # what its next start has to say: something that was written may be gone
+    disk: int = 1  # how many it has had
+    bare: bool = True  # it has not had all there is, not on this disk
 
     @property
     def up(self) -> bool:
@@ -55,6 +57,7 @@ class Cluster:
         self.machines = {broker: Machine() for broker in range(1, brokers + 1)}
         self.committed: list[int] = []
         self.min_insync = min_insync
+        self.available = available
         self.written = 0
         self.log_at_start: dict[int, int] = {}  # epoch -> the leader's log end
         self.reported: dict[tuple[int, int, int], int] = {}  # (broker, incarnation, epoch) -> what it said it has
@@ -66,6 +69,8 @@ class Cluster:
         self.put(topic_key("t"), TopicSpec(TOPIC, 1, 0, config, replicas).encode())
         self.look()
         self.control(rebalance=False, last_resort=False)
+        for broker in self.state.replicas:
+            self.machines[broker].bare = False
 
     # ---- the store
 
@@ -104,7 +109,7 @@ class Cluster:
     def start(self, broker: int) -> None:
         machine = self.machines[broker]
         if not machine.up:
-            record = BrokerRecord("h", broker, "1", f"f{broker}", 0, clean=not machine.lossy)
+            record = BrokerRecord("h", broker, "1", folder(broker, machine.disk), 0, clean=not machine.lossy)
             machine.incarnation = self.put(broker_key(broker), record.encode())
 
     def kill(self, broker: int) -> None:
@@ -125,6 +130,15 @@ class Cluster:
         self.kill(broker)
         del machine.log[machine.synced :]
         machine.lossy = True
+        self.ever_lossy = True
+
+    def replace_disk(self, broker: int) -> None:
+        machine = self.machines[broker]
+        self.kill(broker)
+        machine.log.clear()
+        machine.synced = 0
+        machine.lossy = machine.bare = True
+        machine.disk += 1
         self.ever_lossy = True
 
     def damage(self, broker: int) -> None:
@@ -167,6 +181,7 @@ class Cluster:
         leader = self.leader
         if leader is not None:
             self.log_at_start.setdefault(self.state.epoch, len(leader.log))
+            leader.bare = False
         return leader
 
     def append(self) -> None:
@@ -222,7 +237,9 @@ class Cluster:
             in_sync = {**state.in_sync, broker: machine.incarnation}
             enough = len(in_sync) >= self.min_insync
             eligible = {} if enough else {b: i for b, i in state.eligible.items() if b not in in_sync}
-            self.swap(replace(state, in_sync=in_sync, eligible=eligible))
+            folders = {**state.folders, broker: folder(broker, machine.disk)}
+            self.swap(replace(state, in_sync=in_sync, eligible=eligible, folders=folders))
+            machine.bare = False
 
     def shrink(self, broker: int) -> None:
         state = self.state
@@ -252,6 +269,10 @@ class Cluster:
         for change in changes:
             self.transact(change.compares, change.operations)
         return changes
+
+
+def folder(broker: int, disk: int) -> str:
+    return f"folder {disk} of broker {broker}"
 
 
 def snapshot(state: ClusterState) -> ClusterState:

@@ -20,7 +20,7 @@ ROUNDS_MAX = 4
 
 CALM = ["append", "append", "commit", "sync", "catch up", "catch up", "follow", "grow", "hand over", "start", "look"]
 TROUBLE = ["kill", "kill", "stop", "shrink", "drain", "move"]
-DISASTER = ["lose power", "damage"]
+DISASTER = ["lose power", "damage", "replace disk"]
 CONTROL = ["control", "control", "control", "patient", "rebalance", "stale"]
 
 
@@ -46,6 +46,7 @@ ACTIONS: dict[str, Callable[[Cluster, int], None]] = {
     "stop": Cluster.stop,
     "lose power": Cluster.lose_power,
     "damage": Cluster.damage,
+    "replace disk": Cluster.replace_disk,
     "drain": Cluster.drain,
     "move": Cluster.move,
     "look": lambda cluster, broker: cluster.look(),
@@ -86,6 +87,7 @@ def check_change(cluster: Cluster, before: PartitionState, after: PartitionState
             assert (
                 broker not in view.brokers
                 or not view.brokers[broker].value.clean
+                or before.anew(broker, view.brokers[broker].value)
                 or (members[broker] != view.incarnation(broker))
             ), "somebody could have led"
         return
@@ -93,7 +95,10 @@ def check_change(cluster: Cluster, before: PartitionState, after: PartitionState
         "the leader is alive, and in sync as it is"
     )
     assert after.leader in after.holders or not same or before.leader not in before.holders
-    assert after.leader in {*before.in_sync, *before.eligible}, "it has all there is to have"
+    had_all = {*before.in_sync, *before.eligible}
+    if after.leader not in had_all or before.anew(after.leader, view.brokers[after.leader].value):
+        gone = all(broker in view.brokers and before.anew(broker, view.brokers[broker].value) for broker in had_all)
+        assert gone or cluster.available, "somebody has all there is to have"
     assert after.leader not in unfit or before.replicas == (after.leader,)
     for broker, incarnation in after.in_sync.items():
         assert incarnation == view.incarnation(broker), "only the living are in sync"
@@ -148,13 +153,32 @@ def test_a_leader_that_lost_something_is_chosen_only_if_nobody_is_known_to_have_
             for other, incarnation in members.items():
                 registered = view.brokers.get(other)
                 known_whole = registered is not None and (
-                    registered.create_revision == incarnation or (registered.value.clean and incarnation != 0)
+                    registered.create_revision == incarnation
+                    or (registered.value.clean and incarnation != 0 and not before.anew(other, registered.value))
                 )
                 if known_whole and (other, *PLACE) not in view.unfit:
                     has = cluster.machines[other].log[: len(cluster.committed)] == cluster.committed
                     assert not has, f"broker {other} has what the new leader lacks, after {name}"
         if lost:
             cluster.accept_loss()
+    settle(cluster)
+
+
+@given(SHAPES, histories(CALM, TROUBLE, DISASTER, ["replace disk", "start", "grow"], CONTROL), st.booleans())
+def test_who_began_anew_leads_only_if_nobody_else_has_a_copy(
+    shape: tuple[int, int], history: list[tuple[str, int]], available: bool
+) -> None:
+    """Whatever a new leader lacks is cut from all others, and of one with a new disk that is everything."""
+    cluster = Cluster(BROKERS, *shape, available=available)
+    for name, broker in history:
+        epoch = cluster.state.epoch
+        assert cluster.leader is None or not cluster.machines[cluster.state.leader].bare
+        bare = {broker: machine.bare for broker, machine in cluster.machines.items()}
+        step(cluster, name, broker)
+        state = cluster.state
+        if state.epoch > epoch and cluster.leader is not None and bare[state.leader]:
+            assert all(bare[other] for other in state.replicas), f"broker {state.leader} leads after {name}"
+        cluster.accept_loss()
     settle(cluster)
 
 
@@ -169,7 +193,9 @@ def test_an_available_topic_has_a_leader_while_anybody_lives(
             cluster.control(rebalance=name == "rebalance", last_resort=False)
             assert cluster.state.epoch >= before
             fit = [
-                b for b in cluster.state.holders if b in cluster.view.brokers and (b, *PLACE) not in cluster.view.unfit
+                b
+                for b in cluster.state.holders
+                if b in cluster.view.brokers and (b, *PLACE) not in cluster.view.unfit and not cluster.machines[b].bare
             ]
             assert bool(fit) <= (cluster.leader is not None)
         else:

@@ -101,6 +101,7 @@ class ReplicaWorld:
             alive=lambda: True,
             incarnation=lambda: 10,
             registered=lambda: dict(self.registered),
+            folders=lambda: {broker: f"f{broker}" for broker in self.registered},
             fit=lambda broker, _: broker not in self.unfit,
             whereabouts=lambda _: {},
             unfit=self._tell,

@@ -2,93 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import pytest
 
-from comet.types import Consistency, TopicConfig
 from comet_broker.core.cluster import (
     DELETED,
     DRAINS,
     NOBODY,
-    BrokerRecord,
-    ClusterState,
     PartitionState,
-    Place,
-    Stored,
     Tombstone,
-    TopicSpec,
-    broker_key,
     partition_key,
     topic_key,
     unfit_key,
 )
-from comet_broker.core.controller import CHANGE_OPERATIONS_MAX, LOSSY, Change, decide, orphans
-from comet_broker.metadata.store import Compare, Delete, KeyValue, Put
-
-TOPIC = "a" * 32
-PLACE = (TOPIC, 0)
-
-
-@dataclass
-class Picture:
-    """Makes a ClusterState, and applies changes to it."""
-
-    state: ClusterState = field(default_factory=ClusterState)
-
-    def put(self, key: str, value: Stored | bytes = b"", *, created: int = 0) -> None:
-        self.state.revision += 1
-        data = value.encode() if isinstance(value, Stored) else value
-        revision = self.state.revision
-        self.state.apply(key, KeyValue(key, data, created or revision, revision))
-
-    def brokers(self, *alive: int, lossy: tuple[int, ...] = (), draining: tuple[int, ...] = (), life: int = 1) -> None:
-        """Registered with the incarnation <id>0<life>, such as 101 for the first life of broker 1."""
-        for broker in alive:
-            record = BrokerRecord("h", broker, "1", f"f{broker}", 0, "", broker not in lossy, broker in draining)
-            self.put(broker_key(broker), record, created=incarnation(broker, life))
-
-    def topic(
-        self,
-        *,
-        partitions: int = 1,
-        replicas: int = 3,
-        min_insync: int = 1,
-        available: bool = False,
-        topic: str = TOPIC,
-    ) -> None:
-        consistency = Consistency.AVAILABLE if available else Consistency.CONSISTENT
-        config = TopicConfig(min_insync=min_insync, consistency=consistency)
-        self.put(topic_key(topic[:1]), TopicSpec(topic, partitions, 0, config, replicas))
-
-    def partition(self, state: PartitionState, where: Place = PLACE) -> None:
-        self.put(partition_key(where), state)
-
-    def apply(self, changes: list[Change]) -> None:
-        for change in changes:
-            for operation in change.operations:
-                if isinstance(operation, Put):
-                    self.put(operation.key, operation.value)
-                else:
-                    self.state.apply(operation.key, None)
-
-    def decided(self, *, rebalance: bool = False, last_resort: bool = True) -> PartitionState:
-        """What the partition is once the controller has done all it wants; and that then it wants nothing more."""
-        self.apply(decide(self.state, rebalance=rebalance, last_resort=last_resort))
-        assert not decide(self.state, rebalance=rebalance, last_resort=last_resort)
-        return self.state.partitions[PLACE].value
-
-
-def incarnation(broker: int, life: int = 1) -> int:
-    return 100 * broker + life
-
-
-def members(*brokers: int, life: int = 1) -> dict[int, int]:
-    return {broker: incarnation(broker, life) for broker in brokers}
-
-
-REPLICAS = (1, 2, 3)
-ALL = PartitionState(1, 7, REPLICAS, members(1, 2, 3))
+from comet_broker.core.controller import CHANGE_OPERATIONS_MAX, LOSSY, decide, orphans
+from comet_broker.metadata.store import Compare, Delete
+from tests.unit.controller_world import ALL, PLACE, REPLICAS, TOPIC, Picture, members
 
 
 def test_nothing_is_changed_when_all_is_well() -> None:

@@ -58,7 +58,7 @@ async def test_a_single_broker_is_its_own_controller(world: World) -> None:
     assert controller.acting()
     assert len(member.view.state.partitions) == 250
     state = await state_of(world, 249)
-    assert state == PartitionState(1, 1, (1,), {1: member.membership.incarnation})
+    assert state == PartitionState(1, 1, (1,), {1: member.membership.incarnation}, folders={1: "folder-1"})
 
 
 @on_virtual_time

@@ -89,6 +89,9 @@ def test_data_without_a_name_is_neither_fresh_nor_whole() -> None:
     identity = folder.open()
     assert not identity.fresh
     assert not identity.clean
+    assert identity.adopted
+    assert folder.open().adopted, "it has one name now, but had none"
+    assert not Folder().open().adopted
 
 
 def test_the_folder_of_another_cluster_is_refused() -> None:

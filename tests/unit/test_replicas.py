@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from comet_broker.core.cluster import PartitionState
-from comet_broker.core.replicas import Replicas, passed, with_members, without
+from comet_broker.core.replicas import Replicas, in_folders, passed, with_members, without
 
 STATE = PartitionState(leader=1, epoch=4, replicas=(1, 2, 3), in_sync={1: 10, 2: 20, 3: 30})
 
@@ -171,3 +171,10 @@ def test_reports_of_a_follower_that_did_not_say_where_it_begins_are_dropped() ->
     assert not one.progress(2, 20, 100, 100, 100, 0.0)
     one.follow(2, 20, 0.0)
     assert not one.progress(2, 21, 100, 100, 100, 0.0)
+
+
+def test_the_folder_is_written_down_of_who_comes_in_and_of_nobody_else() -> None:
+    """A broker that is in sync as it was may be registered with another folder by now."""
+    before = msgspec.structs.replace(STATE, in_sync={1: 10, 2: 20}, folders={1: "a", 2: "b", 3: "c"})
+    after = with_members(before, {3: 33}, min_insync=2)
+    assert in_folders(before, after, {2: "other", 3: "new"}).folders == {1: "a", 2: "b", 3: "new"}

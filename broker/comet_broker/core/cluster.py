@@ -68,6 +68,7 @@ class BrokerRecord(Stored, frozen=True):
     rack: str = ""
     clean: bool = True  # nothing that was written before this start can have been lost
     draining: bool = False  # it is about to stop
+    adopted: bool = False  # the folder held data before it had an id: the cluster may know it by another
 
 
 class ControllerRecord(Stored, frozen=True):
@@ -90,6 +91,7 @@ class PartitionState(Stored, frozen=True):
     eligible   as in_sync: they left while too few were in sync for the high watermark to move, so they still have all
     target     where the replicas are to be; empty when they are there
     handover   the leader is asked to pass leadership to this broker as soon as that has all the leader has
+    folders    broker -> data folder in which its copy was in sync last
     """
 
     leader: int
@@ -99,11 +101,17 @@ class PartitionState(Stored, frozen=True):
     eligible: dict[int, int] = {}
     target: tuple[int, ...] = ()
     handover: int = NOBODY
+    folders: dict[int, str] = {}
 
     @property
     def holders(self) -> tuple[int, ...]:
         """All brokers that keep a copy now: the replicas, and those that are to become replicas."""
         return tuple(dict.fromkeys((*self.replicas, *self.target)))
+
+    def anew(self, broker: int, record: BrokerRecord) -> bool:
+        """What was in sync lies in another folder than the broker has now, as when its disk was replaced: what it has
+        of the partition began with nothing, and was never complete since."""
+        return not record.adopted and self.folders.get(broker, record.folder) != record.folder
 
 
 class CoordinatorRecord(Stored, frozen=True):

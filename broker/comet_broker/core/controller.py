@@ -11,13 +11,18 @@ For each partition, in this order:
 New partitions are placed, those of deleted topics buried. Nothing is ever removed because the metadata does not
 mention it: a partition of which no topic and no tombstone knows is an orphan, left alone and reported.
 
-Who may lead a `consistent` partition, the best first. All of them have everything below the high watermark, but the
-last two kinds may have lost it, so they are the last resort:
+Who may lead a `consistent` partition, the best first. All but the last two kinds have everything below the high
+watermark, if it was not lost with a machine, which makes the others the last resort:
 
     in sync, and still the one that was taken in
     in sync when it stopped, back, and nothing of what it wrote can be lost
     eligible: left while too few were in sync for the high watermark to move; running, or back with nothing lost
     in sync, then eligible, when its machine went down
+    any other copy, once each of those above is back with a folder that began anew: their data will not come back
+    one that is only being made, then one that began anew, once there is no other
+
+The last two must not lead while any other copy may come back: all would follow them to where they have nothing. That
+holds for `available` partitions, too; of those, any other copy may lead at any time.
 
 Pure: the same picture gives the same changes, and once they are made, none.
 """
@@ -79,6 +84,7 @@ def decide(
     """
     specs: Specs = {found.value.id: (name, found) for name, found in state.topics.items()}
     alive = {broker: record.create_revision for broker, record in state.brokers.items() if not draining(state, broker)}
+    folders = {broker: record.value.folder for broker, record in state.brokers.items()}
     marked = {(topic_id, index) for _, topic_id, index in state.unfit}
     elections: list[Change] = []
     others: list[Change] = []
@@ -89,7 +95,7 @@ def decide(
             continue
         name, spec = specs[where[0]]
         found = state.partitions[where]
-        if where not in marked and _is_calm(found.value, alive, rebalance=rebalance):
+        if where not in marked and _is_calm(found.value, alive, folders, rebalance=rebalance):
             continue
         case = _Case(state, where, found.value, spec.value)
         wanted = case.settle(rebalance=rebalance, last_resort=last_resort)
@@ -117,7 +123,7 @@ def draining(state: ClusterState, broker: int) -> bool:
 # ---- one partition
 
 
-def _is_calm(now: PartitionState, alive: dict[int, int], *, rebalance: bool) -> bool:
+def _is_calm(now: PartitionState, alive: dict[int, int], folders: dict[int, str], *, rebalance: bool) -> bool:
     """Seen at a glance: all in sync are alive as they were and drain not, and nothing is under way. Of many
     partitions nearly all are, and what is decided for the others must not wait for them."""
     return (
@@ -128,6 +134,7 @@ def _is_calm(now: PartitionState, alive: dict[int, int], *, rebalance: bool) -> 
         and now.in_sync.items() <= alive.items()
         and now.in_sync.keys() <= set(now.replicas)
         and (not rebalance or now.leader == now.replicas[0])
+        and all(now.folders.get(broker) == folders[broker] for broker in now.in_sync)
     )
 
 
@@ -148,7 +155,7 @@ class _Case:
         if now.leader == NOBODY:
             return now
         now = self._move(self._trim(now))
-        now = replace(now, handover=self._handover(now, rebalance=rebalance))
+        now = replace(now, handover=self._handover(now, rebalance=rebalance), folders=self._folders(now))
         assert self._leads(now, now.leader)
         assert now.epoch in {self._now.epoch, self._now.epoch + 1}
         return now
@@ -171,9 +178,20 @@ class _Case:
     def _whole(self, table: dict[int, int], broker: int) -> bool:
         """Alive, and of what it had when it was written down nothing can have been lost."""
         found = self._cluster.brokers.get(broker)
-        if found is None or table.get(broker, LOSSY) == LOSSY:
+        if found is None or table.get(broker, LOSSY) == LOSSY or self._anew(broker):
             return False
         return found.create_revision == table[broker] or found.value.clean
+
+    def _anew(self, broker: int) -> bool:
+        """Alive, and without what it had when it was in sync last. Who is away is not known to have lost anything."""
+        found = self._cluster.brokers.get(broker)
+        if found is None or self._current(self._now.in_sync, broker):
+            return False
+        return self._now.anew(broker, found.value)
+
+    def _unmade(self, broker: int) -> bool:
+        """It is to become a replica, and has never had all there was."""
+        return broker not in self._now.replicas and broker not in self._now.folders
 
     def _leads(self, now: PartitionState, broker: int) -> bool:
         return self._current(now.in_sync, broker) and not self._unfit(broker)
@@ -181,13 +199,15 @@ class _Case:
     # The steps
 
     def _mark(self, now: PartitionState) -> PartitionState:
-        """The next start of a broker need not know what an earlier one has lost, so it is written down here."""
+        """The next start of a broker need not know what an earlier one has lost, so it is written down here. Not so of
+        one that began anew: that shows in its folder, and nothing is lost yet of what lies in the old one."""
+
+        def lost(table: dict[int, int], broker: int) -> bool:
+            here = self._cluster.incarnation(broker) != 0 and not self._anew(broker)
+            return here and not self._whole(table, broker)
 
         def marked(table: dict[int, int]) -> dict[int, int]:
-            return {
-                broker: LOSSY if self._cluster.incarnation(broker) and not self._whole(table, broker) else incarnation
-                for broker, incarnation in table.items()
-            }
+            return {broker: LOSSY if lost(table, broker) else incarnation for broker, incarnation in table.items()}
 
         return replace(now, in_sync=marked(now.in_sync), eligible=marked(now.eligible))
 
@@ -217,6 +237,9 @@ class _Case:
     def _rank(self, now: PartitionState, broker: int) -> int:
         if self._current(now.in_sync, broker):
             return _Rank.IN_SYNC
+        if self._anew(broker) or self._unmade(broker):
+            alone = all(self._anew(other) or self._unmade(other) for other in now.holders)
+            return (_Rank.ANEW if self._anew(broker) else _Rank.UNMADE) if alone else _Rank.NONE
         if self._whole(now.in_sync, broker):
             return _Rank.BACK
         if self._whole(now.eligible, broker):
@@ -225,7 +248,8 @@ class _Case:
             return _Rank.LOSSY_IN_SYNC
         if broker in now.eligible:
             return _Rank.LOSSY_ELIGIBLE
-        return _Rank.ANY if self._available else _Rank.NONE
+        gone = all(self._anew(member) for member in (*now.in_sync, *now.eligible))
+        return _Rank.ANY if self._available or gone else _Rank.NONE
 
     def _trim(self, now: PartitionState) -> PartitionState:
         """Without those that are gone, came back as others, must not lead, or hold no copy any more."""
@@ -244,6 +268,12 @@ class _Case:
             if broker not in in_sync and broker in now.holders and not self._unfit(broker)
         }
         return replace(now, in_sync=in_sync, eligible=eligible if len(in_sync) < self._min_insync else {})
+
+    def _folders(self, now: PartitionState) -> dict[int, str]:
+        """Where the copies lie that are in sync, or were last."""
+        kept = {*now.holders, *now.in_sync, *now.eligible}
+        found = {broker: self._cluster.brokers[broker].value.folder for broker in now.in_sync}
+        return {**{broker: folder for broker, folder in now.folders.items() if broker in kept}, **found}
 
     def _arrived(self, now: PartitionState) -> bool:
         """All that are to be the replicas are in sync, and to leave the others out makes in_sync no smaller than
@@ -286,8 +316,10 @@ class _Rank:
     ELIGIBLE: Final = 2
     LOSSY_IN_SYNC: Final = 3
     LOSSY_ELIGIBLE: Final = 4
-    ANY: Final = 5  # of an `available` topic
-    NONE: Final = 6
+    ANY: Final = 5  # of an `available` topic, or when those above are gone for good
+    UNMADE: Final = 6
+    ANEW: Final = 7
+    NONE: Final = 8
 
 
 def _change(name: str, where: Place, found: Versioned[PartitionState], wanted: PartitionState) -> Change:
@@ -349,7 +381,13 @@ def _placements(state: ClusterState, specs: Specs) -> list[Change]:
         racks = _choice(state, found.value.replicas)
         placed = place(racks, len(indexes), found.value.replicas, topic, cluster) if indexes else []
         states = {
-            (topic_id, index): PartitionState(replicas[0], 1, replicas, {b: state.incarnation(b) for b in replicas})
+            (topic_id, index): PartitionState(
+                leader=replicas[0],
+                epoch=1,
+                replicas=replicas,
+                in_sync={broker: state.incarnation(broker) for broker in replicas},
+                folders={broker: state.brokers[broker].value.folder for broker in replicas},
+            )
             for index, replicas in zip(indexes, placed, strict=False)
         }
         for start in range(0, len(states), CHANGE_OPERATIONS_MAX):

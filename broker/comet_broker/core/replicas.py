@@ -15,13 +15,15 @@ Single-threaded, pure; owned by the partition, made anew for every epoch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from comet_broker.core.cluster import NOBODY, PartitionState
 
 _UNKNOWN: Final = -1
+
+V = TypeVar("V")
 
 
 @dataclass(slots=True)
@@ -197,11 +199,17 @@ def with_members(state: PartitionState, new: dict[int, int], min_insync: int) ->
     return msgspec.structs.replace(state, in_sync=in_sync, eligible=eligible)
 
 
+def in_folders(before: PartitionState, after: PartitionState, folders: dict[int, str]) -> PartitionState:
+    """The state after some have come into in_sync, with the data folders that those have written down."""
+    new = [broker for broker, incarnation in after.in_sync.items() if before.in_sync.get(broker) != incarnation]
+    return msgspec.structs.replace(after, folders={**before.folders, **_pick(folders, new)})
+
+
 def passed(state: PartitionState, leader: int) -> PartitionState:
     """The state after leadership has passed to another in-sync replica."""
     assert leader in state.in_sync
     return msgspec.structs.replace(state, leader=leader, epoch=state.epoch + 1, handover=NOBODY)
 
 
-def _pick(table: dict[int, int], keys: list[int]) -> dict[int, int]:
+def _pick(table: dict[int, V], keys: list[int]) -> dict[int, V]:
     return {key: table[key] for key in keys if key in table}
