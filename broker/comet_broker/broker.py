@@ -34,7 +34,7 @@ from comet_broker.coordination.coordinator import Coordinator
 from comet_broker.core.cluster import DRAINS, ID, UNFIT, BrokerRecord, Place, topic_key, unfit_key
 from comet_broker.core.controller import LOSSY
 from comet_broker.core.tail import TailBudget
-from comet_broker.identity import Identity, close_clean, loss_is_known, open_identity
+from comet_broker.identity import Identity, came_short, close_clean, loss_is_known, open_identity
 from comet_broker.membership import Membership
 from comet_broker.metadata.store import Compare, Delete, MetadataStore, Put, StoreUnavailable
 from comet_broker.partition import Partition
@@ -153,6 +153,9 @@ class Broker:
         self._opened = True
         await self.view.load()
         await self.topics.load()
+        if self.topics.short:
+            self.identity = came_short(self.files, self.identity)
+            self._loss_known = False
         self.view.listen(self.topics.view_moved)
         self.view.listen(self._marked)
         self.tasks.spawn(self.view.follow(), "follow the cluster")

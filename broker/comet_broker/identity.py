@@ -88,6 +88,14 @@ def open_identity(files: Files, *, broker_id: int, cluster_id: str, boot_id: str
     return Identity(folder, clean, fresh, record)
 
 
+def came_short(files: Files, identity: Identity) -> Identity:
+    """A log held less than was written to it although no machine went down: its disk failed or damaged it. Blocks."""
+    log.warning("records are missing on the disk of this broker, which no crash explains")
+    record = msgspec.structs.replace(identity.record, lossy=True)
+    _write(files, record)
+    return Identity(identity.folder, clean=False, fresh=identity.fresh, record=record)
+
+
 def loss_is_known(files: Files, identity: Identity) -> None:
     """Nobody counts any more on what may have been lost before this start. Blocks."""
     _write(files, identity.record_without_loss)

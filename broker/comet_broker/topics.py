@@ -63,6 +63,7 @@ class TopicTable:
         self.by_handle: dict[int, Partition] = {}
         self.applied = Progress()  # the revision up to which all that the view says is done here
         self.problems: dict[str, CometError] = {}  # topics that could not be opened or changed as the store says
+        self.short = False  # a log held less than was written to it, or its disk failed when it was opened
         self.unknown_folders: list[str] = []
         self._by_place: dict[Place, Partition] = {}
         self._files = files
@@ -238,6 +239,7 @@ class TopicTable:
                 self.problems[name] = error
             except OSError as error:
                 self.problems[name] = storage_error(error)
+                self.short = self.short or isinstance(self.problems[name], LogFailed)
             if name in self.problems:
                 log.error("topic %s cannot be brought to what the cluster says: %s", name, self.problems[name])
 
@@ -288,6 +290,7 @@ class TopicTable:
         place = (spec.id, index)
         self.by_handle[partition.handle] = partition
         self._by_place[place] = partition
+        self.short = self.short or storage.recovered.short
         if storage.lost:
             self._site.unfit(partition)
         found = self._view.state.partitions.get(place)

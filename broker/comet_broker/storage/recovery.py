@@ -41,7 +41,7 @@ from comet_broker.storage.layout import (
     segment_name,
 )
 from comet_broker.storage.rules import RULES, Action, Finding, Known
-from comet_broker.storage.scan import Found, first_stamp, stamps, walk
+from comet_broker.storage.scan import Found, first_stamp, stamps, unfinished, walk
 from comet_broker.storage.segment import Segment
 
 SNAPSHOTS_KEPT: Final = 2
@@ -63,6 +63,7 @@ class Recovered:
     epochs: EpochHistory
     high_watermark: int
     events: list[tuple[Finding, Action, int]] = field(default_factory=list)
+    short: bool = False  # more was cut off than a write that was under way when the process died
     scanned_bytes: int = 0
     cut_bytes: int = 0
 
@@ -85,12 +86,15 @@ def create_segment(files: Files, folder: str, identity: LogIdentity, base_offset
 
 def recover(files: Files, folder: str, identity: LogIdentity, clock: Clock) -> Recovered:
     files.make_folder(folder)
+    short = False
     while True:  # each further round has one snapshot less
         recovery = _Recovery(files, folder, identity, clock)
+        recovery.short = short
         try:
             return recovery.run()
         except _StaleSnapshotError:
             recovery.close()
+            short = recovery.short
         except BaseException:
             recovery.close()
             raise
@@ -119,6 +123,7 @@ class _Recovery:
         self.scanned_bytes = 0
         self.cut_bytes = 0
         self.unsynced = False
+        self.short = False
         self.cut_off = False  # the log ends here: later segments go
 
     # ---- 1: what is known
@@ -167,6 +172,7 @@ class _Recovery:
             high_watermark=checkpoint.high_watermark if checkpoint is not None else 0,
             lost=[(max(first, self.log_start), end) for first, end in self.lost if end > self.log_start],
             events=self.events,
+            short=self.short,
             scanned_bytes=self.scanned_bytes,
             cut_bytes=self.cut_bytes,
         )
@@ -239,6 +245,7 @@ class _Recovery:
             finally:
                 file.close()
             if header is None:
+                self.short = self.short or size > SEGMENT_HEADER_BYTES
                 self._refuse(self._decide(Finding.NO_HEADER, base), path)
             elif header[:3] != (self.identity.topic_id, self.identity.partition, base):
                 self._refuse(self._decide(Finding.FOREIGN, base), path)
@@ -300,6 +307,7 @@ class _Recovery:
             return False
         if segment.base_offset > expected:
             if self._decide(Finding.GAP, expected) is Action.CUT:
+                self.short = True
                 self._remove(segment)
                 self.cut_off = True
                 return False
@@ -364,6 +372,8 @@ class _Recovery:
             else:
                 finding = Finding.BAD_TAIL if next_base is None else Finding.BAD_TO_THE_END
             if self._decide(finding, item.first) is Action.CUT:
+                torn = finding is Finding.BAD_TAIL and unfinished(file, item.position, file_bytes, item.first)
+                self.short = self.short or not torn
                 self.cut_bytes += file_bytes - item.position
                 self.cut_off = True
                 break

@@ -107,6 +107,16 @@ def _stamp_at(file: File, position: int, expected: int) -> tuple[int, int, int] 
     return epoch, length, base_offset + last_delta + 1
 
 
+def unfinished(file: File, position: int, limit: int, expected: int) -> bool:
+    """Whether what ends at the limit is the first part of a batch, as a process leaves it that dies while it writes."""
+    header = file.read(position, min(HEADER_BYTES, limit - position))
+    if len(header) < _STAMP.size:
+        return True
+    base_offset, length, stamp_crc = _STAMP.unpack_from(header)
+    whole: bool = crc32c(header[:24]) == stamp_crc
+    return whole and base_offset == expected and length > limit - position
+
+
 class Window:
     """A file read forward, a chunk at a time, up to a limit."""
 
