@@ -101,7 +101,13 @@ class Leadership:
         self._grow()
 
     def check(self) -> None:
-        """Called by a timer, several times in the time a follower may lag."""
+        """Called by a timer, several times in the time a follower may lag, for all partitions in turn."""
+        try:
+            self._check()
+        except Exception as error:  # noqa: BLE001 - what is wrong with one is not to keep it from the others
+            self._site.broke(self._partition, error)
+
+    def _check(self) -> None:
         now = self._site.clock.monotonic()
         if now - self._handover_since > HANDOVER_S_MAX:
             self._resume()

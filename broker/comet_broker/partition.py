@@ -35,7 +35,7 @@ from comet.errors import (
 from comet.records import BatchHeader
 from comet.types import Acks, Consistency, Flush, TopicConfig
 from comet_broker.core.admission import admit
-from comet_broker.core.cluster import NOBODY, PartitionState, Versioned
+from comet_broker.core.cluster import NOBODY, PartitionState, Place, Versioned
 from comet_broker.core.tail import Tail
 from comet_broker.leadership import Leadership
 from comet_broker.site import Accepted, Durable, Gap, Reader, Site, Waiter
@@ -65,6 +65,7 @@ class Partition:
         self.idle_followers: dict[Any, Waiter] = {}  # the same, woken by every append
         self.synced: Callable[[], None] | None = None  # a follower wants to tell its leader
         self.closed: CometError | None = None
+        self.fault = ""  # an error nobody has thought of: until the next start another is to lead
         self.cutting = False  # a follower's log is being cut back on a worker: nothing else may touch it
         self._knife = asyncio.Lock()  # one at a time deletes from the log, at either end, or closes it
         self.committed = storage.high_watermark
@@ -79,6 +80,10 @@ class Partition:
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.index}"
+
+    @property
+    def place(self) -> Place:
+        return self.topic_id.hex(), self.index
 
     @property
     def min_insync(self) -> int:

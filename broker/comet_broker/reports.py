@@ -18,7 +18,7 @@ def status(partition: Partition) -> PartitionStatus:
         high_watermark=partition.high_watermark,
         bytes=numbers["bytes"],
         segments=numbers["segments"],
-        failed=partition.log.failed is not None,
+        failed=partition.log.failed is not None or bool(partition.fault),
         lost=partition.log.lost,
         broker=partition.site.me,
         leader_epoch=partition.leader_epoch,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from comet.errors import CometError
+from comet_broker.core.cluster import Place
 from comet_broker.core.tail import TailBudget
 from comet_broker.metadata.store import MetadataStore
 from comet_broker.ports import Clock, Worker
@@ -53,6 +54,9 @@ class Site:
     fit: Callable[[int, Partition], bool]  # nobody has said that this broker's replica must not lead
     whereabouts: Callable[[int], dict[str, str]]  # of a broker, as details of an error
     unfit: Callable[[Partition], None]  # this replica must not lead: tell the cluster
+    broke: Callable[[Partition, Exception], None]  # the same, for a reason that nobody has thought of
+    unopened: Callable[[Place, str], None]  # the same of one that cannot be opened, and why
+    mended: Callable[[Partition], None]  # it may lead again, if it could not
 
 
 @dataclass(frozen=True, slots=True)

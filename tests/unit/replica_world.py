@@ -105,11 +105,17 @@ class ReplicaWorld:
             fit=lambda broker, _: broker not in self.unfit,
             whereabouts=lambda _: {},
             unfit=self._tell,
+            broke=self._broke,
+            unopened=lambda *_: None,
+            mended=lambda _: None,
         )
         self.partition = Partition(1, "t", IDENTITY.topic_id, IDENTITY.partition, self.log, site)
 
     def _tell(self, _: Partition) -> None:
         self.told_unfit += 1
+
+    def _broke(self, _: Partition, error: Exception) -> None:
+        raise error
 
     def pass_time(self, seconds: float) -> None:
         self.clock.now_us += int(seconds * 1e6)

@@ -350,7 +350,7 @@ class LeaderLink:
         self._by_handle[following.handle] = (partition, following.leader_epoch)
         partition.learn(following.leader_epoch, following.high_watermark)
         self._progress_due(partition)
-        self._broker.mended(partition)
+        self._broker.fitness.mended(partition)
         self._trim(partition, following.log_start)
 
     def _trim(self, partition: Partition, log_start: int) -> None:
