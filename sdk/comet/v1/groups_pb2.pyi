@@ -325,14 +325,16 @@ class Settled(_message.Message):
     def __init__(self, lost_firsts: _Optional[_Iterable[int]] = ..., lost_ends: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class OpenTransactions(_message.Message):
-    __slots__ = ("transactional_id", "group", "timeout_ms")
+    __slots__ = ("transactional_id", "group", "timeout_ms", "member")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     group: str
     timeout_ms: int
-    def __init__(self, transactional_id: _Optional[str] = ..., group: _Optional[str] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    member: str
+    def __init__(self, transactional_id: _Optional[str] = ..., group: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., member: _Optional[str] = ...) -> None: ...
 
 class OpenedTransactions(_message.Message):
     __slots__ = ("transactional_id", "producer_id", "epoch")
