@@ -55,14 +55,18 @@ class PartitionEndsRequest(_message.Message):
     def __init__(self, asked: _Optional[_Iterable[_Union[AskedEnd, _Mapping]]] = ...) -> None: ...
 
 class AskedEnd(_message.Message):
-    __slots__ = ("topic_id", "partition", "offset")
+    __slots__ = ("topic_id", "partition", "offset", "timestamp_us", "group")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     partition: int
     offset: int
-    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+    timestamp_us: int
+    group: str
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., timestamp_us: _Optional[int] = ..., group: _Optional[str] = ...) -> None: ...
 
 class PartitionEndsResponse(_message.Message):
     __slots__ = ("ends",)
@@ -71,15 +75,27 @@ class PartitionEndsResponse(_message.Message):
     def __init__(self, ends: _Optional[_Iterable[_Union[PartitionEnd, _Mapping]]] = ...) -> None: ...
 
 class PartitionEnd(_message.Message):
-    __slots__ = ("code", "log_start", "high_watermark", "stable_end", "append_time_us")
+    __slots__ = ("code", "log_start", "high_watermark", "stable_end", "append_time_us", "offset_at", "floor", "settled", "in_flight", "redelivered", "dead_lettered")
     CODE_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     STABLE_END_FIELD_NUMBER: _ClassVar[int]
     APPEND_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_AT_FIELD_NUMBER: _ClassVar[int]
+    FLOOR_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    REDELIVERED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERED_FIELD_NUMBER: _ClassVar[int]
     code: int
     log_start: int
     high_watermark: int
     stable_end: int
     append_time_us: int
-    def __init__(self, code: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., stable_end: _Optional[int] = ..., append_time_us: _Optional[int] = ...) -> None: ...
+    offset_at: int
+    floor: int
+    settled: int
+    in_flight: int
+    redelivered: int
+    dead_lettered: int
+    def __init__(self, code: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., stable_end: _Optional[int] = ..., append_time_us: _Optional[int] = ..., offset_at: _Optional[int] = ..., floor: _Optional[int] = ..., settled: _Optional[int] = ..., in_flight: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ...) -> None: ...
