@@ -1,0 +1,197 @@
+"""Which records an application may handle now, and how far each partition is done. Pure; it does no I/O.
+
+    add ─► waits (behind a record with its key, or for its turn) ─► take: running, `concurrency` at most ─► done
+                                                                          │
+    position(place): the lowest record that is not done; what was before it need never be handled again
+
+Of records with one key, which are all in one partition, one runs at a time, in their order. Records without a key run
+in any order. Whoever stops at any moment and begins again at the positions misses nothing; what was done above
+them comes again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+Place = tuple[str, int]  # a topic and one of its partitions
+
+
+class Task(Generic[T]):
+    """One record, or what else is handled as one, from `offset` up to, not including, `end`."""
+
+    __slots__ = ("done", "end", "item", "key", "number", "offset", "place", "running", "track")
+
+    def __init__(self, place: Place, offset: int, end: int, key: object, item: T, number: int, track: Track[T]) -> None:
+        self.place = place
+        self.offset = offset
+        self.end = end
+        self.key = key
+        self.item = item
+        self.number = number  # in the order in which they came
+        self.track = track
+        self.running = False
+        self.done = False
+
+    def __lt__(self, other: Task[T]) -> bool:
+        return self.number < other.number
+
+
+class Track(Generic[T]):
+    """A partition for as long as it is one's own."""
+
+    __slots__ = ("closed", "position", "running", "told", "unfinished")
+
+    def __init__(self, position: int) -> None:
+        self.unfinished: deque[Task[T]] = deque()  # in order; the first is never done
+        self.position = position
+        self.told = position  # what `moved` said last
+        self.running = 0
+        self.closed = False
+
+    def advance(self) -> None:
+        unfinished = self.unfinished
+        while unfinished and unfinished[0].done:
+            self.position = unfinished.popleft().end
+        if unfinished:
+            self.position = unfinished[0].offset
+
+
+class Dispatch(Generic[T]):
+    """Owned by whoever runs the handlers. `window` is how many records may be in it, running or not."""
+
+    def __init__(self, concurrency: int, window: int) -> None:
+        assert 1 <= concurrency <= window
+        self.running = 0
+        self.held = 0  # added, and neither done nor given up
+        self._concurrency = concurrency
+        self._window = window
+        self._number = 0
+        self._tracks: dict[Place, Track[T]] = {}
+        self._ready: list[Task[T]] = []  # a heap: the oldest first
+        # Per key in use what waits behind its record. The entry is there as long as that record is ready or runs.
+        self._chains: dict[tuple[Place, object], deque[Task[T]]] = {}
+
+    @property
+    def room(self) -> int:
+        """How many records may be added."""
+        return max(self._window - self.held, 0)
+
+    def add(self, place: Place, offset: int, key: object, item: T, *, end: int | None = None) -> None:
+        """The next record of a partition. One that was given up, or never seen, begins here."""
+        assert self.held < self._window, "there is no room"
+        track = self._tracks.get(place)
+        if track is None or track.closed:
+            track = self._tracks[place] = Track(offset)
+        assert not track.unfinished or offset >= track.unfinished[-1].end, "records are added in order"
+        task = Task(place, offset, offset + 1 if end is None else end, key, item, self._number, track)
+        self._number += 1
+        self.held += 1
+        if not track.unfinished:
+            track.position = offset
+        track.unfinished.append(task)
+        if key is None:
+            heappush(self._ready, task)
+            return
+        chain = self._chains.get((place, key))
+        if chain is None:
+            self._chains[place, key] = deque()
+            heappush(self._ready, task)
+        else:
+            chain.append(task)
+
+    def take(self) -> Task[T] | None:
+        """The oldest record that may run, which runs from now on; None if there is none, or enough run."""
+        if self.running >= self._concurrency or not self._ready:
+            return None
+        task = heappop(self._ready)
+        assert not task.running and not task.done
+        task.running = True
+        task.track.running += 1
+        self.running += 1
+        return task
+
+    def done(self, task: Task[T]) -> None:
+        """It was handled, or need not be. A task of a partition that was given up moves nothing."""
+        assert task.running and not task.done
+        task.running, task.done = False, True
+        self.running -= 1
+        self.held -= 1
+        track = task.track
+        track.running -= 1
+        if track.unfinished and track.unfinished[0] is task:
+            track.advance()
+        self._next_of_key(task)
+
+    def dropped(self, task: Task[T]) -> None:
+        """It ran, and must be handled again by whoever begins at the positions: they never move beyond it."""
+        assert task.running and not task.done
+        task.running = False
+        self.running -= 1
+        self.held -= 1
+        task.track.running -= 1
+        self._next_of_key(task)
+
+    def _next_of_key(self, task: Task[T]) -> None:
+        if task.key is None:
+            return
+        chain = self._chains[task.place, task.key]
+        if chain:
+            heappush(self._ready, chain.popleft())
+        else:
+            del self._chains[task.place, task.key]
+
+    # ---- how far it is
+
+    def position(self, place: Place) -> int | None:
+        """Where to begin again; None for a partition that nothing was added of."""
+        track = self._tracks.get(place)
+        return None if track is None else track.position
+
+    def moved(self) -> dict[Place, int]:
+        """The positions that have changed since this was last asked."""
+        found = {place: track.position for place, track in self._tracks.items() if track.position != track.told}
+        for place, position in found.items():
+            self._tracks[place].told = position
+        return found
+
+    def running_in(self, place: Place) -> int:
+        track = self._tracks.get(place)
+        return 0 if track is None else track.running
+
+    # ---- giving up
+
+    def close(self, places: Iterable[Place]) -> None:
+        """Nothing more of these is begun. What runs goes on, and still moves the position."""
+        chosen = {place for place in places if place in self._tracks and not self._tracks[place].closed}
+        if not chosen:
+            return
+        for place in chosen:
+            self._tracks[place].closed = True
+        self._ready = sorted(task for task in self._ready if not self._give_up(task, chosen))  # sorted: it is a heap
+        for (place, _), chain in self._chains.items():
+            if place in chosen:
+                self.held -= len(chain)
+                chain.clear()
+        running = {
+            (task.place, task.key) for place in chosen for task in self._tracks[place].unfinished if task.running
+        }
+        for name in [name for name in self._chains if name[0] in chosen and name not in running]:
+            del self._chains[name]
+
+    def _give_up(self, task: Task[T], chosen: set[Place]) -> bool:
+        if task.place not in chosen:
+            return False
+        self.held -= 1
+        return True
+
+    def forget(self, places: Iterable[Place]) -> None:
+        """These are another's: they have no position any more, and what still runs moves none."""
+        places = list(places)
+        self.close(places)
+        for place in places:
+            self._tracks.pop(place, None)
