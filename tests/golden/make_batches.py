@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from comet.records import Codec, encode, iterate, make_stamp
+from comet.records import Codec, encode, encode_marker, iterate, make_stamp, marker_of
 
 FOLDER = Path(__file__).parent
 NOW = 1_700_000_000_000_000
@@ -47,6 +47,20 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "lz4": [{"values": [QUOTE] * 20, "keys": [b"EURUSD", None] * 10, "timestamps": NOW, "codec": Codec.LZ4}],
     "zstd": [{"values": [QUOTE] * 20, "keys": [b"EURUSD", None] * 10, "timestamps": NOW, "codec": Codec.ZSTD}],
     "does_not_shrink": [{"values": [bytes(range(200))], "timestamps": NOW, "codec": Codec.LZ4}],
+    "transactional": [{
+        "values": [b"a", b"b"], "keys": [b"k", None], "timestamps": NOW, "producer_id": 3 << 56 | 7,
+        "producer_epoch": 12, "transactional": True,
+    }],
+    "marker_commit": [{"marker": [3 << 56 | 7, 12, True, 41, NOW]}],
+    "marker_abort": [{"marker": [2**62, 2**32 - 1, False, -1, NOW]}],
+    "transaction": [
+        {"values": [b"a", b"b"], "timestamps": NOW, "producer_id": 7, "producer_epoch": 1, "transactional": True,
+         "stamp": [1000, NOW + 7, 3]},
+        {"values": [b"c"], "timestamps": NOW, "stamp": [1002, NOW + 8, 3]},
+        {"values": [b"d"], "timestamps": NOW, "producer_id": 7, "producer_epoch": 1, "base_sequence": 2,
+         "transactional": True, "stamp": [1003, NOW + 9, 3]},
+        {"marker": [7, 1, False, 1000, NOW], "stamp": [1004, NOW + 10, 4]},
+    ],
     "two_stamped": [
         {"values": [b"a", b"b"], "timestamps": NOW, "stamp": [1000, NOW + 7, 3]},
         {"values": [b"c"], "timestamps": NOW, "stamp": [1002, NOW + 8, 4]},
@@ -58,7 +72,8 @@ def build(case: list[dict[str, Any]]) -> bytes:
     """The batches of a case, one after the other."""
     whole = []
     for batch in case:
-        data = b"".join(encode(**{name: value for name, value in batch.items() if name != "stamp"}))
+        columns = {name: value for name, value in batch.items() if name not in ("stamp", "marker")}
+        data = encode_marker(*batch["marker"]) if "marker" in batch else b"".join(encode(**columns))
         if "stamp" in batch:
             offset, time, epoch = batch["stamp"]
             data = make_stamp(offset, time, epoch, len(data)) + data[28:]
@@ -71,6 +86,7 @@ def describe(data: bytes, *, stamped: bool) -> list[dict[str, Any]]:
     return [
         {
             "header": batch.header._asdict(),
+            **({"marker": marker_of(batch)._asdict()} if batch.header.control else {}),
             "records": [
                 {
                     "offset": batch.offsets[i],

@@ -62,7 +62,7 @@ def read(data: bytes, *, stamped: bool = False) -> tuple[dict[str, int], list[Re
 
 
 def check_header(h: dict[str, int], available: int) -> None:
-    if h["version"] != 1 or h["codec"] > 2 or h["flags"] > 127:
+    if h["version"] != 1 or h["codec"] > 2 or h["flags"] > 511:
         raise FromTheFuture
     n = h["record_count"]
     need(88 < h["length"] <= available, "length")
@@ -73,6 +73,11 @@ def check_header(h: dict[str, int], available: int) -> None:
     else:
         need(h["length"] < 88 + h["body_size"], "length with codec")
     need(bool(h["flags"] & 1) or not h["flags"] & 2, "KEY_NULLS needs KEYS")
+    if h["flags"] & 256:
+        need(h["flags"] == 128 + 256, "a marker has no other flags")
+        need((h["codec"], n, h["base_sequence"], h["body_size"]) == (0, 1, 0, 24), "a marker is one value of 16 bytes")
+    if h["flags"] & 128:
+        need(h["producer_id"] > 0, "TRANSACTIONAL needs a producer")
     if h["flags"] & 16:
         need(n - 1 <= h["last_offset_delta"] < 2**31, "last_offset_delta")
     else:

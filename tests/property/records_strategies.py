@@ -41,6 +41,7 @@ def columns(draw: st.DrawFn, codecs: tuple[Codec, ...] = tuple(Codec)) -> dict[s
         drawn["producer_id"] = draw(st.integers(1, 2**63 - 1))
         drawn["producer_epoch"] = draw(st.integers(0, 2**32 - 1))
         drawn["base_sequence"] = draw(st.integers(0, 2**63 - 1 - count))
+        drawn["transactional"] = draw(st.booleans())
     drawn["schema_id"] = draw(st.integers(0, 2**32 - 1))
     return drawn
 

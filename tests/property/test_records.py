@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from comet.errors import CorruptBatch, UnsupportedVersion
-from comet.records import HEADER_BYTES, Codec, decode, iterate, read_header, verify
+from comet.records import HEADER_BYTES, Codec, decode, encode_marker, iterate, marker_of, read_header, verify
 from tests.property import fuzz_records
 from tests.property import records_oracle as oracle
 from tests.property.records_agree import agree, read_all, sealed
@@ -36,10 +36,36 @@ def test_what_was_encoded_is_decoded(drawn: Columns) -> None:
     assert batch.expiry == drawn.get("expiry")
     for name in ("producer_id", "producer_epoch", "base_sequence", "schema_id"):
         assert getattr(batch.header, name) == drawn.get(name, 0)
+    assert batch.header.transactional == drawn.get("transactional", False) and not batch.header.control
     assert (batch.header.min_timestamp_us, batch.header.max_timestamp_us) == (
         min(batch.timestamps),
         max(batch.timestamps),
     )
+
+
+@given(
+    st.integers(1, 2**63 - 1), st.integers(0, 2**32 - 1), st.booleans(), st.integers(-1, 2**63 - 1), int64
+)  # fmt: skip
+def test_a_marker_is_read_as_it_was_written(
+    producer: int, epoch: int, commit: bool, first: int, timestamp: int
+) -> None:
+    data = encode_marker(producer, epoch, commit, first, timestamp)
+    assert agree(data)
+    batch = decode(data)
+    assert marker_of(batch) == (commit, first)
+    assert batch.header.control and batch.header.transactional
+    assert (batch.header.producer_id, batch.header.producer_epoch, batch.header.base_sequence) == (producer, epoch, 0)
+
+
+@given(st.binary(min_size=24, max_size=24))
+def test_any_body_of_a_marker_is_read_or_refused(body: bytes) -> None:
+    data = sealed(encode_marker(7, 1, True, 0, 1)[:HEADER_BYTES] + body)
+    agree(data)
+    try:
+        marker = marker_of(decode(data))
+    except REFUSALS:
+        return
+    assert data == encode_marker(7, 1, marker.commit, marker.first_offset, 1)
 
 
 @given(columns())
@@ -54,6 +80,7 @@ def test_the_encoding_is_canonical(drawn: Columns) -> None:
     again = drawn | {
         "values": batch.values, "keys": batch.keys, "timestamps": batch.timestamps, "headers": batch.headers,
         "offset_deltas": batch.deltas, "due": batch.due, "expiry": batch.expiry,
+        "transactional": batch.header.transactional,
     }  # fmt: skip
     assert build(again) == data
 

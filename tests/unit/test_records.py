@@ -72,7 +72,7 @@ def test_header_properties() -> None:
     [
         ({"version": 2}, "version 2"),
         ({"codec": 3}, "codec 3"),
-        ({"flags": 0x80}, "0x0080"),
+        ({"flags": 0x200}, "0x0200"),
         ({"flags": 0x8000}, "0x8000"),
         ({"version": 9, "length": 1 << 31, "record_count": 0}, "version 9"),  # the cause, not what follows from it
     ],
@@ -96,6 +96,12 @@ def test_what_is_from_the_future_is_said_to_be(fields: dict[str, int], message: 
             "record_c",
         ),
         ({"flags": 2}, "flags is 2"),
+        ({"flags": 0x80}, "producer_id is 0"),  # a transaction is somebody's
+        ({"flags": 0x100}, "flags is 256"),
+        ({"flags": 0x181, "producer_id": 1}, "flags is 385"),
+        ({"flags": 0x180, "producer_id": 1, "base_sequence": 1}, "base_sequence is 1"),
+        ({"flags": 0x180, "producer_id": 1}, "body_size is 16"),
+        ({"flags": 0x180, "producer_id": 1, "record_count": 2, "last_offset_delta": 1}, "record_count is 2"),
         ({"codec": 1, "body_size": 4097}, "body_size is 4097"),
         ({"body_size": 17}, "body_size is 17"),
         ({"body_size": 8, "length": 96, "record_count": 2, "last_offset_delta": 1}, "body_size is 8"),

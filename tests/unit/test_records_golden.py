@@ -76,8 +76,9 @@ def test_every_flipped_bit_is_found(name: str) -> None:
         data[bit // 8] ^= 1 << bit % 8
 
 
-def test_every_flipped_bit_of_stamped_batches_is_found() -> None:
-    whole = load("two_stamped")[0]
+@pytest.mark.parametrize("name", [name for name in NAMES if is_stamped(name)])
+def test_every_flipped_bit_of_stamped_batches_is_found(name: str) -> None:
+    whole = load(name)[0]
     for bit in range(len(whole) * 8):
         data = bytearray(whole)
         data[bit // 8] ^= 1 << bit % 8

@@ -278,6 +278,6 @@ def _pattern(expected: int, size: int) -> re.Pattern[bytes]:
     while same > 0 and low[same - 1 :] == high[same - 1 :]:
         same -= 1
     length_and_rest = rb".{8}.{4}.{3}[\x00-\x02].{8}"  # append time, epoch, length below 48 MiB, both checksums
-    version_codec_flags = rb"\x01[\x00-\x02][\x00-\x7f]\x00"
+    version_codec_flags = rb"\x01[\x00-\x02].[\x00-\x01]"
     offset = rb".{%d}" % same + re.escape(high[same:])
     return re.compile(rb"(?=" + offset + length_and_rest + version_codec_flags + rb")", re.DOTALL)

@@ -4,6 +4,7 @@
     make_stamp(...) + batch[28:]              ──►  what a leader writes to its log
     verify(buffer)                            ──►  BatchHeader: all that a broker needs to know
     decode(buffer), iterate(buffer)           ──►  Batch: columns, cut on demand
+    encode_marker(...), marker_of(batch)      how a transaction ended: a control batch
 
 Nothing here does I/O, and nothing trusts its input: whatever the bytes, what is raised is CorruptBatch or
 UnsupportedVersion.
@@ -32,6 +33,7 @@ from comet.records._header import (
     read_header,
     verify,
 )
+from comet.records._marker import Marker, encode_marker, marker_of
 
 __all__ = [
     "BATCH_BYTES_MAX",
@@ -45,10 +47,13 @@ __all__ = [
     "Buffer",
     "Codec",
     "Flag",
+    "Marker",
     "decode",
     "encode",
+    "encode_marker",
     "iterate",
     "make_stamp",
+    "marker_of",
     "measure",
     "partition_for",
     "read_header",

@@ -31,6 +31,7 @@ from comet.records._header import (
     PREFIX,
     RECORDS_MAX,
     TAIL,
+    TRANSACTIONAL,
     VALUE_NULLS,
     VERSION,
     Codec,
@@ -59,10 +60,12 @@ def encode(
     offset_deltas: Sequence[int] | None = None,
     due: Sequence[int] | None = None,
     expiry: Sequence[int] | None = None,
+    transactional: bool = False,
 ) -> list[bytes]:
     """The parts of an unstamped batch, header first; b"".join(parts) is the batch.
 
-    `lengths` is what `measure` says of the values, for those who have asked already.
+    `lengths` is what `measure` says of the values, for those who have asked already. A `transactional` batch counts
+    only once the transaction of its producer and epoch is committed.
 
     Raises InvalidArgument where columns differ in length or hold what the format cannot.
 
@@ -74,17 +77,20 @@ def encode(
     if not 0 < count <= RECORDS_MAX:
         raise InvalidArgument(f"a batch holds 1 to {RECORDS_MAX} records, not {count}")
     _check_producer(producer_id, producer_epoch, base_sequence, count)
+    if transactional and not producer_id:
+        raise InvalidArgument("a transactional batch needs a producer id")
+    part = TRANSACTIONAL if transactional else 0
     rare = offset_deltas is not None or due is not None or expiry is not None
     if count == 1 and codec == Codec.NONE and keys is None and headers is None and not rare:
-        alone = _encode_one(values[0], timestamps, producer_id, producer_epoch, base_sequence, schema_id)
+        alone = _encode_one(values[0], timestamps, producer_id, producer_epoch, base_sequence, schema_id, part)
         if alone is not None:
             return alone
     parts: list[bytes] = []
     try:
         earliest, latest = _add_timestamps(parts, timestamps, count)
-        flags = 0
+        flags = part
         if rare:
-            flags = _add_rare(parts, count, offset_deltas, due, expiry)
+            flags |= _add_rare(parts, count, offset_deltas, due, expiry)
         if keys is not None:
             flags |= _add_keys(parts, _column("keys", keys, count))
         flags |= _add_binary(parts, values, VALUE_NULLS, lengths)
@@ -98,12 +104,12 @@ def encode(
         )  # fmt: skip
     except (TypeError, ValueError, AttributeError, OverflowError, struct.error, BadColumn) as error:
         raise InvalidArgument(f"cannot be put into a batch: {error}") from error
-    return _seal(tail, body)
+    return seal(tail, body)
 
 
 def _encode_one(
     value: object, timestamps: int | Sequence[int], producer_id: int, producer_epoch: int, base_sequence: int,
-    schema_id: int,
+    schema_id: int, flags: int,
 ) -> list[bytes] | None:  # fmt: skip
     """A plain event sent alone, which is most of the batches of a slow topic; None for whatever is not that plain.
 
@@ -116,7 +122,7 @@ def _encode_one(
     padding = PADDING[-size & 7]
     try:
         tail = TAIL.pack(
-            VERSION, 0, 0, 1, producer_id, base_sequence, timestamp, timestamp, 0, producer_epoch,
+            VERSION, 0, flags, 1, producer_id, base_sequence, timestamp, timestamp, 0, producer_epoch,
             size + len(padding), schema_id,
         )  # fmt: skip
     except struct.error:
@@ -229,7 +235,7 @@ def _pack_body(codec: Codec, parts: list[bytes]) -> tuple[Codec, list[bytes], in
     return (Codec(codec), [packed], size) if len(packed) < size else (Codec.NONE, parts, size)
 
 
-def _seal(tail: bytes, body: list[bytes]) -> list[bytes]:
+def seal(tail: bytes, body: list[bytes]) -> list[bytes]:
     size = sum(map(len, body))
     if size <= _JOIN_BYTES_MAX:
         sealed = b"".join((tail, *body))

@@ -43,7 +43,8 @@ class Codec(IntEnum):
 
 
 class Flag(IntFlag):
-    """Which columns a batch has. The codec itself uses plain integers: IntFlag arithmetic takes a microsecond."""
+    """Which columns a batch has, and what part it has in a transaction. The codec itself uses plain integers: IntFlag
+    arithmetic takes a microsecond."""
 
     KEYS = 1
     KEY_NULLS = 2
@@ -52,6 +53,8 @@ class Flag(IntFlag):
     OFFSET_DELTAS = 16
     DUE = 32
     EXPIRY = 64
+    TRANSACTIONAL = 128
+    CONTROL = 256
 
 
 KEYS: Final = 1
@@ -61,6 +64,8 @@ HEADERS: Final = 8
 OFFSET_DELTAS: Final = 16
 DUE: Final = 32
 EXPIRY: Final = 64
+TRANSACTIONAL: Final = 128
+CONTROL: Final = 256
 
 HEADER: Final = Struct("<qqIIIIBBHIqqqqIIII")
 TAIL: Final = Struct("<BBHIqqqqIIII")  # bytes 32..88, the part of the header that `crc` covers
@@ -68,16 +73,18 @@ PREFIX: Final = Struct("<qqIIII")  # bytes 0..32
 _STAMPED: Final = Struct("<qqII")
 _U32: Final = Struct("<I")
 CRC_AT: Final = 32
+MARKER_BODY_BYTES: Final = 24
 
 INT64_MAX: Final = (1 << 63) - 1
 INT32_MAX: Final = (1 << 31) - 1
-_FLAGS_KNOWN: Final = 127
-# Bit f is set where the flags f make sense: KEY_NULLS never goes without KEYS.
-_FLAGS_VALID: Final = frozenset(f for f in range(_FLAGS_KNOWN + 1) if f & KEYS or not f & KEY_NULLS)
+_FLAGS_KNOWN: Final = 511
+_MARKER: Final = TRANSACTIONAL | CONTROL
+# The flags that make sense together: KEY_NULLS never goes without KEYS, and a marker has no column but its value.
+_FLAGS_VALID: Final = frozenset(f for f in range(CONTROL) if f & KEYS or not f & KEY_NULLS) | {_MARKER}
 
 assert HEADER.size == HEADER_BYTES == PREFIX.size + TAIL.size
 assert _STAMPED.size + _U32.size == STAMP_BYTES
-assert int(KEYS | KEY_NULLS | VALUE_NULLS | HEADERS | OFFSET_DELTAS | DUE | EXPIRY) == _FLAGS_KNOWN == sum(Flag)
+assert _FLAGS_KNOWN == sum(Flag) == (KEYS | KEY_NULLS | VALUE_NULLS | HEADERS | OFFSET_DELTAS | DUE | EXPIRY | _MARKER)
 
 
 class BatchHeader(NamedTuple):
@@ -117,6 +124,16 @@ class BatchHeader(NamedTuple):
         """The sequence that the producer's next batch begins with."""
         return self.base_sequence + self.record_count
 
+    @property
+    def transactional(self) -> bool:
+        """It counts only if its transaction is committed: the one of this producer and epoch."""
+        return self.flags & TRANSACTIONAL != 0
+
+    @property
+    def control(self) -> bool:
+        """It is no data, but says how a transaction ended; see `marker_of`."""
+        return self.flags & CONTROL != 0
+
 
 def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
     """The header at `at`, once everything that it says about itself and the buffer's size holds. No checksum.
@@ -146,7 +163,8 @@ def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
         and 0 <= base_offset <= INT64_MAX - 1 - last_delta
         and min_timestamp <= max_timestamp
         and (producer_id > 0 and 0 <= base_sequence <= INT64_MAX - count if producer_id else not base_sequence)
-        and (producer_id or not producer_epoch)
+        and (producer_id or not (producer_epoch or flags & TRANSACTIONAL))
+        and (flags < CONTROL or (count == 1 and codec == 0 and body_size == MARKER_BODY_BYTES and not base_sequence))
     ):
         return tuple.__new__(BatchHeader, header)
     raise _refusal(tuple.__new__(BatchHeader, header), len(buffer) - at)
@@ -171,9 +189,14 @@ def _refusal(h: BatchHeader, available: int) -> CometError:
         (h.min_timestamp_us > h.max_timestamp_us, "min_timestamp_us"),
         (h.producer_id < 0, "producer_id"),
         (h.producer_epoch and not idempotent, "producer_epoch"),
+        (h.transactional and not idempotent, "producer_id"),
         (h.base_sequence < 0 or h.end_sequence > INT64_MAX or (h.base_sequence and not idempotent), "base_sequence"),
         (h.last_offset_delta + 1 != h.record_count and not h.flags & OFFSET_DELTAS, "last_offset_delta"),
         (not h.record_count <= h.last_offset_delta + 1 <= INT32_MAX + 1, "last_offset_delta"),
+        (h.control and h.record_count != 1, "record_count"),
+        (h.control and h.codec != Codec.NONE, "codec"),
+        (h.control and h.base_sequence != 0, "base_sequence"),
+        (h.control and h.body_size != MARKER_BODY_BYTES, "body_size"),
     ):
         if wrong:
             return CorruptBatch(f"the batch header does not add up: {name} is {getattr(h, name)}")
