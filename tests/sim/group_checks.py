@@ -1,0 +1,329 @@
+"""Holds what groups and transactions did against every promise (FAULTS C12 to C23), one function per promise.
+
+No fault of this scenario takes from a partition what was acknowledged by all, so nothing is excused here: a loss in
+the log itself is for `cluster_checks` to find.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from tests.sim.checker import TITLES, Finding, Verdict, name_of
+from tests.sim.group_history import NONE, Commitment, GroupHistory, Look, Ownership
+from tests.sim.history import Outcome, Place
+
+AT_LEAST_ONCE: Final = "alo"
+AT_MOST_ONCE: Final = "amo"
+EXACTLY_ONCE: Final = "eos"
+SHARED: Final = "share"
+
+Key = tuple[str, Place]
+
+
+def _by_key(items: Iterable[Look | Commitment | Ownership]) -> dict[Key, list[Look | Commitment | Ownership]]:
+    found: dict[Key, list[Look | Commitment | Ownership]] = defaultdict(list)
+    for item in items:
+        found[item.group, item.place].append(item)
+    return found
+
+
+# ---- members
+
+
+def one_owner(history: GroupHistory, finding: Finding) -> None:
+    """C17. Nobody owns what another was given in the same generation, and a partition that was given up in good order
+    was given up before the next one had it. Who was put out for its silence may believe for longer."""
+    for (group, place), held in _by_key(history.owned).items():
+        owners = [one for one in held if isinstance(one, Ownership)]
+        by_since: dict[int, set[str]] = defaultdict(set)
+        for one in owners:
+            by_since[one.since].add(one.process)
+        for since, processes in by_since.items():
+            if not finding.holds(len(processes) == 1):
+                finding.violations.append(f"{group}: {place} was {sorted(processes)}'s in generation {since}")
+        owners.sort(key=lambda one: (one.began, one.since))
+        for one in owners:
+            for other in owners:
+                if other.process == one.process or other.since <= one.since or one.how in ("evicted", "died"):
+                    continue
+                if not finding.holds(0 <= one.ended <= other.began):
+                    finding.violations.append(
+                        f"{group}: {other.process} had {place} from {other.began:.4f} s (generation {other.since}), "
+                        f"{one.process} until {one.ended:.4f} s (generation {one.since}, {one.how or 'still'})"
+                    )
+
+
+def handled_by_its_owner(history: GroupHistory, finding: Finding) -> None:
+    """C17. Nothing is handed out to a member that does not believe that the partition is its own."""
+    owned: dict[tuple[str, str, Place], list[Ownership]] = defaultdict(list)
+    for one in history.owned:
+        owned[one.group, one.process, one.place].append(one)
+    for taken in history.handled:
+        spans = owned[taken.group, taken.process, taken.place]
+        if not finding.holds(any(one.began <= taken.began and not 0 <= one.ended < taken.began for one in spans)):
+            finding.violations.append(
+                f"{taken.group}: {taken.process} was given {taken.place} offset {taken.offset} at {taken.began:.4f} s, "
+                "which it did not own"
+            )
+
+
+def in_order(history: GroupHistory, finding: Finding) -> None:
+    """C20. While a member owns a partition it is given each record once and in order."""
+    spans = sorted(history.owned, key=lambda one: one.began)
+    for span in spans:
+        last = -1
+        for taken in history.handled:
+            if (taken.group, taken.process, taken.place) != (span.group, span.process, span.place):
+                continue
+            if taken.began < span.began or 0 <= span.ended < taken.began:
+                continue
+            records = history.inputs.get(taken.place, {})
+            if last >= 0 and not finding.holds(
+                taken.offset > last and not any(last < offset < taken.offset for offset in records)
+            ):
+                finding.violations.append(
+                    f"{span.group}: {span.process} was given {span.place} offset {taken.offset} after {last}"
+                )
+            last = taken.offset
+
+
+# ---- positions
+
+
+def positions_only_rise(history: GroupHistory, finding: Finding) -> None:
+    """C21, C23. In real time, committed positions never go back, and what was confirmed is there for who asks."""
+    commits = _by_key(history.commits)
+    for key, found in _by_key(history.looks).items():
+        looks = sorted((one for one in found if isinstance(one, Look)), key=lambda one: one.completed)
+        highest: list[tuple[float, int]] = [(-1.0, NONE)]  # completed, highest so far
+        sure = [(one.completed, one.offset) for one in looks]
+        sure += [
+            (one.completed, one.offset)
+            for one in commits.get(key, [])
+            if isinstance(one, Commitment) and one.outcome is Outcome.OK
+        ]
+        for completed, offset in sorted(sure):
+            highest.append((completed, max(offset, highest[-1][1])))
+        times = [at for at, _ in highest]
+        for one in looks:
+            before = highest[bisect_left(times, one.invoked) - 1][1]
+            if not finding.holds(one.offset >= before):
+                finding.violations.append(
+                    f"{key[0]}: {key[1]} was committed up to {before}, at {one.completed:.4f} s {one.offset} was said"
+                )
+
+
+def positions_are_within_the_log(history: GroupHistory, finding: Finding) -> None:
+    """C21."""
+    for one in (*history.looks, *(one for one in history.commits if one.outcome is Outcome.OK)):
+        end = history.ends.get(one.place)
+        if end is not None and not finding.holds(one.offset <= end):
+            finding.violations.append(f"{one.group}: {one.place} is committed up to {one.offset} and ends at {end}")
+
+
+def nothing_skipped(history: GroupHistory, finding: Finding) -> None:
+    """C20. At least once: whatever lies below a committed position had been handled when it was seen there."""
+    for group in (AT_LEAST_ONCE, EXACTLY_ONCE):
+        finished = _finished(history, group)
+        for look in [one for one in history.looks if one.group == group] + [
+            Look(group, place, offset, float("inf"), float("inf"))
+            for (name, place), offset in history.committed.items()
+            if name == group
+        ]:
+            for offset, value in history.inputs.get(look.place, {}).items():
+                if offset >= look.offset:
+                    continue
+                at = finished.get((look.place, offset))
+                if not finding.holds(at is not None and at <= look.completed):
+                    when = "was never handled" if at is None else f"was handled at {at:.4f} s"
+                    finding.violations.append(
+                        f"{group}: {look.place} is committed up to {look.offset} at {look.completed:.4f} s, "
+                        f"and {name_of(value)} at {offset} {when}"
+                    )
+
+
+def _finished(history: GroupHistory, group: str) -> dict[tuple[Place, int], float]:
+    """When each event was first done with. For exactly once that is when its transaction was about to commit."""
+    finished: dict[tuple[Place, int], float] = {}
+    for one in history.handled:
+        if one.group == group and one.finished >= 0:
+            key = one.place, one.offset
+            finished[key] = min(one.finished, finished.get(key, one.finished))
+    return finished
+
+
+def all_is_handled(history: GroupHistory, finding: Finding) -> None:
+    """C20, C25. When nothing is wrong any more a group reaches the end, and then everything has been handled."""
+    groups = {one.group for one in history.owned}
+    for group in sorted(groups & {AT_LEAST_ONCE, EXACTLY_ONCE}):
+        finished = _finished(history, group)
+        for place, records in history.inputs.items():
+            for offset, value in records.items():
+                if not finding.holds((place, offset) in finished):
+                    finding.violations.append(f"{group}: {name_of(value)} at {place} offset {offset} was never handled")
+
+
+def at_most_once(history: GroupHistory, finding: Finding) -> None:
+    times = Counter((one.place, one.offset) for one in history.handled if one.group == AT_MOST_ONCE)
+    for (place, offset), count in times.items():
+        if not finding.holds(count == 1):
+            finding.violations.append(f"{AT_MOST_ONCE}: {place} offset {offset} was handled {count} times")
+
+
+# ---- transactions
+
+
+def _tags(records: Iterable[bytes]) -> Counter[bytes]:
+    """An output is `input|topic`: the inputs that outputs came from."""
+    return Counter(value.rpartition(b"|")[0] for value in records)
+
+
+def exactly_once(history: GroupHistory, finding: Finding) -> None:
+    """C16. Every input has one output, once the group is at the end, and none has two."""
+    inputs = Counter(value for records in history.inputs.values() for value in records.values())
+    for topic in sorted({place[0] for place in history.outputs}):
+        outputs = _tags(
+            value for place, records in history.outputs.items() if place[0] == topic for value in records.values()
+        )
+        for value in inputs.keys() | outputs.keys():
+            if not finding.holds(outputs[value] == inputs[value]):
+                finding.violations.append(
+                    f"{name_of(value)} is {inputs[value]} times in the input and {outputs[value]} times in {topic}"
+                )
+
+
+def outputs_in_order(history: GroupHistory, finding: Finding) -> None:
+    """C10, C16. Outputs of one partition, written to one partition, stand in the order of the inputs."""
+    where = {value: (place, offset) for place, records in history.inputs.items() for offset, value in records.items()}
+    for place, records in history.outputs.items():
+        last: dict[Place, int] = defaultdict(lambda: -1)
+        for _, value in sorted(records.items()):
+            source, offset = where.get(value.rpartition(b"|")[0], (("", 0), -1))
+            if not source[0]:
+                continue  # exactly_once tells of it
+            if not finding.holds(offset > last[source]):
+                finding.violations.append(f"{place}: the output of {source} offset {offset} comes after {last[source]}")
+            last[source] = offset
+
+
+def all_or_nothing(history: GroupHistory, finding: Finding) -> None:
+    """C12. Of a transaction all outputs are there in the end, or none, and as it was said."""
+    there = {(place[0], value) for place, records in history.outputs.items() for value in records.values()}
+    told: dict[tuple[str, bytes], bool] = {}  # by another transaction that sent the same and committed
+    for one in history.transactions:
+        if one.outcome is Outcome.OK:
+            told.update(dict.fromkeys(one.outputs, True))
+    for one in history.transactions:
+        present = [output in there for output in one.outputs]
+        if one.outcome is Outcome.OK and not finding.holds(all(present)):
+            finding.violations.append(f"{one.process} committed transaction {one.number}, and {present.count(False)} "
+                                      f"of its {len(present)} outputs are not there")  # fmt: skip
+        own = [is_there for is_there, output in zip(present, one.outputs, strict=True) if output not in told]
+        if one.outcome is not Outcome.OK and own and not finding.holds(all(own) or not any(own)):
+            finding.violations.append(f"of transaction {one.number} of {one.process} ({one.outcome.value}) "
+                                      f"{own.count(True)} of {len(own)} outputs are there")  # fmt: skip
+        if one.outcome is Outcome.FAIL and not finding.holds(not any(own)):
+            finding.violations.append(f"{one.process} was told {one.code or 'that it aborted'} of transaction "
+                                      f"{one.number}, and {own.count(True)} of its outputs are there")  # fmt: skip
+
+
+def nothing_read_early(history: GroupHistory, finding: Finding) -> None:
+    """C14. A reader of committed records sees nothing before its commit was asked for, and nothing that is not there
+    in the end."""
+    asked: dict[tuple[str, bytes], float] = {}
+    for one in history.transactions:
+        if one.ending >= 0:
+            for output in one.outputs:
+                asked[output] = min(one.ending, asked.get(output, one.ending))
+    for seen in history.seen:
+        at = asked.get((seen.place[0], seen.value))
+        if not finding.holds(at is not None and at <= seen.at):
+            finding.violations.append(
+                f"{seen.process} saw {name_of(seen.value)} of {seen.place} at {seen.at:.4f} s, before its commit"
+            )
+        there = history.outputs.get(seen.place, {}).get(seen.offset)
+        if not finding.holds(there == seen.value):
+            finding.violations.append(
+                f"{seen.process} saw {name_of(seen.value)} at {seen.place} offset {seen.offset}, which is not there"
+            )
+
+
+# ---- shared groups
+
+
+def accepted_once(history: GroupHistory, finding: Finding) -> None:
+    """C34. What a member accepted, and was told is kept, is lent to nobody any more."""
+    kept: dict[tuple[str, Place, int], float] = {}
+    for one in history.lent:
+        if one.settled in ("accept", "reject") and one.outcome is Outcome.OK:
+            key = one.group, one.place, one.offset
+            kept[key] = min(one.completed, kept.get(key, one.completed))
+    for lease in history.leases:
+        for offset in range(lease.first, lease.end):
+            at = kept.get((lease.group, lease.place, offset))
+            if not finding.holds(at is None or at >= lease.at):
+                finding.violations.append(
+                    f"{lease.group}: {lease.place} offset {offset} was lent at {lease.at:.4f} s, settled at {at:.4f} s"
+                )
+
+
+def all_is_settled(history: GroupHistory, finding: Finding) -> None:
+    """C35. In the end every record of a shared group was accepted, or is in the dead-letter topic."""
+    group = SHARED
+    if not any(one.group == group for one in history.lent):
+        return
+    done = {(one.place, one.offset) for one in history.lent if one.group == group and one.settled == "accept"}
+    dead = history.dead.get(group, Counter())
+    for place, records in history.inputs.items():
+        for offset, value in records.items():
+            if not finding.holds((place, offset) in done or dead[value] > 0):
+                finding.violations.append(f"{group}: {name_of(value)} at {place} offset {offset} was never settled")
+
+
+def dead_letters_were_tried(history: GroupHistory, finding: Finding) -> None:
+    """C35. What is in the dead-letter topic was rejected, or lent as often as the group allows."""
+    for group, dead in history.dead.items():
+        rejected = {one.value for one in history.lent if one.group == group and one.settled == "reject"}
+        times = Counter(one.value for one in history.lent if one.group == group)
+        for value in dead:
+            if not finding.holds(value in rejected or times[value] >= 1):
+                finding.violations.append(f"{group}: {name_of(value)} is a dead letter, and nobody had it")
+
+
+def everything_ends(history: GroupHistory, finding: Finding) -> None:
+    """C25. No call hangs."""
+    calls: list[tuple[str, Outcome]] = [(f"a commit of {one.process}", one.outcome) for one in history.commits]
+    calls += [(f"transaction {one.number} of {one.process}", one.outcome) for one in history.transactions]
+    calls += [(f"a settlement of {one.process}", one.outcome) for one in history.lent if one.settled]
+    for what, outcome in calls:
+        if not finding.holds(outcome is not Outcome.PENDING):
+            finding.violations.append(f"{what} never ended")
+
+
+CHECKS: Final[dict[str, tuple[tuple[Callable[[GroupHistory, Finding], None], ...], str]]] = {
+    "C10": ((outputs_in_order,), "outputs stand in the order of their inputs"),
+    "C12": ((all_or_nothing,), "transactions are all or nothing"),
+    "C14": ((nothing_read_early,), "nothing is read before it is committed"),
+    "C16": ((exactly_once,), "every input has its output exactly once"),
+    "C17": ((one_owner, handled_by_its_owner), "one owner per partition and generation"),
+    "C20": ((in_order, nothing_skipped, all_is_handled), "nothing is skipped"),
+    "C21": ((positions_only_rise, positions_are_within_the_log), "committed positions only rise"),
+    "C25": ((everything_ends,), "every call ends"),
+    "C34": ((at_most_once, accepted_once), "nothing is handled again that must not be"),
+    "C35": ((all_is_settled, dead_letters_were_tried), "shared records are settled"),
+}
+
+
+def check_groups(history: GroupHistory) -> Verdict:
+    findings: dict[str, Finding] = {}
+    for name, (functions, _) in CHECKS.items():
+        findings[name] = Finding()
+        for function in functions:
+            function(history, findings[name])
+    return Verdict(findings)
+
+
+TITLES.update({name: title for name, (_, title) in CHECKS.items() if name not in TITLES})

@@ -1,0 +1,155 @@
+"""What happened to groups and transactions, as their members saw it: the only thing that `group_checks` looks at.
+
+Values are written once each, by `history.make_value`, so a value says where it came from. Times are seconds of the
+simulation's one clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tests.sim.history import Outcome, Place
+
+NONE = -1  # nothing is committed
+
+# How a member's ownership of a partition ended: it gave it up as it was asked to, left in good order, was told that
+# it is not (any more) the owner, or died.
+End = Literal["", "released", "left", "taken", "evicted", "died"]
+
+
+@dataclass(slots=True)
+class Ownership:
+    """A member believed that a partition was its own."""
+
+    group: str
+    process: str
+    place: Place
+    since: int  # the generation
+    began: float
+    ended: float = -1.0
+    how: End = ""
+
+
+@dataclass(slots=True)
+class Handled:
+    """A member took up an event, and perhaps was done with it."""
+
+    group: str
+    process: str
+    place: Place
+    offset: int
+    value: bytes
+    began: float
+    finished: float = -1.0
+
+
+@dataclass(slots=True)
+class Commitment:
+    """A member or observer asked for a position to be committed."""
+
+    group: str
+    process: str
+    place: Place
+    offset: int
+    invoked: float
+    completed: float = -1.0
+    outcome: Outcome = Outcome.PENDING
+    code: str = ""
+
+
+@dataclass(slots=True)
+class Look:
+    """What was said to be committed; NONE: nothing."""
+
+    group: str
+    place: Place
+    offset: int
+    invoked: float
+    completed: float
+
+
+@dataclass(slots=True)
+class Tx:
+    """One transaction: what it sent, and what became of it. `inputs` are the positions that it was to commit."""
+
+    process: str
+    number: int
+    outputs: list[tuple[str, bytes]] = field(default_factory=list)  # topic, value
+    inputs: dict[Place, int] = field(default_factory=dict)
+    invoked: float = 0.0
+    ending: float = -1.0  # when the commit was asked for; never, where it was aborted on purpose
+    completed: float = -1.0
+    outcome: Outcome = Outcome.PENDING  # OK: committed; FAIL: aborted
+    code: str = ""
+
+
+@dataclass(slots=True)
+class Seen:
+    """A reader of committed records was given a value."""
+
+    process: str
+    place: Place
+    offset: int
+    value: bytes
+    at: float
+
+
+@dataclass(slots=True)
+class Lent:
+    """A record of a shared group was given to a member."""
+
+    group: str
+    process: str
+    place: Place
+    offset: int
+    value: bytes
+    attempt: int
+    at: float
+    settled: str = ""  # what the member said: accept, release, reject
+    invoked: float = -1.0
+    completed: float = -1.0
+    outcome: Outcome = Outcome.PENDING
+    code: str = ""
+
+
+@dataclass(slots=True)
+class Lease:
+    """The leader of a partition lent records, as its broker did it; [first, end)."""
+
+    group: str
+    place: Place
+    first: int
+    end: int
+    at: float
+
+
+@dataclass(slots=True)
+class GroupHistory:
+    owned: list[Ownership] = field(default_factory=list)
+    handled: list[Handled] = field(default_factory=list)
+    commits: list[Commitment] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
+    transactions: list[Tx] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
+    lent: list[Lent] = field(default_factory=list)
+    leases: list[Lease] = field(default_factory=list)
+    # ---- after all was mended and every group had caught up
+    inputs: dict[Place, dict[int, bytes]] = field(default_factory=dict)  # committed records of the topics read
+    outputs: dict[Place, dict[int, bytes]] = field(default_factory=dict)  # and of those written in transactions
+    ends: dict[Place, int] = field(default_factory=dict)  # high watermarks
+    committed: dict[tuple[str, Place], int] = field(default_factory=dict)
+    dead: dict[str, Counter[bytes]] = field(default_factory=dict)  # per group what is in its dead-letter topic
+
+    def counts(self) -> dict[str, int]:
+        outcomes = Counter(f"transaction {one.outcome.value}" for one in self.transactions)
+        return {
+            "owned": len(self.owned),
+            "handled": len(self.handled),
+            "commits": len(self.commits),
+            "looks": len(self.looks),
+            **dict(sorted(outcomes.items())),
+            "seen": len(self.seen),
+            "lent": len(self.lent),
+        }
