@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 from google.protobuf.message import Message
@@ -30,10 +30,11 @@ WAIT_S_MAX = 30.0
 class LocalCluster:
     """Owned by one test; an async context manager."""
 
-    def __init__(self, folder: Path, brokers: int = 3) -> None:
+    def __init__(self, folder: Path, brokers: int = 3, **settings: Any) -> None:
         self.network = LocalNetwork()
         self.brokers: dict[int, Broker] = {}
         self._folder = folder
+        self._settings = settings
         self._wanted = range(1, brokers + 1)
         self._clock = SystemClock()
         self._worker = ThreadWorker(4)
@@ -57,7 +58,7 @@ class LocalCluster:
     def addresses(self) -> list[str]:
         return [self.address(broker) for broker in self._wanted]
 
-    async def start(self, number: int) -> Broker:
+    async def start(self, number: int, files: Callable[[Path], RealFiles] = RealFiles) -> Broker:
         folder = self._folder / str(number)
         folder.mkdir(exist_ok=True)
         broker = Broker(
@@ -70,8 +71,9 @@ class LocalCluster:
                 replica_lag_ms=1_000,
                 default_replicas=min(3, len(self._wanted)),
                 rebalance_ms=200,
+                **self._settings,
             ),
-            files=RealFiles(folder),
+            files=files(folder),
             store=self._store,
             clock=self._clock,
             worker=self._worker,
