@@ -207,14 +207,18 @@ class Client:
             address = self._directory.address(broker)
             if address is None:
                 raise Unavailable(f"partition {partition} of {topic!r} has no leader now")
-            connection = await self._peer(address).connect()
-            if connection.leaving:
-                raise Unavailable(f"the broker at {address} is leaving")
-            return await connection.attach(topic, partition)
+            return await (await self.connection(address)).attach(topic, partition)
         except CometError as error:
             if info is not None and (error.retriable or error.metadata_stale or isinstance(error, TopicNotFound)):
                 self._directory.forget(topic, info)
             raise
+
+    async def connection(self, address: str) -> Connection:
+        """A live connection to a broker that takes requests. Tries once."""
+        connection = await self._peer(address).connect()
+        if connection.leaving:
+            raise Unavailable(f"the broker at {address} is leaving")
+        return connection
 
     def lost(self, error: CometError) -> None:
         """A connection failed, so who leads what may have changed."""
@@ -275,16 +279,18 @@ class Client:
         return answer
 
     async def _ask(self, topics: list[str]) -> pb.FetchMetadataResponse:
-        """Asks one broker about topics, and one more whenever that fails or takes long; the first answer counts."""
-        request = pb.FetchMetadataRequest(topics=topics)
+        return await self.ask(_FETCH, pb.FetchMetadataRequest(topics=topics), pb.FetchMetadataResponse)
+
+    async def ask(self, method: str, request: Message, response: type[M]) -> M:
+        """Asks one broker, and one more whenever that fails or takes long; the first answer counts."""
         candidates = self._candidates()
-        asked: set[asyncio.Task[pb.FetchMetadataResponse]] = set()
+        asked: set[asyncio.Task[M]] = set()
         failures: list[CometError] = []
         try:
             while candidates or asked:
                 if candidates:
                     address = candidates.pop(0)
-                    call = self._unary_at(address, _FETCH, request, pb.FetchMetadataResponse, limits.REQUEST_TIMEOUT_MS)
+                    call = self._unary_at(address, method, request, response, limits.REQUEST_TIMEOUT_MS)
                     asked.add(self.spawn(call))
                 patience_s = limits.METADATA_PATIENCE_MS / 1000 if candidates else None
                 done, asked = await asyncio.wait(asked, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)

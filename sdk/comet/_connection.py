@@ -2,7 +2,9 @@
 
     requests ─► control frames ─┐                       ┌─► answers to requests, by number
     lanes with batches ready ───┴─► writer ═► reader ───┼─► acknowledgements, to the batch they are for
-                                                        └─► deliveries, to the sink of their partition
+                                                        ├─► deliveries, to the sink of their partition
+                                                        ├─► leased records, to the sharer of their partition
+                                                        └─► what a coordinator says unasked, to the group's listener
 
 Produce frames are pulled, not queued: a lane is asked for its next batch when the stream can take one. So what waits
 is still being filled with records, nothing piles up in front of a slow broker, and a batch that becomes ready while
@@ -17,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -29,6 +31,7 @@ from comet._transport import Channel
 from comet._wire import error_from_pb
 from comet.errors import Closed, CometError, Draining, Internal, LimitExceeded, MalformedFrame, Timeout, Unavailable
 from comet.v1 import events_pb2 as pb
+from comet.v1 import groups_pb2 as groups_pb
 
 log = logging.getLogger("comet")
 
@@ -56,7 +59,21 @@ class Sink(Protocol):
     """One subscribed partition. Must not wait and must not raise."""
 
     def delivered(self, batches: memoryview, high_watermark: int, leader_epoch: int) -> None: ...
+    def aborted(self, transactions: Sequence[groups_pb.AbortedTransaction]) -> None:
+        """Of what is delivered from now on, this was aborted."""
+
     def ended(self, error: CometError) -> None: ...
+
+
+class Sharer(Protocol):
+    """One partition of a shared group. Must not wait and must not raise."""
+
+    def shared(self, shared: groups_pb.Shared) -> None: ...
+    def ended(self, error: CometError) -> None: ...
+
+
+# Of a group: hears assignments and evictions.
+Listener = Callable[[pb.ServerFrame], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +105,9 @@ class Connection:
         self._requests: dict[int, asyncio.Future[pb.ServerFrame]] = {}
         self._produced: dict[int, Produced] = {}
         self._sinks: dict[int, Sink] = {}
+        self._sharers: dict[int, Sharer] = {}
+        self._listeners: dict[str, Listener] = {}
+        self._told: dict[int, Callable[[CometError], None]] = {}
         self._attached: dict[tuple[str, int], asyncio.Future[pb.ServerFrame]] = {}
         self._lost_callbacks: list[Callable[[CometError], None]] = []
         self._request = 0
@@ -136,6 +156,9 @@ class Connection:
                 future.exception()  # a waiter that gave up must not be reported as forgotten
         self._produced.clear()
         self._sinks.clear()
+        self._sharers.clear()
+        self._listeners.clear()
+        self._told.clear()
         self._attached.clear()
         self._control.clear()
         self._ready.clear()
@@ -184,11 +207,22 @@ class Connection:
         self._control.append(frame)
         self._rouse()
 
+    def tell(self, frame: pb.ClientFrame, refused: Callable[[CometError], None]) -> None:
+        """Sends what is answered only where it is refused."""
+        if self.lost is not None:
+            return
+        frame.request = self.next_request()
+        self.send(frame.SerializeToString())
+        self._told[frame.request] = refused
+        if len(self._told) > limits.TOLD_KEPT_MAX:
+            del self._told[next(iter(self._told))]
+
     def next_request(self) -> int:
         """A number no waiting request has; 0 is never used."""
         while True:
             self._request = self._request % REQUEST_MAX + 1
-            if self._request not in self._requests and self._request not in self._produced:
+            taken = self._request in self._requests or self._request in self._told
+            if not taken and self._request not in self._produced:
                 return self._request
 
     async def attach(self, topic: str, partition: int) -> Attachment:
@@ -250,6 +284,19 @@ class Connection:
 
     def remove_sink(self, handle: int) -> None:
         self._sinks.pop(handle, None)
+
+    def add_sharer(self, handle: int, sharer: Sharer) -> None:
+        self._sharers[handle] = sharer
+
+    def remove_sharer(self, handle: int) -> None:
+        self._sharers.pop(handle, None)
+
+    def listen(self, group: str, listener: Listener) -> None:
+        """One listener for each group: a client is a member once."""
+        self._listeners[group] = listener
+
+    def unlisten(self, group: str) -> None:
+        self._listeners.pop(group, None)
 
     # ---- writing
 
@@ -344,8 +391,24 @@ class Connection:
                 self._go_away(frame.go_away.reason)
             case None:
                 return  # a frame of a newer broker
-            case _:
-                self._answer(frame)
+            case kind:
+                if frame.request:
+                    self._answer(frame)
+                else:
+                    self._unasked(kind, frame)
+
+    def _unasked(self, kind: str, frame: pb.ServerFrame) -> None:
+        match kind:
+            case "shared":
+                if (sharer := self._sharers.get(frame.shared.partition)) is not None:
+                    sharer.shared(frame.shared)
+            case "aborted":
+                if (sink := self._sinks.get(frame.aborted.partition)) is not None:
+                    sink.aborted(frame.aborted.transactions)
+            case "assignment" | "evicted":
+                group = frame.assignment.group or frame.evicted.group
+                if (listener := self._listeners.get(group)) is not None:
+                    listener(frame)
 
     def _acknowledge(self, acks: Iterable[tuple[int, int, int]]) -> None:
         """Each is (request, base_offset, append_time_us)."""
@@ -375,10 +438,12 @@ class Connection:
             if not future.done():
                 future.set_exception(error)
                 future.exception()
+        elif (refused := self._told.pop(frame.request, None)) is not None:
+            refused(error)
         elif frame.error.HasField("partition"):
-            sink = self._sinks.pop(frame.error.partition, None)
-            if sink is not None:
-                sink.ended(error)
+            ended = self._sinks.pop(frame.error.partition, None) or self._sharers.pop(frame.error.partition, None)
+            if ended is not None:
+                ended.ended(error)
         else:
             log.warning("comet: %s reports %s: %s", self.address, error.code, error.message)
 

@@ -6,16 +6,18 @@ consumer is ready to hold, given back in quarters as the application takes what 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from comet import _limits as limits
 from comet import records
 from comet._connection import Attachment, Connection
+from comet._discards import Discards
 from comet._wire import position_to_pb
 from comet.errors import CometError, Timeout, Unavailable
 from comet.types import AtOffset, Position
 from comet.v1 import events_pb2 as pb
+from comet.v1 import groups_pb2 as groups_pb
 
 _UNKNOWN: Final = -1
 
@@ -47,6 +49,7 @@ class Reader:
         self.stopped: CometError | None = None  # why nothing more comes, once what arrived is taken
         self.paused = False  # a seek is under way
         self.last: memoryview | None = None  # the newest delivery, while it is not taken
+        self.discards = Discards()
         self._arrived = arrived
         self._troubled = troubled
 
@@ -68,6 +71,10 @@ class Reader:
         self.last = batches
         self.queued_bytes += len(batches)
         self._arrived(self, batches)
+
+    def aborted(self, transactions: Sequence[groups_pb.AbortedTransaction]) -> None:
+        for one in transactions:
+            self.discards.add(one.producer_id, one.epoch, one.first, one.end)
 
     def ended(self, error: CometError) -> None:
         self.leave_feed()

@@ -39,6 +39,9 @@ CONSUMER_BUFFER_BYTES_MAX: Final = 64 * MIB  # the broker cuts credit to this
 REQUESTS_MAX: Final = 20_000
 CONTROL_FRAMES_MAX: Final = 20_000
 
+# Of what is answered only where it is refused, such as heartbeats, the last so many can still be told apart.
+TOLD_KEPT_MAX: Final = 64
+
 CONNECT_TIMEOUT_MS: Final = 5_000
 REQUEST_TIMEOUT_MS: Final = 10_000
 # How often a connection looks whether it has heard anything. One that has not for so long asks; without an answer for

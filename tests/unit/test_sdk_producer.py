@@ -471,6 +471,9 @@ async def test_a_bug_in_a_sink_ends_the_connection_and_leaves_nobody_waiting(bro
         def delivered(self, *_: Any) -> None:
             raise RuntimeError("a bug")
 
+        def aborted(self, *_: Any) -> None:
+            raise AssertionError
+
         def ended(self, error: CometError) -> None:
             raise AssertionError
 

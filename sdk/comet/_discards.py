@@ -1,0 +1,58 @@
+"""What a reader of committed records drops: markers, and the batches of transactions that were aborted.
+
+Pure. The broker names an aborted transaction before the first delivery that it is about. A batch belongs to it when
+producer and epoch are the same and it lies between the first batch of the transaction and its marker.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from comet.records import BatchHeader
+
+TRANSACTIONAL: Final = 1 << 7
+CONTROL: Final = 1 << 8
+# Any of them makes a batch worth a look.
+MARKED: Final = TRANSACTIONAL | CONTROL
+
+
+class Discards:
+    """Owned by the reader of a partition.
+
+    >>> discards = Discards()
+    >>> discards.add(producer_id=7, epoch=3, first=10, end=15)
+    >>> [discards.covers(7, 3, 10), discards.covers(7, 4, 12), discards.covers(7, 3, 15)]
+    [True, False, False]
+    """
+
+    __slots__ = ("_aborted",)
+
+    def __init__(self) -> None:
+        self._aborted: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._aborted)
+
+    def add(self, producer_id: int, epoch: int, first: int, end: int) -> None:
+        """The transaction of that producer and epoch, from `first` up to its marker at `end`, was aborted."""
+        self._aborted[producer_id, epoch] = (first, end)
+
+    def covers(self, producer_id: int, epoch: int, offset: int) -> bool:
+        """Whether the batch at that offset was aborted."""
+        first, end = self._aborted.get((producer_id, epoch), (0, 0))
+        return first <= offset < end
+
+    def drops(self, header: BatchHeader) -> bool:
+        """Whether a batch with any flag of MARKED is not for the application."""
+        if header.flags & CONTROL:
+            return True
+        return bool(self._aborted) and self.covers(header.producer_id, header.producer_epoch, header.base_offset)
+
+    def passed(self, offset: int) -> None:
+        """Everything before the offset was read: transactions that ended there need not be known any more."""
+        over = [key for key, (_, end) in self._aborted.items() if end < offset]
+        for key in over:
+            del self._aborted[key]
+
+    def clear(self) -> None:
+        self._aborted.clear()
