@@ -73,7 +73,8 @@ class Dispatch(Generic[T]):
         self._number = 0
         self._tracks: dict[Place, Track[T]] = {}
         self._ready: list[Task[T]] = []  # a heap: the oldest first
-        # Per key in use what waits behind its record. The entry is there as long as that record is ready or runs.
+        # Per key in use the record that is ready or runs, and what waits behind it.
+        self._heads: dict[tuple[Place, object], Task[T]] = {}
         self._chains: dict[tuple[Place, object], deque[Task[T]]] = {}
 
     @property
@@ -97,12 +98,12 @@ class Dispatch(Generic[T]):
         if key is None:
             heappush(self._ready, task)
             return
-        chain = self._chains.get((place, key))
-        if chain is None:
-            self._chains[place, key] = deque()
+        name = (place, key)
+        if name not in self._heads:
+            self._heads[name] = task
             heappush(self._ready, task)
         else:
-            chain.append(task)
+            self._chains.setdefault(name, deque()).append(task)
 
     def take(self) -> Task[T] | None:
         """The oldest record that may run, which runs from now on; None if there is none, or enough run."""
@@ -139,11 +140,14 @@ class Dispatch(Generic[T]):
     def _next_of_key(self, task: Task[T]) -> None:
         if task.key is None:
             return
-        chain = self._chains[task.place, task.key]
+        name = (task.place, task.key)
+        chain = self._chains.get(name)
         if chain:
-            heappush(self._ready, chain.popleft())
+            self._heads[name] = head = chain.popleft()
+            heappush(self._ready, head)
         else:
-            del self._chains[task.place, task.key]
+            del self._heads[name]
+            self._chains.pop(name, None)
 
     # ---- how far it is
 
@@ -172,22 +176,13 @@ class Dispatch(Generic[T]):
             return
         for place in chosen:
             self._tracks[place].closed = True
-        self._ready = sorted(task for task in self._ready if not self._give_up(task, chosen))  # sorted: it is a heap
-        for (place, _), chain in self._chains.items():
-            if place in chosen:
-                self.held -= len(chain)
-                chain.clear()
-        running = {
-            (task.place, task.key) for place in chosen for task in self._tracks[place].unfinished if task.running
-        }
-        for name in [name for name in self._chains if name[0] in chosen and name not in running]:
-            del self._chains[name]
-
-    def _give_up(self, task: Task[T], chosen: set[Place]) -> bool:
-        if task.place not in chosen:
-            return False
-        self.held -= 1
-        return True
+        ready = self._ready
+        self._ready = sorted(task for task in ready if task.place not in chosen)  # sorted: it is a heap
+        self.held -= len(ready) - len(self._ready)
+        for name in [name for name, head in self._heads.items() if name[0] in chosen]:
+            self.held -= len(self._chains.pop(name, ()))
+            if not self._heads[name].running:  # one that runs keeps its key, also if the partition comes back
+                del self._heads[name]
 
     def forget(self, places: Iterable[Place]) -> None:
         """These are another's: they have no position any more, and what still runs moves none."""
