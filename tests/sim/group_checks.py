@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, TypeVar
 
 from tests.sim.checker import TITLES, Finding, Verdict, name_of
 from tests.sim.group_history import NONE, Commitment, GroupHistory, Look, Ownership
@@ -21,10 +21,11 @@ EXACTLY_ONCE: Final = "eos"
 SHARED: Final = "share"
 
 Key = tuple[str, Place]
+T = TypeVar("T", Look, Commitment, Ownership)
 
 
-def _by_key(items: Iterable[Look | Commitment | Ownership]) -> dict[Key, list[Look | Commitment | Ownership]]:
-    found: dict[Key, list[Look | Commitment | Ownership]] = defaultdict(list)
+def _by_key(items: Iterable[T]) -> dict[Key, list[T]]:
+    found: dict[Key, list[T]] = defaultdict(list)
     for item in items:
         found[item.group, item.place].append(item)
     return found
@@ -36,8 +37,7 @@ def _by_key(items: Iterable[Look | Commitment | Ownership]) -> dict[Key, list[Lo
 def one_owner(history: GroupHistory, finding: Finding) -> None:
     """C17. Nobody owns what another was given in the same generation, and a partition that was given up in good order
     was given up before the next one had it. Who was put out for its silence may believe for longer."""
-    for (group, place), held in _by_key(history.owned).items():
-        owners = [one for one in held if isinstance(one, Ownership)]
+    for (group, place), owners in _by_key(history.owned).items():
         by_since: dict[int, set[str]] = defaultdict(set)
         for one in owners:
             by_since[one.since].add(one.process)
@@ -97,14 +97,10 @@ def positions_only_rise(history: GroupHistory, finding: Finding) -> None:
     """C21, C23. In real time, committed positions never go back, and what was confirmed is there for who asks."""
     commits = _by_key(history.commits)
     for key, found in _by_key(history.looks).items():
-        looks = sorted((one for one in found if isinstance(one, Look)), key=lambda one: one.completed)
+        looks = sorted(found, key=lambda one: one.completed)
         highest: list[tuple[float, int]] = [(-1.0, NONE)]  # completed, highest so far
         sure = [(one.completed, one.offset) for one in looks]
-        sure += [
-            (one.completed, one.offset)
-            for one in commits.get(key, [])
-            if isinstance(one, Commitment) and one.outcome is Outcome.OK
-        ]
+        sure += [(one.completed, one.offset) for one in commits.get(key, []) if one.outcome is Outcome.OK]
         for completed, offset in sorted(sure):
             highest.append((completed, max(offset, highest[-1][1])))
         times = [at for at, _ in highest]
@@ -126,13 +122,12 @@ def positions_are_within_the_log(history: GroupHistory, finding: Finding) -> Non
 
 def nothing_skipped(history: GroupHistory, finding: Finding) -> None:
     """C20. At least once: whatever lies below a committed position had been handled when it was seen there."""
+    at_the_end = [Look(*key, offset, float("inf"), float("inf")) for key, offset in history.committed.items()]
     for group in (AT_LEAST_ONCE, EXACTLY_ONCE):
         finished = _finished(history, group)
-        for look in [one for one in history.looks if one.group == group] + [
-            Look(group, place, offset, float("inf"), float("inf"))
-            for (name, place), offset in history.committed.items()
-            if name == group
-        ]:
+        for look in (*history.looks, *at_the_end):
+            if look.group != group:
+                continue
             for offset, value in history.inputs.get(look.place, {}).items():
                 if offset >= look.offset:
                     continue
