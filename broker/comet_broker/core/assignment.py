@@ -1,0 +1,166 @@
+"""Which member of a group is to have which partition: a pure, sticky assignment.
+
+Every partition of a topic that anybody subscribes to gets exactly one owner, who subscribes to it. Where nobody has
+to take what he does not read, loads differ by at most one; where subscriptions differ, no member could give a partition
+away, over however many others, so that the loads come closer to each other (there is no cost-reducing path, which
+makes the loads as equal as the subscriptions allow).
+
+Movement is small: what a member has, it keeps, unless balance needs it. With equal subscriptions it is the least there
+can be; with others each step towards balance moves as few partitions as possible.
+
+The same arguments give the same answer on every broker.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from heapq import heapify, heapreplace
+from typing import Final
+
+Partition = tuple[str, int]  # topic, index
+
+# Looking for paths costs members times topics; a group for which that is not enough is left a little less balanced.
+EDGES_MAX: Final = 3_000_000
+
+
+def assign(
+    members: Mapping[str, Collection[str]], partitions: Mapping[str, int], before: Mapping[Partition, str]
+) -> dict[Partition, str]:
+    """Owners of all partitions. `members` says who subscribes to which topics, `before` who has what now."""
+    wanted = {member: frozenset(topics).intersection(partitions) for member, topics in sorted(members.items())}
+    wanted = {member: topics for member, topics in wanted.items() if topics}
+    if not wanted:
+        return {}
+    readers: dict[str, list[str]] = {}
+    for member, topics in wanted.items():
+        for topic in topics:
+            readers.setdefault(topic, []).append(member)
+    board = _Board(wanted, readers)
+    free: list[Partition] = []
+    for topic in sorted(readers):
+        for index in range(partitions[topic]):
+            owner = before.get((topic, index))
+            if owner is not None and topic in wanted.get(owner, ()):
+                board.give(owner, topic, index, settled=True)
+            else:
+                free.append((topic, index))
+    if len(set(wanted.values())) == 1:
+        _level(board, free)
+    else:
+        _place(board, free)
+        _balance(board)
+    return board.owners()
+
+
+class _Board:
+    """Who has what, while it is being decided. Per member and topic a list: what it had before comes first, so that
+    what is taken from the end is what moves for free."""
+
+    def __init__(self, wanted: Mapping[str, frozenset[str]], readers: Mapping[str, list[str]]) -> None:
+        self.readers = readers
+        self.wanted = wanted
+        self.loads = dict.fromkeys(wanted, 0)
+        self.held: dict[str, dict[str, list[int]]] = {member: defaultdict(list) for member in wanted}
+        self.fresh: dict[tuple[str, str], int] = defaultdict(int)  # of the held ones, how many at the end are new
+
+    def give(self, member: str, topic: str, index: int, *, settled: bool = False) -> None:
+        assert topic in self.wanted[member]
+        self.held[member][topic].append(index)
+        self.loads[member] += 1
+        if not settled:
+            self.fresh[member, topic] += 1
+
+    def take(self, member: str, topic: str) -> int:
+        index = self.held[member][topic].pop()
+        self.loads[member] -= 1
+        if self.fresh[member, topic]:
+            self.fresh[member, topic] -= 1
+        return index
+
+    def owners(self) -> dict[Partition, str]:
+        return {
+            (topic, index): member
+            for member, topics in self.held.items()
+            for topic, indexes in topics.items()
+            for index in indexes
+        }
+
+
+def _level(board: _Board, free: list[Partition]) -> None:
+    """Everybody reads the same: each gets the whole share, and those who have the most now get what is left over."""
+    total = sum(board.loads.values()) + len(free)
+    share, more = divmod(total, len(board.loads))
+    by_load = sorted(board.loads, key=lambda member: (-board.loads[member], member))
+    quotas = {member: share + (number < more) for number, member in enumerate(by_load)}
+    for member in by_load:
+        topics = board.held[member]
+        while board.loads[member] > quotas[member]:
+            topic = max(topics, key=lambda topic: (len(topics[topic]), topic))
+            free.append((topic, board.take(member, topic)))
+    short = [(board.loads[member] - quotas[member], member) for member in by_load]
+    heapify(short)
+    for topic, index in sorted(free):
+        missing, member = short[0]
+        assert missing < 0
+        board.give(member, topic, index)
+        heapreplace(short, (missing + 1, member))
+
+
+def _place(board: _Board, free: list[Partition]) -> None:
+    """Topics with few readers first: they have the least choice."""
+    for topic, index in sorted(free, key=lambda place: (len(board.readers[place[0]]), place)):
+        member = min(board.readers[topic], key=lambda member: (board.loads[member], member))
+        board.give(member, topic, index)
+
+
+def _balance(board: _Board) -> None:
+    """Moves partitions along paths from members with many to members with few, shortest paths first."""
+    edges = 0
+    while edges < EDGES_MAX:
+        for start in sorted(board.loads, key=lambda member: (-board.loads[member], member)):
+            path, looked_at = _path(board, start)
+            edges += looked_at
+            if path:
+                break
+        else:
+            return
+        for giver, topic, taker in reversed(path):
+            board.give(taker, topic, board.take(giver, topic))
+
+
+def _path(board: _Board, start: str) -> tuple[list[tuple[str, str, str]], int]:
+    """The way from a member to the one with the least load among the nearest that have at least two less; each step
+    is giver, topic and taker. Empty when there is none."""
+    loads = board.loads
+    enough = loads[start] - 2
+    came_from: dict[str, tuple[str, str]] = {}
+    seen_topics: set[str] = set()
+    layer, looked_at = [start], 0
+    while layer:
+        following: list[str] = []
+        for member in layer:
+            topics = [topic for topic, held in board.held[member].items() if held and topic not in seen_topics]
+            topics.sort(key=lambda topic: (-board.fresh[member, topic], -len(board.held[member][topic]), topic))
+            for topic in topics:
+                seen_topics.add(topic)
+                looked_at += len(board.readers[topic])
+                for reader in board.readers[topic]:
+                    if reader != start and reader not in came_from:
+                        came_from[reader] = (member, topic)
+                        following.append(reader)
+        best = min(following, key=lambda member: (loads[member], member), default=None)
+        if best is not None and loads[best] <= enough:
+            return _steps(came_from, start, best), looked_at
+        layer = following
+    return [], looked_at
+
+
+def _steps(came_from: Mapping[str, tuple[str, str]], start: str, end: str) -> list[tuple[str, str, str]]:
+    steps: list[tuple[str, str, str]] = []
+    taker = end
+    while taker != start:
+        giver, topic = came_from[taker]
+        steps.append((giver, topic, taker))
+        taker = giver
+    return steps[::-1]
