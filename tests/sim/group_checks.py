@@ -114,7 +114,8 @@ def positions_only_rise(history: GroupHistory, finding: Finding) -> None:
 
 def positions_are_within_the_log(history: GroupHistory, finding: Finding) -> None:
     """C21."""
-    for one in (*history.looks, *(one for one in history.commits if one.outcome is Outcome.OK)):
+    said: list[Look | Commitment] = [*history.looks, *(one for one in history.commits if one.outcome is Outcome.OK)]
+    for one in said:
         end = history.ends.get(one.place)
         if end is not None and not finding.holds(one.offset <= end):
             finding.violations.append(f"{one.group}: {one.place} is committed up to {one.offset} and ends at {end}")
