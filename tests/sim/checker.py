@@ -99,7 +99,7 @@ class Evidence:
             case Flush.OS:
                 return float("inf")
 
-    def may_be_lost(self, place: Place, offset: int, known_at: float) -> bool:
+    def may_be_lost(self, place: Place, offset: int, known_at: float, value: bytes = b"") -> bool:
         """Whether a record that somebody knew of at that time may be missing now, or its offset hold another."""
         if self.deleted(place, offset) or self.damaged(place, offset):
             return True
@@ -212,7 +212,7 @@ def no_vanishing_reads(evidence: Evidence, finding: Finding) -> None:
         if read.place not in evidence.final:
             continue
         there = evidence.final[read.place].get(read.offset)
-        if not finding.holds(there == read.value or evidence.may_be_lost(read.place, read.offset, read.at)):
+        if not finding.holds(there == read.value or evidence.may_be_lost(read.place, read.offset, read.at, read.value)):
             finding.violations.append(
                 f"{read.process} read {name_of(read.value)} at {read.place} offset {read.offset} at {read.at:.4f} s, "
                 f"there is {'nothing' if there is None else name_of(there)}"

@@ -2,8 +2,8 @@
 
 What a loss may be excused by (docs/guarantees.md):
 
-    acks=all      what the monitor excuses: committed records that no broker in service had any more, after power,
-                  a disk or damage took them from another. Anything, on an `available` topic.
+    acks=all      that this very record was committed, and that a leader which did not have it was elected as the last
+                  resort (`losses`). Anything, on an `available` topic.
     acks=1        the same; and whatever a change of leader after it was sent has cut off
     acks=0        anything
 
@@ -32,14 +32,18 @@ class ClusterEvidence(Evidence):
     def window(self, topic: str) -> float:
         return 0.0
 
-    def may_be_lost(self, place: Place, offset: int, known_at: float) -> bool:
-        return self.deleted(place, offset) or self.monitor.of(place).excused(offset, known_at)
+    def may_be_lost(self, place: Place, offset: int, known_at: float, value: bytes = b"") -> bool:
+        agreed = self.monitor.of(place)
+        return self.deleted(place, offset) or self.damaged(place, offset) or agreed.took(offset, value)
 
     def reused(self, place: Place, offset: int) -> bool:
-        return any(start <= offset for _, start in self.monitor.of(place).excuses)
+        return self.monitor.of(place).covers(offset)
 
     def damaged(self, place: Place, offset: int) -> bool:
-        return any(damage.place == place for damage in self.history.damage)
+        return any(base <= offset < end for base, end in self.monitor.of(place).ruined)
+
+    def began_anew(self, place: Place) -> bool:
+        return bool(self.monitor.of(place).losses)
 
 
 def consistent_part(history: History, available: set[str]) -> History:
@@ -62,7 +66,7 @@ def no_acked_loss(evidence: ClusterEvidence, finding: Finding) -> None:
         if op.outcome is not Outcome.OK or op.acks == 0 or op.place not in evidence.final:
             continue
         there = evidence.final[op.place].get(op.offset)
-        holds = there == op.value or evidence.may_be_lost(op.place, op.offset, op.invoked)
+        holds = there == op.value or evidence.may_be_lost(op.place, op.offset, op.invoked, op.value)
         if not holds and op.acks == 1:
             where = (monitor.names[op.place[0]], op.place[1])
             holds = any(at >= op.invoked for at, _, _ in monitor.epochs[where])
@@ -85,7 +89,7 @@ def unique_slot(evidence: ClusterEvidence, finding: Finding) -> None:
         for offset, value in log.records:
             slots[place, offset].add(value)
     for (place, offset), values in slots.items():
-        lives = 1 + sum(start <= offset for _, start in evidence.monitor.of(place).excuses)
+        lives = 1 + sum(loss.covers(offset) for loss in evidence.monitor.of(place).losses)
         if not finding.holds(len(values) <= lives):
             finding.violations.append(f"{place} offset {offset} held {sorted(map(checker.name_of, values))}")
 
@@ -126,11 +130,11 @@ def ends_are_reached(evidence: ClusterEvidence, finding: Finding) -> None:
 def _has_a_cause(evidence: ClusterEvidence, session: Session) -> bool:
     match session.why:
         case "OFFSET_OUT_OF_RANGE":
-            return session.place in evidence.history.deletes or evidence.reused(session.place, 1 << 62)
+            return session.place in evidence.history.deletes or evidence.began_anew(session.place)
         case "DATA_LOSS":
-            return evidence.damaged(session.place, 0) or evidence.reused(session.place, 1 << 62)
+            return evidence.damaged(session.place, session.first - 1)
         case "TRUNCATED":
-            return evidence.reused(session.place, 1 << 62)
+            return evidence.began_anew(session.place)
         case _:
             return True
 

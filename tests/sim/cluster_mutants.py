@@ -14,6 +14,7 @@ import msgspec
 from comet import records
 from comet.types import Flush
 from comet.v1 import replication_pb2 as pb
+from comet_broker import broker as broker_module
 from comet_broker.core import replicas
 from comet_broker.core.cluster import PartitionState
 from comet_broker.core.controller import _Case, _Rank
@@ -89,11 +90,24 @@ def commit_by_majority() -> list[Patch]:
 
 
 @mutant(
+    "a follower's later life is counted for the one that was in sync",
+    "C32",
+    "power_cut",
+    "pause",
+    "isolate",
+    caught_by=17,
+)
+def count_another_life() -> list[Patch]:
+    return [(Replicas, "_counts", lambda self, broker, follower: True)]
+
+
+@mutant(
     "with flush=always what is only written is committed",
     "C32 C1",
     "power_cut_all",
     "slow_disk",
     flush=Flush.ALWAYS,
+    caught_by=2,
 )
 def commit_before_the_flush() -> list[Patch]:
     real = Replicas.committed
@@ -122,7 +136,7 @@ def let_the_watermark_fall() -> list[Patch]:
     return [(Partition, "learn", learn)]
 
 
-@mutant("a new leader says where the log ends before it knows", "C8", "isolate", "kill", "partition", caught_by=10)
+@mutant("a new leader says where the log ends before it knows", "C8", "isolate", "kill", "partition", caught_by=17)
 def tell_the_end_too_early() -> list[Patch]:
     return [(Partition, "settled", property(lambda self: True))]
 
@@ -162,6 +176,7 @@ def grow_too_early() -> list[Patch]:
     "C31",
     "power_cut",
     flush=Flush.OS,
+    caught_by=3,
 )
 def grow_without_incarnation() -> list[Patch]:
     def grown(self: Replicas, committed: int, registered: dict[int, int]) -> PartitionState | None:
@@ -192,7 +207,7 @@ def grow_without_incarnation() -> list[Patch]:
     "store_unsure",
     "partition",
     "cut_links",
-    caught_by=5,
+    caught_by=4,
 )
 def count_growth_late() -> list[Patch]:
     def recount(self: Replicas) -> None:
@@ -219,13 +234,7 @@ def shrink_without_the_store() -> list[Patch]:
 
 
 @mutant(
-    "those that left while too few stayed are forgotten",
-    "C31 C29",
-    "isolate",
-    "power_cut",
-    "partition",
-    flush=Flush.OS,
-    caught_by=5,
+    "those that left while too few stayed are forgotten", "C31 C29", "isolate", "power_cut", "partition", flush=Flush.OS
 )
 def forget_the_eligible() -> list[Patch]:
     def without(state: PartitionState, gone: list[int], min_insync: int) -> PartitionState:
@@ -267,7 +276,22 @@ def forget_incarnations() -> list[Patch]:
     ]
 
 
-@mutant("a damaged replica stays the leader", "C29 C25", "flip_bit", "failing_sync", "kill", caught_by=3)
+@mutant("a power cut is taken for a clean stop", "C31", "power_cut", "kill", "pause", caught_by=6)
+def believe_the_unclean() -> list[Patch]:
+    def whole(self: _Case, table: dict[int, int], broker: int) -> bool:
+        return broker in self._cluster.brokers and broker in table
+
+    return [(_Case, "_whole", whole)]
+
+
+@mutant(
+    "a log that came back short counts as whole", "C31", "flip_bit", "failing_sync", "kill", flush=Flush.OS, caught_by=4
+)
+def believe_a_short_log() -> list[Patch]:
+    return [(broker_module, "came_short", lambda files, identity: identity)]
+
+
+@mutant("a damaged replica stays the leader", "C29 C25", "flip_bit", "failing_sync", "kill", caught_by=12)
 def let_the_unfit_lead() -> list[Patch]:
     return [(_Case, "_unfit", lambda self, broker: False)]
 
@@ -351,7 +375,7 @@ def append_from_any_epoch() -> list[Patch]:
     "kill",
     "isolate",
     "partition",
-    caught_by=26,
+    caught_by=17,
 )
 def truncate_to_the_watermark() -> list[Patch]:
     real = ReplicaSession._where_to_begin

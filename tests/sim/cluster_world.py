@@ -10,7 +10,8 @@ from typing import Any, Final
 from tests.sim.history import Place, Produce, Read
 from tests.sim.host import Host
 from tests.sim.loop import SimLoop
-from tests.sim.monitor import Monitor, Where
+from tests.sim.losses import Where
+from tests.sim.monitor import Monitor
 from tests.sim.world import World
 
 ALL: Final = 2  # acks=all, as history.Produce has it
@@ -31,7 +32,7 @@ class ClusterWorld(World):
             )
             for number in range(1, brokers + 1)
         ]
-        self.monitor = Monitor(self.store, self.hosts, self.now)
+        self.monitor = Monitor(self.store, self.hosts, self.now, settings["session_ms"] / 1000)
         self.flipped: set[Where] = set()
 
     def wrote(self, operation: Produce) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,7 +15,16 @@ class Batch(NamedTuple):
     epoch: int
     digest: tuple[int, int]
     path: str
+    position: int
     position_end: int
+    process: int  # which of the broker's processes wrote it
+
+
+class Gone(NamedTuple):
+    """A batch that nobody took away: power or the disk did. These processes had it."""
+
+    first: int
+    last: int
 
 
 @dataclass(slots=True)
@@ -24,6 +34,7 @@ class Commit:
     epoch: int
     digest: tuple[int, int]
     at: float
+    data: bytes = b""
 
 
 @dataclass(slots=True)
@@ -33,11 +44,11 @@ class Copy:
     batches: dict[int, Batch] = field(default_factory=dict)  # by base offset
     files: dict[str, list[Batch]] = field(default_factory=dict)
     parsed: dict[str, int] = field(default_factory=dict)
+    gone: dict[tuple[int, tuple[int, int]], Gone] = field(default_factory=dict)  # by base offset and digest
     agreed: int = 0
     lossy: bool = False  # lost committed records, and does not have them again yet
     mending: bool = False  # so, and it was the disk: the cluster may not know yet
     poisoned: bool = False  # an fsync failed: what is on disk shows at the next start
-    forgiven_until: float = 0.0
     damaged: set[int] = field(default_factory=set)  # base offsets of batches with a flipped bit: it cannot know yet
 
     def drop(self, path: str, size: int) -> bool:
@@ -52,22 +63,72 @@ class Copy:
                 self.damaged.discard(batch.base)
         return gone
 
+    def had(self, process: int, base: int, digest: tuple[int, int]) -> bool:
+        """Whether that process of the broker held this batch, though power or the disk may have taken it since."""
+        batch = self.batches.get(base)
+        if batch is not None and batch.digest == digest:
+            return batch.process <= process
+        gone = self.gone.get((base, digest))
+        return gone is not None and gone.first <= process <= gone.last
+
+    def lose(self, batches: Iterable[Batch], process: int) -> None:
+        """These went while that process ran, or with it."""
+        for batch in batches:
+            self.gone[batch.base, batch.digest] = Gone(batch.process, process)
+
+
+@dataclass(slots=True)
+class Loss:
+    """What was committed, and is not any more since another life of the partition began: in this epoch, from here."""
+
+    epoch: int
+    at: float
+    start: int
+    commits: list[Commit]
+
+    @property
+    def end(self) -> int:
+        return self.commits[-1].end
+
+    def covers(self, offset: int) -> bool:
+        return self.start <= offset < self.end
+
+    def took(self, offset: int, value: bytes) -> bool:
+        return any(commit.base <= offset < commit.end and value in commit.data for commit in self.commits)
+
 
 @dataclass(slots=True)
 class Agreed:
-    """What is committed of a partition."""
+    """What is committed of a partition, and what was and is lost with a reason."""
 
     commits: list[Commit] = field(default_factory=list)
-    excuses: list[tuple[float, int]] = field(default_factory=list)  # at this time, all from this offset on
+    losses: list[Loss] = field(default_factory=list)
+    ruined: set[tuple[int, int]] = field(default_factory=set)  # of these the only copy that counts was damaged
+    reached: int = 0  # how far it ever was committed
 
     @property
     def end(self) -> int:
         return self.commits[-1].end if self.commits else 0
 
-    def renewed(self, offset: int) -> bool:
-        """Whether what is there may belong to an earlier life of the partition, of which that was lost elsewhere."""
-        return any(start <= offset for _, start in self.excuses)
+    def add(self, commit: Commit) -> None:
+        self.commits.append(commit)
+        self.reached = max(self.reached, commit.end)
 
-    def excused(self, offset: int, known_at: float) -> bool:
-        """Whether what was known by then may be lost."""
-        return any(start <= offset and known_at <= at for at, start in self.excuses)
+    def cut(self, offset: int) -> list[Commit]:
+        """Ends at `offset`; returns what that takes away."""
+        kept = [commit for commit in self.commits if commit.end <= offset]
+        taken, self.commits = self.commits[len(kept) :], kept
+        return taken
+
+    def said_in(self, epoch: int, end: int) -> int:
+        """How much of a watermark that is known in an epoch has a meaning still: beyond the start of a later life it
+        tells of what is lost, until the one who says it hears of that life."""
+        return min([end, *(loss.start for loss in self.losses if loss.epoch > epoch)])
+
+    def covers(self, offset: int) -> bool:
+        """Whether a loss, for a reason, made room for another record at this offset."""
+        return any(loss.covers(offset) for loss in self.losses)
+
+    def took(self, offset: int, value: bytes) -> bool:
+        """Whether this very record was committed there and lost for a reason."""
+        return any(loss.took(offset, value) for loss in self.losses)

@@ -13,9 +13,9 @@ from tests.sim.copies import Batch, Copy
 if TYPE_CHECKING:
     from comet_broker.partition import Partition
     from tests.sim.host import Host
-    from tests.sim.monitor import Monitor, Where
+    from tests.sim.losses import Where
+    from tests.sim.monitor import Monitor
 
-IN_FLIGHT_S: Final = 40.0  # a report of what power took meanwhile may still be under way, as long as a link lives
 _PREFIX: Final = struct.Struct("<qqIIII")  # base offset, time, epoch, length, the two checksums
 _DELTA: Final = struct.Struct("<I")
 _DELTA_AT: Final = 72
@@ -28,8 +28,8 @@ class HostMonitor:
         self._monitor = monitor
         self._host = host
         self._broker = host.broker_id
-        self._seen: dict[Partition, tuple[int, int]] = {}  # committed, epoch
-        self._revision = 0
+        self._seen: dict[Partition, tuple[int, int, int]] = {}  # committed, epoch, and in which epoch that was said
+        self._incarnation = 0
 
     # ---- files
 
@@ -58,8 +58,10 @@ class HostMonitor:
             if length < records.HEADER_BYTES or at + length > len(data) or (verify and not _whole(data, at)):
                 break
             (delta,) = _DELTA.unpack_from(data, at + _DELTA_AT)
+            batch = Batch(
+                base, base + delta + 1, epoch, (stamp_crc, crc), path, at, at + length, self._host.incarnation
+            )
             at += length
-            batch = Batch(base, base + delta + 1, epoch, (stamp_crc, crc), path, at)
             if not verify:
                 self._appending(where, epoch)
                 self._monitor.wrote(self._broker, where, batch, batches[-1] if batches else None)
@@ -93,35 +95,39 @@ class HostMonitor:
         where = _where(path)
         if where is not None:
             copy = self._monitor.copies[self._broker, where]
+            self._monitor.losses.look(where)
             copy.poisoned = copy.mending = True
-            self._monitor.disks_failed[where].add(self._broker)
             self._monitor.lost(self._broker, where)
+            self._monitor.losses.look(where)
 
     def damaged(self, path: str, base: int) -> None:
         """A bit of the batch that begins there was flipped."""
         where = _where(path)
         assert where is not None
         copy = self._monitor.copies[self._broker, where]
+        self._monitor.losses.look(where)
         copy.damaged.add(base)
         copy.mending = True
         self._monitor.lost(self._broker, where)
+        self._monitor.losses.look(where)
 
     def died(self, *, power: bool) -> None:
         self._seen.clear()
-        self._revision = 0
-        (self._monitor.powerless.add if power else self._monitor.powerless.discard)(self._broker)
+        self._incarnation = 0
+        self._monitor.losses.look()
         if power:
+            self._monitor.losses.is_down(self._broker)
             for broker, where in list(self._monitor.copies):
                 if broker == self._broker:
                     self._rescan(where, power=True)
-        self._monitor.weigh()
+        self._monitor.losses.look()
 
     def _rescan(self, where: Where, *, power: bool = False) -> None:
         """What is on the disk now, after something may have gone from it."""
         copy = self._monitor.copies[self._broker, where]
         folder = f"topics/{where[0]}/{where[1]}"
         disk = self._host.disk
-        before, known = len(copy.batches), copy.files
+        before, known = copy.batches, copy.files
         copy.batches, copy.files, copy.parsed = {}, {}, {}
         for name in disk.list(folder):
             path = f"{folder}/{name}"
@@ -129,8 +135,8 @@ class HostMonitor:
                 self._keep(path, copy, known.get(path, []), disk._seen[path].seen)
                 self._parse(path, where, copy, verify=True)
         copy.damaged &= copy.batches.keys()
-        if len(copy.batches) < before:
-            copy.forgiven_until = self._monitor._now() + IN_FLIGHT_S
+        gone = [batch for base, batch in before.items() if base not in copy.batches]
+        copy.lose(gone, self._host.incarnation)
         self._monitor.recount(self._broker, where)
         if power:
             self._monitor.power_lost(self._broker, where)
@@ -156,6 +162,10 @@ class HostMonitor:
         broker = self._host.broker
         if broker is None:
             return
+        incarnation = broker.membership.incarnation
+        if incarnation != self._incarnation:
+            self._incarnation = incarnation
+            self._monitor.processes[self._broker, incarnation] = self._host.incarnation
         seen = self._seen
         for partition in broker.topics.by_handle.values():
             known = seen.get(partition)
@@ -163,26 +173,27 @@ class HostMonitor:
             if known is None or known[0] != end or known[1] != epoch:
                 self._moved(partition, known, end, epoch)
 
-    def _moved(self, partition: Partition, known: tuple[int, int] | None, end: int, epoch: int) -> None:
+    def _moved(self, partition: Partition, known: tuple[int, int, int] | None, end: int, epoch: int) -> None:
+        monitor = self._monitor
         where = (partition.topic_id.hex(), partition.index)
-        self._seen[partition] = (end, epoch)
-        if known is not None and epoch < known[1]:
-            self._monitor.complain(
-                "C8", f"broker {self._broker} went back from epoch {known[1]} to {epoch} of {self._monitor.name(where)}"
+        before, epoch_before, said_in = known if known is not None else (0, 0, 0)
+        self._seen[partition] = (end, epoch, said_in if end == before else epoch)
+        if epoch < epoch_before:
+            monitor.complain(
+                "C8",
+                f"broker {self._broker} went back from epoch {epoch_before} to {epoch} of {monitor.name(where)}",
             )
-        self._monitor.checked["C8"] += 1
-        if known is not None and end < known[0] and self._monitor.consistent(where):
-            agreed, copy = self._monitor.agreed[where], self._monitor.copies[self._broker, where]
-            if not copy.lossy and not self._monitor._excused_from(agreed, end) and not agreed.renewed(end):
-                self._monitor.complain(
-                    "C8",
-                    f"the high watermark of {self._monitor.name(where)} went back from {known[0]} to {end} on broker "
-                    f"{self._broker}",
-                )
+        monitor.checked["C8"] += 1
+        back = end < monitor.agreed[where].said_in(said_in, before) and monitor.consistent(where)
+        if back and not monitor.copies[self._broker, where].lossy:
+            monitor.complain(
+                "C8",
+                f"broker {self._broker}: the high watermark of {monitor.name(where)} went back from {before} to {end}",
+            )
         if partition.leads:
-            self._monitor.leads(self._broker, where, epoch)
-        if end > (known[0] if known is not None else 0):
-            self._monitor.committed(self._broker, partition, where, end, fresh=known is None)
+            monitor.leads(self._broker, where, epoch)
+        if end > before:
+            monitor.committed(self._broker, partition, where, end, fresh=known is None)
 
 
 def _where(path: str) -> Where | None:
