@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Final
 
 from comet import records
@@ -37,6 +36,7 @@ from comet.types import Acks, Consistency, Flush, TopicConfig
 from comet_broker.core.admission import admit
 from comet_broker.core.cluster import NOBODY, PartitionState, Place, Versioned
 from comet_broker.core.tail import Tail
+from comet_broker.flushing import Flushing
 from comet_broker.leadership import Leadership
 from comet_broker.site import Accepted, Durable, Gap, Reader, Site, Waiter
 from comet_broker.storage.delete import DeleteTicket
@@ -47,14 +47,13 @@ log = logging.getLogger(__name__)
 _ALL: Final = int(Acks.ALL)
 
 
-class Partition:
+class Partition(Flushing):
     def __init__(self, handle: int, topic: str, topic_id: bytes, index: int, storage: Log, site: Site) -> None:
+        super().__init__(storage, site)
         self.handle = handle
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
-        self.log = storage
-        self.site = site
         self.state: PartitionState | None = None  # nobody has said who leads
         self.mod_revision = 0
         self.leader_epoch = 0
@@ -62,18 +61,12 @@ class Partition:
         self.tail = Tail(handle, site.tail_budget)
         self.readers: dict[Any, Reader] = {}  # by cursor, in any state: while there are none, the tail keeps nothing
         self.idle: dict[Any, Waiter] = {}  # keyed by cursor or call; woken once, then gone
-        self.idle_followers: dict[Any, Waiter] = {}  # the same, woken by every append
-        self.synced: Callable[[], None] | None = None  # a follower wants to tell its leader
-        self.closed: CometError | None = None
         self.fault = ""  # an error nobody has thought of: until the next start another is to lead
-        self.cutting = False  # a follower's log is being cut back on a worker: nothing else may touch it
         self._knife = asyncio.Lock()  # one at a time deletes from the log, at either end, or closes it
         self.committed = storage.high_watermark
         self.high_watermark = self.committed
         self._waiting: deque[tuple[int, Durable]] = deque()  # acks=1, held back for the fsync
         self._waiting_all: deque[tuple[int, Durable]] = deque()  # acks=all, held back for the followers
-        self._flush_task: asyncio.Task[None] | None = None
-        self._flush_timer: asyncio.TimerHandle | None = None
         self.appended_batches = 0
         self.appended_records = 0
         self.appended_bytes = 0
@@ -226,22 +219,6 @@ class Partition:
         self.appended_records += header.record_count
         self.appended_bytes += header.length
 
-    def _appended_one(self) -> None:
-        match self.log.config.flush:
-            case Flush.ALWAYS:
-                self._start_flush()
-            case Flush.INTERVAL:
-                if self._flush_timer is None and self._flush_task is None:
-                    delay_s = self.log.config.flush_interval_ms / 1000
-                    self._flush_timer = asyncio.get_running_loop().call_later(delay_s, self._start_flush)
-                self.moved()
-            case Flush.OS:
-                self.moved()
-        if self.idle_followers:
-            woken, self.idle_followers = self.idle_followers, {}
-            for waiter in woken.values():
-                waiter.advanced()
-
     # ---- following
 
     def replicate(self, batches: memoryview, epoch: int, high_watermark: int) -> None:
@@ -288,11 +265,7 @@ class Partition:
     async def _cut_back(self, offset: int, *, restart: bool) -> None:
         self.cutting = True
         try:
-            if self._flush_timer is not None:
-                self._flush_timer.cancel()
-                self._flush_timer = None
-            if self._flush_task is not None:
-                await asyncio.wait([self._flush_task])
+            await self._stop_flushing()
             self._end_readers_beyond(offset, restart=restart)
             self.tail.clear()
             storage = self.log
@@ -314,9 +287,6 @@ class Partition:
             reader.partition_closed(error)
 
     # ---- durability and visibility
-
-    def _durable_end(self) -> int:
-        return self.log.flushed_end if self.log.config.flush is Flush.ALWAYS else self.log.log_end
 
     def when_acked(self, end_offset: int, acks: int, done: Durable) -> bool:
         """True if an acknowledgement may go out now; else `done` is called once, when it may or never will."""
@@ -374,45 +344,6 @@ class Partition:
             woken, self.idle = self.idle, {}
             for waiter in woken.values():
                 waiter.advanced()
-
-    def _start_flush(self) -> None:
-        if self._flush_timer is not None:
-            self._flush_timer.cancel()
-            self._flush_timer = None
-        if self._flush_task is None and self.closed is None and not self.cutting:
-            self._flush_task = self.site.tasks.spawn(self._flush(), f"flush {self}")
-
-    async def _flush(self) -> None:
-        """Syncs until nothing is left that must be; with flush=always one fsync serves all who came meanwhile."""
-        try:
-            while not self.cutting:  # which waits for the end of this
-                await self.sync()
-                if self.log.failed is not None or self.log.flushed_end >= self.log.log_end:
-                    return
-                if self.log.config.flush is not Flush.ALWAYS:
-                    break
-        finally:
-            self._flush_task = None
-        if self.log.config.flush is Flush.INTERVAL and self.closed is None and not self.cutting:
-            self._appended_one()
-
-    async def sync(self) -> None:
-        if self.cutting:
-            return
-        ticket = self.log.start_sync()
-        if ticket is None:
-            return
-        error: OSError | None = None
-        try:
-            await self.site.worker.run(ticket.run)
-        except OSError as caught:
-            error = caught
-        self.log.finish_sync(ticket, error)
-        if self.log.failed is not None:
-            self.failed(self.log.failed)
-        self.moved()
-        if self.synced is not None:
-            self.synced()
 
     def failed(self, error: CometError) -> None:
         """The log takes no more writes: who waits for one hears of it, and so does the cluster."""
@@ -476,8 +407,6 @@ class Partition:
         if self.closed is not None:
             return
         self.closed = error
-        if self._flush_timer is not None:
-            self._flush_timer.cancel()
         self._release(error)
         if self.leadership is not None:
             self.leadership.close(error)
@@ -487,8 +416,7 @@ class Partition:
         for waiter in woken.values():
             waiter.partition_closed(error)
         self.tail.clear()
-        if self._flush_task is not None:
-            await asyncio.wait([self._flush_task])  # its fsync is under way on the worker
+        await self._stop_flushing()
         async with self._knife:
             try:
                 await self.site.worker.run(self.log.close)
