@@ -1,0 +1,416 @@
+"""One transactional id: which epoch of its producer may write, where it has written, and how each epoch ends.
+
+    empty ──enlist──► open ──commit──► committing ──markers are there──► empty, in the next epoch
+                        └──abort, time-out, eviction, opened anew──► aborting ──┘
+
+Every transaction has an epoch of its own, so that nothing that comes late can touch the next one. Whoever opens the id
+anew gets an epoch beyond all that were ever given out; what is below it is fenced.
+
+    record      what stands in the metadata store; each step gives the next one, which is stored before any answer
+    last        the epoch that ended last and how, so that an End whose answer was lost can be repeated
+
+`empty` after `committing` or `aborting` need not be stored: whoever finds the older record writes the markers again,
+which changes nothing, and comes to the same epoch.
+
+Pure: the same record and event give the same step. Nothing here knows what time it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from msgspec import field
+from msgspec.structs import replace
+
+from comet.errors import (
+    CometError,
+    CoordinatorLoading,
+    LimitExceeded,
+    ProducerFenced,
+    TransactionAborted,
+    TransactionNotOpen,
+)
+from comet_broker import limits
+from comet_broker.core.cluster import Place, Stored
+
+EPOCH_MAX: Final = (1 << 32) - 1
+EPOCH_END: Final = EPOCH_MAX - 15  # no transaction in it or beyond: opening anew gives a new producer id
+_RETRY_MS: Final = 20
+
+
+class State(Enum):
+    EMPTY = "empty"  # nothing was written in this epoch
+    OPEN = "open"
+    COMMITTING = "committing"  # decided; the markers may be missing
+    ABORTING = "aborting"
+
+
+ENDING: Final = frozenset({State.COMMITTING, State.ABORTING})
+
+
+class TransactionRecord(Stored, frozen=True):
+    producer_id: int
+    timeout_ms: int
+    epoch: int = 1  # of the transaction that may be begun, is open, or is ending
+    first_epoch: int = 1  # of whoever opened the id last: everything below is fenced
+    state: State = State.EMPTY
+    places: dict[str, tuple[int, ...]] = field(default_factory=dict)  # topic id -> partitions
+    group: str = ""
+    member: str = ""
+    last_epoch: int = 0  # that has ended; 0: none
+    last_committed: bool = False
+    reason: str = ""  # why it is being aborted, or was
+
+    @property
+    def partitions(self) -> int:
+        return sum(map(len, self.places.values()))
+
+
+# ---- what happens
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Somebody wants to begin transactions under this id. `producer_id` is one that nobody has."""
+
+    producer_id: int
+    timeout_ms: int
+    group: str = ""
+    member: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Enlist:
+    epoch: int
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    epoch: int
+    commit: bool
+    reason: str = "its producer has aborted it"
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """The member of the group is none any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """All partitions of the epoch have their marker, or are gone."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Another coordinator takes over."""
+
+
+Event = Open | Enlist | End | TimedOut | Evicted | Marked | Loaded
+
+
+class What(Enum):
+    OPEN = "open"
+    ENLIST = "enlist"
+    COMMIT = "commit"
+    ABORT = "abort"
+    TIMED_OUT = "timed out"
+    EVICTED = "evicted"
+    MARKED = "marked"
+    LOADED = "loaded"
+
+
+class Age(Enum):
+    """How the epoch of an event stands to the record's."""
+
+    CURRENT = "current"
+    REPLACED = "replaced"  # current, but the id was opened anew since
+    COMMITTED = "committed"  # the last that ended
+    ABORTED = "aborted"  # the last that ended
+    FENCED = "fenced"  # older, and the id was opened anew since
+    OVER = "over"  # older than the last that ended
+    COMING = "coming"  # the one after the one that is ending
+    UNKNOWN = "unknown"  # never given out
+
+
+# ---- what comes of it
+
+
+class Outcome(Enum):
+    OPENED = "opened"  # the answer is first_epoch, once nothing older is ending
+    ENLISTED = "enlisted"  # the answer is yes
+    DECIDED = "decided"  # the answer is the next epoch, once all markers are there
+    UNDER_WAY = "under way"  # the same, decided before
+    REPEATED = "repeated"  # the answer is the next epoch
+    FINISHED = "finished"  # nobody waits for this to be stored
+    RESUMED = "resumed"  # decided by another coordinator: the markers are to be written
+    NOTHING = "nothing"
+
+    FENCED = "fenced"  # refused, as are all below
+    ABORTED = "was aborted"
+    NOT_OPEN = "not open"
+    LATER = "later"
+
+
+REFUSALS: Final = frozenset({Outcome.FENCED, Outcome.ABORTED, Outcome.NOT_OPEN, Outcome.LATER})
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`record` is to be stored before anything is answered; it is the one from before when nothing has changed."""
+
+    record: TransactionRecord
+    outcome: Outcome
+    error: CometError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    outcome: Outcome
+    reason: str
+
+
+# The record's own epoch, or none.
+PRESENT: Final[Mapping[tuple[State, What], Row]] = {
+    (State.EMPTY, What.OPEN): Row(Outcome.OPENED, "the epoch that the one before was given is fenced"),
+    (State.EMPTY, What.ENLIST): Row(Outcome.ENLISTED, "its first partition begins a transaction"),
+    (State.EMPTY, What.COMMIT): Row(Outcome.DECIDED, "without outputs it is over as soon as it is decided"),
+    (State.EMPTY, What.ABORT): Row(Outcome.DECIDED, "the epoch is used up, so that this End cannot end another one"),
+    (State.EMPTY, What.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
+    (State.EMPTY, What.EVICTED): Row(Outcome.NOTHING, "there is nothing that readers wait for"),
+    (State.EMPTY, What.MARKED): Row(Outcome.NOTHING, "there is nothing to be marked"),
+    (State.EMPTY, What.LOADED): Row(Outcome.NOTHING, "nothing is under way"),
+    (State.OPEN, What.OPEN): Row(Outcome.OPENED, "what the one before has left open is aborted, and fenced"),
+    (State.OPEN, What.ENLIST): Row(Outcome.ENLISTED, "one partition more, or one of those that belong to it"),
+    (State.OPEN, What.COMMIT): Row(Outcome.DECIDED, "all that were enlisted, answered or not, will be committed"),
+    (State.OPEN, What.ABORT): Row(Outcome.DECIDED, "its producer gives it up"),
+    (State.OPEN, What.TIMED_OUT): Row(Outcome.DECIDED, "readers wait for it"),
+    (State.OPEN, What.EVICTED): Row(Outcome.DECIDED, "its commit would be refused, and readers wait for it"),
+    (State.OPEN, What.MARKED): Row(Outcome.NOTHING, "it is not decided, so the markers were of another coordinator"),
+    (State.OPEN, What.LOADED): Row(Outcome.NOTHING, "it goes on; its time begins anew"),
+    (State.COMMITTING, What.OPEN): Row(Outcome.OPENED, "what is decided stays; the epoch after it is fenced"),
+    (State.COMMITTING, What.ENLIST): Row(Outcome.NOT_OPEN, "what came too late was not there when it was decided"),
+    (State.COMMITTING, What.COMMIT): Row(Outcome.UNDER_WAY, "asked for again"),
+    (State.COMMITTING, What.ABORT): Row(Outcome.NOT_OPEN, "it is decided"),
+    (State.COMMITTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
+    (State.COMMITTING, What.EVICTED): Row(Outcome.NOTHING, "it is decided"),
+    (State.COMMITTING, What.MARKED): Row(Outcome.FINISHED, "the next epoch can begin"),
+    (State.COMMITTING, What.LOADED): Row(Outcome.RESUMED, "nobody knows which markers are there"),
+    (State.ABORTING, What.OPEN): Row(Outcome.OPENED, "what is decided stays; the epoch after it is fenced"),
+    (State.ABORTING, What.ENLIST): Row(Outcome.ABORTED, "it is decided"),
+    (State.ABORTING, What.COMMIT): Row(Outcome.ABORTED, "it is decided"),
+    (State.ABORTING, What.ABORT): Row(Outcome.UNDER_WAY, "asked for again, or decided for another reason"),
+    (State.ABORTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
+    (State.ABORTING, What.EVICTED): Row(Outcome.NOTHING, "it is decided"),
+    (State.ABORTING, What.MARKED): Row(Outcome.FINISHED, "the next epoch can begin"),
+    (State.ABORTING, What.LOADED): Row(Outcome.RESUMED, "nobody knows which markers are there"),
+}
+
+# Current and ending, while somebody else has opened the id: only the outcome can still be told, and only a good one.
+REPLACED: Final[Mapping[tuple[State, What], Row]] = {
+    (State.COMMITTING, What.ENLIST): Row(Outcome.FENCED, "another producer has the id"),
+    (State.COMMITTING, What.COMMIT): Row(Outcome.UNDER_WAY, "it was committed before it was fenced"),
+    (State.COMMITTING, What.ABORT): Row(Outcome.NOT_OPEN, "it is decided"),
+    (State.COMMITTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
+    (State.COMMITTING, What.MARKED): Row(Outcome.FINISHED, "the epoch of the new producer can begin"),
+    (State.ABORTING, What.ENLIST): Row(Outcome.FENCED, "another producer has the id"),
+    (State.ABORTING, What.COMMIT): Row(Outcome.FENCED, "another producer has the id"),
+    (State.ABORTING, What.ABORT): Row(Outcome.FENCED, "another producer has the id"),
+    (State.ABORTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
+    (State.ABORTING, What.MARKED): Row(Outcome.FINISHED, "the epoch of the new producer can begin"),
+}
+
+# Any other epoch, whatever the state.
+ELSEWHEN: Final[Mapping[tuple[Age, What], Row]] = {
+    (Age.COMMITTED, What.ENLIST): Row(Outcome.NOT_OPEN, "it is over"),
+    (Age.COMMITTED, What.COMMIT): Row(Outcome.REPEATED, "the answer was lost"),
+    (Age.COMMITTED, What.ABORT): Row(Outcome.NOT_OPEN, "it was committed, which must not be hidden"),
+    (Age.COMMITTED, What.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
+    (Age.COMMITTED, What.MARKED): Row(Outcome.NOTHING, "it is over"),
+    (Age.ABORTED, What.ENLIST): Row(Outcome.ABORTED, "it is over"),
+    (Age.ABORTED, What.COMMIT): Row(Outcome.ABORTED, "it ran out of time, or the answer was lost"),
+    (Age.ABORTED, What.ABORT): Row(Outcome.REPEATED, "it ran out of time, or the answer was lost"),
+    (Age.ABORTED, What.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
+    (Age.ABORTED, What.MARKED): Row(Outcome.NOTHING, "it is over"),
+    (Age.FENCED, What.ENLIST): Row(Outcome.FENCED, "another producer has the id"),
+    (Age.FENCED, What.COMMIT): Row(Outcome.FENCED, "another producer has the id"),
+    (Age.FENCED, What.ABORT): Row(Outcome.FENCED, "another producer has the id"),
+    (Age.FENCED, What.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
+    (Age.FENCED, What.MARKED): Row(Outcome.NOTHING, "it is over"),
+    (Age.OVER, What.ENLIST): Row(Outcome.NOT_OPEN, "it is over, and a later one was begun by the same producer"),
+    (Age.OVER, What.COMMIT): Row(Outcome.NOT_OPEN, "it is over, and how it ended is no longer known"),
+    (Age.OVER, What.ABORT): Row(Outcome.NOT_OPEN, "it is over, and how it ended is no longer known"),
+    (Age.OVER, What.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
+    (Age.OVER, What.MARKED): Row(Outcome.NOTHING, "it is over"),
+    (Age.COMING, What.ENLIST): Row(Outcome.LATER, "an earlier coordinator has given it out; the markers come first"),
+    (Age.COMING, What.COMMIT): Row(Outcome.LATER, "an earlier coordinator has given it out; the markers come first"),
+    (Age.COMING, What.ABORT): Row(Outcome.LATER, "an earlier coordinator has given it out; the markers come first"),
+    (Age.COMING, What.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
+    (Age.COMING, What.MARKED): Row(Outcome.NOTHING, "there is nothing to be marked"),
+    (Age.UNKNOWN, What.ENLIST): Row(Outcome.NOT_OPEN, "nobody was given that epoch, or the epochs are used up"),
+    (Age.UNKNOWN, What.COMMIT): Row(Outcome.NOT_OPEN, "nobody was given that epoch, or the epochs are used up"),
+    (Age.UNKNOWN, What.ABORT): Row(Outcome.NOT_OPEN, "nobody was given that epoch, or the epochs are used up"),
+    (Age.UNKNOWN, What.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
+    (Age.UNKNOWN, What.MARKED): Row(Outcome.NOTHING, "there is nothing to be marked"),
+}
+
+
+def row(state: State, what: What, age: Age) -> Row:
+    match age:
+        case Age.CURRENT:
+            return PRESENT[state, what]
+        case Age.REPLACED:
+            return REPLACED[state, what]
+        case _:
+            return ELSEWHEN[age, what]
+
+
+def age_of(record: TransactionRecord, epoch: int) -> Age:
+    if epoch >= EPOCH_END:
+        return Age.UNKNOWN
+    if epoch == record.epoch:
+        return Age.REPLACED if epoch < record.first_epoch else Age.CURRENT
+    if epoch > record.epoch:
+        return Age.COMING if record.state in ENDING and epoch == _following(record) else Age.UNKNOWN
+    if epoch == record.last_epoch and record.last_committed:
+        return Age.COMMITTED
+    if epoch < record.first_epoch:
+        return Age.FENCED
+    return Age.ABORTED if epoch == record.last_epoch else Age.OVER
+
+
+def step(record: TransactionRecord, event: Event) -> Step:
+    """What comes of an event."""
+    _check(record)
+    what, epoch = _what(event), getattr(event, "epoch", record.epoch)
+    age = age_of(record, epoch) if hasattr(event, "epoch") else Age.CURRENT
+    found = row(record.state, what, age)
+    if found.outcome in REFUSALS:
+        return Step(record, found.outcome, _refusal(record, epoch, found))
+    after = record
+    match event:
+        case Open() if found.outcome is Outcome.OPENED:
+            after = _opened(record, event)
+        case Enlist() if found.outcome is Outcome.ENLISTED:
+            if not _holds(record, event.place) and record.partitions >= limits.TRANSACTION_PARTITIONS_MAX:
+                return Step(record, Outcome.LATER, _too_many())
+            after = _enlisted(record, event.place)
+        case End() if found.outcome is Outcome.DECIDED:
+            after = _decided(record, commit=event.commit, reason=event.reason)
+        case TimedOut() if found.outcome is Outcome.DECIDED:
+            after = _decided(record, commit=False, reason=f"it was open for more than {record.timeout_ms} ms")
+        case Evicted() if found.outcome is Outcome.DECIDED:
+            after = _decided(record, commit=False, reason="its member was put out of the group")
+        case Marked() if found.outcome is Outcome.FINISHED:
+            after = _finished(record)
+    _check(after)
+    if after.producer_id == record.producer_id:
+        assert after.epoch >= record.epoch and after.first_epoch >= record.first_epoch, "epochs only rise"
+    return Step(after, found.outcome)
+
+
+def _what(event: Event) -> What:
+    match event:
+        case Open():
+            return What.OPEN
+        case Enlist():
+            return What.ENLIST
+        case End():
+            return What.COMMIT if event.commit else What.ABORT
+        case TimedOut():
+            return What.TIMED_OUT
+        case Evicted():
+            return What.EVICTED
+        case Marked():
+            return What.MARKED
+        case Loaded():
+            return What.LOADED
+
+
+def _check(record: TransactionRecord) -> None:
+    assert (record.partitions == 0) == (record.state is State.EMPTY), "what is under way has partitions, and only that"
+    assert record.last_epoch < record.epoch <= EPOCH_MAX and 1 <= record.first_epoch <= EPOCH_MAX
+    assert record.state in ENDING or record.first_epoch <= record.epoch, "a fenced transaction is not left open"
+
+
+# ---- the records after
+
+
+def _following(record: TransactionRecord) -> int:
+    """The epoch after the one that is ending."""
+    return max(record.epoch + 1, record.first_epoch)
+
+
+def _opened(record: TransactionRecord, event: Open) -> TransactionRecord:
+    whose = {"timeout_ms": event.timeout_ms, "group": event.group, "member": event.member}
+    if record.state is State.EMPTY:
+        if record.epoch + 1 >= EPOCH_END:
+            return TransactionRecord(producer_id=event.producer_id, **whose)  # type: ignore[arg-type]
+        return replace(record, epoch=record.epoch + 1, first_epoch=record.epoch + 1, **whose)
+    # The one after the epoch that is ending belongs to the producer before, who may yet be told of it.
+    fence = min(_following(record) + 1, EPOCH_MAX)
+    if record.state is State.OPEN:
+        record = _decided(record, commit=False, reason="its transactional id was opened anew")
+    return replace(record, first_epoch=fence, **whose)
+
+
+def _enlisted(record: TransactionRecord, place: Place) -> TransactionRecord:
+    if _holds(record, place):
+        return record
+    topic_id, index = place
+    indexes = (*record.places.get(topic_id, ()), index)
+    return replace(record, state=State.OPEN, places={**record.places, topic_id: indexes})
+
+
+def _holds(record: TransactionRecord, place: Place) -> bool:
+    return place[1] in record.places.get(place[0], ())
+
+
+def _decided(record: TransactionRecord, *, commit: bool, reason: str) -> TransactionRecord:
+    state = State.COMMITTING if commit else State.ABORTING
+    decided = replace(record, state=state, reason="" if commit else reason)
+    return decided if decided.places else _finished(decided)
+
+
+def _finished(record: TransactionRecord) -> TransactionRecord:
+    assert record.state in ENDING
+    return replace(
+        record,
+        state=State.EMPTY,
+        places={},
+        epoch=_following(record),
+        last_epoch=record.epoch,
+        last_committed=record.state is State.COMMITTING,
+    )
+
+
+# ---- refusals
+
+
+def _refusal(record: TransactionRecord, epoch: int, found: Row) -> CometError:
+    who = f"transaction {epoch} of producer {record.producer_id}"
+    match found.outcome:
+        case Outcome.FENCED:
+            return ProducerFenced(f"{who} is fenced: {found.reason}")
+        case Outcome.ABORTED:
+            return TransactionAborted(f"{who} was aborted: {record.reason}", details={"next_epoch": str(epoch + 1)})
+        case Outcome.NOT_OPEN:
+            return TransactionNotOpen(f"{who} is not open: {found.reason}")
+        case _:
+            assert found.outcome is Outcome.LATER
+            return CoordinatorLoading(f"{who} has to wait: {found.reason}", retry_after_ms=_RETRY_MS)
+
+
+def _too_many() -> LimitExceeded:
+    return LimitExceeded(f"a transaction writes to at most {limits.TRANSACTION_PARTITIONS_MAX} partitions")
