@@ -17,6 +17,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
+import msgspec
+
 from comet.errors import CometError
 from comet_broker.core.cluster import NOBODY, PartitionState, Versioned, partition_key
 from comet_broker.core.replicas import Replicas, in_folders
@@ -172,8 +174,16 @@ class Leadership:
 
     async def _settle(self, state: PartitionState, mod_revision: int) -> None:
         """Has the store take the new state, or learns what it has instead."""
-        settled = await self._outcome(state, mod_revision)
-        self._swapping = False  # and from here on the next change may be under way
+        try:
+            settled = await self._outcome(state, mod_revision)
+        except msgspec.DecodeError as error:
+            # Somebody has written it, and it may say that another leads. What can be read will be heard of.
+            log.error("what the metadata store has of %s cannot be read: %s", self._partition, error)
+            if not self.closed:
+                self._partition.step_down("what the metadata store has of it cannot be read")
+            return
+        finally:
+            self._swapping = False  # and from here on the next change may be under way
         if settled is not None and not self.closed and self.replicas.proposed is not None:
             self._partition.apply(settled)
         elif self.handing_over and not self.closed:

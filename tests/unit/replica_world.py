@@ -46,12 +46,16 @@ class HeldWorker:
 class SlowStore(MemoryStore):
     """Answers a transaction when it is let go, having done it at once."""
 
+    broken: Exception | None = None
+
     def __init__(self, clock: HandClock) -> None:
         super().__init__(clock)
         self.free = asyncio.Event()
         self.free.set()
 
     async def transact(self, compares: Sequence[Compare], operations: Sequence[Put | Delete]) -> TransactionResult:
+        if self.broken is not None:
+            raise self.broken
         result = await super().transact(compares, operations)
         await self.free.wait()
         return result

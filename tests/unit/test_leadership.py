@@ -7,7 +7,9 @@ import pytest
 from comet.errors import Unavailable
 from comet_broker.core.cluster import PartitionState
 from comet_broker.leadership import HANDOVER_S_MAX
-from tests.unit.replica_world import ReplicaWorld, replace_state, settle
+from comet_broker.metadata.memory import MemoryStore
+from comet_broker.metadata.store import Put
+from tests.unit.replica_world import KEY, STATE, ReplicaWorld, replace_state, settle
 
 
 async def test_news_that_are_known_do_not_end_the_change_that_is_under_way() -> None:
@@ -87,6 +89,44 @@ async def test_appends_are_not_held_back_for_longer_because_the_store_was_slow()
     world.pass_time(HANDOVER_S_MAX + 0.1)
     leadership.check()
     world.produce()
+    await world.tasks.close()
+
+
+async def test_a_state_that_cannot_be_read_ends_leadership_until_there_is_one_that_can() -> None:
+    world = ReplicaWorld()
+    await world.lead(in_sync={1: 10, 2: 20})
+    await MemoryStore.transact(world.store, [], [Put(KEY, b'{"leader": "of a later version"}')])
+    world.follow(3, 0)  # it is to be taken in
+    await settle()
+    assert not world.partition.leads, "another may lead by now"
+    assert not world.tasks.failed
+    world.partition.apply(await world.put(replace_state(STATE, in_sync={1: 10, 2: 20})))
+    world.follow(2, 0)  # it leads
+    world.follow(3, 0)
+    await settle()
+    assert (await world.stored()).value.in_sync == {1: 10, 2: 20, 3: 30}
+    await world.tasks.close()
+
+
+async def test_a_change_that_failed_for_whatever_reason_is_not_under_way_any_more() -> None:
+    world = ReplicaWorld()
+    await world.lead(in_sync={1: 10, 2: 20})
+    leadership = world.partition.leadership
+    assert leadership is not None
+    world.follow(3, 0)
+    world.store.broken = RuntimeError("nobody has thought of this")
+    await settle()
+    assert world.tasks.failures == 1
+    world.store.broken = None
+    # What the store has is not known: until it says so, broker 3 counts as if it were in sync.
+    end = world.produce()
+    world.follow(2, end)
+    assert world.partition.committed == 0
+    world.partition.apply(await world.put((await world.stored()).value))
+    await settle()
+    world.progress(3, end)
+    await settle()
+    assert (await world.stored()).value.in_sync == {1: 10, 2: 20, 3: 30}
     await world.tasks.close()
 
 
