@@ -86,6 +86,7 @@ if TYPE_CHECKING:
         ReceiptRange,
         TopicConfig,
         TopicInfo,
+        TopicPartition,
     )
 
 __version__ = "0.1.0"
@@ -151,6 +152,7 @@ __all__ = [
     "TopicExists",
     "TopicInfo",
     "TopicNotFound",
+    "TopicPartition",
     "TransactionAborted",
     "TransactionError",
     "TransactionNotOpen",
@@ -179,6 +181,7 @@ _OWN = {
 _TYPES = {
     "Acks", "AtOffset", "AtTime", "BrokerInfo", "ClusterInfo", "Consistency", "Earliest", "Flush", "Gap", "Latest",
     "PartitionInfo", "PartitionStatus", "Receipt", "ReceiptRange", "TopicConfig", "TopicInfo",
+    "TopicPartition",
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import Enum, IntEnum
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from comet.errors import InvalidArgument
 
@@ -229,6 +229,17 @@ class ReceiptRange:
     @property
     def offsets(self) -> range:
         return range(self.first, self.first + self.count) if self.first >= 0 else range(0)
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic, as members of groups speak of it. A plain tuple (topic, partition) does as well.
+
+    >>> TopicPartition("quotes", 3) == ("quotes", 3)
+    True
+    """
+
+    topic: str
+    partition: int
 
 
 @dataclass(frozen=True, slots=True)
