@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from comet.records import BatchHeader
+from comet.records import BatchHeader, Flag
 
-TRANSACTIONAL: Final = 1 << 7
-CONTROL: Final = 1 << 8
+CONTROL: Final = int(Flag.CONTROL)
 # Any of them makes a batch worth a look.
-MARKED: Final = TRANSACTIONAL | CONTROL
+MARKED: Final = int(Flag.TRANSACTIONAL | Flag.CONTROL)
 
 
 class Discards:

@@ -6,6 +6,7 @@ consumer is ready to hold, given back in quarters as the application takes what 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -15,7 +16,7 @@ from comet._connection import Attachment, Connection
 from comet._discards import Discards
 from comet._wire import position_to_pb
 from comet.errors import CometError, Timeout, Unavailable
-from comet.types import AtOffset, Position
+from comet.types import AtOffset, Position, TopicPartition
 from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
 
@@ -23,16 +24,17 @@ _UNKNOWN: Final = -1
 
 
 class Reader:
-    """One partition of a consumer, for as long as the consumer lives. The sink of its deliveries.
+    """One partition of a consumer, for as long as it reads that. The sink of its deliveries.
 
     position   the next record for the application
     fetch      the first record that has not arrived; from there it goes on after a reconnect
     epoch      of the leader that wrote the last record that has arrived
     """
 
-    def __init__(self, partition: int, start: Position, arrived: Callable[[Reader, memoryview], None],
+    def __init__(self, place: TopicPartition, start: Position, arrived: Callable[[Reader, memoryview], None],
                  troubled: Callable[[Reader, CometError], None]) -> None:  # fmt: skip
-        self.partition = partition
+        self.place = place
+        self.topic, self.partition = place
         self.start = start  # where to begin, until the broker has said which offset that is
         self.position = _UNKNOWN
         self.fetch = _UNKNOWN
@@ -48,15 +50,17 @@ class Reader:
         self.generation = 0  # what arrived before a seek is not for the application
         self.stopped: CometError | None = None  # why nothing more comes, once what arrived is taken
         self.paused = False  # a seek is under way
+        self.retired = False  # it is not read any more, and will not be
         self.last: memoryview | None = None  # the newest delivery, while it is not taken
         self.discards = Discards()
+        self.written_in: list[tuple[int, int]] = []  # (offset, epoch): from there on, what was taken is of that epoch
         self._arrived = arrived
         self._troubled = troubled
 
     @property
     def wants_feed(self) -> bool:
         """It is not subscribed, and should be."""
-        return self.feed is None and self.stopped is None and not self.paused
+        return self.feed is None and self.stopped is None and not self.paused and not self.retired
 
     @property
     def next_offset(self) -> int:
@@ -99,6 +103,30 @@ class Reader:
             self.fetch, self.epoch = tail_of(batches)
             self.last = None
 
+    def read(self, offset: int, epoch: int) -> None:
+        """The batch at that offset is about to be handed out; the leader of that epoch wrote it."""
+        if not self.written_in or self.written_in[-1][1] != epoch:
+            self.written_in.append((offset, epoch))
+            del self.written_in[: -limits.EPOCHS_KEPT_MAX]
+
+    def epoch_before(self, offset: int) -> int | None:
+        """The epoch that the record before an offset was written in, where that is known."""
+        return next((epoch for first, epoch in reversed(self.written_in) if first < offset), None)
+
+    def begin(self, offset: int, epoch: int | None) -> None:
+        """It is new, and goes on at an offset where another has left off."""
+        assert self.position == _UNKNOWN
+        self.position = self.fetch = offset
+        if epoch is not None:
+            self.epoch = epoch
+            self.written_in.append((offset - 1, epoch))
+
+    def retire(self, too_late: Callable[[Reader, memoryview], None]) -> None:
+        """Nothing that has arrived or still does is for the application; the latter is for `too_late`."""
+        self.retired = True
+        self.generation += 1
+        self._arrived = too_late
+
     def leave_feed(self) -> None:
         """It is no longer subscribed; what has arrived stays."""
         if self.feed is not None:
@@ -118,22 +146,35 @@ class Reader:
         self.epoch = _UNKNOWN
         self.last = None
         self.stopped = None
+        self.discards.clear()
+        self.written_in.clear()
 
 
 class Feed:
     """Owned by a consumer; lives as long as its connection."""
 
-    def __init__(self, connection: Connection, window_bytes: int) -> None:
+    def __init__(self, connection: Connection, window_bytes: int, *, uncommitted: bool = False) -> None:
         self.connection = connection
         self.number = connection.next_subscription()
         self.window_bytes = window_bytes
         self.readers: set[Reader] = set()
         self.opened = False  # the window was granted
+        self.uncommitted = uncommitted
         self._owed_bytes = 0
+        # One change at a time: what is taken out must have been put in, and answered.
+        self._changing = asyncio.Lock()
 
     async def subscribe(self, chosen: list[tuple[Reader, Attachment]], *, leader_only: bool) -> None:
         """Adds partitions. Raises what the broker answers; then none of them is subscribed."""
-        frame = pb.ClientFrame(subscribe=pb.Subscribe(subscription=self.number, leader_only=leader_only))
+        async with self._changing:
+            await self._subscribe([one for one in chosen if one[0].wants_feed], leader_only)
+
+    async def _subscribe(self, chosen: list[tuple[Reader, Attachment]], leader_only: bool) -> None:
+        if not chosen:
+            return
+        frame = pb.ClientFrame(
+            subscribe=pb.Subscribe(subscription=self.number, leader_only=leader_only, uncommitted=self.uncommitted)
+        )
         by_handle: dict[int, Reader] = {}
         for reader, attachment in chosen:
             by_handle[attachment.handle] = reader
@@ -164,11 +205,12 @@ class Feed:
 
     async def unsubscribe(self, reader: Reader) -> None:
         """Takes a partition out; when this returns, no delivery of it is under way any more."""
-        attachment = reader.attachment
-        if attachment is None:
-            return
-        frame = pb.ClientFrame(unsubscribe=pb.Unsubscribe(subscription=self.number, partitions=[attachment.handle]))
-        await self.connection.call(frame)
+        async with self._changing:
+            attachment = reader.attachment
+            if attachment is None or reader.feed is not self:
+                return
+            unsubscribe = pb.Unsubscribe(subscription=self.number, partitions=[attachment.handle])
+            await self.connection.call(pb.ClientFrame(unsubscribe=unsubscribe))
 
     def taken(self, size: int) -> None:
         """The application took that many bytes: the broker may send as many more."""

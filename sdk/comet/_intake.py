@@ -1,5 +1,8 @@
 """Keeps the partitions of one consumer subscribed, and queues what arrives for it.
 
+A consumer of a topic reads all of its partitions, or those that it was given; one in a group those that it is
+assigned, of any topics, which come and go (`assign`, `unassign`).
+
     connections ─► Reader.delivered ─► queue of deliveries, and of errors in their place ─► take()
          ▲                                                                                    │
          └──── _supervise: subscribes every partition that is not, whatever the reason        │
@@ -34,7 +37,7 @@ from comet.errors import (
     Timeout,
     TopicNotFound,
 )
-from comet.types import AtOffset, Earliest, Gap, Latest, Position, TopicInfo
+from comet.types import AtOffset, Earliest, Gap, Latest, Position, TopicInfo, TopicPartition
 
 log = logging.getLogger("comet")
 
@@ -48,7 +51,7 @@ class Intake:
     def __init__(
         self,
         client: Client,
-        topic: str,
+        topic: str | None,
         *,
         start: Position,
         partitions: list[int] | None,
@@ -57,9 +60,11 @@ class Intake:
         read_from: ReadFrom,
         rack: str,
         on_gap: Callable[[Gap], None] | None,
+        uncommitted: bool = False,
+        begun: Callable[[Reader], None] | None = None,
     ) -> None:
-        self.topic = topic
-        self.readers: dict[int, Reader] = {}
+        self.topic = topic  # None: what is assigned is read
+        self.readers: dict[TopicPartition, Reader] = {}
         self.in_hand: Reader | None = None  # whose delivery the consumer is reading
         self.reconnects = 0
         self.received_bytes = 0
@@ -69,9 +74,12 @@ class Intake:
         self._buffer_bytes = buffer_bytes
         self._on_out_of_range = on_out_of_range
         self._on_gap = on_gap
-        self._replicas = Replicas(client, topic, self.readers, self._leave, read_from=read_from, rack=rack)
+        self._uncommitted = uncommitted
+        self._begun = begun  # hears of a partition whose position is known now
+        self._replicas = Replicas(client, self.readers, self._leave, read_from=read_from, rack=rack)
         self._feeds: dict[Connection, Feed] = {}
         self._attaching: dict[Reader, asyncio.Task[Attachment]] = {}
+        self._departing: set[TopicPartition] = set()  # unassigned, and the broker has not confirmed it
         # With the generation of the reader that each is for, and the feed whose credit it took.
         self._queue: deque[tuple[Reader, int, memoryview | CometError, Feed | None]] = deque()
         self._broken: CometError | None = None  # nothing will ever come again
@@ -93,7 +101,9 @@ class Intake:
         if self._supervisor is None:
             self._wake = asyncio.Event()
             self._ready = loop.create_future()
-            self._supervisor = loop.create_task(self._supervise(), name=f"comet: consume {self.topic}")
+            self._supervisor = loop.create_task(
+                self._supervise(), name=f"comet: consume {self.topic or 'what is assigned'}"
+            )
             self._supervisor.add_done_callback(self._supervisor_ended)
         assert self._ready is not None
         await asyncio.shield(self._ready)
@@ -112,10 +122,10 @@ class Intake:
         assert self._wake is not None
         assert self._ready is not None
         backoff = Backoff(self._client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
-        info = await self._find_topic(backoff)
-        self._add_readers(info)
-        if self._wanted is None:
-            self._client.watch(lambda: [self.topic], self._topic_changed)
+        if self.topic is not None:
+            self._add_readers(self.topic, await self._find_topic(self.topic, backoff))
+            if self._wanted is None:
+                self._client.watch(lambda: [self.topic or ""], self._topic_changed)
         self._client.spawn(self._replicas.watch())
         while True:
             self._wake.clear()
@@ -123,47 +133,96 @@ class Intake:
             if error is not None:
                 await asyncio.sleep(backoff.next_s(error.retry_after_ms))
                 if backoff.tries == _TRIES_UNTIL_TOLD:
-                    missing = sorted(reader.partition for reader in self.readers.values() if reader.wants_feed)
-                    log.warning("comet: %s: partitions %s cannot be read for now: %s", self.topic, missing, error)
+                    missing = sorted(reader.place for reader in self.readers.values() if reader.wants_feed)
+                    named = ", ".join(f"{topic}/{partition}" for topic, partition in missing)
+                    log.warning("comet: partitions %s cannot be read for now: %s", named, error)
                 continue
             backoff.reset()
             if not self._ready.done():
                 self._ready.set_result(None)
             await self._wake.wait()
 
-    async def _find_topic(self, backoff: Backoff) -> TopicInfo:
+    async def _find_topic(self, topic: str, backoff: Backoff) -> TopicInfo:
         """The topic; raises TopicNotFound, and waits for a cluster that cannot be reached for CONNECT_TIMEOUT_MS."""
         give_up = asyncio.get_running_loop().time() + limits.CONNECT_TIMEOUT_MS / 1000
         while True:
             try:
-                return await self._client.topic(self.topic)
+                return await self._client.topic(topic)
             except CometError as error:
                 if not error.retriable or asyncio.get_running_loop().time() >= give_up:
                     raise
                 await asyncio.sleep(backoff.next_s(error.retry_after_ms))
 
-    def _add_readers(self, info: TopicInfo) -> None:
+    def _add_readers(self, topic: str, info: TopicInfo) -> None:
         chosen = range(len(info.partitions)) if self._wanted is None else self._wanted
         for index in chosen:
             if not 0 <= index < len(info.partitions):
                 raise PartitionNotFound(
-                    f"topic {self.topic!r} has the partitions 0 to {len(info.partitions) - 1}, not {index}"
+                    f"topic {topic!r} has the partitions 0 to {len(info.partitions) - 1}, not {index}"
                 )
-            if index not in self.readers:
-                self.readers[index] = Reader(index, self._start, self._arrived, self._troubled)
+            self._add(TopicPartition(topic, index), self._start)
+
+    def _add(self, place: TopicPartition, start: Position) -> None:
+        if place not in self.readers:
+            self.readers[place] = Reader(place, start, self._arrived, self._troubled)
 
     def _topic_changed(self, info: TopicInfo) -> None:
         """Partitions that were added are read from their beginning: everything in them is new."""
         if info.name != self.topic or self._wanted is not None:
             return
         for index in range(len(info.partitions)):
-            if index not in self.readers:
-                self.readers[index] = Reader(index, Earliest(), self._arrived, self._troubled)
-                self._rouse()
+            self._add(TopicPartition(info.name, index), Earliest())
+        self._rouse()
+
+    # ---- what comes and goes
+
+    def assign(self, place: TopicPartition, topic_id: bytes, start: Position, epoch: int | None = None) -> Reader:
+        """Reads a partition from now on; from an offset, with the epoch of the record before it where it is known."""
+        assert place not in self.readers
+        self._add(place, start)
+        reader = self.readers[place]
+        reader.topic_id = topic_id
+        if isinstance(start, AtOffset):
+            reader.begin(start.offset, epoch)
+        self._rouse()
+        return reader
+
+    def unassign(self, place: TopicPartition) -> Reader | None:
+        """From now on nothing of the partition is handed out, nor taken from the broker for longer than it must."""
+        reader = self.readers.pop(place, None)
+        if reader is None:
+            return None
+        reader.retire(self._too_late)
+        attaching = self._attaching.pop(reader, None)
+        if attaching is not None:
+            attaching.cancel()
+        self._departing.add(place)
+        self._client.spawn(self._depart(reader))
+        return reader
+
+    async def _depart(self, reader: Reader) -> None:
+        try:
+            if reader.feed is not None:
+                await self._unsubscribe(reader, reader.feed)
+        finally:
+            reader.leave_feed()
+            self._departing.discard(reader.place)
+            self._rouse()
+
+    def _too_late(self, reader: Reader, batches: memoryview) -> None:
+        """Was under way when the partition was unassigned."""
+        reader.queued_bytes -= len(batches)
+        if reader.feed is not None:
+            reader.feed.taken(len(batches))
+
+    def fail(self, error: CometError) -> None:
+        """Nothing will come any more: whoever takes is told why, once what has arrived is taken."""
+        self._broken = error
+        self._arrive()
 
     async def _subscribe_all(self) -> CometError | None:
         """Tries once to subscribe every partition that should be; returns why some could not."""
-        missing = [reader for reader in self.readers.values() if reader.wants_feed]
+        missing = [one for one in self.readers.values() if one.wants_feed and one.place not in self._departing]
         if not missing:
             return None
         problem: CometError | None = None
@@ -179,7 +238,7 @@ class Intake:
         for (connection, _), chosen in groups.items():
             problem = await self._subscribe(connection, chosen, brokers) or problem
         if self._attaching and problem is None:
-            problem = Timeout(f"{len(self._attaching)} partitions of {self.topic!r} are not attached yet")
+            problem = Timeout(f"{len(self._attaching)} partitions are not attached yet")
         return problem
 
     async def _attach_all(self, missing: list[Reader]) -> dict[Reader, Attachment | BaseException]:
@@ -200,7 +259,7 @@ class Intake:
             reader.topic_id = attachment.topic_id
         elif reader.topic_id != attachment.topic_id:
             raise TopicNotFound(
-                f"topic {self.topic!r} was deleted and made again: what is there now is another topic, "
+                f"topic {reader.topic!r} was deleted and made again: what is there now is another topic, "
                 "so positions in the old one mean nothing; start a new consumer"
             )
         return attachment
@@ -212,7 +271,8 @@ class Intake:
             return connection.lost
         feed = self._feeds.get(connection)
         if feed is None:
-            feed = self._feeds[connection] = Feed(connection, window_for(self._buffer_bytes, brokers))
+            window_bytes = window_for(self._buffer_bytes, brokers)
+            feed = self._feeds[connection] = Feed(connection, window_bytes, uncommitted=self._uncommitted)
             connection.on_lost(partial(self._lost, connection))
         if not feed.opened:
             self._charge(feed, {reader for reader, _ in chosen})
@@ -227,6 +287,10 @@ class Intake:
             for reader, _ in chosen:
                 problem = self._judge(reader, error) or problem
             return problem
+        if self._begun is not None:
+            for reader, _ in chosen:
+                if reader.position >= 0:
+                    self._begun(reader)
         return None
 
     def _charge(self, feed: Feed, readers: set[Reader]) -> None:
@@ -242,7 +306,7 @@ class Intake:
             return
         if feed.readers:
             self.reconnects += 1
-            log.info("comet: %s: connection lost, reconnecting: %s", self.topic, error)
+            log.info("comet: connection lost, reconnecting: %s", error)
         for reader in list(feed.readers):
             reader.leave_feed()
         self._rouse()
@@ -256,10 +320,14 @@ class Intake:
 
     def _judge(self, reader: Reader, error: CometError) -> CometError | None:
         """Decides what an error means for a partition; returns it if trying again can help."""
-        if error.retriable or error.metadata_stale or isinstance(error, Timeout):
-            if error.metadata_stale:
+        if self.readers.get(reader.place) is not reader:
+            return None
+        # Whether a topic that was assigned is there is for the coordinator to say.
+        gone = self.topic is None and isinstance(error, TopicNotFound)
+        if error.retriable or error.metadata_stale or isinstance(error, Timeout) or gone:
+            if error.metadata_stale or gone:
                 for connection in self._feeds:
-                    connection.detach(self.topic, reader.partition)
+                    connection.detach(reader.topic, reader.partition)
                 self._replicas.misled(reader, error)
             return error
         if self._replicas.only_here(reader, error):
@@ -274,10 +342,10 @@ class Intake:
     def _goes_on(self, reader: Reader, error: CometError) -> bool:
         """Goes on elsewhere where records are not there and the application said so beforehand."""
         resets = isinstance(error, OffsetOutOfRange) and self._on_out_of_range != "raise"
-        gap = gap_of(error, self.topic, reader.partition, reader.next_offset)
+        gap = gap_of(error, reader.topic, reader.partition, reader.next_offset)
         if resets:
             policy = self._on_out_of_range
-            log.warning("comet: %s/%d: going on at %s: %s", self.topic, reader.partition, policy, error)
+            log.warning("comet: %s/%d: going on at %s: %s", reader.topic, reader.partition, policy, error)
             reader.restart(Earliest() if policy == "earliest" else Latest())
         elif gap is not None and self._on_gap is not None:
             reader.restart(way_on(gap))
@@ -290,7 +358,7 @@ class Intake:
 
     def passes(self, reader: Reader, error: CometError) -> bool:
         """What came lacks records: asks the leader for them, or goes on behind them. Else the application is told."""
-        gap = gap_of(error, self.topic, reader.partition, reader.position)
+        gap = gap_of(error, reader.topic, reader.partition, reader.position)
         if self._replicas.only_here(reader, error):
             self.stop(reader, error, again=True)
         elif gap is not None and self._on_gap is not None:
@@ -327,8 +395,8 @@ class Intake:
             self._ready.exception()
         elif not task.cancelled():
             if not isinstance(error, CometError):
-                log.error("comet: consuming %s broke", self.topic, exc_info=error)
-                error = Internal(f"consuming {self.topic!r} broke: {error!r}")
+                log.error("comet: consuming %s broke", self.topic or "what is assigned", exc_info=error)
+                error = Internal(f"consuming broke: {error!r}")
             self._broken = error
             self._arrive()
 
@@ -401,7 +469,7 @@ class Intake:
                 if current:
                     return reader, arrived
             elif current and not self._goes_on(reader, arrived):
-                arrived.details.update(topic=self.topic, partition=str(reader.partition))
+                arrived.details.update(topic=reader.topic, partition=str(reader.partition))
                 raise arrived.with_traceback(None)
         return None
 

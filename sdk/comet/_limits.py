@@ -34,6 +34,8 @@ FAILURES_KEPT_MAX: Final = 100
 CONSUMER_BUFFER_BYTES: Final = 8 * MIB
 CONSUMER_BUFFER_BYTES_MIN: Final = 64 * KIB
 CONSUMER_BUFFER_BYTES_MAX: Final = 64 * MIB  # the broker cuts credit to this
+# Changes of leader that a reader remembers, so as to say which epoch a position belongs to.
+EPOCHS_KEPT_MAX: Final = 16
 
 # Requests of one connection that wait for an answer, produce aside, and frames waiting to be written.
 REQUESTS_MAX: Final = 20_000
@@ -68,6 +70,11 @@ LAG_CHECK_MS: Final = 2_000
 LAG_GRACE_MS: Final = 1_000
 # A replica that was left is not chosen again for so long.
 REPLICA_AVOIDED_MS: Final = 30_000
+
+# A transaction that is open for longer is aborted; readers of committed records wait for it.
+TRANSACTION_TIMEOUT_MS_MAX: Final = 15 * 60_000
+# How long who is cancelled may take to say that its transaction is aborted.
+LAST_WORD_MS: Final = 1_000
 
 assert SEND_BATCH_BYTES <= BULK_BATCH_BYTES <= BATCH_BYTES_CHOSEN_MAX < BATCH_BYTES_MAX < MESSAGE_BYTES_MAX
 assert BATCH_BYTES_MAX <= PRODUCER_BUFFER_BYTES

@@ -22,7 +22,7 @@ from comet._connection import Attachment
 from comet._feed import Reader
 from comet._wire import position_to_pb
 from comet.errors import CometError, CorruptBatch, DataLoss, InvalidArgument, LogFailed, OffsetOutOfRange, Truncated
-from comet.types import BrokerInfo, Latest, PartitionInfo, TopicInfo
+from comet.types import BrokerInfo, Latest, PartitionInfo, TopicInfo, TopicPartition
 from comet.v1 import events_pb2 as pb
 
 ReadFrom = Literal["leader", "any", "nearest"]
@@ -60,8 +60,7 @@ class Replicas:
     def __init__(
         self,
         client: Client,
-        topic: str,
-        readers: Mapping[int, Reader],
+        readers: Mapping[TopicPartition, Reader],
         leave: Callable[[Reader], Awaitable[None]],
         *,
         read_from: ReadFrom = "leader",
@@ -71,23 +70,22 @@ class Replicas:
         self.read_from = read_from
         self._rack = rack
         self._client = client
-        self._topic = topic
         self._readers = readers
         self._leave = leave
-        self._leader_until: dict[int, float] = {}  # partitions of which a follower was no good
+        self._leader_until: dict[TopicPartition, float] = {}  # partitions of which a follower was no good
 
     # ---- choosing
 
     async def attach(self, reader: Reader) -> Attachment:
         try:
-            return await self._client.attach(self._topic, reader.partition, partial(self._choose, reader))
+            return await self._client.attach(reader.topic, reader.partition, partial(self._choose, reader))
         except BaseException:
             reader.source = 0  # it takes no share of that broker
             raise
 
     def _choose(self, reader: Reader, info: TopicInfo, partition: int) -> int:
         known = info.partitions[partition]
-        found = self._found(known)
+        found = self._found(reader, known)
         if not found:
             reader.leader_only, reader.source = True, known.leader
             return known.leader
@@ -100,7 +98,7 @@ class Replicas:
     def misled(self, reader: Reader, error: CometError) -> None:
         """The broker that a partition was read from as the leader says that it does not lead."""
         if reader.leader_only:
-            self._client.misled(self._topic, reader.partition, reader.source, error)
+            self._client.misled(reader.topic, reader.partition, reader.source, error)
 
     def only_here(self, reader: Reader, error: CometError) -> bool:
         """A follower has not what was asked for; the leader, to which the partition goes now, may have it."""
@@ -111,18 +109,18 @@ class Replicas:
 
     def _to_leader(self, reader: Reader) -> None:
         until = asyncio.get_running_loop().time() + limits.REPLICA_AVOIDED_MS / 1000
-        self._leader_until[reader.partition] = until
+        self._leader_until[reader.place] = until
 
     # ---- watching
 
     async def watch(self) -> None:
         """Leaves followers that stand still, and brokers that there are better ones for."""
-        seen: dict[int, int] = {}
+        seen: dict[TopicPartition, int] = {}
         while self.read_from != "leader":
             await asyncio.sleep(limits.LAG_CHECK_MS / 1000)
             quiet = [reader for reader in self._readers.values() if _waits(reader)]
-            still = [reader for reader in quiet if seen.get(reader.partition) == reader.fetch]
-            seen = {reader.partition: reader.fetch for reader in quiet}
+            still = [reader for reader in quiet if seen.get(reader.place) == reader.fetch]
+            seen = {reader.place: reader.fetch for reader in quiet}
             try:
                 if still:
                     await self._check(still)
@@ -130,10 +128,9 @@ class Replicas:
                 continue  # nobody can be asked; whoever is read from may be fine
 
     async def _check(self, still: list[Reader]) -> None:
-        info = (await self._client.fetch([self._topic])).get(self._topic)
-        if info is None:
-            return
-        unsuitable = self._ill_placed(still, info)
+        infos = await self._client.fetch({reader.topic for reader in still})
+        still = [reader for reader in still if reader.topic in infos]
+        unsuitable = self._ill_placed(still, infos)
         rest = [reader for reader in still if reader not in unsuitable and not reader.leader_only]
         at = {reader: reader.fetch for reader in rest}
         ends = await asyncio.gather(*map(self._leader_end, rest), return_exceptions=True)
@@ -147,12 +144,12 @@ class Replicas:
         for reader in unsuitable:
             await self._leave(reader)
 
-    def _ill_placed(self, still: list[Reader], info: TopicInfo) -> list[Reader]:
+    def _ill_placed(self, still: list[Reader], infos: Mapping[str, TopicInfo]) -> list[Reader]:
         """Those whose broker will not do, and those that others have room for."""
         load = Counter(reader.source for reader in self._readers.values())
         found: list[Reader] = []
         for reader in still:
-            good = self._found(info.partitions[reader.partition])
+            good = self._found(reader, infos[reader.topic].partitions[reader.partition])
             if not good and reader.leader_only:
                 continue  # where it is not the leader, that is said
             if reader.source not in good or min(load[broker] for broker in good) < load[reader.source] - 1:
@@ -161,14 +158,14 @@ class Replicas:
                 found.append(reader)
         return found
 
-    def _found(self, known: PartitionInfo) -> list[int]:
-        if self._leader_until.get(known.index, 0) > asyncio.get_running_loop().time():
+    def _found(self, reader: Reader, known: PartitionInfo) -> list[int]:
+        if self._leader_until.get(reader.place, 0) > asyncio.get_running_loop().time():
             return []
         brokers = list(filter(None, map(self._client.broker, known.in_sync)))
         return suitable(known, brokers, self.read_from, self._rack)
 
     async def _leader_end(self, reader: Reader) -> int:
-        attachment = await self._client.attach(self._topic, reader.partition)
+        attachment = await self._client.attach(reader.topic, reader.partition)
         find = pb.FindOffset(partition=attachment.handle, position=position_to_pb(Latest()))
         answer = await attachment.connection.call(pb.ClientFrame(find_offset=find), limits.LAG_CHECK_MS)
         return int(answer.found_offset.offset)

@@ -248,7 +248,7 @@ def test_partitions_that_cannot_be_read_for_long_are_told_of_once(caplog: pytest
 
     check()
     told = [record.getMessage() for record in caplog.records if "cannot be read" in record.getMessage()]
-    assert told == ["comet: quotes: partitions [1] cannot be read for now: partition 1 of 'quotes' has no leader now"]
+    assert told == ["comet: partitions quotes/1 cannot be read for now: partition 1 of 'quotes' has no leader now"]
 
 
 @scenario()
