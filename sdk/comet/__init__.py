@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from comet._producer import Producer
     from comet._record import Record, RecordBatch
     from comet._run import run
+    from comet._transactions import Transaction, TransactionalProducer
     from comet.app import App
     from comet.errors import (
         BrokerNotFound,
@@ -153,9 +154,11 @@ __all__ = [
     "TopicInfo",
     "TopicNotFound",
     "TopicPartition",
+    "Transaction",
     "TransactionAborted",
     "TransactionError",
     "TransactionNotOpen",
+    "TransactionalProducer",
     "Truncated",
     "Unavailable",
     "UnknownProducer",
@@ -175,6 +178,8 @@ _OWN = {
     "Producer": "comet._producer",
     "Record": "comet._record",
     "RecordBatch": "comet._record",
+    "Transaction": "comet._transactions",
+    "TransactionalProducer": "comet._transactions",
     "event": "comet.serde",
     "run": "comet._run",
 }

@@ -26,6 +26,9 @@ order and without holes. The broker writes a batch once per identity, and only n
    earlier attempt can have written moves to a new epoch. The usual case is a producer that was idle for days.
 
 Without idempotence there are no identities: what may have been written is never sent again.
+
+In a transaction the epoch is the transaction, and all of it counts or nothing: where rule 3 would go on under the next
+epoch, everything fails instead, and the transaction with it. `begin` starts the next one.
 """
 
 from __future__ import annotations
@@ -106,13 +109,13 @@ class Batch:
     def __len__(self) -> int:
         return len(self.values)
 
-    def encode(self, codec: Codec, producer_id: int) -> list[bytes]:
+    def encode(self, codec: Codec, producer_id: int, transactional: bool = False) -> list[bytes]:
         """The batch as it goes on the wire."""
         if producer_id:
             return records.encode(
                 self.values, keys=self.keys, timestamps=self.timestamps, headers=self.headers,
-                lengths=self.lengths, codec=codec,
-                producer_id=producer_id, producer_epoch=self.epoch, base_sequence=self.sequence,
+                lengths=self.lengths, codec=codec, producer_id=producer_id, producer_epoch=self.epoch,
+                base_sequence=self.sequence, transactional=transactional,
             )  # fmt: skip
         return records.encode(
             self.values, keys=self.keys, timestamps=self.timestamps, headers=self.headers, lengths=self.lengths,
@@ -142,6 +145,7 @@ class Lane:
         in_flight_max: int,
         finished: Callable[[Batch], None],
         changed: Callable[[Lane], None],
+        transactional: bool = False,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -154,6 +158,7 @@ class Lane:
         self._epoch_ends = False
         self._ghost = False
         self._idempotent = idempotent
+        self._transactional = transactional
         self._in_flight_max = in_flight_max
         self._sent = 0  # length of the prefix of the queue that has been put on the wire since the last recovery
         self._finished = finished
@@ -177,6 +182,13 @@ class Lane:
         """Queues a batch made elsewhere; what was gathered before goes before it."""
         self.seal()
         self.queue.append(batch)
+
+    def begin(self, epoch: int) -> None:
+        """The next transaction: its first batch has sequence 0 of that epoch."""
+        assert self._transactional and not self.pending and self.on_wire == 0
+        self.epoch = epoch
+        self._next_sequence = 0
+        self._epoch_ends = self._ghost = False
 
     @property
     def pending(self) -> bool:
@@ -321,6 +333,9 @@ class Lane:
 
     def _next_epoch(self) -> None:
         """Rule 3: what is known not to be in the log moves to a new epoch, the rest fails."""
+        if self._transactional:
+            self._give_up(list(self.queue), "a batch of its transaction was not written, so the transaction ends")
+            return
         self._give_up(
             [batch for batch in self.queue if batch.maybe_written],
             "its predecessor was not written, and it may have been: it cannot be sent again",
@@ -431,3 +446,15 @@ def _unknown(why: str, batch: Batch) -> Timeout:
         f"{len(batch)} records for {lane.topic}/{lane.partition} may or may not have been written: {why}",
         details={"topic": lane.topic, "partition": str(lane.partition)},
     )
+
+
+def add_extras(batch: Batch, index: int, key: Any, pairs: HeaderPairs | None) -> None:
+    """Notes key and headers of the record at `index`; the columns are made when the first of them comes."""
+    if key is not None and batch.keys is None:
+        batch.keys = [None] * index
+    if batch.keys is not None:
+        batch.keys.append(key)  # type: ignore[attr-defined]  # an open batch owns its lists
+    if pairs and batch.headers is None:
+        batch.headers = [None] * index
+    if batch.headers is not None:
+        batch.headers.append(pairs)

@@ -46,17 +46,19 @@ _SLOW_S: Final = limits.GATHER_MS_MAX / 2000  # between records of a stream that
 class Settings:
     """What all outlets of a producer share."""
 
-    __slots__ = ("acks", "codec", "in_flight_max", "linger_s", "producer_id", "timeout_s")
+    __slots__ = ("acks", "codec", "in_flight_max", "linger_s", "producer_id", "timeout_s", "transactional")
 
     def __init__(
-        self, *, acks: int, codec: Codec, in_flight_max: int, linger_s: float, producer_id: int, timeout_s: float
-    ) -> None:
+        self, *, acks: int, codec: Codec, in_flight_max: int, linger_s: float, producer_id: int, timeout_s: float,
+        transactional: bool,
+    ) -> None:  # fmt: skip
         self.acks = acks
         self.codec = codec
         self.in_flight_max = in_flight_max
         self.linger_s = linger_s
         self.producer_id = producer_id
         self.timeout_s = timeout_s
+        self.transactional = transactional
 
 
 class Outlet:
@@ -79,6 +81,7 @@ class Outlet:
             in_flight_max=settings.in_flight_max,
             finished=finished,
             changed=self._changed,
+            transactional=settings.transactional,
         )
         self.armed = False
         self.reason: CometError | None = None  # why it cannot send now
@@ -282,7 +285,7 @@ class Outlet:
         request = connection.next_request()
         batch = self.lane.take(request)
         try:
-            parts = batch.encode(settings.codec, settings.producer_id)
+            parts = batch.encode(settings.codec, settings.producer_id, settings.transactional)
             size = sum(map(len, parts))
             if size > connection.batch_bytes_max:
                 raise RecordTooLarge(f"a batch of {size} bytes is over the broker's {connection.batch_bytes_max}")
@@ -380,6 +383,17 @@ class Outlet:
         if attachment is None:
             return None
         return Unavailable(f"not acknowledged {within}: the broker at {attachment.connection.address} does not answer")
+
+    def drop(self, error: CometError) -> None:
+        """Everything unanswered fails, and answers that still come are told to nobody; it can be used again at once."""
+        self.lane.fail(error)
+        self._stop_lingering()
+        self._hurried = self._blocked = False
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+            self._retry_timer = None
+        # Where something is under way that would see to the next record, it finds nothing to do, and says so.
+        self.armed = self._queued is not None or self._attaching is not None
 
     def close(self, error: CometError) -> None:
         self._detach(error)

@@ -16,13 +16,13 @@ from types import TracebackType, coroutine
 from typing import Any, Final, Literal, Self
 
 from comet import _limits as limits
-from comet._batching import Batch, Lane
+from comet._batching import Batch, Lane, add_extras
 from comet._budget import Budget
 from comet._client import Addresses, Client
 from comet._delivery import BulkDelivery, Delivery, wait, wake
 from comet._outlet import Outlet, Settings
 from comet._route import Column, Route, Slice, cut
-from comet._routing import HeaderPairs, Headers, Key, by_partition, check_timestamp, header_pairs, key_bytes
+from comet._routing import Headers, Key, by_partition, check_timestamp, header_pairs, key_bytes
 from comet._transport import Connect
 from comet.errors import Closed, CometError, InvalidArgument, RecordTooLarge
 from comet.records import Codec
@@ -66,6 +66,8 @@ class Producer:
     0
     """
 
+    _transactional = False
+
     def __init__(
         self,
         addresses: Addresses,
@@ -103,6 +105,7 @@ class Producer:
             linger_s=linger_ms / 1000,
             producer_id=self._client.random.getrandbits(62) + 1 if remembered else 0,
             timeout_s=timeout_ms / 1000,
+            transactional=self._transactional,
         )
         self._clock_us = clock_us
         self._batch_bytes = batch_bytes
@@ -175,7 +178,7 @@ class Producer:
         values: list[bytes | None] = batch.values  # type: ignore[assignment]  # an open batch owns its lists
         index = len(values)
         if pairs or key is not None or batch.keys is not None or batch.headers is not None:
-            _add_extras(batch, index, key, pairs)
+            add_extras(batch, index, key, pairs)
         batch.timestamps.append(timestamp_us)  # type: ignore[union-attr]
         values.append(data)
         budget.used_bytes += size
@@ -361,12 +364,15 @@ class Producer:
 
     def _failed(self, batch: Batch, error: CometError) -> None:
         self._failed_records += batch.count
+        self._note_failure(batch, error)
+        if error.code == "TOPIC_NOT_FOUND" and (route := self._routes.pop(batch.lane.topic, None)) is not None:
+            self._lapsed[batch.lane.topic] = route
+
+    def _note_failure(self, batch: Batch, error: CometError) -> None:
         if not self._failures:  # one line, not one per batch: the cause is nearly always the same
             lane = batch.lane
             log.warning("comet: %d records for %s/%d failed: %s", batch.count, lane.topic, lane.partition, error)
         self._failures.append(batch)
-        if error.code == "TOPIC_NOT_FOUND" and (route := self._routes.pop(batch.lane.topic, None)) is not None:
-            self._lapsed[batch.lane.topic] = route
 
     def _deadline(self) -> float:
         """When a batch that begins now times out."""
@@ -407,6 +413,11 @@ class Producer:
         >>> run(example)
         True
         """
+        await self._drain()
+        self._raise_unseen()
+
+    async def _drain(self) -> None:
+        """Waits until it is known of everything sent so far what became of it."""
         batches: list[Batch] = []
         for outlet in self._outlets():
             if outlet.lane.open is not None:
@@ -416,7 +427,6 @@ class Producer:
         for batch in batches:
             if not batch.done:
                 await wait(batch)
-        self._raise_unseen()
 
     def _raise_unseen(self) -> None:
         unseen = [batch for batch in self._failures if not batch.seen]
@@ -480,18 +490,6 @@ class Producer:
             "batches": self._batches,
             "buffered_bytes": self._budget.used_bytes,
         }
-
-
-def _add_extras(batch: Batch, index: int, key: Any, pairs: HeaderPairs | None) -> None:
-    """Notes key and headers of the record at `index`; the columns are made when the first of them comes."""
-    if key is not None and batch.keys is None:
-        batch.keys = [None] * index
-    if batch.keys is not None:
-        batch.keys.append(key)  # type: ignore[attr-defined]  # an open batch owns its lists
-    if pairs and batch.headers is None:
-        batch.headers = [None] * index
-    if batch.headers is not None:
-        batch.headers.append(pairs)
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:

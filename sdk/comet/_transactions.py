@@ -1,0 +1,529 @@
+"""Transactions: records for several topics, and the positions they came from, become visible together or not at all.
+
+    transaction() ─► open: send, send_many, commit_offsets
+        ├─ left normally ──────────────────► all acknowledged ─► End(commit) ─► committed
+        └─ an exception, a record that failed ─► all given up ─► End(abort) ──► aborted
+
+Each transaction has an epoch of its own, which the answer to the End of the one before it gives. So what is late of one
+transaction, a batch or an End, can never count for the next. An End whose answer is missing is sent again as it
+was, now or before the next transaction: under one epoch the answer is always the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from types import TracebackType
+from typing import Any, Final, Literal, Protocol, Self
+
+from comet import _limits as limits
+from comet._batching import Batch
+from comet._client import Addresses
+from comet._coordinator import Coordinator
+from comet._delivery import BulkDelivery, Delivery
+from comet._outlet import Outlet
+from comet._producer import Compression, Producer, wall_clock_us
+from comet._routing import Headers, Key
+from comet._transport import Connect
+from comet.errors import (
+    Closed,
+    CometError,
+    InvalidArgument,
+    ProducerFenced,
+    Timeout,
+    TransactionAborted,
+    TransactionNotOpen,
+    Unavailable,
+)
+from comet.v1 import events_pb2 as pb
+from comet.v1 import groups_pb2 as groups_pb
+
+log = logging.getLogger("comet")
+
+State = Literal["new", "open", "ending", "committed", "aborted", "unknown"]
+Place = tuple[str, int]
+
+_GIVEN_UP: Final = "the transaction was aborted"
+
+
+class OffsetSource(Protocol):
+    """A consumer of a group, as far as a transaction needs it."""
+
+    def offsets_to_commit(self, positions: Any) -> groups_pb.Commit:
+        """The positions as this member of the group commits them now."""
+
+
+class Writer(Producer):
+    """The lanes of a transactional producer, which all of its transactions use one after the other."""
+
+    _transactional = True
+    epoch = 0
+
+    def __init__(self, addresses: Addresses, **options: Any) -> None:
+        super().__init__(addresses, acks="all", **options)
+        self.failure: CometError | None = None  # the first record of the transaction that failed
+        self.used = False
+        self.client = self._client
+
+    def begin(self, producer_id: int, epoch: int) -> None:
+        self._settings.producer_id, self.epoch = producer_id, epoch
+        self.failure, self.used = None, False
+        for outlet in self._outlets():
+            outlet.lane.begin(epoch)
+
+    def _make_outlet(self, topic: str, partition: int) -> Outlet:
+        outlet = super()._make_outlet(topic, partition)
+        outlet.lane.begin(self.epoch)
+        return outlet
+
+    def _note_failure(self, batch: Batch, error: CometError) -> None:
+        batch.seen = True  # the transaction tells it
+        self.failure = self.failure or error
+
+    async def drain(self) -> None:
+        await self._drain()
+
+    def drop(self) -> None:
+        """What is not acknowledged is given up: it will not count, wherever it got."""
+        error = TransactionAborted(_GIVEN_UP)
+        self.failure = self.failure or error
+        for outlet in self._outlets():
+            outlet.drop(error)
+
+    async def close(self) -> None:
+        if not self._closed:
+            await self._shut()
+
+
+class TransactionalProducer:
+    """Writes records in transactions, one after the other: each becomes visible as a whole, or not at all.
+
+    `transactional_id` names the producer over restarts: whoever opens it again ends what the one before it left open,
+    and shuts that one out. With `group`, a transaction can also commit the positions of a consumer of that group, and
+    needs no id: the group's generation shuts out who is no member any more. A transaction that is open for longer than
+    `transaction_timeout_ms` is aborted, so that nobody who reads waits for it.
+
+    One transaction at a time; all sends of it may run at once. Readers see it when it is committed, unless they asked
+    for `isolation="uncommitted"`.
+
+    >>> async def example(address: str) -> None:
+    ...     async with comet.TransactionalProducer(address, "ledger") as producer:
+    ...         async with producer.transaction() as tx:
+    ...             await tx.send("quotes", b"out 5", key="a")
+    ...             await tx.send("quotes", b"in 5", key="b")
+    ...     async with comet.Consumer(address, "quotes") as consumer:
+    ...         print((await consumer.get()).value, (await consumer.get()).value)
+    >>> run(example)
+    b'out 5' b'in 5'
+    """
+
+    def __init__(
+        self,
+        addresses: Addresses,
+        transactional_id: str = "",
+        *,
+        group: str = "",
+        transaction_timeout_ms: int = 60_000,
+        timeout_ms: int = 30_000,
+        linger_ms: float = 0,
+        batch_bytes: int = limits.SEND_BATCH_BYTES,
+        bulk_batch_bytes: int = limits.BULK_BATCH_BYTES,
+        buffer_bytes: int = limits.PRODUCER_BUFFER_BYTES,
+        compression: Compression = None,
+        name: str = "",
+        connect: Connect | None = None,
+        random: Random | None = None,
+        clock_us: Callable[[], int] = wall_clock_us,
+    ) -> None:
+        if not 1 <= transaction_timeout_ms <= limits.TRANSACTION_TIMEOUT_MS_MAX:
+            raise InvalidArgument(f"transaction_timeout_ms must be from 1 to {limits.TRANSACTION_TIMEOUT_MS_MAX}")
+        self._writer = Writer(
+            addresses, timeout_ms=timeout_ms, linger_ms=linger_ms, batch_bytes=batch_bytes,
+            bulk_batch_bytes=bulk_batch_bytes, buffer_bytes=buffer_bytes, compression=compression, name=name,
+            connect=connect, random=random, clock_us=clock_us,
+        )  # fmt: skip
+        client = self._writer.client
+        if not transactional_id and not group:
+            transactional_id = f"unnamed-{client.random.getrandbits(96):024x}"
+        self._id = transactional_id
+        self._group = group
+        self._timeout_ms = transaction_timeout_ms
+        self._coordinator = Coordinator(client, group or transactional_id)
+        self._producer_id = 0
+        self._epoch: int | None = None  # of the next transaction; None: to be asked for
+        self._ending: groups_pb.EndTransaction | None = None  # whose answer is missing
+        self._current: Transaction | None = None
+        self._fenced: ProducerFenced | None = None
+        self._closed = False
+        self._committed = self._aborted = 0
+
+    @property
+    def transactional_id(self) -> str:
+        """Its name to the coordinator, given or made up."""
+        return self._id
+
+    @property
+    def group(self) -> str:
+        return self._group
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Shuts out an earlier producer of the same id, and ends what it left open. The first transaction does it too.
+
+        Raises Unavailable when no coordinator was reached.
+        """
+        self._check()
+        await self._ready()
+
+    async def close(self) -> None:
+        """Aborts a transaction that is open, and closes the connections."""
+        if self._closed:
+            return
+        try:
+            if self._current is not None:
+                await self._current._abandon(Closed("the producer was closed"))
+        finally:
+            self._closed = True
+            await self._writer.close()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def transaction(self) -> Transaction:
+        """A transaction, to be entered with `async with`. Leaving the block commits it, an exception aborts it.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.TransactionalProducer(address, "example") as producer:
+        ...         try:
+        ...             async with producer.transaction() as tx:
+        ...                 await tx.send("quotes", b"never seen")
+        ...                 raise ValueError("changed my mind")
+        ...         except ValueError as error:
+        ...             print(error, tx.state)
+        >>> run(example)
+        changed my mind aborted
+        """
+        return Transaction(self)
+
+    def statistics(self) -> dict[str, int]:
+        """Counters since the start.
+
+        >>> comet.TransactionalProducer("localhost:9092", "example").statistics()["committed"]
+        0
+        """
+        return {**self._writer.statistics(), "committed": self._committed, "aborted": self._aborted}
+
+    def _check(self) -> None:
+        if self._closed:
+            raise Closed("the producer was closed")
+        if self._fenced is not None:
+            raise self._fenced.with_traceback(None)
+
+    # ---- one transaction after the other
+
+    async def _begin(self, transaction: Transaction) -> None:
+        self._check()
+        if self._current is not None:
+            raise InvalidArgument("a transaction of this producer is open: end it first, or use another producer")
+        self._current = transaction
+        try:
+            await self._ready()
+        except BaseException:
+            self._current = None
+            raise
+        assert self._epoch is not None
+        self._writer.begin(self._producer_id, self._epoch)
+
+    async def _ready(self) -> None:
+        """There is an epoch for the next transaction."""
+        if self._ending is not None:
+            try:
+                await self._ask_end()
+            except (ProducerFenced, Timeout, Unavailable):
+                raise
+            except CometError as error:
+                log.info("comet: the last transaction of %s did not commit: %s", self._id, error)
+        if self._epoch is None:
+            await self._open()
+
+    async def _open(self) -> None:
+        opening = groups_pb.OpenTransactions(
+            transactional_id=self._id, group=self._group, timeout_ms=self._timeout_ms
+        )  # fmt: skip
+        answer = await self._request(pb.ClientFrame(open_transactions=opening))
+        opened = answer.opened_transactions
+        self._id, self._producer_id, self._epoch = opened.transactional_id, opened.producer_id, opened.epoch
+
+    async def _end(self, commit: bool, offsets: groups_pb.Commit | None) -> None:
+        """Raises what the coordinator says against it; Timeout or Unavailable when nothing is known."""
+        assert self._ending is None
+        self._ending = groups_pb.EndTransaction(
+            transactional_id=self._id, producer_id=self._producer_id, epoch=self._writer.epoch, commit=commit,
+            offsets=offsets, group=self._group,
+        )  # fmt: skip
+        self._epoch = None
+        await self._ask_end()
+
+    async def _ask_end(self) -> None:
+        assert self._ending is not None
+        try:
+            answer = await self._request(pb.ClientFrame(end_transaction=self._ending))
+        except (Timeout, Unavailable):
+            raise
+        except CometError:
+            self._ending = None  # that is an answer, too
+            raise
+        self._ending = None
+        self._epoch = answer.ended_transaction.next_epoch
+
+    async def _request(self, frame: pb.ClientFrame) -> pb.ServerFrame:
+        try:
+            return await self._coordinator.request(frame, self._timeout_ms)
+        except ProducerFenced as error:
+            self._fenced = error
+            raise
+
+    async def _abort(self, why: BaseException) -> None:
+        """Best effort: what is not aborted now is before the next transaction, or when its time is over."""
+        try:
+            async with asyncio.timeout(None if isinstance(why, Exception) else limits.LAST_WORD_MS / 1000):
+                await self._end(False, None)
+        except TimeoutError:
+            pass  # who is cancelled has no time
+        except ProducerFenced:
+            pass  # whoever fenced it has aborted it
+        except CometError as error:
+            log.info("comet: a transaction of %s is given up without an answer: %s", self._id, error)
+
+
+class Transaction:
+    """One transaction, made by `TransactionalProducer.transaction` or `App.transaction`. Lives for one `async with`.
+
+    Leaving the block waits until every record is acknowledged by all in-sync replicas, and commits; it raises
+    TransactionAborted where that is not possible: nothing of it is visible then. A Timeout (or another error with
+    `outcome_unknown`) says that the coordinator did not answer: it is committed or not, as a whole.
+
+    >>> async def example(address: str) -> None:
+    ...     async with comet.TransactionalProducer(address, "example") as producer:
+    ...         async with producer.transaction() as tx:
+    ...             await tx.send_many("quotes", [b"1", b"2", b"3"])
+    ...         print(tx.state)
+    >>> run(example)
+    committed
+    """
+
+    def __init__(self, producer: TransactionalProducer) -> None:
+        self._producer = producer
+        self._writer = producer._writer
+        self._state: State = "new"
+        self._offsets: dict[int, tuple[OffsetSource, list[Any]]] = {}
+        self._sending = 0
+        self._quiet: asyncio.Future[None] | None = None
+
+    @property
+    def state(self) -> str:
+        """new, open, ending, committed, aborted, or unknown: it is committed or aborted, and no answer said which."""
+        return self._state
+
+    # ---- what belongs to it
+
+    async def send(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Key = None,
+        headers: Headers | None = None,
+        timestamp_us: int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Buffers a record, as `Producer.send` does. It need not be awaited further: the commit waits for all.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.TransactionalProducer(address, "example") as producer:
+        ...         async with producer.transaction() as tx:
+        ...             await tx.send("quotes", {"symbol": "EURUSD"}, key="EURUSD")
+        >>> run(example)
+        """
+        self._enter()
+        try:
+            return await self._writer.send(
+                topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition
+            )
+        finally:
+            self._leave()
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Sequence[Any],
+        *,
+        keys: Sequence[Key] | None = None,
+        partition: int | None = None,
+        timestamp_us: int | None = None,
+    ) -> BulkDelivery:
+        """Buffers many records at once, as `Producer.send_many` does.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.TransactionalProducer(address, "example") as producer:
+        ...         async with producer.transaction() as tx:
+        ...             await tx.send_many("quotes", [b"1", b"2"], keys=["a", "b"])
+        >>> run(example)
+        """
+        self._enter()
+        try:
+            return await self._writer.send_many(
+                topic, values, keys=keys, partition=partition, timestamp_us=timestamp_us
+            )
+        finally:
+            self._leave()
+
+    async def commit_offsets(self, consumer: OffsetSource, positions: Any = None) -> None:
+        """With the commit, the group's positions move: behind these records or batches, or to these offsets per
+        (topic, partition); without any, behind all that the consumer has handed out.
+
+        The producer must have been made for the consumer's group. The commit is refused where the consumer does not
+        own the partitions any more.
+        """
+        self._check()
+        if not self._producer.group:
+            raise InvalidArgument("a producer that commits positions is made with group=, the consumer's group")
+        _, chosen = self._offsets.setdefault(id(consumer), (consumer, []))
+        chosen.append(positions)
+
+    def _enter(self) -> None:
+        self._check()
+        self._sending += 1
+        self._writer.used = True
+
+    def _leave(self) -> None:
+        self._sending -= 1
+        if not self._sending and self._quiet is not None and not self._quiet.done():
+            self._quiet.set_result(None)
+
+    def _check(self) -> None:
+        if self._state != "open":
+            raise TransactionNotOpen(f"this transaction is {self._state}; use it inside its `async with`")
+        if self._writer.failure is not None:
+            raise self._why()
+
+    def _why(self) -> CometError:
+        """What is told of a transaction in which a record failed."""
+        failure = self._writer.failure
+        assert failure is not None
+        aborted = TransactionAborted(f"nothing of it was written: {failure.message}", details=failure.details)
+        aborted.__cause__ = failure
+        return aborted
+
+    # ---- from the beginning to the end
+
+    async def __aenter__(self) -> Self:
+        if self._state != "new":
+            raise InvalidArgument(f"this transaction is {self._state}: begin another")
+        await self._producer._begin(self)
+        self._state = "open"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._state != "open":
+            return  # its producer was closed meanwhile
+        if error is not None:
+            await self._abandon(error)
+        else:
+            await self._commit()
+
+    async def _abandon(self, error: BaseException) -> None:
+        self._state = "aborted"
+        try:
+            await self._give_up()
+            if self._writer.used:
+                await self._producer._abort(error)
+        finally:
+            self._finish()
+
+    async def _commit(self) -> None:
+        self._state = "ending"
+        try:
+            await self._wait_for_sends()
+            await self._writer.drain()
+            if self._writer.failure is not None:
+                raise self._why()
+            offsets = self._positions()
+            if self._writer.used or offsets is not None:
+                await self._producer._end(True, offsets)
+            self._state = "committed"
+        except BaseException as error:
+            await self._not_committed(error)
+            fenced = self._producer._fenced
+            if fenced is not None and isinstance(error, TransactionAborted):
+                raise fenced.with_traceback(None) from error
+            raise
+        finally:
+            self._finish()
+
+    async def _not_committed(self, error: BaseException) -> None:
+        """The state after a commit that raised, with everything given up."""
+        producer = self._producer
+        if producer._ending is not None:
+            self._state = "unknown"  # the answer is asked for before the next transaction
+            return
+        self._state = "aborted"
+        await self._give_up()
+        if producer._fenced is None:
+            await producer._abort(error)  # a leader that fences may know less than the coordinator, who is asked here
+
+    async def _give_up(self) -> None:
+        self._writer.drop()
+        await self._wait_for_sends()
+        self._writer.drop()  # what those have appended after all
+
+    async def _wait_for_sends(self) -> None:
+        """A send that is under way belongs to this transaction, and must not end up in the next."""
+        while self._sending:
+            self._quiet = asyncio.get_running_loop().create_future()
+            await self._quiet
+
+    def _positions(self) -> groups_pb.Commit | None:
+        """What is to be committed of the group, as its members say now."""
+        found: groups_pb.Commit | None = None
+        for source, chosen in self._offsets.values():
+            offsets = source.offsets_to_commit(None if None in chosen else _flat(chosen))
+            if found is not None:
+                raise InvalidArgument("one transaction commits the positions of one consumer")
+            found = offsets
+        return found
+
+    def _finish(self) -> None:
+        producer = self._producer
+        producer._current = None
+        if self._state == "committed":
+            producer._committed += 1
+        elif self._state == "aborted":
+            producer._aborted += 1
+
+
+def _flat(chosen: list[Any]) -> Any:
+    """All that was asked for in several calls as one: a mapping where all are, else a list of records and batches."""
+    if all(isinstance(one, Mapping) for one in chosen):
+        return {place: offset for one in chosen for place, offset in one.items()}
+    flat: list[Any] = []
+    for one in chosen:
+        if isinstance(one, Mapping):
+            raise InvalidArgument("give offsets in all calls of commit_offsets, or records and batches in all")
+        flat.extend(one if isinstance(one, list) else [one])
+    return flat
