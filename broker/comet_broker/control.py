@@ -51,6 +51,7 @@ from comet_broker.metadata.store import (
     StoreUnavailable,
     TransactionResult,
 )
+from comet_broker.partition import Partition
 
 SWAP_ATTEMPTS_MAX = 16
 PLACED_S_MAX = 10.0  # how long the answer to a change waits for the controller to place what is new
@@ -265,7 +266,24 @@ class Control:
             raise InvalidArgument(
                 f"before_offset must be -1 (all) or between 0 and the end, {partition.high_watermark}, not {before}"
             )
+        await self._agree_on_deleting(partition, before)
         return admin.DeleteRecordsResponse(log_start=await partition.delete_before(before))
+
+    async def _agree_on_deleting(self, partition: Partition, before: int) -> None:
+        """Who leads next is not to bring back what is deleted now, and may not have heard of it from this leader."""
+        key = partition_key(partition.place)
+        for _ in range(SWAP_ATTEMPTS_MAX):
+            item = await self._read(key)
+            state = None if item is None else PartitionState.decode(item.value)
+            if item is None or state is None or not partition.leads or state.epoch != partition.leader_epoch:
+                raise partition.not_leader()
+            agreed = msgspec.structs.replace(state, deleted=(state.epoch, before))
+            alone = state.holders == (self._broker.config.broker_id,)
+            if alone or before <= partition.log.log_start or state.deleted == agreed.deleted:
+                return
+            if (await self._transact([Compare(key, item.mod_revision)], [Put(key, agreed.encode())])).applied:
+                return
+        raise _contended(partition.topic)
 
     async def move_partition(self, request: admin.MovePartitionRequest) -> types.Topic:
         """Says where the replicas of a partition are to be; the controller and the leader see to it."""

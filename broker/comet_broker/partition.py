@@ -41,6 +41,7 @@ from comet_broker.leadership import Leadership
 from comet_broker.site import Accepted, Durable, Gap, Reader, Site, Waiter
 from comet_broker.storage.delete import DeleteTicket
 from comet_broker.storage.log import Log
+from comet_broker.trim import Trim
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class Partition(Flushing):
         self.readers: dict[Any, Reader] = {}  # by cursor, in any state: while there are none, the tail keeps nothing
         self.idle: dict[Any, Waiter] = {}  # keyed by cursor or call; woken once, then gone
         self.fault = ""  # an error nobody has thought of: until the next start another is to lead
+        self._trim = Trim(self)
         self._knife = asyncio.Lock()  # one at a time deletes from the log, at either end, or closes it
         self.committed = storage.high_watermark
         self.high_watermark = self.committed
@@ -101,7 +103,7 @@ class Partition(Flushing):
         if state.epoch > self.leader_epoch:
             self.leader_epoch = state.epoch
             self.tail.clear()  # its frames carry the epoch
-        if leads:
+        if leads and self._trim.done(state):
             self._lead(state)
 
     def reconsider(self) -> None:

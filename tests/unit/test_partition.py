@@ -13,6 +13,7 @@ from comet_broker.partition import Partition
 from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
 from tests.unit.storage_world import World
 
+LEADS = replace_state(STATE, epoch=3, in_sync={1: 10, 2: 20})
 FOLLOWS = replace_state(STATE, leader=2, epoch=2, in_sync={2: 20})
 
 
@@ -108,4 +109,50 @@ async def test_a_cut_that_a_leader_of_the_past_has_asked_for_does_not_take_place
     world.worker.free.set()
     await asyncio.gather(trimming, cut)
     assert one.log.log_end == 3
+    await world.tasks.close()
+
+
+async def followed(count: int) -> ReplicaWorld:
+    """A follower with so many records of epoch 2."""
+    world = ReplicaWorld()
+    world.partition.apply(await world.put(FOLLOWS))
+    for one in from_leader(count):
+        world.partition.replicate(one, 2, 0)
+    return world
+
+
+async def test_who_is_to_lead_deletes_first_what_was_deleted() -> None:
+    world = await followed(5)
+    one = world.partition
+    world.worker.free.clear()
+    one.apply(await world.put(replace_state(LEADS, deleted=(2, 3))))
+    await settle()
+    assert (one.leadership, one.log.log_start) == (None, 0), "nobody is served before it is gone"
+    world.worker.free.set()
+    await settle()
+    assert one.leads and one.log.log_start == 3
+    await world.tasks.close()
+
+
+async def test_what_has_the_offsets_of_deleted_records_is_not_deleted() -> None:
+    """The end of the log was lost with the machines of all that had it, and its offsets were given out again."""
+    world = await followed(5)
+    one = world.partition
+    one.apply(await world.put(replace_state(LEADS, deleted=(1, 3))))
+    await settle()
+    assert one.leads and one.log.log_start == 0
+    await world.tasks.close()
+
+
+async def test_a_disk_that_takes_no_deletion_does_not_leave_a_partition_without_a_leader() -> None:
+    world = await followed(5)
+    one = world.partition
+
+    async def refuse(offset: int) -> int:
+        raise Unavailable(f"cannot delete below {offset}")
+
+    setattr(one, "delete_before", refuse)  # noqa: B010 - mypy lets no method be assigned
+    one.apply(await world.put(replace_state(LEADS, deleted=(2, 3))))
+    await settle()
+    assert one.leads
     await world.tasks.close()

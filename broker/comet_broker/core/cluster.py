@@ -92,6 +92,7 @@ class PartitionState(Stored, frozen=True):
     target     where the replicas are to be; empty when they are there
     handover   the leader is asked to pass leadership to this broker as soon as that has all the leader has
     folders    broker -> data folder in which its copy was in sync last
+    deleted    (epoch, offset): what was written up to that epoch is deleted below the offset, for good
     """
 
     leader: int
@@ -102,6 +103,7 @@ class PartitionState(Stored, frozen=True):
     target: tuple[int, ...] = ()
     handover: int = NOBODY
     folders: dict[int, str] = {}
+    deleted: tuple[int, int] = (0, 0)
 
     @property
     def holders(self) -> tuple[int, ...]:
