@@ -124,6 +124,18 @@ class MovePartitionRequest(_message.Message):
     replicas: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, name: _Optional[str] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class ElectLeaderRequest(_message.Message):
+    __slots__ = ("name", "partition", "broker", "accept_loss")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    ACCEPT_LOSS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    partition: int
+    broker: int
+    accept_loss: bool
+    def __init__(self, name: _Optional[str] = ..., partition: _Optional[int] = ..., broker: _Optional[int] = ..., accept_loss: _Optional[bool] = ...) -> None: ...
+
 class DrainBrokerRequest(_message.Message):
     __slots__ = ("broker", "undo")
     BROKER_FIELD_NUMBER: _ClassVar[int]

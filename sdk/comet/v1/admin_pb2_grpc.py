@@ -75,6 +75,11 @@ class AdminStub:
                 request_serializer=comet_dot_v1_dot_admin__pb2.MovePartitionRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_types__pb2.Topic.FromString,
                 _registered_method=True)
+        self.ElectLeader = channel.unary_unary(
+                '/comet.v1.Admin/ElectLeader',
+                request_serializer=comet_dot_v1_dot_admin__pb2.ElectLeaderRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_types__pb2.Topic.FromString,
+                _registered_method=True)
         self.DrainBroker = channel.unary_unary(
                 '/comet.v1.Admin/DrainBroker',
                 request_serializer=comet_dot_v1_dot_admin__pb2.DrainBrokerRequest.SerializeToString,
@@ -164,6 +169,14 @@ class AdminServicer:
 
     def MovePartition(self, request, context):
         """Moves a partition to other brokers, or gives it more or fewer replicas; returns when it is decided, not done.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ElectLeader(self, request, context):
+        """Has a replica lead a partition that has no leader, whatever it lacks: for when those that have everything are damaged
+        or will not come back. Returns when it leads.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -262,6 +275,11 @@ def add_AdminServicer_to_server(servicer, server):
             'MovePartition': grpc.unary_unary_rpc_method_handler(
                     servicer.MovePartition,
                     request_deserializer=comet_dot_v1_dot_admin__pb2.MovePartitionRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_types__pb2.Topic.SerializeToString,
+            ),
+            'ElectLeader': grpc.unary_unary_rpc_method_handler(
+                    servicer.ElectLeader,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.ElectLeaderRequest.FromString,
                     response_serializer=comet_dot_v1_dot_types__pb2.Topic.SerializeToString,
             ),
             'DrainBroker': grpc.unary_unary_rpc_method_handler(
@@ -520,6 +538,33 @@ class Admin:
             target,
             '/comet.v1.Admin/MovePartition',
             comet_dot_v1_dot_admin__pb2.MovePartitionRequest.SerializeToString,
+            comet_dot_v1_dot_types__pb2.Topic.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ElectLeader(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/ElectLeader',
+            comet_dot_v1_dot_admin__pb2.ElectLeaderRequest.SerializeToString,
             comet_dot_v1_dot_types__pb2.Topic.FromString,
             options,
             channel_credentials,
