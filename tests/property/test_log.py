@@ -2,11 +2,12 @@
 
 Hypothesis drives appends, cuts, syncs, rolls, deletions, failing disks, deaths of the process and of the machine.
 After each death the log may have lost what was not synced, and nothing else; what is left is a prefix, and the producer
-table is the one that these very batches give.
+table is the one that these very batches give. Of transactions it tells what counts in the batches that are left.
 """
 
 from __future__ import annotations
 
+from array import array
 from contextlib import suppress
 from random import Random
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from comet.errors import DiskFull, LogFailed, OffsetOutOfRange
 from comet.records import STAMP_BYTES, BatchHeader, make_stamp
 from comet.types import TopicConfig
 from comet_broker.core.epochs import EpochHistory
-from comet_broker.core.producers import ProducerSnapshot, ProducerTable
+from comet_broker.core.producers import ProducerTable
 from comet_broker.storage.log import DeleteTicket, SyncTicket
 from comet_broker.storage.memory import MemoryFiles
 from tests.unit.storage_world import World, batch, epochs_of, read_all, read_from, sync
@@ -37,6 +38,7 @@ class Written(NamedTuple):
     base_offset: int
     append_time_us: int
     epoch: int
+    marker: records.Marker | None = None
 
     @property
     def end(self) -> int:
@@ -54,6 +56,7 @@ class LogMachine(RuleBasedStateMachine):
         self.log_start = 0
         self.synced_end = 0
         self.sequences = {1: 0, 2: 0}
+        self.transactions = {8: 1, 9: 1}  # producer -> epoch
         self.epoch = 1
         self.mark = 0
         self.was_cut = False
@@ -98,6 +101,37 @@ class LogMachine(RuleBasedStateMachine):
         self.batches.append(Written(header, base, at, self.epoch))
         if producer:
             self.sequences[producer] += len(values)
+
+    @rule(sizes=st.lists(SIZES, min_size=1, max_size=2), producer=st.sampled_from([8, 9]), stamped=st.booleans())
+    def append_to_a_transaction(self, sizes: list[int], producer: int, *, stamped: bool) -> None:
+        values: list[bytes | None] = [b"t" * size for size in sizes]
+        parts = records.encode(
+            values, timestamps=1, producer_id=producer, producer_epoch=self.transactions[producer], transactional=True
+        )
+        self.take(values, b"".join(parts), stamped=stamped)
+
+    @rule(producer=st.sampled_from([8, 9]), commit=st.booleans(), stamped=st.booleans())
+    def end_a_transaction(self, producer: int, *, commit: bool, stamped: bool) -> None:
+        data = records.encode_marker(producer, self.transactions[producer], commit, -1, 1)
+        if self.take(records.decode(data).values, data, stamped=stamped):
+            self.transactions[producer] += 1
+
+    def take(self, values: list[bytes | None], data: bytes, *, stamped: bool) -> bool:
+        log, header = self.world.log, records.verify(data, stamped=False)
+        try:
+            if stamped:
+                base, at = log.log_end, self.world.clock.now_us
+                whole = make_stamp(base, at, self.epoch, header.length) + data[STAMP_BYTES:]
+                log.append_stamped(records.verify(whole, stamped=True), whole)
+            else:
+                base, at, _ = log.append(header, data, self.epoch)
+        except (DiskFull, LogFailed):
+            return False
+        self.values += values
+        self.times += [1] * len(values)
+        marker = records.marker_of(records.decode(data)) if header.control else None
+        self.batches.append(Written(header, base, at, self.epoch, marker))
+        return True
 
     @rule(seconds=st.sampled_from([-10_000, 0, 1, 10_000]))
     def time_passes(self, seconds: int) -> None:
@@ -170,7 +204,7 @@ class LogMachine(RuleBasedStateMachine):
     def settle_producers(self) -> None:
         """Where no snapshot from before the cut is left, the segments that are tell all there is."""
         log = self.world.log
-        if self.was_cut and self.producers_by_the_list() != log.producers.snapshot(0):
+        if self.was_cut and self.producers_by_the_list() != log.producers.snapshot(0).entries:
             first = int(self.world.segment_names()[0][:20]) if self.batches else 0
             self.batches = [one for one in self.batches if one.base_offset >= first]
         self.sequences = {
@@ -179,6 +213,9 @@ class LogMachine(RuleBasedStateMachine):
             )
             for producer in self.sequences
         }
+        for producer in self.transactions:  # what was cut off is begun again, or ended again
+            ends = [one.header for one in self.batches if one.marker and one.header.producer_id == producer]
+            self.transactions[producer] = max((end.producer_epoch for end in ends), default=0) + 1
 
     # ---- syncing
 
@@ -324,7 +361,7 @@ class LogMachine(RuleBasedStateMachine):
         del self.times[log.log_end :]
         self.batches = [one for one in self.batches if one.end <= log.log_end]
         self.settle_producers()
-        while self.producers_by_the_list() != log.producers.snapshot(0):
+        while self.producers_by_the_list() != log.producers.snapshot(0).entries:
             # Batches that were deleted before they were synced: the machine's death took the memory of the last ones.
             forgotten = [one for one in self.batches if self.synced_end < one.end <= log.log_start]
             assert forgotten, "what was synced or not deleted is remembered"
@@ -352,7 +389,8 @@ class LogMachine(RuleBasedStateMachine):
         assert not lost
         assert list(found) == list(range(self.log_start, len(self.values)))
         assert list(found.values()) == self.values[self.log_start :]
-        assert self.world.log.producers.snapshot(0) == self.producers_by_the_list()
+        assert self.world.log.producers.snapshot(0).entries == self.producers_by_the_list()
+        self.check_transactions()
         assert epochs_of(self.world.log) == self.epochs_by_the_list()
 
     def epochs_by_the_list(self) -> tuple[tuple[int, int], ...]:
@@ -362,11 +400,28 @@ class LogMachine(RuleBasedStateMachine):
                 history.begin(one.epoch, max(one.base_offset, self.log_start))
         return history.entries
 
-    def producers_by_the_list(self) -> ProducerSnapshot:
+    def producers_by_the_list(self) -> list[tuple[bytes, array[int]]]:
         table = ProducerTable()
         for one in self.batches:
-            table.record(one.header, one.base_offset, one.append_time_us)
-        return table.snapshot(0)
+            table.record(one.header, one.base_offset, one.append_time_us, one.marker)
+        return table.snapshot(0).entries
+
+    def check_transactions(self) -> None:
+        isolation, end = self.world.log.producers.isolation, len(self.values)
+        ends = {(one.header.producer_id, one.header.producer_epoch): one for one in self.batches if one.marker}
+        here = [one for one in self.batches if one.header.transactional and not one.marker and one.end > self.log_start]
+        aborted = isolation.aborted(self.log_start, end)
+        assert aborted == isolation.aborted(0, end), "what lies below the log's start is forgotten"
+        for one in here:
+            key = (one.header.producer_id, one.header.producer_epoch)
+            dropped = any((it.producer_id, it.epoch) == key and it.first <= one.base_offset < it.end for it in aborted)
+            marker = ends[key].marker if key in ends else None
+            assert dropped == (marker is not None and not marker.commit)
+        stable = isolation.stable_end(end + 1)
+        still = [one for one in here if (one.header.producer_id, one.header.producer_epoch) not in ends]
+        assert stable <= min((one.base_offset for one in still), default=end + 1)
+        if not still:
+            assert stable == end + 1, "nobody waits for what is not there"
 
     @rule(offset=st.integers(-2, 80))
     def read_somewhere(self, offset: int) -> None:

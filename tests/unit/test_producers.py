@@ -6,18 +6,23 @@ from contextlib import suppress
 from random import Random
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
 from comet.errors import (
     CorruptBatch,
+    LimitExceeded,
     ProducerError,
     ProducerFenced,
     SequenceGap,
     SequenceTooOld,
+    TransactionAborted,
+    TransactionNotOpen,
     UnknownProducer,
 )
-from comet.records import BatchHeader
+from comet.records import BatchHeader, Flag, Marker
+from comet_broker.core.isolation import ABORTED_MAX, ENDED_MAX, OPEN_MAX, Isolation
 from comet_broker.core.producers import (
     PRODUCERS_MAX,
     WINDOW_BATCHES,
@@ -227,3 +232,87 @@ def test_a_record_is_written_once_and_in_order(seed: int, moves: list[int]) -> N
                 assert batch in sent
                 assert log[duplicate.base_offset] == batch.base_sequence
     assert log == list(range(following))
+
+
+# ---- transactions
+
+
+def transactional(first: int, count: int = 1, *, epoch: int = 1, producer: int = 7) -> BatchHeader:
+    return header(first, count, producer=producer, epoch=epoch)._replace(flags=int(Flag.TRANSACTIONAL))
+
+
+def test_a_marker_is_nothing_that_its_producer_wrote() -> None:
+    table = written(transactional(0, 2))
+    marker = transactional(0)._replace(flags=int(Flag.TRANSACTIONAL | Flag.CONTROL))
+    table.record(marker, 102, 1020, Marker(True, 100))
+    assert table.check(transactional(2)) is None, "the sequence is where it was"
+    assert table.isolation.ended(7, 1) == (1, True, 102)
+    assert table.isolation.stable_end(102) == 100
+    assert table.isolation.stable_end(103) == 103
+
+
+def test_a_snapshot_gives_the_transactions_back() -> None:
+    table = written(transactional(0, 2), transactional(0, producer=8), header(0, producer=9))
+    table.isolation.note_marker(8, 1, Marker(False, 102), 104)
+    data = table.snapshot(105).encode()
+    restored = ProducerTable.restore(data)[1]
+    assert restored.snapshot(105).encode() == data
+    assert restored.isolation.stable_end(105) == 100
+    assert restored.isolation.aborted(0, 105) == [(8, 1, 102, 104)]
+
+
+def test_a_snapshot_from_before_there_were_transactions_is_read() -> None:
+    table = written(header(0, 2, producer=2), header(0, producer=3))
+    now = table.snapshot(9).encode()
+    before = bytearray(now[:-4][: -4 * 4])  # without the four counts of none
+    before[8:12] = (1).to_bytes(4, "little")
+    offset, restored = ProducerTable.restore(bytes(before) + crc32c(before).to_bytes(4, "little"))
+    assert offset == 9
+    assert restored.snapshot(9).encode() == now
+
+
+@pytest.mark.parametrize(
+    ("epoch", "error"), [(1, ProducerFenced), (2, TransactionAborted), (3, None)]
+)  # fmt: skip
+def test_what_is_over_is_refused(epoch: int, error: type[Exception] | None) -> None:
+    isolation = Isolation()
+    isolation.note_batch(7, 2, 0, 1)
+    isolation.note_marker(7, 2, Marker(False, 0), 1)
+    if error is None:
+        assert not isolation.check(7, epoch)
+    else:
+        with pytest.raises(error):
+            isolation.check(7, epoch)
+    isolation.note_marker(7, 4, Marker(True, -1), 2)
+    with pytest.raises(TransactionNotOpen, match="committed"):
+        isolation.check(7, 4)
+
+
+def test_no_partition_takes_more_open_transactions_than_its_limit() -> None:
+    isolation = Isolation()
+    for producer in range(1, OPEN_MAX + 1):
+        isolation.note_batch(producer, 1, producer, producer + 1)
+    assert isolation.check(5, 1)
+    with pytest.raises(LimitExceeded, match="are open"):
+        isolation.check(OPEN_MAX + 1, 1)
+
+
+def test_no_abort_is_forgotten_to_make_room() -> None:
+    isolation = Isolation()
+    for at in range(ABORTED_MAX):
+        isolation.note_batch(7, at + 1, 2 * at, 2 * at + 1)
+        isolation.note_marker(7, at + 1, Marker(False, 2 * at), 2 * at + 1)
+    assert isolation.aborted(0, 2) == [(7, 1, 0, 1)]
+    with pytest.raises(LimitExceeded, match="aborted"):
+        isolation.check(8, 1)
+    isolation.forget_before(2)
+    assert not isolation.check(8, 1)
+
+
+def test_only_the_last_ends_are_remembered() -> None:
+    isolation = Isolation()
+    for producer in range(1, ENDED_MAX + 2):
+        isolation.note_marker(producer, 1, Marker(True, -1), producer)
+    assert isolation.ended(1, 1) is None
+    assert not isolation.check(1, 1), "the coordinator knows"
+    assert isolation.ended(2, 1) is not None

@@ -2,6 +2,8 @@
 
     producer id ─► epoch, next sequence, the last 64 batches: (first sequence, count, offset, append time)
 
+and of the transactions among them: see isolation.py.
+
 A producer numbers its records per partition from 0; a batch carries the number of its first record.
 
     epoch below the known one                     ProducerFenced
@@ -29,7 +31,8 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from comet.errors import CorruptBatch, ProducerFenced, SequenceGap, SequenceTooOld, UnknownProducer
-from comet.records import BatchHeader
+from comet.records import BatchHeader, Flag, Marker
+from comet_broker.core.isolation import Isolation, IsolationSnapshot
 
 WINDOW_BATCHES: Final = 64
 PRODUCERS_MAX: Final = 1024  # per partition; with full windows about 2 MiB
@@ -40,7 +43,9 @@ _MAGIC: Final = b"COMETPRD"
 _HEAD: Final = struct.Struct("<8sIqI")  # magic, version, offset, producers
 _ENTRY: Final = struct.Struct("<qIqqI")  # id, epoch, next sequence, last append time, items of the window
 _CRC: Final = struct.Struct("<I")
-_VERSION: Final = 1
+_VERSION: Final = 2
+_WITHOUT_TRANSACTIONS: Final = 1  # the version before it: written when there were none
+_TRANSACTIONAL: Final = int(Flag.TRANSACTIONAL)
 
 
 class Duplicate(NamedTuple):
@@ -75,6 +80,7 @@ class ProducerTable:
 
     def __init__(self) -> None:
         self._producers: OrderedDict[int, Producer] = OrderedDict()
+        self.isolation = Isolation()
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -121,10 +127,18 @@ class ProducerTable:
             details={"expected": str(known.next_sequence)},
         )
 
-    def record(self, header: BatchHeader, base_offset: int, append_time_us: int) -> None:
-        """Notes a batch that is now in the log, whatever `check` would have said: the log is right."""
+    def record(self, header: BatchHeader, base_offset: int, append_time_us: int, marker: Marker | None = None) -> None:
+        """Notes a batch that is now in the log, whatever `check` would have said: the log is right. With a control
+        batch comes what it says."""
         if not header.producer_id:
             return
+        if header.flags >= _TRANSACTIONAL:
+            if marker is not None:  # nothing that its producer wrote
+                self.isolation.note_marker(header.producer_id, header.producer_epoch, marker, base_offset)
+                return
+            assert not header.control
+            end = base_offset + header.last_offset_delta + 1
+            self.isolation.note_batch(header.producer_id, header.producer_epoch, base_offset, end)
         known = self._producers.get(header.producer_id)
         entry = (header.base_sequence, header.record_count, base_offset, append_time_us)
         if known is None or known.epoch != header.producer_epoch:
@@ -156,7 +170,7 @@ class ProducerTable:
             (_ENTRY.pack(number, one.epoch, one.next_sequence, one.last_append_us, len(one.window)), one.window[:])
             for number, one in self._producers.items()
         ]
-        return ProducerSnapshot(offset, entries)
+        return ProducerSnapshot(offset, entries, self.isolation.snapshot())
 
     @classmethod
     def restore(cls, data: bytes) -> tuple[int, ProducerTable]:
@@ -171,7 +185,7 @@ class ProducerTable:
         if len(data) < _HEAD.size + _CRC.size or crc32c(data[: -_CRC.size]) != _CRC.unpack(data[-_CRC.size :])[0]:
             raise CorruptBatch("a producer snapshot with a bad checksum")
         magic, version, offset, count = _HEAD.unpack_from(data)
-        if magic != _MAGIC or version != _VERSION:
+        if magic != _MAGIC or version not in (_VERSION, _WITHOUT_TRANSACTIONS):
             raise CorruptBatch("not a producer snapshot of this version")
         table = cls()
         at = _HEAD.size
@@ -181,6 +195,8 @@ class ProducerTable:
             window = array("q", struct.unpack_from(f"<{items}q", data, at))
             at += 8 * items
             table._producers[number] = Producer(epoch, next_sequence, last_append_us, window)
+        if version != _WITHOUT_TRANSACTIONS:
+            table.isolation, at = Isolation.restore(data, at)
         if at != len(data) - _CRC.size:
             raise CorruptBatch("a producer snapshot of the wrong length")
         return offset, table
@@ -191,10 +207,11 @@ class ProducerSnapshot(NamedTuple):
 
     offset: int
     entries: list[tuple[bytes, array[int]]]
+    isolation: IsolationSnapshot
 
     def encode(self) -> bytes:
         head = _HEAD.pack(_MAGIC, _VERSION, self.offset, len(self.entries))
-        data = b"".join((head, *_flat(self.entries)))
+        data = b"".join((head, *_flat(self.entries), *self.isolation.encode()))
         return data + _CRC.pack(crc32c(data))
 
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from comet.errors import Closed, CometError, DiskFull, LimitExceeded, LogFailed, OffsetOutOfRange
-from comet.records import STAMP_BYTES, BatchHeader, Buffer, make_stamp
+from comet.records import STAMP_BYTES, BatchHeader, Buffer, Flag, Marker, decode, make_stamp, marker_of
 from comet.types import TopicConfig
 from comet_broker.core.producers import ProducerSnapshot
 from comet_broker.ports import Clock, Files
@@ -37,6 +37,7 @@ from comet_broker.storage.sync import SyncState
 
 _NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 _OFFSET_MAX: Final = (1 << 63) - 1
+_CONTROL: Final = int(Flag.CONTROL)
 
 
 class Appended(NamedTuple):
@@ -105,7 +106,8 @@ class Appending:
         if base_offset + header.last_offset_delta >= _OFFSET_MAX:
             raise LimitExceeded(f"the log ends at offset {base_offset}: there are no offsets left")
         stamp = make_stamp(base_offset, now, leader_epoch, header.length)
-        self._write((stamp, memoryview(batch)[STAMP_BYTES:]), header, base_offset, now, leader_epoch)
+        marker = _marker(batch) if header.flags >= _CONTROL else None
+        self._write((stamp, memoryview(batch)[STAMP_BYTES:]), header, base_offset, now, leader_epoch, marker)
         return Appended(base_offset, now, stamp)
 
     def append_stamped(self, header: BatchHeader, batch: Buffer) -> None:
@@ -118,10 +120,17 @@ class Appending:
         base_offset = header.base_offset
         if base_offset != self.log_end:
             self._begin_within(header)
-        self._write((batch,), header, base_offset, header.append_time_us, header.leader_epoch)
+        marker = _marker(batch) if header.flags >= _CONTROL else None
+        self._write((batch,), header, base_offset, header.append_time_us, header.leader_epoch, marker)
 
     def _write(
-        self, parts: Sequence[Buffer], header: BatchHeader, base_offset: int, append_time_us: int, epoch: int
+        self,
+        parts: Sequence[Buffer],
+        header: BatchHeader,
+        base_offset: int,
+        append_time_us: int,
+        epoch: int,
+        marker: Marker | None,
     ) -> None:
         if self.failed is not None:
             raise self.failed.with_traceback(None)
@@ -138,7 +147,7 @@ class Appending:
         if epoch != self.epochs.last_epoch:
             self.epochs.begin(epoch, base_offset)
         if header.producer_id:
-            self.producers.record(header, base_offset, append_time_us)
+            self.producers.record(header, base_offset, append_time_us, marker)
 
     def _begin_within(self, header: BatchHeader) -> None:
         """Makes ready for a batch that begins below the log's start and reaches beyond it: the leader's log starts in
@@ -261,6 +270,10 @@ class Appending:
 
     def _checkpoint(self, synced_end: int, log_start: int = -1) -> Checkpoint:
         return Checkpoint(synced_end, max(log_start, self.log_start), self.high_watermark)
+
+
+def _marker(batch: Buffer) -> Marker:
+    return marker_of(decode(batch, check=False))
 
 
 def _disk_full(reason: str) -> DiskFull:

@@ -122,7 +122,7 @@ def _record(segment: Segment, begin: int, cut: Cut, table: ProducerTable) -> Non
         limit = cut.position if last and cut.position is not None else segment.size
         for item in walk(file, position, limit, first):
             if isinstance(item, Found) and item.header.base_offset >= begin:
-                table.record(item.header, item.header.base_offset, item.header.append_time_us)
+                table.record(item.header, item.header.base_offset, item.header.append_time_us, item.marker)
     finally:
         segment.unpin()
 

@@ -211,6 +211,7 @@ class Log(Appending):
                 self._leaving.append(segment)
         self._lost.forget_before(self.log_start)
         self.epochs.forget_before(self.log_start)
+        self.producers.isolation.forget_before(self.log_start)
         assert self._segments[-1] is self._active
         return self.log_start
 
@@ -290,6 +291,7 @@ class Log(Appending):
         self._state.cuts += 1
         self.log_end, self.flushed_end, self.high_watermark = end, checkpoint.synced_end, high_watermark
         self.producers = producers
+        producers.isolation.forget_before(self.log_start)
         self.epochs.truncate(end if planned.stay else 0)
         self._lost.forget_from(end)
         self._snapshots = [snapshot for snapshot in self._snapshots if planned.outlived_by(snapshot.offset)]
@@ -376,6 +378,7 @@ class Log(Appending):
             "segments": len(self._segments),
             "rolls": self._rolls,
             "producers": len(self.producers),
+            **self.producers.isolation.statistics(),
             "lost_ranges": len(self.lost),
             "failed": self.failed.message if self.failed is not None else "",
             "derived_failures": self._state.derived_failures,

@@ -136,6 +136,7 @@ class _Recovery:
         self.clean_end, self.clean_bytes = clean or (-1, -1)
         self.known = checkpoint is not None or not self.bases
         self.log_start = checkpoint.log_start if checkpoint is not None else min(self.bases, default=0)
+        self.producers.isolation.forget_before(self.log_start)
         self.synced_end = max(
             checkpoint.synced_end if checkpoint is not None else 0,
             self.clean_end,
@@ -159,6 +160,7 @@ class _Recovery:
         assert active.index is not None
         active.index.take_epochs(self.epochs.within(active.base_offset, active.next_offset))
         self.epochs.forget_before(self.log_start)
+        self.producers.isolation.forget_before(self.log_start)
         was_clean = clean is not None and not self.events and log_end == self.clean_end
         self._settle(log_end, skip_sync=was_clean and checkpoint is not None and checkpoint.synced_end == log_end)
         return Recovered(
@@ -363,7 +365,7 @@ class _Recovery:
                 header = item.header
                 segment.note(header, item.position, header.base_offset, header.append_time_us, header.leader_epoch)
                 if header.base_offset >= self.producers_offset:
-                    self.producers.record(header, header.base_offset, header.append_time_us)
+                    self.producers.record(header, header.base_offset, header.append_time_us, item.marker)
                 continue
             if item.end is not None:
                 finding = Finding.BAD_THEN_GOOD

@@ -18,7 +18,17 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from comet.errors import CorruptBatch, UnsupportedVersion
-from comet.records import BATCH_BYTES_MAX, HEADER_BYTES, RECORDS_MAX, BatchHeader, verify
+from comet.records import (
+    BATCH_BYTES_MAX,
+    HEADER_BYTES,
+    RECORDS_MAX,
+    BatchHeader,
+    Flag,
+    Marker,
+    decode,
+    marker_of,
+    verify,
+)
 from comet_broker.ports import File
 
 CHUNK_BYTES: Final = 1 << 20
@@ -30,6 +40,7 @@ DAMAGED: Final = -1
 _STAMP: Final = Struct("<q12xII")  # base offset, length, stamp_crc
 _LENGTH_AND_CRC: Final = Struct("<q12xI4xI")  # base offset, length, crc
 _STAMP_AND_DELTA: Final = Struct("<q8xII48xI")  # base offset, epoch, length, last offset delta
+_CONTROL: Final = int(Flag.CONTROL)
 _OFFSET_MAX: Final = (1 << 63) - 1
 
 
@@ -61,10 +72,11 @@ def whole_batches(buffer: memoryview, expected: int, end: int) -> tuple[int, int
 
 
 class Found(NamedTuple):
-    """A whole batch."""
+    """A whole batch. `marker` is what it says if it is a control batch."""
 
     position: int
     header: BatchHeader
+    marker: Marker | None = None
 
 
 class Damage(NamedTuple):
@@ -141,14 +153,14 @@ def walk(file: File, position: int, limit: int, expected: int) -> Iterator[Found
     while position < limit:
         start = position
         for header in _headers(window.at(position, HEADER_BYTES), expected):
-            yield Found(position, header)
+            yield _found(window, position, header)
             position += header.length
             expected = header.next_offset
         if position > start:
             continue
         header_here = _batch_at(window, position, expected)  # it may only reach beyond what was at hand
         if header_here is not None:
-            yield Found(position, header_here)
+            yield _found(window, position, header_here)
             position += header_here.length
             expected = header_here.next_offset
             continue
@@ -157,6 +169,12 @@ def walk(file: File, position: int, limit: int, expected: int) -> Iterator[Found
         if found is None:
             return
         position, expected = found.position, found.header.base_offset
+
+
+def _found(window: Window, position: int, header: BatchHeader) -> Found:
+    if header.flags < _CONTROL:
+        return Found(position, header)
+    return Found(position, header, marker_of(decode(window.at(position, header.length), check=False)))
 
 
 def _headers(view: memoryview, expected: int) -> Iterator[BatchHeader]:
@@ -193,7 +211,10 @@ def _verified(view: memoryview, at: int) -> BatchHeader | None:
     A whole batch of a newer format is no damage: UnsupportedVersion, so that nobody cuts or skips it.
     """
     try:
-        return verify(view, at, stamped=False)
+        header = verify(view, at, stamped=False)
+        if header.flags >= _CONTROL:
+            marker_of(decode(view, at, check=False))
+        return header
     except UnsupportedVersion:
         _, length, crc = _LENGTH_AND_CRC.unpack_from(view, at)
         if crc32c(view[at + 32 : at + length]) == crc and length <= len(view) - at:
