@@ -1,0 +1,275 @@
+"""The records of one partition that a shared group has not finished with, and where each of them goes.
+
+One mark for each record from the floor on: how often it was delivered, or that it is settled. Records that may be given
+again stand in a heap by offset, those that are to wait in a heap by time. What is dead is set aside, so that it holds
+up nothing; when there are too many of those they stay where they are.
+
+Pure, single-threaded; the lower half of core.shares, which adds who has what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+from comet_broker.core.share_keys import KeyOrder
+
+Range = tuple[int, int]
+
+SETTLED: Final = 255  # in `_marks`; every other mark but DOOMED is how often the record was delivered
+DOOMED: Final = 254  # dead, and waiting for room among those that are set aside
+ATTEMPTS_MAX: Final = 250
+TRIM_RECORDS: Final = 4096  # what lies below the floor is let go in pieces of this size
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the members of a group have agreed on."""
+
+    lease_s: float = 30.0
+    attempts_max: int = 5
+    by_key: bool = False
+    dead_letters: bool = False  # there is somewhere to write them to
+
+    def __post_init__(self) -> None:
+        assert 1 <= self.attempts_max <= ATTEMPTS_MAX
+        assert self.lease_s > 0
+
+
+@dataclass(slots=True, eq=False)
+class Holder:
+    """Whom records are leased to. One may hold records of many partitions; `open` counts them all."""
+
+    open: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """Records that one holder was given at one moment."""
+
+    holder: Holder
+    deadline: float
+    open: int = 0
+    ranges: list[Range] = field(default_factory=list)
+
+
+class Granted(NamedTuple):
+    first: int
+    end: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """Records at hand. `runs` are those to be given; what lies between them, up to `end`, is for nobody. `keys` are the
+    keys from `first` on, None where there is none; needed by key only."""
+
+    first: int
+    end: int
+    runs: Sequence[Range]
+    keys: Sequence[int | None] = ()
+
+
+class Dead(NamedTuple):
+    """A record that is never delivered again."""
+
+    attempts: int
+    reason: str
+
+
+class Snapshot(NamedTuple):
+    """What has to be kept. `marks` is one byte for each record from the floor on."""
+
+    floor: int
+    marks: bytes
+    dead: dict[int, Dead]
+
+
+class Window:
+    """Where the records of one group at one partition stand. Subclassed by Shares."""
+
+    def __init__(self, kept: Snapshot, options: Options, *, window_max: int, dead_max: int) -> None:
+        assert len(kept.marks) <= window_max
+        self.options = options
+        self.floor = kept.floor
+        self.dead: dict[int, Dead] = dict(kept.dead)
+        self.settled = 0
+        self.dead_lettered = 0
+        self.dropped = 0  # dead, with nowhere to go
+        self.deleted = 0  # from the log, before they were settled
+        self._window_max = window_max
+        self._dead_max = dead_max
+        self._base = kept.floor  # offset of the first entry of the three lists
+        self._marks = bytearray(kept.marks)
+        self._leases: list[Lease | None] = [None] * len(kept.marks)
+        self._keys = KeyOrder(kept.floor) if options.by_key else None
+        self._next = kept.floor  # looked at up to here
+        self._again: list[Range] = []  # heap
+        self._again_count = 0
+        self._waiting: list[tuple[float, int, int]] = []  # heap by the time they are due
+        self._waiting_count = 0
+        self._doomed: dict[int, None] = {}
+        self._pass_over_settled()
+        self._advance()
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(self.floor, bytes(memoryview(self._marks)[self.floor - self._base :]), dict(self.dead))
+
+    @property
+    def waiting(self) -> int:
+        """Records that are to be delivered again, now or later."""
+        return self._waiting_count + self._again_count
+
+    @property
+    def settled_above(self) -> int:
+        """Records above the floor that are settled."""
+        return self._marks.count(SETTLED, self.floor - self._base)
+
+    def wanted(self, now: float, end: int) -> int | None:
+        """The record to be given next, of those below `end`; None if there is none that may be given now."""
+        self._ripen(now)
+        if len(self.dead) >= self._dead_max:
+            return None
+        if self._again:
+            return self._again[0][0]
+        self._pass_over_settled()
+        return self._next if self._next < min(end, self.floor + self._window_max) else None
+
+    def backlog(self, end: int) -> int:
+        """How many records, at most, could be given now."""
+        return self._again_count + max(0, min(end, self.floor + self._window_max) - self._next)
+
+    # ---- where records go
+
+    def _settle(self, first: int, end: int) -> None:
+        self._marks[first - self._base : end - self._base] = bytes((SETTLED,)) * (end - first)
+        self.settled += end - first
+        if self._keys is not None:
+            for offset in range(first, end):
+                self._unblock(self._keys, offset)
+
+    def _unblock(self, keys: KeyOrder, offset: int) -> None:
+        """A record is out of the way of the next one of its key."""
+        while (following := keys.done(offset)) is not None:
+            if self._marks[following - self._base] < self.options.attempts_max:
+                heappush(self._again, (following, following + 1))
+                self._again_count += 1
+                return
+            self._set_aside(following, _too_often(self.options.attempts_max))
+            offset = following
+
+    def _give_again(self, first: int, end: int, due: float | None, why: str) -> None:
+        for run, upto, mark in self._same_marks(first, end):
+            if mark >= self.options.attempts_max:
+                self._put_away(run, upto, why)
+            elif due is None:
+                heappush(self._again, (run, upto))
+                self._again_count += upto - run
+            else:
+                heappush(self._waiting, (due, run, upto))
+                self._waiting_count += upto - run
+
+    def _ripen(self, now: float) -> None:
+        while self._waiting and self._waiting[0][0] <= now:
+            _, first, end = heappop(self._waiting)
+            heappush(self._again, (first, end))
+            self._waiting_count -= end - first
+            self._again_count += end - first
+
+    def _put_away(self, first: int, end: int, why: str = "") -> None:
+        """These were delivered as often as they may be."""
+        reason = _too_often(self.options.attempts_max) + (f"; {why}" if why else "")
+        for offset in range(first, end):
+            self._die(offset, reason)
+
+    def _die(self, offset: int, reason: str) -> None:
+        self._set_aside(offset, reason)
+        if self._keys is not None:
+            self._unblock(self._keys, offset)
+
+    def _set_aside(self, offset: int, reason: str) -> None:
+        at = offset - self._base
+        if not self.options.dead_letters:
+            self.dropped += 1
+        elif len(self.dead) >= self._dead_max:
+            self._marks[at] = DOOMED
+            self._doomed[offset] = None
+            return
+        else:
+            self.dead[offset] = Dead(min(self._marks[at], self.options.attempts_max), reason)
+        self._marks[at] = SETTLED
+
+    def buried(self, offset: int) -> None:
+        """A dead record is written where it belongs, or is gone for good."""
+        if self.dead.pop(offset, None) is None:
+            return
+        self.dead_lettered += 1
+        if self._doomed:
+            doomed = next(iter(self._doomed))
+            del self._doomed[doomed]
+            self._set_aside(doomed, _too_often(self.options.attempts_max))
+            self._advance()
+
+    # ---- the floor
+
+    def _pass_over_settled(self) -> None:
+        """What was settled before all this began need not be looked at."""
+        marks, at = self._marks, self._next - self._base
+        while at < len(marks) and marks[at] == SETTLED:
+            if self._keys is not None:
+                self._keys.add(self._base + at, None)
+            at += 1
+        self._next = self._base + at
+
+    def _advance(self) -> None:
+        marks, at, end = self._marks, self.floor - self._base, self._next - self._base
+        while at < end and marks[at] == SETTLED:
+            at += 1
+        self.floor = self._base + at
+        if at >= TRIM_RECORDS:
+            del self._marks[:at]
+            del self._leases[:at]
+            if self._keys is not None:
+                self._keys.trim(self.floor)
+            self._base = self.floor
+
+    def _leave_out(self, end: int) -> None:
+        """What was not looked at yet below `end` is for nobody."""
+        first = self._next
+        if end <= first:
+            return
+        known = self._base + len(self._marks)
+        if end > known:
+            self._marks.extend(bytes(end - known))
+            self._leases.extend([None] * (end - known))
+        self._marks[first - self._base : end - self._base] = bytes((SETTLED,)) * (end - first)
+        if self._keys is not None:
+            for offset in range(first, end):
+                self._keys.add(offset, None)
+        self._next = end
+
+    def _restart(self, offset: int) -> None:
+        """Nothing is known of any record from `offset` on, and nothing before it matters."""
+        self._base = self.floor = self._next = offset
+        self._marks.clear()
+        self._leases.clear()
+        if self._keys is not None:
+            self._keys = KeyOrder(offset)
+
+    def _same_marks(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """The range in runs of records that were delivered equally often."""
+        marks = bytes(memoryview(self._marks)[first - self._base : end - self._base])
+        at, size = 0, end - first
+        while at < size:
+            mark = marks[at]
+            run = size if marks.count(mark, at) == size - at else at + 1
+            while run < size and marks[run] == mark:
+                run += 1
+            yield first + at, first + run, mark
+            at = run
+
+
+def _too_often(attempts: int) -> str:
+    return f"it was delivered {attempts} times"
