@@ -150,9 +150,7 @@ def epochs_by_headers(log: Log) -> tuple[tuple[int, int], ...]:
 
 
 def epochs_of(log: Log) -> tuple[tuple[int, int], ...]:
-    return tuple(
-        (epoch, max(start, log.log_start)) for epoch, start in log.epochs.entries if log.log_end > log.log_start
-    )
+    return tuple(log.epochs.within(log.log_start, log.log_end))
 
 
 def read_all(log: Log, *, size: int = 1 << 16) -> tuple[dict[int, bytes | None], list[tuple[int, int]]]:
