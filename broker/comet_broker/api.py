@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 
 from comet.errors import CometError, Internal
 from comet.v1 import admin_pb2 as admin
+from comet.v1 import coordination_pb2 as coordination_pb
 from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as groups
 from comet_broker.broker import Broker
@@ -55,6 +56,8 @@ def methods(broker: Broker) -> list[Method]:
     return [
         Method(COMET, "FetchMetadata", events.FetchMetadataRequest, control.fetch_metadata),
         Method(COMET, "FindCoordinator", groups.FindCoordinatorRequest, coordination.find_coordinator),
+        Method(COORDINATION, "Enlist", coordination_pb.EnlistRequest, coordination.enlist),
+        Method(COORDINATION, "WriteMarkers", coordination_pb.WriteMarkersRequest, coordination.write_markers),
         Method(COMET, "Publish", events.PublishRequest, thin.publish),
         Method(COMET, "Fetch", events.FetchRequest, thin.fetch),
         Method(ADMIN, "CreateTopic", admin.CreateTopicRequest, control.create_topic),
@@ -65,6 +68,7 @@ def methods(broker: Broker) -> list[Method]:
         Method(ADMIN, "AddPartitions", admin.AddPartitionsRequest, control.add_partitions),
         Method(ADMIN, "DeleteRecords", admin.DeleteRecordsRequest, control.delete_records),
         Method(ADMIN, "MovePartition", admin.MovePartitionRequest, control.move_partition),
+        Method(ADMIN, "ElectLeader", admin.ElectLeaderRequest, control.elect_leader),
         Method(ADMIN, "DrainBroker", admin.DrainBrokerRequest, control.drain_broker),
         Method(ADMIN, "DescribeCluster", admin.DescribeClusterRequest, control.describe_cluster),
         Method(ADMIN, "Statistics", admin.StatisticsRequest, control.statistics),

@@ -45,8 +45,26 @@ LIST_PAGE_MAX: Final = 1_000
 # Transactions, per slot of a coordinator.
 TRANSACTION_PARTITIONS_MAX: Final = 1_000  # that one transaction writes to
 TRANSACTIONAL_IDS_MAX: Final = 2_000
+TRANSACTIONAL_ID_IDLE_S_MIN: Final = 600  # before one is forgotten to make room
+TRANSACTIONAL_ID_ABANDONED_S: Final = 3_600  # one that was made up, and whose stream is gone
+TRANSACTIONAL_ID_IDLE_S_MAX: Final = 7 * 24 * 3_600
 TRANSACTION_TIMEOUT_MS: Final = 60_000  # where none is asked for
 TRANSACTION_TIMEOUT_MS_MAX: Final = 15 * 60_000
+
+# Groups. All of one has to fit into one transaction of the metadata store.
+SLOT_GROUPS_MAX: Final = 1_000
+GROUP_MEMBERS_MAX: Final = 1_000
+GROUP_PARTITIONS_MAX: Final = 20_000
+GROUP_SUBSCRIPTION_BYTES_MAX: Final = 256 * KIB
+JOIN_TOPICS_MAX: Final = 1_000
+COMMIT_MARKS_MAX: Final = 20_000
+INSTANCE_BYTES_MAX: Final = 200
+CLIENT_NAME_CHARS_MAX: Final = 200
+SESSION_MS_MIN: Final = 100
+SESSION_MS_MAX: Final = 30 * 60_000
+RELEASE_MS_MAX: Final = 60 * 60_000
+# Histories of lag that one slot keeps, each of one group and topic; about 20 KiB each.
+SLOT_LAG_SERIES_MAX: Final = 50
 
 BLOCKING_THREADS: Final = 4
 
@@ -55,4 +73,5 @@ assert BATCH_BYTES_MAX + DELIVERY_BYTES_MAX < MESSAGE_BYTES_MAX
 assert BATCH_BYTES_MAX <= CREDIT_BYTES_MAX
 assert TAIL_PARTITION_BYTES_MAX <= TAIL_TOTAL_BYTES_MAX
 assert TOPIC_PARTITIONS_MAX <= PARTITIONS_MAX
-assert TRANSACTION_TIMEOUT_MS <= TRANSACTION_TIMEOUT_MS_MAX
+assert TRANSACTION_TIMEOUT_MS <= TRANSACTION_TIMEOUT_MS_MAX <= 1000 * TRANSACTIONAL_ID_ABANDONED_S
+assert TRANSACTIONAL_ID_IDLE_S_MIN <= TRANSACTIONAL_ID_ABANDONED_S <= TRANSACTIONAL_ID_IDLE_S_MAX

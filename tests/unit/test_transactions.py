@@ -9,7 +9,7 @@ import pytest
 from comet.errors import (
     CometError,
     CoordinatorLoading,
-    LimitExceeded,
+    InvalidArgument,
     ProducerFenced,
     TransactionAborted,
     TransactionNotOpen,
@@ -215,7 +215,7 @@ def test_a_transaction_has_no_more_partitions_than_the_limit() -> None:
     record = NEW
     for index in range(limits.TRANSACTION_PARTITIONS_MAX):
         record = run(record, Enlist(1, (TOPIC, index)))
-    refused(record, Enlist(1, OTHER), LimitExceeded)
+    refused(record, Enlist(1, OTHER), InvalidArgument)
     assert run(record, Enlist(1, PLACE)) is record
     assert len(record.encode()) < 10_000
 

@@ -105,12 +105,12 @@ class Desk:
 
     async def _open_transactions(self, request: int, opening: groups_pb.OpenTransactions) -> None:
         name = opening.group or opening.transactional_id
-        opened = await self._slot(name).transactions.open(opening)
+        opened = await self._slot(name).transactions.open(opening, self)
         self.tell(pb.ServerFrame(request=request, opened_transactions=opened))
 
     async def _end_transaction(self, request: int, ending: groups_pb.EndTransaction) -> None:
         name = ending.group or ending.transactional_id
-        ended = await self._slot(name).transactions.end(ending)
+        ended = await self._slot(name).transactions.end(ending, self)
         self.tell(pb.ServerFrame(request=request, ended_transaction=ended))
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from comet.errors import TransactionNotOpen
+from comet.v1 import coordination_pb2 as coordination
 from comet.v1 import groups_pb2 as pb
 from comet_broker.coordination.desk import check_name
+from comet_broker.coordination.markers import write_here
 from comet_broker.core import slots
 
 if TYPE_CHECKING:
@@ -22,3 +25,15 @@ class Coordination:
         number = slots.slot_of(check_name(request.name))
         broker, host, port = self._broker.coordinator.whereabouts(number)
         return pb.FindCoordinatorResponse(slot=number, broker=broker, host=host, port=port)
+
+    # ---- transactions
+
+    async def enlist(self, request: coordination.EnlistRequest) -> coordination.EnlistResponse:
+        """For the leader of a partition that has the first batch of a transaction."""
+        number = slots.slot_of_producer(request.producer_id)
+        if number is None:
+            raise TransactionNotOpen(f"no coordinator has given out producer id {request.producer_id}")
+        return await self._broker.coordinator.slot(number).transactions.enlist(request)
+
+    async def write_markers(self, request: coordination.WriteMarkersRequest) -> coordination.WriteMarkersResponse:
+        return await write_here(self._broker, request)

@@ -1,38 +1,445 @@
-"""The transactions of one slot: which are open, what they have touched, and how they end."""
+"""The transactions of one slot: which are open, what they have touched, and how they end.
+
+    transactions/<transactional id>     below the slot's prefix: a TransactionRecord
+
+    OpenTransactions, Enlist, EndTransaction, time-out, eviction
+       └─► core.transactions.step ─► the journal (a commit's positions in the same write) ─► the answer
+                                        └─► decided: markers to the leaders, then the answer, and the next epoch
+
+What is decided counts at once for whoever asks next, and is told to nobody before it is written. Writes have one order,
+so an Enlist that is not written yet when its transaction is decided is part of the decision.
+
+Owned by the slot, on the loop's thread.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from comet.errors import CometError, Unavailable
+import msgspec
+
+from comet._wire import error_from_pb
+from comet.errors import (
+    CometError,
+    InvalidArgument,
+    ProducerFenced,
+    StoreDamaged,
+    TransactionNotOpen,
+    Unavailable,
+)
 from comet.v1 import coordination_pb2 as coordination
 from comet.v1 import groups_pb2 as pb
-from comet_broker.metadata.store import KeyValue
+from comet_broker import limits
+from comet_broker.coordination.desk import check_name
+from comet_broker.coordination.markers import Markers
+from comet_broker.coordination.positions import Admitted
+from comet_broker.coordination.transactional import MADE_UP, Transactional, TransactionalIds
+from comet_broker.core.cluster import Place
+from comet_broker.core.deadlines import Deadlines
+from comet_broker.core.slots import PRODUCER_BITS, producer_in
+from comet_broker.core.transactions import (
+    ENDING,
+    End,
+    Enlist,
+    Event,
+    Evicted,
+    Loaded,
+    Marked,
+    Open,
+    Outcome,
+    State,
+    Step,
+    TimedOut,
+    TransactionRecord,
+    step,
+)
+from comet_broker.metadata.store import Delete, KeyValue, Put
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
     from comet_broker.coordination.coordinator import Slot
+    from comet_broker.coordination.desk import Desk
+
+log = logging.getLogger(__name__)
+
+PREFIX: Final = "transactions/"
+ENDING_S_MAX: Final = 30.0  # how long an answer waits for markers; then the caller asks again
+TIDY_S: Final = 1.0  # after which an epoch that is over is stored as such, if no other has begun
+LOOK_S: Final = 60.0  # how often idle ids are looked at
+LATE_S: Final = 1.0  # a timer that is later than that was kept from running, and so were those it is to judge
 
 
 class Transactions:
-    """Owned by the slot."""
-
     def __init__(self, slot: Slot, broker: Broker) -> None:
         self._slot = slot
         self._broker = broker
+        self._markers = Markers(broker)
+        self._ids = TransactionalIds()
+        self._unreadable: set[str] = set()
+        self._unstored: dict[str, float] = {}  # over, but not stored as such; until when that may wait, in order
+        self._deadlines = Deadlines()  # of those that are open
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0  # when the timer is to ring
+        self._look_at = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed: CometError | None = None
+        self.ended: Counter[str] = Counter()
+        slot.groups.on_evicted.append(self._evicted)
 
     def load(self, items: Mapping[str, KeyValue]) -> None:
-        """Takes over what stands below the slot's prefix, by the rest of the key."""
+        """Takes over what stands below the slot's prefix, by the rest of the key. Everybody's time begins anew."""
+        now = self._broker.clock.monotonic()
+        self._look_at = now + LOOK_S
+        for key, item in items.items():
+            if not key.startswith(PREFIX):
+                continue
+            name = key.removeprefix(PREFIX)
+            try:
+                record = TransactionRecord.decode(item.value)
+            except (msgspec.DecodeError, ValueError) as error:
+                log.error("what the metadata store has under %s cannot be read: %s", item.key, error)
+                self._unreadable.add(name)
+                continue
+            one = Transactional(name, record, now)
+            self._ids.add(one)
+            self._take(one, Loaded())
+            if record.state is State.OPEN:
+                self._deadlines.set(name, now + record.timeout_ms / 1000)
+        self._arm()
 
     def close(self, error: CometError) -> None:
-        """The slot is another broker's."""
+        """The slot is another broker's; what is under way is ended by that one."""
+        self._closed = error
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        for one in self._ids:
+            if one.finished is not None and not one.finished.done():
+                one.finished.set_result(None)
 
-    async def open(self, opening: pb.OpenTransactions) -> pb.OpenedTransactions:
-        raise Unavailable("transactions are not here yet")
+    def statistics(self) -> dict[str, Any]:
+        states = self._ids.states()
+        return {
+            "ids": len(self._ids),
+            "open": states[State.OPEN],
+            "ending": sum(states[state] for state in ENDING),
+            "committed": self.ended["committed"],
+            "aborted": self.ended["aborted"],
+            "markers": self._markers.written,
+            "marker_attempts_failed": self._markers.attempts_failed,
+        }
 
-    async def end(self, ending: pb.EndTransaction) -> pb.EndedTransaction:
-        raise Unavailable("transactions are not here yet")
+    # ---- what is asked
+
+    async def open(self, opening: pb.OpenTransactions, seat: Desk | None = None) -> pb.OpenedTransactions:
+        """Fences whoever had the id before, ends what it has left open, and gives an epoch that nobody had."""
+        timeout_ms = opening.timeout_ms or limits.TRANSACTION_TIMEOUT_MS
+        if timeout_ms > limits.TRANSACTION_TIMEOUT_MS_MAX:
+            raise InvalidArgument(f"a transaction is open for at most {limits.TRANSACTION_TIMEOUT_MS_MAX} ms")
+        fresh = producer_in(self._slot.number, self._broker.random.randrange(1, 1 << PRODUCER_BITS))
+        event = Open(fresh, timeout_ms, opening.group, opening.member)
+        name = opening.transactional_id
+        if name and not name.startswith(MADE_UP):
+            check_name(name)
+        elif self._ids.get(name) is None:
+            name = f"{MADE_UP}{fresh:016x}"
+        if name in self._unreadable:
+            raise StoreDamaged(f"what the metadata store holds of transactional id {name!r} cannot be read")
+        one = self._ids.get(name)
+        if one is None:
+            one = self._make(name, event)
+        else:
+            self._take(one, event)
+        one.seat = seat if one.made_up else None
+        producer_id, epoch = one.record.producer_id, one.record.first_epoch
+        await self._stored(one)
+        await self._when_finished(one, epoch - 1)
+        return pb.OpenedTransactions(transactional_id=name, producer_id=producer_id, epoch=epoch)
 
     async def enlist(self, request: coordination.EnlistRequest) -> coordination.EnlistResponse:
-        raise Unavailable("transactions are not here yet")
+        """For the leader of a partition: the partition is part of the transaction from now on."""
+        if len(request.topic_id) != 16:
+            raise InvalidArgument("a topic's id has 16 bytes")
+        one = self._ids.of_producer(request.producer_id)
+        if one is None:
+            raise _nobody(request.producer_id)
+        found = self._take(one, Enlist(request.epoch, (request.topic_id.hex(), request.partition)))
+        await self._stored(one)
+        if found.error is not None:
+            raise found.error
+        return coordination.EnlistResponse()
+
+    async def end(self, ending: pb.EndTransaction, seat: Desk | None = None) -> pb.EndedTransaction:
+        one = self._find(ending)
+        event = End(ending.epoch, ending.commit)
+        offsets = _offsets(ending, one) if self._decides(one, event) else None
+        error: CometError | None = None
+        if offsets is not None:
+            try:
+                await self._slot.groups.learn_ends(offsets)
+            except CometError as caught:
+                error = caught
+            one = self._find(ending)  # anything may have happened meanwhile
+        if one.made_up and seat is not None:
+            one.seat = seat
+        error = self._end(one, event, offsets, error)
+        await self._stored(one)
+        if error is not None:
+            raise error
+        await self._when_finished(one, ending.epoch)
+        return pb.EndedTransaction(next_epoch=ending.epoch + 1)
+
+    @staticmethod
+    def _decides(one: Transactional, event: End) -> bool:
+        return step(one.record, event).outcome is Outcome.DECIDED
+
+    def _find(self, ending: pb.EndTransaction) -> Transactional:
+        if self._closed is not None:
+            raise self._closed
+        one = self._ids.get(ending.transactional_id)
+        if one is None:
+            raise _nobody(ending.producer_id)
+        if one.record.producer_id != ending.producer_id:
+            raise ProducerFenced(f"another producer has the transactional id {one.name!r} now")
+        return one
+
+    def _end(
+        self, one: Transactional, event: End, offsets: pb.Commit | None, error: CometError | None
+    ) -> CometError | None:
+        """Decides, in one turn. A commit whose positions are refused is an abort: its outputs must not be seen."""
+        if offsets is None or not self._decides(one, event):
+            return self._take(one, event).error
+        try:
+            if error is not None:
+                raise error
+            admitted = self._slot.groups.admit(offsets)
+            if admitted.refused:
+                raise error_from_pb(admitted.refused[0].error)
+        except CometError as caught:
+            if caught.retriable:
+                raise
+            self._take(one, End(event.epoch, commit=False, reason=caught.message))
+            return caught
+        return self._take(one, event, admitted).error
+
+    def _evicted(self, group: str, member: str) -> None:
+        for one in self._ids:
+            if member and (one.record.group, one.record.member) == (group, member):
+                self._take_quietly(one, Evicted())
+
+    # ---- a step
+
+    def _make(self, name: str, event: Open) -> Transactional:
+        now = self._broker.clock.monotonic()
+        in_the_way = self._ids.in_the_way(now)
+        if in_the_way is not None:
+            self._forget(in_the_way)
+        record = TransactionRecord(
+            producer_id=event.producer_id, timeout_ms=event.timeout_ms, group=event.group, member=event.member
+        )
+        one = Transactional(name, record, now)
+        self._store(one, record)
+        self._ids.add(one)
+        return one
+
+    def _take(self, one: Transactional, event: Event, admitted: Admitted | None = None) -> Step:
+        """Decides and queues what is to be stored. Raises, and changes nothing, when that cannot be queued."""
+        if self._closed is not None:
+            raise self._closed
+        before = one.record
+        found = step(before, event)
+        self._ids.touch(one, self._broker.clock.monotonic())
+        if found.outcome is Outcome.FINISHED:
+            one.record = found.record
+            self._unstored[one.name] = one.touched + TIDY_S
+            self._arm()
+        elif found.record is not before:
+            self._store(one, found.record, admitted)
+            self._ids.renumber(one, before.producer_id)
+        if before.state is not State.OPEN and one.record.state is State.OPEN:
+            self._deadlines.set(one.name, one.touched + one.record.timeout_ms / 1000)
+            self._arm()
+        elif before.state is State.OPEN and one.record.state is not State.OPEN:
+            self._deadlines.drop(one.name)
+        if found.outcome is Outcome.DECIDED and one.record.state is State.EMPTY:
+            self.ended["committed" if one.record.last_committed else "aborted"] += 1
+        elif one.record.state in ENDING and (before.state not in ENDING or found.outcome is Outcome.RESUMED):
+            self._begin_to_finish(one)
+        return found
+
+    def _take_quietly(self, one: Transactional, event: Event) -> None:
+        """For what nobody has asked for: if it cannot be stored now, it is tried again when its time is up."""
+        try:
+            self._take(one, event)
+        except CometError as error:
+            log.warning("transactional id %s: %s", one.name, error)
+
+    def _store(self, one: Transactional, record: TransactionRecord, admitted: Admitted | None = None) -> None:
+        written: asyncio.Future[CometError | None] = asyncio.get_running_loop().create_future()
+
+        def done(error: CometError | None) -> None:
+            if not written.done():
+                written.set_result(error)
+
+        put = Put(self._key(one.name), record.encode())
+        if admitted is None:
+            self._slot.journal.write([put], done)
+        else:
+            self._slot.groups.write(admitted, [put], done)
+        if written.done() and (error := written.result()) is not None:
+            raise error
+        one.record = record
+        one.written = written
+        self._unstored.pop(one.name, None)
+
+    def _known(self, name: str) -> Transactional:
+        one = self._ids.get(name)
+        assert one is not None
+        return one
+
+    def _key(self, name: str) -> str:
+        return f"{self._slot.prefix}{PREFIX}{name}"
+
+    async def _stored(self, one: Transactional) -> None:
+        """Waits until all that was decided so far is written."""
+        if one.written is not None and (error := await asyncio.shield(one.written)) is not None:
+            raise error
+        if self._closed is not None:
+            raise self._closed
+
+    # ---- markers
+
+    def _begin_to_finish(self, one: Transactional) -> None:
+        assert one.finished is None
+        one.finished = asyncio.get_running_loop().create_future()
+        task = self._broker.tasks.spawn(self._finish(one), f"end transaction {one.record.epoch} of {one.name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _finish(self, one: Transactional) -> None:
+        """Writes the markers of what is decided, once the decision is stored."""
+        record = one.record
+        if one.written is not None and await asyncio.shield(one.written) is not None:
+            return  # the slot is lost
+        places: list[Place] = [(topic_id, index) for topic_id, indexes in record.places.items() for index in indexes]
+        committed = record.state is State.COMMITTING
+        await self._markers.write(record.producer_id, record.epoch, committed, places)
+        if self._closed is not None:
+            return
+        self.ended["committed" if committed else "aborted"] += 1
+        finished, one.finished = one.finished, None
+        self._take(one, Marked(record.epoch))
+        if finished is not None and not finished.done():
+            finished.set_result(None)
+
+    async def _when_finished(self, one: Transactional, epoch: int) -> None:
+        """Waits until nothing of `epoch` or before it is ending."""
+        try:
+            async with asyncio.timeout(ENDING_S_MAX):
+                while one.finished is not None and one.record.epoch <= epoch and self._closed is None:
+                    await asyncio.shield(one.finished)
+        except TimeoutError:
+            raise Unavailable(
+                f"transaction {one.record.epoch} of {one.name!r} is decided, and waits for leaders of its partitions",
+                retry_after_ms=200,
+            ) from None
+        if self._closed is not None:
+            raise self._closed
+
+    # ---- time
+
+    def _arm(self) -> None:
+        """Sets the one timer to whatever comes first."""
+        if self._closed is not None:
+            return
+        due = min(self._look_at, self._deadlines.next or self._look_at)
+        if self._unstored:
+            due = min(due, next(iter(self._unstored.values())))
+        if self._timer is not None:
+            if self._due <= due:
+                return
+            self._timer.cancel()
+        self._due = due
+        delay_s = max(0.0, due - self._broker.clock.monotonic())
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        now = self._broker.clock.monotonic()
+        if now - self._due > LATE_S:
+            self._give_time_again(now)
+        self._end_late(now)
+        self._tidy(now)
+        if now >= self._look_at:
+            self._look_at = now + LOOK_S
+            for one in self._ids.idle(now):
+                self._forget(one)
+        self._arm()
+
+    def _give_time_again(self, now: float) -> None:
+        """This process was stopped: what was sent to it meanwhile is yet to be read."""
+        for one in self._ids:
+            if one.record.state is State.OPEN:
+                self._deadlines.set(one.name, now + one.record.timeout_ms / 1000)
+
+    def _end_late(self, now: float) -> None:
+        for name in self._deadlines.pop(now):
+            one = self._known(name)
+            log.info("transaction %d of %s has run out of time", one.record.epoch, name)
+            self._take_quietly(one, TimedOut(one.record.epoch))
+            if one.record.state is State.OPEN:
+                self._deadlines.set(name, now + TIDY_S)  # it could not be stored
+
+    def _tidy(self, now: float) -> None:
+        """Stores what is over, so that the next coordinator need not write its markers again."""
+        while self._unstored:
+            name, due = next(iter(self._unstored.items()))
+            if due > now:
+                return
+            del self._unstored[name]
+            one = self._known(name)
+            try:
+                self._store(one, one.record)
+            except CometError as error:
+                log.info("transactional id %s is tidied up later: %s", name, error)
+                self._unstored[name] = now + TIDY_S
+                return
+
+    def _forget(self, one: Transactional) -> None:
+        """Whoever comes with it later is refused, as if it had been fenced."""
+        refused: list[CometError] = []
+        self._slot.journal.write(
+            [Delete(self._key(one.name))], lambda error: refused.append(error) if error is not None else None
+        )
+        if refused:
+            log.info("transactional id %s is forgotten later: %s", one.name, refused[0])
+            return
+        self._ids.remove(one)
+        self._unstored.pop(one.name, None)
+
+
+def _offsets(ending: pb.EndTransaction, one: Transactional) -> pb.Commit | None:
+    """The positions that go with a commit."""
+    group = one.record.group
+    if ending.group != group:
+        raise InvalidArgument(f"the transactions of {one.name!r} were opened for group {group!r}, not {ending.group!r}")
+    if not ending.commit:
+        return None
+    if not ending.HasField("offsets"):
+        if one.made_up:
+            raise InvalidArgument("without a transactional id a commit is fenced by its member: name it in offsets")
+        return None
+    if not group or ending.offsets.group != group:
+        raise InvalidArgument(f"positions of group {ending.offsets.group!r} do not belong to transactions of {group!r}")
+    return ending.offsets
+
+
+def _nobody(producer_id: int) -> TransactionNotOpen:
+    return TransactionNotOpen(
+        f"producer {producer_id} has no transactions here, or was idle for so long that it has none"
+    )

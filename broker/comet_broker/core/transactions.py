@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from comet.errors import (
     CometError,
     CoordinatorLoading,
-    LimitExceeded,
+    InvalidArgument,
     ProducerFenced,
     TransactionAborted,
     TransactionNotOpen,
@@ -161,9 +161,10 @@ class Outcome(Enum):
     ABORTED = "was aborted"
     NOT_OPEN = "not open"
     LATER = "later"
+    TOO_MANY = "too many partitions"
 
 
-REFUSALS: Final = frozenset({Outcome.FENCED, Outcome.ABORTED, Outcome.NOT_OPEN, Outcome.LATER})
+REFUSALS: Final = frozenset({Outcome.FENCED, Outcome.ABORTED, Outcome.NOT_OPEN, Outcome.LATER, Outcome.TOO_MANY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +305,7 @@ def step(record: TransactionRecord, event: Event) -> Step:
             after = _opened(record, event)
         case Enlist() if found.outcome is Outcome.ENLISTED:
             if not _holds(record, event.place) and record.partitions >= limits.TRANSACTION_PARTITIONS_MAX:
-                return Step(record, Outcome.LATER, _too_many())
+                return Step(record, Outcome.TOO_MANY, _too_many())
             after = _enlisted(record, event.place)
         case End() if found.outcome is Outcome.DECIDED:
             after = _decided(record, commit=event.commit, reason=event.reason)
@@ -412,5 +413,5 @@ def _refusal(record: TransactionRecord, epoch: int, found: Row) -> CometError:
             return CoordinatorLoading(f"{who} has to wait: {found.reason}", retry_after_ms=_RETRY_MS)
 
 
-def _too_many() -> LimitExceeded:
-    return LimitExceeded(f"a transaction writes to at most {limits.TRANSACTION_PARTITIONS_MAX} partitions")
+def _too_many() -> InvalidArgument:
+    return InvalidArgument(f"a transaction writes to at most {limits.TRANSACTION_PARTITIONS_MAX} partitions")

@@ -1,0 +1,163 @@
+"""Telling the leaders of partitions how a transaction has ended, until each of them has it in its log.
+
+    coordinator ── WriteMarkers{producer, epoch, commit, places} ──► each leader, this broker among them
+                ◄── a code per place ──
+                those without a marker again, wherever their leader is by then; a topic that is gone needs none
+
+A marker may be written more than once, by this coordinator or the next: the leader knows which epochs are over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from comet._wire import error_to_pb
+from comet.errors import Closed, CometError, Internal, InvalidArgument, Unavailable
+from comet.v1 import coordination_pb2 as pb
+from comet_broker import limits
+from comet_broker.core.cluster import NOBODY, Place, partition_key
+from comet_broker.metadata.store import StoreUnavailable
+
+if TYPE_CHECKING:
+    from comet_broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+METHOD: Final = "comet.v1.Coordination/WriteMarkers"
+CALL_S_MAX: Final = 10.0
+CALLS_MAX: Final = 32  # under way to one leader
+RETRY_S: Final = 0.02
+RETRY_S_MAX: Final = 1.0
+LOUD_AFTER: Final = 8  # attempts, after which it is worth a line in the log
+
+
+class Markers:
+    """Owned by the transactions of one slot; on the loop's thread."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._calls: dict[int, asyncio.Semaphore] = {}  # by leader, as many as there are brokers
+        self.written = 0
+        self.attempts_failed = 0
+
+    async def write(self, producer_id: int, epoch: int, commit: bool, places: Iterable[Place]) -> None:
+        """Returns when no partition is without the marker. May be cancelled at any time."""
+        missing = set(places)
+        pause_s, attempts = RETRY_S, 0
+        while missing:
+            request = pb.WriteMarkersRequest(producer_id=producer_id, epoch=epoch, commit=commit)
+            failed = await self._attempt(request, missing)
+            self.written += len(missing) - len(failed)
+            missing = failed.keys() - await self._gone(failed)
+            if not missing:
+                return
+            attempts += 1
+            self.attempts_failed += 1
+            level = logging.WARNING if attempts % LOUD_AFTER == 0 else logging.DEBUG
+            why = next(iter(failed.values()))
+            log.log(level, "transaction %d of producer %d ends late: %s", epoch, producer_id, why)
+            await self._pause(pause_s)
+            pause_s = min(2 * pause_s, RETRY_S_MAX)
+
+    async def _attempt(self, request: pb.WriteMarkersRequest, places: Iterable[Place]) -> dict[Place, str]:
+        """The places that are still without a marker, with the reason."""
+        failed: dict[Place, str] = {}
+        by_leader: dict[int, list[Place]] = {}
+        for place in sorted(places):
+            state = self._broker.topics.state_of(*place)
+            if state is None or state.leader == NOBODY:
+                failed[place] = "a partition has no leader now"
+            else:
+                by_leader.setdefault(state.leader, []).append(place)
+        if len(by_leader) == 1:
+            ((leader, there),) = by_leader.items()
+            return {**failed, **await self._ask(leader, request, there)}
+        for found in await asyncio.gather(*(self._ask(leader, request, there) for leader, there in by_leader.items())):
+            failed.update(found)
+        return failed
+
+    async def _ask(self, leader: int, request: pb.WriteMarkersRequest, places: list[Place]) -> dict[Place, str]:
+        part = pb.WriteMarkersRequest(
+            producer_id=request.producer_id,
+            epoch=request.epoch,
+            commit=request.commit,
+            places=[pb.PlaceOf(topic_id=bytes.fromhex(topic_id), partition=index) for topic_id, index in places],
+        )
+        try:
+            async with self._calls.setdefault(leader, asyncio.Semaphore(CALLS_MAX)):
+                response = await self._call(leader, part)
+        except CometError as error:
+            return dict.fromkeys(places, f"broker {leader}: {error}")
+        if len(response.codes) != len(places):
+            return dict.fromkeys(places, f"broker {leader} has answered {len(response.codes)} of {len(places)} places")
+        return {
+            place: f"broker {leader}: {code}" for place, code in zip(places, response.codes, strict=True) if code != 0
+        }
+
+    async def _call(self, leader: int, request: pb.WriteMarkersRequest) -> pb.WriteMarkersResponse:
+        if leader == self._broker.config.broker_id:
+            return await write_here(self._broker, request)
+        address = self._broker.address_of(leader)
+        if address is None:
+            raise Unavailable(f"broker {leader} is not there")
+        return await self._broker.peers.call(address, METHOD, request, pb.WriteMarkersResponse, CALL_S_MAX)
+
+    async def _gone(self, places: Iterable[Place]) -> set[Place]:
+        """Those of a topic that was deleted. That this broker has not heard of a topic says nothing: its leader has,
+        and there is a key of the partition as long as the topic is not buried."""
+        state = self._broker.view.state
+        gone = set()
+        for place in places:
+            if place[0] in state.deleted:
+                gone.add(place)
+            elif place not in state.partitions:
+                try:
+                    if await self._broker.store.get(partition_key(place)) is None:
+                        gone.add(place)
+                except (StoreUnavailable, Closed):
+                    continue
+        return gone
+
+    async def _pause(self, pause_s: float) -> None:
+        """Until there is a reason to try again: some time has gone by, or the picture of the cluster has moved."""
+        await asyncio.sleep(RETRY_S)
+        applied = self._broker.view.applied
+        try:
+            async with asyncio.timeout(pause_s):
+                await applied.wait(applied.value + 1)
+        except TimeoutError:
+            return
+        except CometError:
+            await asyncio.sleep(pause_s)  # the view is followed no longer: this broker is about to stop
+
+
+async def write_here(broker: Broker, request: pb.WriteMarkersRequest) -> pb.WriteMarkersResponse:
+    """The leader's side: the markers of the partitions that this broker leads, all at once."""
+    if len(request.places) > limits.TRANSACTION_PARTITIONS_MAX:
+        raise InvalidArgument(f"a transaction writes to at most {limits.TRANSACTION_PARTITIONS_MAX} partitions")
+
+    async def write(place: Place) -> int:
+        try:
+            await _write_one(broker, place, request)
+        except CometError as error:
+            return error_to_pb(error).code
+        except Exception as error:  # one partition must not keep the others from their markers
+            log.exception("the marker of transaction %d for %s failed", request.epoch, place)
+            return error_to_pb(Internal(repr(error))).code
+        return 0
+
+    codes = await asyncio.gather(*(write((one.topic_id.hex(), one.partition)) for one in request.places))
+    return pb.WriteMarkersResponse(codes=codes)
+
+
+async def _write_one(broker: Broker, place: Place, request: pb.WriteMarkersRequest) -> None:
+    if place[0] in broker.view.state.deleted:
+        return
+    state = broker.topics.state_of(*place)
+    if state is None:
+        raise Unavailable("this broker has not heard of the partition yet", retry_after_ms=50)
+    partition = broker.topics.leading(place, state.epoch)
+    await partition.write_marker(request.producer_id, request.epoch, request.commit)
