@@ -263,12 +263,14 @@ class Delivery(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., high_watermark: _Optional[int] = ..., batches: _Optional[bytes] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
 
 class FindOffset(_message.Message):
-    __slots__ = ("partition", "position")
+    __slots__ = ("partition", "position", "uncommitted")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    UNCOMMITTED_FIELD_NUMBER: _ClassVar[int]
     partition: int
     position: _types_pb2.Position
-    def __init__(self, partition: _Optional[int] = ..., position: _Optional[_Union[_types_pb2.Position, _Mapping]] = ...) -> None: ...
+    uncommitted: bool
+    def __init__(self, partition: _Optional[int] = ..., position: _Optional[_Union[_types_pb2.Position, _Mapping]] = ..., uncommitted: _Optional[bool] = ...) -> None: ...
 
 class FoundOffset(_message.Message):
     __slots__ = ("offset", "log_start", "high_watermark")
