@@ -31,9 +31,10 @@ from comet_broker import limits, reports
 from comet_broker.config import BrokerConfig
 from comet_broker.controller import Controller
 from comet_broker.coordination.coordinator import Coordinator
-from comet_broker.core.cluster import DRAINS, ID, UNFIT, BrokerRecord, Place, topic_key, unfit_key
+from comet_broker.core.cluster import DRAINS, ID, BrokerRecord, Place, topic_key
 from comet_broker.core.controller import LOSSY
 from comet_broker.core.tail import TailBudget
+from comet_broker.fitness import Fitness
 from comet_broker.identity import Identity, came_short, close_clean, loss_is_known, open_identity
 from comet_broker.membership import Membership
 from comet_broker.metadata.store import Compare, Delete, MetadataStore, Put, StoreUnavailable
@@ -81,6 +82,7 @@ class Broker:
         self.network = network
         self.peers = Peers(network)
         self.view = ClusterView(store, self.tasks)
+        self.fitness = Fitness(config.broker_id, store=store, view=self.view, tasks=self.tasks)
         self.identity: Identity
         self.membership: Membership
         self.controller: Controller
@@ -97,9 +99,12 @@ class Broker:
             incarnation=self._incarnation,
             registered=self._registered,
             folders=self._folders,
-            fit=self._fit,
+            fit=self.fitness.fit,
             whereabouts=self.whereabouts,
-            unfit=self._unfit,
+            unfit=self.fitness.unfit,
+            broke=self.fitness.broke,
+            unopened=self._unopened,
+            mended=self.fitness.mended,
         )
         self.replicator = Replicator(self)
         self.coordinator = Coordinator(self)
@@ -113,7 +118,6 @@ class Broker:
         self._sessions: dict[int, Session] = {}
         self._replica_sessions: set[ReplicaSession] = set()
         self._suspected: set[int] = set()
-        self._telling: set[Place] = set()  # replicas that are being reported as unfit
         self._opened = False
         self._loss_known = False  # or nothing was lost
         self._controlling: asyncio.Task[None] | None = None
@@ -171,7 +175,7 @@ class Broker:
         self.tasks.spawn(self._housekeeping(), "housekeeping")
         self.tasks.spawn(self._look_after_replicas(), "look after replicas")
         for partition in list(self.topics.by_handle.values()):
-            self.mended(partition)
+            self.fitness.mended(partition)
 
     async def _find_cluster(self) -> str:
         """The cluster's id; the first broker there is makes it."""
@@ -201,6 +205,8 @@ class Broker:
                     await partition.housekeeping()
                 except (CometError, OSError) as error:
                     log.warning("retention of %s: %s", partition, error)
+                except Exception as error:  # noqa: BLE001 - the others are to have their turn
+                    self.tasks.report(f"housekeeping of {partition}", error)
 
     async def _look_after_replicas(self) -> None:
         while True:
@@ -291,9 +297,6 @@ class Broker:
     def _folders(self) -> dict[int, str]:
         return {broker: found.value.folder for broker, found in self.view.state.brokers.items()}
 
-    def _fit(self, broker: int, partition: Partition) -> bool:
-        return (broker, partition.topic_id.hex(), partition.index) not in self.view.state.unfit
-
     def _joined(self) -> None:
         self.replicator.renew()
         for partition in list(self.topics.by_handle.values()):
@@ -333,54 +336,11 @@ class Broker:
         finally:
             self._suspected.discard(broker)
 
-    def _unfit(self, partition: Partition) -> None:
-        """Tells the cluster that this replica must not lead."""
-        place = (partition.topic_id.hex(), partition.index)
-        key = unfit_key(self.config.broker_id, place)
-        if place in self._telling:
-            return  # readers find the same damage again and again
-        self._telling.add(place)
-        reason = partition.log.failed.message if partition.log.failed is not None else "it has damaged ranges"
-
-        async def tell() -> None:
-            try:
-                while (self.config.broker_id, *place) not in self.view.state.unfit and partition.closed is None:
-                    try:
-                        await self.store.transact([Compare(key, 0)], [Put(key, reason.encode())])
-                    except StoreUnavailable:
-                        await asyncio.sleep(0.5)
-                    else:
-                        return
-            finally:
-                self._telling.discard(place)
-
-        self.tasks.spawn(tell(), f"report {partition} unfit")
-
-    def mended(self, partition: Partition) -> None:
-        """A replica is whole, and may lead again if the cluster was told that it must not."""
-        place = (partition.topic_id.hex(), partition.index)
-        me = self.config.broker_id
-
-        async def tell() -> None:
-            while (found := self.view.state.unfit.get((me, *place))) is not None and not _broken(partition):
-                try:
-                    await self.store.transact(
-                        [Compare(unfit_key(me, place), found.mod_revision)], [Delete(unfit_key(me, place))]
-                    )
-                except StoreUnavailable:
-                    await asyncio.sleep(0.5)
-                else:
-                    return
-
-        if (me, *place) in self.view.state.unfit and not _broken(partition):
-            self.tasks.spawn(tell(), f"report {partition} mended")
+    def _unopened(self, place: Place, reason: str) -> None:
+        self.fitness.unopened(place, reason, lambda: not self.topics.is_open(place))
 
     def _marked(self, keys: Sequence[str]) -> None:
-        """A mark may come when what it is about is mended already."""
-        mine = f"{UNFIT}{self.config.broker_id}/"
-        if any(key.startswith(mine) for key in keys):
-            for partition in list(self.topics.by_handle.values()):
-                self.mended(partition)
+        self.fitness.marked(keys, list(self.topics.by_handle.values()))
 
     async def look_for_topic(self, name: str) -> None:
         """Waits a moment for a topic that this broker has not heard of, if the metadata store has it."""
@@ -485,8 +445,5 @@ class Broker:
             "problems": {name: error.message for name, error in self.topics.problems.items()},
             "unknown_folders": list(self.topics.unknown_folders),
             "failed_tasks": list(self.tasks.failed),
+            "failures": self.tasks.failures,
         }
-
-
-def _broken(partition: Partition) -> bool:
-    return partition.log.failed is not None or bool(partition.log.lost)

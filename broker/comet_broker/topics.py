@@ -18,7 +18,16 @@ from typing import Final
 
 import msgspec
 
-from comet.errors import CometError, DiskFull, LimitExceeded, LogFailed, PartitionNotFound, TopicNotFound, Unavailable
+from comet.errors import (
+    CometError,
+    DiskFull,
+    Internal,
+    LimitExceeded,
+    LogFailed,
+    PartitionNotFound,
+    TopicNotFound,
+    Unavailable,
+)
 from comet.types import PartitionInfo, TopicInfo
 from comet_broker import limits
 from comet_broker.core.cluster import (
@@ -131,6 +140,9 @@ class TopicTable:
             raise Unavailable(f"{partition} is in epoch {partition.leader_epoch} here, not {epoch}", retry_after_ms=50)
         return partition
 
+    def is_open(self, place: Place) -> bool:
+        return place in self._by_place
+
     def state_of(self, topic_id: str, index: int) -> PartitionState | None:
         found = self._view.state.partitions.get((topic_id, index))
         return None if found is None else found.value
@@ -199,7 +211,10 @@ class TopicTable:
             self.applied.reach(state.revision)
 
     def _apply(self, partition: Partition, found: Versioned[PartitionState]) -> None:
-        partition.apply(found)
+        try:
+            partition.apply(found)
+        except Exception as error:  # noqa: BLE001 - the view moves for all
+            self._site.broke(partition, error)
         self._changed(partition)
 
     async def follow(self) -> None:
@@ -240,6 +255,9 @@ class TopicTable:
             except OSError as error:
                 self.problems[name] = storage_error(error)
                 self.short = self.short or isinstance(self.problems[name], LogFailed)
+            except Exception as error:  # noqa: BLE001 - the other topics are to be followed
+                self._site.tasks.report(f"topic {name}", error)
+                self.problems[name] = Internal(f"topic {name!r} broke on this broker: {error!r}")
             if name in self.problems:
                 log.error("topic %s cannot be brought to what the cluster says: %s", name, self.problems[name])
 
@@ -263,6 +281,7 @@ class TopicTable:
 
     async def _open_all(self, topic: Topic, spec: TopicSpec) -> None:
         """Opens what is to be here and is not, closes and deletes what others hold now."""
+        failed: Exception | None = None
         for index in range(spec.partitions):
             state = self.state_of(spec.id, index)
             partition = topic.partitions.get(index)
@@ -270,12 +289,20 @@ class TopicTable:
                 continue  # nobody has said who holds it
             if self._site.me in state.holders:
                 if partition is None:
-                    partition = topic.partitions[index] = await self._open(topic, spec, index)
+                    try:
+                        partition = topic.partitions[index] = await self._open(topic, spec, index)
+                    except Exception as error:  # noqa: BLE001 - is raised, once the others have had their turn
+                        log.error("%s/%d cannot be opened: %s", topic.name, index, error)
+                        self._site.unopened((spec.id, index), str(error))
+                        failed = failed or error
+                        continue
                     now = self.state_of(spec.id, index)
                     if now is not None and self._site.me not in now.holders:
                         await self._leave(topic, partition)  # it was moved on while its log was being opened
             elif partition is not None:
                 await self._leave(topic, partition)
+        if failed is not None:
+            raise failed
 
     async def _open(self, topic: Topic, spec: TopicSpec, index: int) -> Partition:
         if len(self.by_handle) >= limits.PARTITIONS_MAX:
@@ -293,6 +320,8 @@ class TopicTable:
         self.short = self.short or storage.recovered.short
         if storage.lost:
             self._site.unfit(partition)
+        else:
+            self._site.mended(partition)
         found = self._view.state.partitions.get(place)
         if found is not None:
             self._apply(partition, found)
@@ -355,6 +384,8 @@ class TopicTable:
             log.info("topic %s is not buried yet: %s", topic_id, error)
         except OSError as error:
             log.error("the files of deleted topic %s cannot be removed now: %s", topic_id, error)
+        except Exception as error:  # noqa: BLE001 - the others are to be buried
+            self._site.tasks.report(f"burial of topic {topic_id}", error)
 
     async def close(self, error: CometError) -> None:
         self._closing = True
