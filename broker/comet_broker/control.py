@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -42,6 +43,7 @@ from comet_broker.core.cluster import (
     partition_key,
     topic_key,
 )
+from comet_broker.core.forcing import forced
 from comet_broker.metadata.store import (
     Compare,
     Delete,
@@ -52,6 +54,8 @@ from comet_broker.metadata.store import (
     TransactionResult,
 )
 from comet_broker.partition import Partition
+
+log = logging.getLogger(__name__)
 
 SWAP_ATTEMPTS_MAX = 16
 PLACED_S_MAX = 10.0  # how long the answer to a change waits for the controller to place what is new
@@ -305,6 +309,26 @@ class Control:
             result = await self._transact([Compare(item.key, item.mod_revision)], [Put(item.key, moved.encode())])
             if result.applied:
                 await self._broker.view.applied.wait(result.revision)
+                return self._topic_pb(request.name)
+        raise _contended(request.name)
+
+    async def elect_leader(self, request: admin.ElectLeaderRequest) -> types.Topic:
+        """An operator gives up what a replica lacks, so that it can lead."""
+        spec = self._topics.spec(request.name)
+        if not request.accept_loss:
+            raise InvalidArgument(
+                "to have a replica lead that may lack records is to lose them for good: say that you accept the loss"
+            )
+        self._check_broker(request.broker)
+        place = (spec.id, request.partition)
+        for _ in range(SWAP_ATTEMPTS_MAX):
+            if place not in self._state.partitions:
+                raise PartitionNotFound(f"topic {request.name!r} has no partition {request.partition}")
+            change = forced(self._state, place, request.broker)
+            result = await self._transact(change.compares, change.operations)
+            await self._broker.view.applied.wait(result.revision)
+            if result.applied:
+                log.warning("%s/%d: %s", request.name, request.partition, change.reason)
                 return self._topic_pb(request.name)
         raise _contended(request.name)
 

@@ -215,6 +215,20 @@ class Admin:
         request = admin.MovePartitionRequest(name=name, partition=partition, replicas=replicas)
         return _wire.topic_from_pb(await self._ask("MovePartition", request, types.Topic))
 
+    async def elect_leader(self, name: str, partition: int, broker: int, *, accept_loss: bool = False) -> TopicInfo:
+        """Has a replica lead a partition that has no leader, whatever it lacks: the last way out, when those that have
+        everything are damaged or will not come back. What it lacks is cut from the others when they follow it.
+
+        Returns once it is decided. Raises InvalidArgument while somebody leads or is about to, and without
+        `accept_loss`; BrokerNotFound.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         await admin.elect_leader("quotes", 0, 2, accept_loss=True)
+        """
+        request = admin.ElectLeaderRequest(name=name, partition=partition, broker=broker, accept_loss=accept_loss)
+        return _wire.topic_from_pb(await self._ask("ElectLeader", request, types.Topic))
+
     async def drain_broker(self, broker: int, *, undo: bool = False) -> int:
         """Has a broker pass on the partitions that it leads, before it is stopped; with `undo` it may lead again.
 

@@ -366,6 +366,10 @@ class Admin:
         """Gives a partition to other brokers, the preferred leader first; returns once it is decided."""
         return call(self._admin.move_partition(name, partition, replicas))
 
+    def elect_leader(self, name: str, partition: int, broker: int, *, accept_loss: bool = False) -> TopicInfo:
+        """Has a replica lead a partition that has no leader, whatever it lacks."""
+        return call(self._admin.elect_leader(name, partition, broker, accept_loss=accept_loss))
+
     def drain_broker(self, broker: int, *, undo: bool = False) -> int:
         """Has a broker pass on the partitions that it leads; returns how many it still leads."""
         return call(self._admin.drain_broker(broker, undo=undo))

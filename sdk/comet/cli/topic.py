@@ -1,4 +1,4 @@
-"""`comet topic`: create, list, describe, alter, delete topics; add and move partitions; delete records."""
+"""`comet topic`: create, list, describe, alter, delete topics; add, move and rescue partitions; delete records."""
 
 from __future__ import annotations
 
@@ -169,6 +169,29 @@ async def move(
         print(f"{name}/{partition} is on {to}")
     else:
         print(f"{name}/{partition} moves to {to}; see how far it is: comet topic describe {name}")
+
+
+@app.command("elect")
+@guarded
+async def elect(
+    name: Topic,
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0)],
+    broker: Annotated[int, typer.Argument(metavar="BROKER", min=1)],
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="What this broker does not have is lost for good, on all others too.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json_output: Json = False,
+) -> None:
+    """Have a broker lead a partition that has no leader, because those that have all of it will not come back."""
+    import comet
+
+    async with comet.Admin(bootstrap) as admin:
+        topic = await admin.elect_leader(name, partition, broker, accept_loss=accept_loss)
+    if json_output:
+        print_json(topic_document(topic))
+    else:
+        print(f"{name}/{partition} is led by broker {broker} now, in epoch {topic.partitions[partition].leader_epoch}")
 
 
 @app.command("delete")

@@ -176,7 +176,7 @@ class AdminServicer:
 
     def ElectLeader(self, request, context):
         """Has a replica lead a partition that has no leader, whatever it lacks: for when those that have everything are damaged
-        or will not come back. Returns when it leads.
+        or will not come back. Refused while anybody leads, or is about to. Returns when it is decided.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
