@@ -1,0 +1,66 @@
+"""Patterns that members subscribe with: regular expressions from strangers, matched whole against names of topics.
+
+Python's matcher tries again and again, so an expression may take for ever. What is allowed here takes at most a few
+million steps on the longest name there is: at most three repetitions, none inside another, no look-around, no
+references back.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from comet.errors import InvalidArgument
+
+PATTERN_BYTES_MAX: Final = 512
+REPETITIONS_MAX: Final = 3
+
+_PIECE: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?:|\(\?|\(|\)|[*+?]|\{\d*,?\d*\}|.", re.DOTALL)
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Raises InvalidArgument for what is no pattern, or one that could take too long."""
+    if len(pattern.encode()) > PATTERN_BYTES_MAX:
+        raise InvalidArgument(f"a pattern has at most {PATTERN_BYTES_MAX} bytes")
+    try:
+        expression = re.compile(pattern, re.ASCII)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InvalidArgument(f"{pattern!r} is no regular expression: {error}") from error
+    problem = _problem(pattern)
+    if problem:
+        raise InvalidArgument(f"the pattern {pattern!r} could take too long to match: {problem}")
+    return expression
+
+
+def _problem(pattern: str) -> str:
+    """Why a pattern is refused; empty if it is not."""
+    repetitions = 0
+    groups: list[bool] = []  # of each open group: whether a repetition or a choice is in it
+    closed = False  # the last piece closed a group that has one
+    previous = ""
+    for piece in _PIECE.findall(pattern):
+        repeats = piece[0] in "*+?" or (piece[0] == "{" and piece != "{")
+        if piece == "(?":
+            return "it uses an extension other than (?:...)"
+        if piece[0] == "\\" and piece[1].isdigit():
+            return "it refers back to a group"
+        if piece[0] == "(":
+            groups.append(False)
+        elif piece == "|" and groups:
+            groups[-1] = True
+        elif repeats and not (piece == "?" and previous[:1] in set("*+?{")):  # that only makes it lazy
+            repetitions += 1
+            if repetitions > REPETITIONS_MAX:
+                return f"it has more than {REPETITIONS_MAX} repetitions"
+            if closed and piece != "?":
+                return "it repeats a group that holds a repetition or a choice"
+            groups = [True] * len(groups)
+        closed = False
+        if piece == ")" and groups:
+            closed = groups.pop()
+            if closed and groups:
+                groups[-1] = True
+        previous = piece
+    return ""
