@@ -1,0 +1,217 @@
+"""Transactions under any schedule of requests, writes, markers and crashes: all or nothing, once, and in one way.
+
+The model keeps what the store has and what is still to be written apart, delivers requests as late and as often as it
+likes, and loses the coordinator whenever it likes. What it is checked against is dumb: what was ever told or marked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from comet_broker.core.cluster import Place
+from comet_broker.core.transactions import (
+    ENDING,
+    REFUSALS,
+    End,
+    Enlist,
+    Event,
+    Evicted,
+    Loaded,
+    Marked,
+    Open,
+    Outcome,
+    State,
+    TimedOut,
+    TransactionRecord,
+    step,
+)
+
+PLACES: list[Place] = [("a" * 32, 0), ("a" * 32, 1), ("b" * 32, 0)]
+places = st.sampled_from(PLACES)
+picks = st.integers(0, 1 << 16)
+
+
+@dataclass
+class Ledger:
+    """What one partition has been told: the leader takes batches of epochs that were enlisted and are not over."""
+
+    batches: dict[int, int] = field(default_factory=dict)  # epoch -> batches
+    markers: dict[int, bool] = field(default_factory=dict)  # epoch -> committed
+
+    def append(self, epoch: int) -> None:
+        if not self.markers or epoch > max(self.markers):
+            self.batches[epoch] = self.batches.get(epoch, 0) + 1
+
+    def mark(self, epoch: int, committed: bool) -> None:
+        assert self.markers.setdefault(epoch, committed) is committed, f"epoch {epoch} has ended in two ways"
+
+
+@dataclass
+class Pending:
+    """An answer that waits for all that was decided before it to be written."""
+
+    event: Event
+    outcome: Outcome
+    record: TransactionRecord
+
+
+class Transactions(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stored = self.current = TransactionRecord(producer_id=1, timeout_ms=1)
+        self.writes: list[TransactionRecord] = []  # queued, in order
+        self.answers: list[tuple[int, Pending]] = []  # with how many writes are before it
+        self.given = {1}  # epochs that somebody was told of
+        self.openers = [1]  # of those, the ones that opened the id, in order of the answers
+        self.ledgers = {place: Ledger() for place in PLACES}
+        self.outcomes: dict[int, bool] = {}  # as told or marked
+        self.late: list[Event] = []  # requests that come once more
+        self.marking: dict[Place, None] = {}  # markers that the coordinator has still to write
+        self.enlisted: dict[int, set[Place]] = {}  # as answered
+
+    # ---- the coordinator
+
+    def take(self, event: Event) -> None:
+        before = self.current
+        found = step(before, event)
+        if isinstance(event, Enlist | End) and event.epoch != before.epoch:
+            assert found.record is before, "what is late touches nothing"
+        if found.outcome is Outcome.FINISHED:
+            self.current = found.record  # it is stored with the next write, or never
+        elif found.record is not before:
+            self.current = found.record
+            self.writes.append(found.record)
+        self.answers.append((len(self.writes), Pending(event, found.outcome, self.current)))
+        if self.current.state in ENDING and (before.state not in ENDING or found.outcome is Outcome.RESUMED):
+            self.marking = {(topic, index): None for topic, indexes in self.current.places.items() for index in indexes}
+        self.answer()
+
+    def answer(self) -> None:
+        while self.answers and self.answers[0][0] == 0:
+            _, pending = self.answers.pop(0)
+            self.tell(pending)
+
+    def tell(self, pending: Pending) -> None:
+        event = pending.event
+        match event:
+            case Open():
+                assert pending.record.first_epoch not in self.given, "an epoch is given to one only"
+                assert pending.record.first_epoch > max(self.openers)
+                self.given.add(pending.record.first_epoch)
+                self.openers.append(pending.record.first_epoch)
+            case Enlist() if pending.outcome is Outcome.ENLISTED:
+                self.enlisted.setdefault(event.epoch, set()).add(event.place)
+                self.ledgers[event.place].append(event.epoch)
+            case End() if pending.outcome not in REFUSALS:
+                self.ended(event.epoch, event.commit)
+                self.given.add(event.epoch + 1)
+            case Enlist() | End() if pending.outcome is Outcome.ABORTED:
+                self.ended(event.epoch, committed=False)
+
+    def ended(self, epoch: int, committed: bool) -> None:
+        assert self.outcomes.setdefault(epoch, committed) is committed, f"epoch {epoch} has ended in two ways"
+
+    # ---- what may happen
+
+    @rule()
+    def open(self) -> None:
+        self.take(Open(producer_id=2, timeout_ms=1))
+
+    @rule(pick=picks, place=places, twice=st.booleans())
+    def enlist(self, pick: int, place: Place, twice: bool) -> None:
+        self.request(Enlist(self.pick(pick), place), twice)
+
+    @rule(pick=picks, commit=st.booleans(), twice=st.booleans())
+    def end(self, pick: int, commit: bool, twice: bool) -> None:
+        self.request(End(self.pick(pick), commit), twice)
+
+    def pick(self, pick: int) -> int:
+        """Mostly the latest epoch that anybody has, now and then an older one."""
+        known = sorted(self.given, reverse=True)
+        return known[0] if pick % 4 else known[pick % len(known)]
+
+    def request(self, event: Event, twice: bool) -> None:
+        if twice:
+            self.late.append(event)
+        self.take(event)
+
+    @precondition(lambda self: self.late)
+    @rule(pick=picks)
+    def once_more(self, pick: int) -> None:
+        self.take(self.late.pop(pick % len(self.late)))
+
+    @precondition(lambda self: self.enlisted)
+    @rule(pick=picks)
+    def append(self, pick: int) -> None:
+        """A batch may reach the leader long after its partition was enlisted."""
+        known = sorted((epoch, place) for epoch, places in self.enlisted.items() for place in places)
+        epoch, place = known[pick % len(known)]
+        self.ledgers[place].append(epoch)
+
+    @rule(evicted=st.booleans())
+    def nobody_comes(self, evicted: bool) -> None:
+        self.take(Evicted() if evicted else TimedOut(self.current.epoch))
+
+    @precondition(lambda self: self.writes)
+    @rule(count=st.integers(1, 3))
+    def write(self, count: int) -> None:
+        count = min(count, len(self.writes))
+        self.stored = self.writes[count - 1]
+        del self.writes[:count]
+        self.answers = [(max(0, before - count), pending) for before, pending in self.answers]
+        self.answer()
+
+    @precondition(lambda self: self.current.state in ENDING and not self.writes)
+    @rule(pick=picks)
+    def mark(self, pick: int) -> None:
+        """Once the decision is stored."""
+        left = list(self.marking)
+        if left:
+            place = left[pick % len(left)]
+            del self.marking[place]
+            self.ledgers[place].mark(self.current.epoch, self.current.state is State.COMMITTING)
+        if not self.marking:
+            epoch, committed = self.current.epoch, self.current.state is State.COMMITTING
+            self.take(Marked(epoch))
+            self.ended(epoch, committed)
+            self.given.add(epoch + 1)
+            for ledger in self.ledgers.values():
+                assert ledger.markers.get(epoch, committed) is committed
+                assert epoch not in ledger.batches or epoch in ledger.markers, "torn: a batch without its marker"
+
+    @rule(pick=picks)
+    def crash(self, pick: int) -> None:
+        """The next coordinator begins with what was written; what was under way may have been."""
+        done = pick % (len(self.writes) + 1)
+        if done:
+            self.stored = self.writes[done - 1]
+        self.writes, self.answers, self.marking = [], [], {}
+        self.current = TransactionRecord.decode(self.stored.encode())
+        self.take(Loaded())
+
+    # ---- what must hold
+
+    @invariant()
+    def nobody_waits_for_what_nobody_knows(self) -> None:
+        """Every batch without a marker belongs to what is open or ending, so that its readers go on some day."""
+        for place, ledger in self.ledgers.items():
+            for epoch in ledger.batches.keys() - ledger.markers.keys():
+                assert epoch == self.current.epoch
+                assert place[1] in self.current.places.get(place[0], ()), f"{place} was forgotten"
+
+    @invariant()
+    def all_or_nothing(self) -> None:
+        for epoch, committed in self.outcomes.items():
+            assert all(ledger.markers.get(epoch, committed) is committed for ledger in self.ledgers.values())
+
+    @invariant()
+    def what_was_answered_is_part_of_it(self) -> None:
+        if self.current.state is not State.EMPTY:
+            for topic, index in self.enlisted.get(self.current.epoch, ()):
+                assert index in self.current.places.get(topic, ())
+
+
+TestTransactions = Transactions.TestCase
