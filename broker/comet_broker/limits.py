@@ -66,6 +66,30 @@ RELEASE_MS_MAX: Final = 60 * 60_000
 # Histories of lag that one slot keeps, each of one group and topic; about 20 KiB each.
 SLOT_LAG_SERIES_MAX: Final = 50
 
+# What may wait in one partition for the coordinators of transactions to enlist it.
+ENLISTING_MAX: Final = 1024
+ENLISTING_BYTES_MAX: Final = 2 * BATCH_BYTES_MAX
+
+# Shared groups, at the leader of a partition.
+SHARES_MAX: Final = 20_000  # of one group at one partition each
+SHARE_WINDOW_RECORDS_MAX: Final = 20_000  # how far beyond the first record that is not settled a group may be
+SHARE_DEAD_MAX: Final = 500  # dead records that wait to be written elsewhere; then the partition stands still
+SHARE_MEMBERS_MAX: Final = 10_000  # of one group at one partition
+SHARE_IN_FLIGHT_MAX: Final = 20_000  # records leased to one subscription
+SHARE_FRAME_RECORDS_MAX: Final = 1_000  # leased in one frame, so that members take turns
+SHARE_READ_BYTES: Final = 256 * KIB  # read ahead of what is leased
+SHARE_CHUNKS_MAX: Final = 64  # what was read and is not leased yet, kept for all groups together
+SHARE_SUBSCRIPTIONS_MAX: Final = 64  # of one stream
+SHARE_SETTLES_MAX: Final = 10_000  # of one stream, that wait to be kept
+SHARE_RANGES_MAX: Final = 20_000  # in one settle
+SHARE_LEASE_MS: Final = 30_000  # where none is asked for
+SHARE_LEASE_MS_MIN: Final = 100
+SHARE_LEASE_MS_MAX: Final = 12 * 3_600_000
+SHARE_ATTEMPTS: Final = 5
+SHARE_ATTEMPTS_MAX: Final = 250
+SHARE_DELAY_MS_MAX: Final = 24 * 3_600_000
+SHARE_REASON_CHARS_MAX: Final = 200
+
 BLOCKING_THREADS: Final = 4
 
 assert DELIVERY_BYTES_MAX <= BATCH_BYTES_MAX < MESSAGE_BYTES_MAX
@@ -75,3 +99,4 @@ assert TAIL_PARTITION_BYTES_MAX <= TAIL_TOTAL_BYTES_MAX
 assert TOPIC_PARTITIONS_MAX <= PARTITIONS_MAX
 assert TRANSACTION_TIMEOUT_MS <= TRANSACTION_TIMEOUT_MS_MAX <= 1000 * TRANSACTIONAL_ID_ABANDONED_S
 assert TRANSACTIONAL_ID_IDLE_S_MIN <= TRANSACTIONAL_ID_ABANDONED_S <= TRANSACTIONAL_ID_IDLE_S_MAX
+assert SHARE_FRAME_RECORDS_MAX <= SHARE_IN_FLIGHT_MAX <= SHARE_WINDOW_RECORDS_MAX
