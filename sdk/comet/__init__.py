@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from comet._admin import Admin
     from comet._consumer import Consumer
     from comet._delivery import BulkDelivery, Delivery
+    from comet._groups import GroupConsumer
     from comet._producer import Producer
     from comet._record import Record, RecordBatch
     from comet._run import run
@@ -116,6 +117,7 @@ __all__ = [
     "Earliest",
     "Flush",
     "Gap",
+    "GroupConsumer",
     "GroupError",
     "GroupNotEmpty",
     "GroupNotFound",
@@ -175,6 +177,7 @@ _OWN = {
     "BulkDelivery": "comet._delivery",
     "Consumer": "comet._consumer",
     "Delivery": "comet._delivery",
+    "GroupConsumer": "comet._groups",
     "Producer": "comet._producer",
     "Record": "comet._record",
     "RecordBatch": "comet._record",

@@ -65,6 +65,20 @@ BACKOFF_FIRST_MS: Final = 20
 BACKOFF_MAX_MS: Final = 1_000
 # While the cluster can be asked, and a partition has no leader or its leader is not there.
 ROUTE_BACKOFF_MAX_MS: Final = 250
+# Members of groups. A session is how long the coordinator goes without word of a member before it puts it out.
+SESSION_TIMEOUT_MS: Final = 10_000
+SESSION_TIMEOUT_MS_MIN: Final = 500
+SESSION_TIMEOUT_MS_MAX: Final = 30 * 60_000
+# Assignments that come before the answer to Join has been read.
+PUSHES_KEPT_MAX: Final = 16
+COMMIT_INTERVAL_MS: Final = 500
+COMMIT_TIMEOUT_MS: Final = 15_000
+# On close, how long the last commit and the farewell are waited for.
+LEAVE_TIMEOUT_MS: Final = 5_000
+# A partition that is to be released and whose first position is not known yet is waited for so long.
+FIRST_POSITION_MS: Final = 5_000
+PATTERN_CHARS_MAX: Final = 512
+
 # A consumer that reads from a follower compares it with the leader so often, and then gives it so long to catch up.
 LAG_CHECK_MS: Final = 2_000
 LAG_GRACE_MS: Final = 1_000
@@ -73,11 +87,26 @@ REPLICA_AVOIDED_MS: Final = 30_000
 
 # A transaction that is open for longer is aborted; readers of committed records wait for it.
 TRANSACTION_TIMEOUT_MS_MAX: Final = 15 * 60_000
+# Of an app's handlers: how often one may be tried again, how long that may wait, and how many may run at once.
+RETRIES_MAX: Final = 1_000_000
+RETRY_BACKOFF_MS_MAX: Final = 60_000
+CONCURRENCY_MAX: Final = 10_000
+# Records that wait for their turn per handler that may run, so that a slow key does not keep the others waiting.
+DISPATCH_WINDOW_PER_HANDLER: Final = 16
+# At most once: so many records are committed ahead of their handler, and lost if it dies; it is one batch at most.
+COMMITTED_AHEAD_RECORDS: Final = 100
+TRANSACTION_RECORDS_MAX: Final = 100_000
+TRANSACTION_GATHER_MS_MAX: Final = 10_000
+# How often what handlers have done is committed, and how long those of a revoked partition may take to finish.
+HANDLED_COMMIT_MS: Final = 500
+REVOKED_GRACE_MS: Final = 30_000
 # How long who is cancelled may take to say that its transaction is aborted.
 LAST_WORD_MS: Final = 1_000
 
 assert SEND_BATCH_BYTES <= BULK_BATCH_BYTES <= BATCH_BYTES_CHOSEN_MAX < BATCH_BYTES_MAX < MESSAGE_BYTES_MAX
 assert BATCH_BYTES_MAX <= PRODUCER_BUFFER_BYTES
 assert CONSUMER_BUFFER_BYTES_MIN <= CONSUMER_BUFFER_BYTES <= CONSUMER_BUFFER_BYTES_MAX
+assert SESSION_TIMEOUT_MS_MIN <= SESSION_TIMEOUT_MS <= SESSION_TIMEOUT_MS_MAX
+assert LEAVE_TIMEOUT_MS <= COMMIT_TIMEOUT_MS
 assert PING_AFTER_MS % HEARTBEAT_MS == PING_TIMEOUT_MS % HEARTBEAT_MS == 0
 assert BACKOFF_FIRST_MS <= ROUTE_BACKOFF_MAX_MS <= BACKOFF_MAX_MS <= CONNECT_TIMEOUT_MS

@@ -1,0 +1,154 @@
+"""Commits of one member: at most one under way, and of what has gathered meanwhile only the latest marks.
+
+add(marks) ─► pending ─┐                 ┌─► answered: what is committed now
+add(marks) ─► pending ─┴► one Commit ────┼─► refused marks, each to its partition
+                                         └─► an error: everybody who waits is told; what is due is committed again
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from comet import _limits as limits
+from comet._client import Client
+from comet._member import Member
+from comet._wire import error_from_pb
+from comet.errors import CometError, Internal, MemberUnknown, StaleGeneration
+from comet.types import TopicPartition
+from comet.v1 import events_pb2 as pb
+from comet.v1 import groups_pb2 as groups_pb
+
+log = logging.getLogger("comet")
+
+
+class Mark(NamedTuple):
+    """The next record to read of a partition that is owned since a generation."""
+
+    place: TopicPartition
+    topic_id: bytes
+    since: int
+    offset: int
+    epoch: int | None
+
+
+Waiter = tuple[asyncio.Future[None], frozenset[TopicPartition]]
+
+
+def commit_frame(member: Member, marks: Iterable[Mark]) -> groups_pb.Commit:
+    """The marks as this member commits them now."""
+    frame = groups_pb.Commit(group=member.group, member=member.state.member, generation=member.state.generation)
+    topics: dict[tuple[str, bytes], list[Mark]] = {}
+    for mark in marks:
+        topics.setdefault((mark.place.topic, mark.topic_id), []).append(mark)
+    for (topic, topic_id), found in topics.items():
+        of_topic = frame.topics.add(topic=topic, topic_id=topic_id)
+        for mark in sorted(found):
+            of_topic.marks.add(partition=mark.place.partition, offset=mark.offset, leader_epoch=mark.epoch)
+    return frame
+
+
+class Commits:
+    """Owned by a consumer."""
+
+    def __init__(self, client: Client, member: Member, committed: Callable[[TopicPartition, int, int], None]) -> None:
+        self.sent = 0
+        self._client = client
+        self._member = member
+        self._committed = committed  # hears of (partition, since, offset)
+        self._pending: dict[TopicPartition, Mark] = {}
+        self._waiters: list[Waiter] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, marks: Iterable[Mark]) -> None:
+        """To be committed as soon as that is possible; nobody waits for it."""
+        for mark in marks:
+            known = self._pending.get(mark.place)
+            if known is None or (known.since, known.offset) < (mark.since, mark.offset):
+                self._pending[mark.place] = mark
+        if self._pending and self._task is None:
+            self._task = self._client.spawn(self._run())
+            self._task.add_done_callback(self._ended)
+
+    async def commit(self, marks: Iterable[Mark]) -> None:
+        """Returns once all of them are committed. Raises what was said of one of them."""
+        wanted = list(marks)
+        if not wanted:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((waiter, frozenset(mark.place for mark in wanted)))
+        self.add(wanted)
+        await waiter
+
+    async def _run(self) -> None:
+        while self._pending:
+            pending, self._pending = self._pending, {}
+            waiters, self._waiters = self._waiters, []
+            failed: dict[TopicPartition, CometError] = {}
+            try:
+                failed = await self._send(pending)
+            except CometError as error:
+                failed = dict.fromkeys(pending, error)
+                self._member.heard(error)
+                if not any(not waiter.done() for waiter, _ in waiters):
+                    log.warning("comet: group %s: could not commit: %s", self._member.group, error)
+            finally:
+                _answer(waiters, failed)
+
+    async def _send(self, pending: dict[TopicPartition, Mark]) -> dict[TopicPartition, CometError]:
+        member = self._member
+        # What was lost since it was to be committed is another's by now.
+        marks = [mark for mark in pending.values() if member.state.holds(mark.place, mark.since)]
+        failed: dict[TopicPartition, CometError] = {
+            place: _stale(place) for place in pending.keys() - {mark.place for mark in marks}
+        }
+        if not marks:
+            return failed
+        if not member.state.member:
+            raise MemberUnknown(f"this is no member of {member.group!r} now; what was not committed comes again")
+        self.sent += 1
+        frame = pb.ClientFrame(commit=commit_frame(member, marks))
+        answer = (await member.coordinator.request(frame, limits.COMMIT_TIMEOUT_MS)).committed
+        for refused in answer.refused:
+            place = TopicPartition(refused.topic, refused.partition)
+            error = failed[place] = error_from_pb(refused.error)
+            if place in pending:
+                if not isinstance(error, StaleGeneration):
+                    log.error("comet: group %s: %s/%d: not committed: %s", member.group, *place, error)
+                member.refused_mark(place, pending[place].since, error)
+        for topic in answer.topics:
+            for mark in topic.marks:
+                found = pending.get(TopicPartition(topic.topic, mark.partition))
+                if found is not None:
+                    self._committed(found.place, found.since, mark.offset)
+        return failed
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("comet: group %s: committing broke", self._member.group, exc_info=error)
+            waiters, self._waiters = self._waiters, []
+            broken = Internal(f"committing broke: {error!r}")
+            _answer(waiters, {place: broken for _, places in waiters for place in places})
+        elif self._pending and not task.cancelled():
+            self.add(())
+
+
+def _answer(waiters: Iterable[Waiter], failed: dict[TopicPartition, CometError]) -> None:
+    for waiter, places in waiters:
+        if waiter.done():
+            continue
+        error = next((failed[place] for place in sorted(places) if place in failed), None)
+        if error is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(error)
+            waiter.exception()
+
+
+def _stale(place: TopicPartition) -> StaleGeneration:
+    topic, partition = place
+    return StaleGeneration(f"{topic}/{partition} is not this member's any more; what was not committed comes again")

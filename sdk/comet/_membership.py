@@ -1,0 +1,183 @@
+"""What a member of a group is and owns, as far as it knows. Pure: what happens goes in, what is to be done comes out.
+
+    out ──joined──► in ──disconnected, coordinator moved──► away ──joined (same id)──► in
+                     │                                        │
+                     └──────── evicted as unknown ────────────┴──► out: all it owned is lost, it joins as a new member
+                     └──────── fenced, or refused for good ───────► over
+
+A member that is away goes on with what it owns: the coordinator keeps its place for the session time-out, and what it
+reads beyond that can do no harm, because nothing of it can be committed. An Assignment is always the complete list, so
+what was owned and is not in it is lost; a partition that was lost and won again in the meantime has another `since`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from comet.errors import CometError, GroupError, MemberUnknown, StaleGeneration, Timeout, TopicNotFound
+from comet.types import TopicPartition
+
+
+class Phase(Enum):
+    OUT = auto()  # no member: it has to join
+    AWAY = auto()  # a member whose stream is over: it has to join again, as who it was
+    IN = auto()
+    OVER = auto()  # fenced, refused for good, or it has left
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One partition as an Assignment lists it."""
+
+    place: TopicPartition
+    topic_id: bytes
+    since: int
+    offset: int | None = None  # committed; None: nothing ever was
+    epoch: int | None = None
+
+
+@dataclass(slots=True)
+class Owned:
+    given: Given
+    releasing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a member has to act upon, in this order."""
+
+    lost: tuple[TopicPartition, ...] = ()  # belongs to others by now: nothing of it can be committed any more
+    release: tuple[TopicPartition, ...] = ()  # to be finished, committed and released
+    gained: tuple[Given, ...] = ()
+    why: CometError | None = None  # of what is lost, where there is more to say than that it was given to others
+    over: CometError | None = None  # the member is none any more, and must not be again
+    join: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.lost or self.release or self.gained or self.over or self.join)
+
+
+NOTHING = Changes()
+
+
+@dataclass(slots=True)
+class Membership:
+    """Owned by the member."""
+
+    phase: Phase = Phase.OUT
+    member: str = ""
+    generation: int = 0
+    owned: dict[TopicPartition, Owned] = field(default_factory=dict)
+
+    @property
+    def must_join(self) -> bool:
+        return self.phase in {Phase.OUT, Phase.AWAY}
+
+    # ---- joining
+
+    def joined(self, member: str, generation: int) -> Changes:
+        """The coordinator took it, under that id. Another id than before: that member is gone, with what it owned."""
+        if self.phase is Phase.OVER:
+            return NOTHING
+        lost = self._lose_all() if self.member not in {"", member} else ()
+        self.member = member
+        self.generation = generation if lost else max(generation, self.generation)
+        self.phase = Phase.IN
+        return Changes(lost=lost)
+
+    def refused(self, error: CometError) -> Changes:
+        """A Join was answered with an error. Where trying again can help, it is to be tried again."""
+        if self.phase is Phase.OVER:
+            return NOTHING
+        if _passing(error):
+            return Changes(join=True)
+        return self._out(error)
+
+    def disconnected(self) -> Changes:
+        """The stream to the coordinator is over, or the coordinator is another broker by now."""
+        if self.phase is Phase.IN:
+            self.phase = Phase.AWAY
+        return Changes(join=self.must_join)
+
+    def evicted(self, member: str, error: CometError) -> Changes:
+        """The coordinator says that it is no member, or that it is not its coordinator any more."""
+        if self.phase is Phase.OVER or member != self.member:
+            return NOTHING  # of an earlier life
+        if _passing(error):
+            return self.disconnected()
+        return self._out(error)
+
+    def _out(self, error: CometError) -> Changes:
+        lost = self._lose_all()
+        self.member = ""
+        if isinstance(error, MemberUnknown):
+            self.phase = Phase.OUT
+            return Changes(lost=lost, why=error, join=True)
+        self.phase = Phase.OVER
+        return Changes(lost=lost, why=error, over=error)
+
+    def left(self) -> None:
+        """It is none any more, by its own wish."""
+        self.phase = Phase.OVER
+        self.owned.clear()
+
+    # ---- what it owns
+
+    def assigned(
+        self, member: str, generation: int, given: Iterable[Given], release: Iterable[TopicPartition]
+    ) -> Changes:
+        """All it owns from now on, and what of that it is to release."""
+        if self.phase is Phase.OVER or member != self.member or generation < self.generation:
+            return NOTHING
+        self.generation = generation
+        now = {one.place: one for one in given}
+        gone = [place for place, had in self.owned.items() if place not in now or now[place].since != had.given.since]
+        for place in gone:
+            del self.owned[place]
+        gained = tuple(one for place, one in now.items() if place not in self.owned)
+        for one in gained:
+            self.owned[one.place] = Owned(one)
+        asked = set(release)
+        fresh = tuple(sorted(place for place, had in self.owned.items() if place in asked and not had.releasing))
+        for place, had in self.owned.items():
+            had.releasing = place in asked
+        return Changes(lost=tuple(sorted(gone)), release=fresh, gained=gained)
+
+    def released(self, place: TopicPartition, since: int) -> bool:
+        """It was finished and is given up; whether it was still there to be."""
+        if not self.holds(place, since):
+            return False
+        del self.owned[place]
+        return True
+
+    def refused_mark(self, place: TopicPartition, since: int, error: CometError) -> Changes:
+        """A commit was refused for one partition, which it owned since that generation."""
+        belongs_to_others = isinstance(error, StaleGeneration | TopicNotFound)
+        if not belongs_to_others or not self.holds(place, since):
+            return NOTHING
+        del self.owned[place]
+        return Changes(lost=(place,), why=error)
+
+    def holds(self, place: TopicPartition, since: int) -> bool:
+        had = self.owned.get(place)
+        return had is not None and had.given.since == since
+
+    def _lose_all(self) -> tuple[TopicPartition, ...]:
+        lost = tuple(sorted(self.owned))
+        self.owned.clear()
+        return lost
+
+    def still_read(self) -> Iterator[tuple[str, bytes, list[int]]]:
+        """Per topic what it owns, to be said when it joins again."""
+        topics: dict[tuple[str, bytes], list[int]] = {}
+        for (topic, partition), had in sorted(self.owned.items()):
+            topics.setdefault((topic, had.given.topic_id), []).append(partition)
+        for (topic, topic_id), partitions in topics.items():
+            yield topic, topic_id, partitions
+
+
+def _passing(error: CometError) -> bool:
+    """It says nothing about the member: the coordinator moved, is loading, or could not be reached."""
+    return (error.retriable or isinstance(error, Timeout)) and not isinstance(error, GroupError)

@@ -1,0 +1,244 @@
+"""What a consumer in a group owns: partitions that are gained, released and lost while it is read.
+
+    Changes ─► gained     read from what is committed, or from `start`
+           ├─► release    handed out no more; finished, committed, then released
+           └─► lost       handed out no more; another has it
+
+Whoever takes a record is done with the one before: what is done is what was handed back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Iterable
+from typing import TypeVar
+
+from comet import _limits as limits
+from comet._client import Client
+from comet._commits import Commits, Mark
+from comet._feed import Reader
+from comet._holdings import Holding, OnPartitions
+from comet._member import Member
+from comet._membership import Changes
+from comet._retry import Backoff
+from comet._taking import Taking
+from comet.errors import Closed, CometError
+from comet.types import AtOffset, Earliest, Position, TopicPartition
+from comet.v1 import events_pb2 as pb
+from comet.v1 import groups_pb2 as groups_pb
+
+log = logging.getLogger("comet")
+
+T = TypeVar("T")
+
+
+class Owning(Taking[T]):
+    """The base of GroupConsumer, which makes what is declared here."""
+
+    auto_commit: bool
+    _client: Client
+    _member: Member
+    _commits: Commits
+    _start_at: Position
+    _callbacks: dict[str, OnPartitions | None]
+    _holdings: dict[TopicPartition, Holding]
+    _returned: asyncio.Future[None] | None  # the next time that something is handed back
+
+    @property
+    def group(self) -> str:
+        """The group's name."""
+        return self._member.group
+
+    # ---- what the group gives and takes
+
+    def _changed(self, changes: Changes) -> None:
+        for place in changes.lost:
+            self._let_go(self._holdings.pop(place))
+        if changes.lost:
+            self._tell("lost", list(changes.lost))
+        if changes.release:
+            self._release([self._holdings[place] for place in changes.release])
+        unknown: list[Holding] = []
+        for given in changes.gained:
+            holding = self._holdings[given.place] = Holding(given)
+            if given.offset is None:
+                unknown.append(holding)
+            else:
+                self._read(holding, AtOffset(given.offset), given.epoch)
+        if unknown:
+            self._client.spawn(self._begin(unknown))
+        if changes.gained:
+            self._tell("assigned", [given.place for given in changes.gained])
+        if changes.over is not None:
+            self._intake.fail(changes.over)
+
+    def _read(self, holding: Holding, where: Position, epoch: int | None = None) -> None:
+        holding.reader = self._intake.assign(holding.place, holding.given.topic_id, where, epoch)
+        if holding.reader.position >= 0:
+            holding.begin()
+
+    def _let_go(self, holding: Holding) -> None:
+        """Nothing more of it is handed out."""
+        holding.begin()
+        if holding.reader is not None and self._intake.readers.get(holding.place) is holding.reader:
+            self._intake.unassign(holding.place)
+            self._drop(holding.reader)
+
+    async def _begin(self, holdings: list[Holding]) -> None:
+        """Where to begin what was never committed: at `start`, but at its beginning where the group reads the topic
+        already, for then the partition was added later and everything in it is new."""
+        marks = {} if isinstance(self._start_at, Earliest) else await self._known_marks(holdings)
+        if marks is None:
+            return
+        topics = {topic_id for topic_id, _ in marks}
+        for holding in holdings:
+            if not self._holds(holding) or holding.reader is not None:
+                continue
+            topic_id = holding.given.topic_id
+            mark = marks.get((topic_id, holding.place.partition))
+            if mark is not None:
+                holding.committed = mark.offset
+                self._read(holding, AtOffset(mark.offset), mark.leader_epoch if mark.HasField("leader_epoch") else None)
+            else:
+                self._read(holding, Earliest() if topic_id in topics else self._start_at)
+
+    async def _known_marks(self, holdings: list[Holding]) -> dict[tuple[bytes, int], groups_pb.Mark] | None:
+        backoff = Backoff(self._client.random)
+        fetch = pb.ClientFrame(fetch_committed=groups_pb.FetchCommitted(group=self.group))
+        while any(map(self._holds, holdings)):
+            try:
+                answer = (await self._member.coordinator.request(fetch)).committed
+            except Closed:
+                return None
+            except CometError as error:
+                log.warning("comet: group %s: where to begin is not known yet: %s", self.group, error)
+                await asyncio.sleep(backoff.next_s(error.retry_after_ms))
+                continue
+            return {(topic.topic_id, mark.partition): mark for topic in answer.topics for mark in topic.marks}
+        return None
+
+    def _begun(self, reader: Reader) -> None:
+        """Its position is known; a first one is the group's from now on."""
+        holding = self._holdings.get(reader.place)
+        if holding is not None and holding.reader is reader:
+            holding.begin()
+            if holding.committed is None:
+                self._commits.add([self._mark(holding, self._done(reader))])
+
+    def _holds(self, holding: Holding) -> bool:
+        return self._holdings.get(holding.place) is holding
+
+    # ---- giving up
+
+    def _release(self, holdings: list[Holding]) -> None:
+        """What the application has in hand may take long; the others need not wait for it."""
+        busy = [one for one in holdings if self.auto_commit and one.reader is not None and self._in_use(one.reader)]
+        free = [one for one in holdings if one not in busy]
+        for holding in holdings:
+            holding.releasing = True
+            if holding.begun.done():
+                self._let_go(holding)
+        for some in (free, busy):
+            if some:
+                self._client.spawn(self._give_up(some))
+
+    async def _give_up(self, holdings: list[Holding]) -> None:
+        await asyncio.wait([one.begun for one in holdings], timeout=limits.FIRST_POSITION_MS / 1000)
+        for holding in holdings:
+            if self._holds(holding):
+                self._let_go(holding)
+        while self.auto_commit and any(one.reader is not None and self._in_use(one.reader) for one in holdings):
+            await self._next_return()
+        await self._call("revoked", [one.place for one in holdings if self._holds(one)])
+        try:
+            await self._commits.commit(self._due(holdings))
+        except CometError as error:
+            log.warning("comet: group %s: released without its last position: %s", self.group, error)
+        released: list[tuple[TopicPartition, bytes]] = []
+        for holding in holdings:
+            if self._holds(holding) and self._member.state.released(holding.place, holding.given.since):
+                del self._holdings[holding.place]
+                released.append((holding.place, holding.given.topic_id))
+        if released:
+            await self._member.release(released)
+
+    def _in_use(self, reader: Reader) -> bool:
+        return self._reader is reader and (self._last is not None or self._whole_from is not None)
+
+    def _handed_back(self) -> None:
+        super()._handed_back()
+        if self._returned is not None:
+            self._returned.set_result(None)
+            self._returned = None
+
+    async def _next_return(self) -> None:
+        if self._returned is None:
+            self._returned = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._returned)
+
+    # ---- callbacks
+
+    def _tell(self, which: str, places: list[TopicPartition]) -> None:
+        """What it returns is awaited beside everything else."""
+        outcome = self._run_callback(which, places)
+        if outcome is not None:
+            self._client.spawn(self._finish(which, outcome))
+
+    async def _call(self, which: str, places: list[TopicPartition]) -> None:
+        outcome = self._run_callback(which, places) if places else None
+        if outcome is not None:
+            await self._finish(which, outcome)
+
+    def _run_callback(self, which: str, places: list[TopicPartition]) -> Awaitable[None] | None:
+        callback = self._callbacks[which]
+        try:
+            outcome = None if callback is None else callback(places)
+        except Exception:
+            log.exception("comet: group %s: on_%s failed", self.group, which)
+            return None
+        return outcome if inspect.isawaitable(outcome) else None
+
+    async def _finish(self, which: str, outcome: Awaitable[None]) -> None:
+        try:
+            await outcome
+        except Exception:
+            log.exception("comet: group %s: on_%s failed", self.group, which)
+
+    # ---- how far it has come
+
+    def _done(self, reader: Reader) -> int:
+        """Up to where the application is done with a partition."""
+        if self._reader is reader:
+            if self._last is not None:
+                return self._last.offset
+            if self._whole_from is not None:
+                return self._whole_from
+        return reader.position
+
+    def _position(self, reader: Reader) -> int:
+        """Behind what was handed out."""
+        return self._last.offset + 1 if self._reader is reader and self._last is not None else reader.position
+
+    def _mark(self, holding: Holding, offset: int) -> Mark:
+        epoch = None if holding.reader is None else holding.reader.epoch_before(offset)
+        return Mark(holding.place, holding.given.topic_id, holding.given.since, offset, epoch)
+
+    def _due(self, holdings: Iterable[Holding] | None = None) -> list[Mark]:
+        """What can be committed and is not: with auto_commit what was handed back, else only where it has begun."""
+        found: list[Mark] = []
+        for holding in self._holdings.values() if holdings is None else filter(self._holds, holdings):
+            if holding.reader is None or holding.reader.position < 0:
+                continue
+            if not self.auto_commit and holding.committed is not None:
+                continue
+            done = self._done(holding.reader)
+            if holding.committed is None or done > holding.committed:
+                found.append(self._mark(holding, done))
+        return found
+
+    def _was_committed(self, place: TopicPartition, since: int, offset: int) -> None:
+        holding = self._holdings.get(place)
+        if holding is not None and holding.given.since == since:
+            holding.committed = max(offset, -1 if holding.committed is None else holding.committed)
