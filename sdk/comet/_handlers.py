@@ -11,11 +11,12 @@ from types import coroutine
 from typing import Any, TypeVar, get_args, get_origin
 
 from comet._record import Record, RecordBatch
+from comet._transactions import Transaction
 from comet.errors import InvalidArgument
 
 T = TypeVar("T")
 
-Handler = Callable[[Any], Awaitable[None] | None]
+Handler = Callable[..., Awaitable[None] | None]
 
 
 class Shape(Enum):
@@ -31,6 +32,7 @@ class Shape(Enum):
 class Signature:
     shape: Shape
     type: Any  # what values are decoded to; None: bytes as they are
+    transaction: bool = False  # it takes a comet.Transaction as well
 
 
 def name_of(handler: Handler) -> str:
@@ -41,17 +43,22 @@ def name_of(handler: Handler) -> str:
 
 
 def signature_of(handler: Handler, names: Mapping[str, Any], kind: Any = None) -> Signature:
-    """Reads the annotation of a handler's only parameter. `names` are the caller's local names, `kind` overrides."""
+    """Reads the annotation of a handler's parameter, and whether it takes a transaction as its second. `names` are the
+    caller's local names, `kind` overrides."""
     try:
         parameters = list(inspect.signature(handler).parameters.values())
     except (TypeError, ValueError) as error:
         raise InvalidArgument(f"{handler!r} is no handler: {error}") from None
     required = [one for one in parameters if one.default is one.empty and one.kind <= one.POSITIONAL_OR_KEYWORD]
-    if len(required) != 1:
-        raise InvalidArgument(f"{name_of(handler)} must take one argument: the event, record, list or batch")
+    transaction = len(required) == 2 and _annotation(handler, required[1].name, names) is Transaction
+    if len(required) != 1 and not transaction:
+        raise InvalidArgument(
+            f"{name_of(handler)} must take one argument: the event, record, list or batch; "
+            "and a comet.Transaction as its second, if it wants one"
+        )
     annotation = _annotation(handler, required[0].name, names)
     if annotation is None:
-        return Signature(Shape.EVENT, kind)
+        return Signature(Shape.EVENT, kind, transaction)
     origin, arguments = get_origin(annotation) or annotation, get_args(annotation)
     inner = arguments[0] if arguments else None
     shape = {Record: Shape.RECORD, RecordBatch: Shape.BATCH, list: Shape.EVENTS}.get(origin, Shape.EVENT)
@@ -61,7 +68,7 @@ def signature_of(handler: Handler, names: Mapping[str, Any], kind: Any = None) -
         raise InvalidArgument(f"{name_of(handler)}: say what the list holds, such as list[Quote] or list[bytes]")
     if kind is None:
         kind = None if inner is bytes or isinstance(inner, TypeVar) else inner
-    return Signature(shape, kind)
+    return Signature(shape, kind, transaction)
 
 
 def _annotation(handler: Handler, parameter: str, names: Mapping[str, Any]) -> Any:

@@ -1,56 +1,50 @@
 """An application made of handlers: one function per topic, called with each event as it comes.
 
-@app.on("quotes") ──► Consumer ──► handler(event), one at a time, in order per partition
+@app.on("quotes") ──► Consumer, GroupConsumer or SharedConsumer ──► handler(event), in order per partition or key
 app.run()         ──► all of them at once, until SIGINT or SIGTERM, a handler that fails, or app.stop()
+
+How a handler is fed, and when what it did is committed, is in _serving and its neighbours.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
-from random import Random
-from typing import Any, Literal, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from random import Random, SystemRandom
+from typing import Any, Final, Literal, TypeVar
 
 from comet import _limits as limits
+from comet._bindings import Binding, Caller, DeliveryMode, OnError, Policy, current_transaction
 from comet._client import Addresses, parse_addresses
 from comet._consumer import Consumer
-from comet._handlers import Handler, Shape, Signature, name_of, signature_of, watched
+from comet._dead_letters import DeadLetters
+from comet._delivery import Delivery
+from comet._exactly_once import ExactlyOnce
+from comet._handlers import name_of, signature_of
 from comet._intake import OutOfRange
 from comet._producer import Producer, wall_clock_us
-from comet._record import RecordBatch
 from comet._replicas import ReadFrom
+from comet._routing import Headers, Key
 from comet._run import run
+from comet._serving import AtLeastOnce, AtMostOnce, GroupServing, PlainServing, Serving, Source, current_serving
+from comet._shared_work import SharedWork
+from comet._transactions import Transaction, TransactionalProducer
 from comet._transport import Connect
-from comet.errors import Closed, InvalidArgument, SerdeError
+from comet.errors import InvalidArgument
 from comet.types import Gap, StartLike, check_topic_name
 
 log = logging.getLogger("comet")
 
-H = TypeVar("H", bound=Callable[[Any], Awaitable[None] | None])
-OnError = Literal["stop", "skip"]
+H = TypeVar("H", bound=Callable[..., Awaitable[None] | None])
 
 
-@dataclass(slots=True)
-class Binding:
-    """One handler and what it is called for."""
-
-    topic: str
-    handler: Handler
-    signature: Signature
-    on_error: OnError
-    options: dict[str, Any]
-    name: str
-    handled: int = 0
-    failed: int = 0
-    blocked_s: float = 0.0  # the longest that it held up the loop
-    consumer: Consumer[Any] | None = field(default=None)
+# Leases of a shared group beyond those that are being handled.
+_IN_FLIGHT_SPARE: Final = 32
 
 
 class App:
@@ -63,6 +57,9 @@ class App:
 
     A handler that raises is logged, and then `on_error` decides: "stop" ends the app with that error, "skip" goes on
     with the next event. A handler that holds up the event loop for more than `block_warning_ms` is logged by name.
+
+    With `group`, apps of the same group share the topic's partitions, go on where the group was, and choose what a
+    failure may cost by `delivery`; see `on`.
 
     >>> async def example(address: str) -> None:
     ...     app = comet.App(address)
@@ -91,14 +88,18 @@ class App:
         stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
         parse_addresses(addresses)
+        self.caller = Caller(stopwatch, block_warning_ms / 1000)
+        self.random = random or SystemRandom()
+        self.dead_letters = DeadLetters(lambda: self._careful().send)
         self._addresses = addresses
         self._name = name
         self._world: dict[str, Any] = {"connect": connect, "random": random, "clock_us": clock_us}
-        self._block_warning_s = block_warning_ms / 1000
         self._stop_timeout_s = stop_timeout_ms / 1000
-        self._stopwatch = stopwatch
         self._bindings: list[Binding] = []
+        self._servings: list[Serving] = []
         self._producer: Producer | None = None
+        self._careful_producer: Producer | None = None  # with acks="all", for dead letters
+        self._transactional: dict[str, list[TransactionalProducer]] = {}  # per group, those that are not in use
         self._stopping: asyncio.Event | None = None
         self._stop_asked = False
         self._serving = False
@@ -107,6 +108,21 @@ class App:
         self,
         topic: str,
         *,
+        group: str = "",
+        delivery: DeliveryMode = "at_least_once",
+        retries: int = 0,
+        backoff_ms: float = 100,
+        dead_letter: str = "",
+        concurrency: int = 1,
+        transaction_records: int = 1_000,
+        transaction_ms: float = 20,
+        instance: str = "",
+        session_timeout_ms: int = limits.SESSION_TIMEOUT_MS,
+        shared: bool = False,
+        lease_ms: int = 30_000,
+        in_flight: int = 0,
+        by_key: bool = False,
+        isolation: Literal["committed", "uncommitted"] = "committed",
         start: StartLike = "latest",
         type: Any = None,  # noqa: A002 - the name users expect
         partitions: Iterable[int] | None = None,
@@ -119,29 +135,66 @@ class App:
     ) -> Callable[[H], H]:
         """Registers a handler for a topic; it may be async or not. Events come one at a time, in order per partition.
 
+        With `group`, the members of it share the partitions, and positions are kept in the cluster; `start` is where a
+        group that is new begins. `delivery` says what a failure may cost:
+
+            "at_most_once"     committed, 100 events at most, before the handler is called: none comes twice
+            "at_least_once"    committed after the handler's success: none is missed
+            "exactly_once"     what the handler sends with `app.send`, `app.publish`, or a second parameter that is a
+                               `comet.Transaction`, is committed together with the position, or not at all
+
+        A handler that raises is called again `retries` times, after `backoff_ms`, then twice that, and so on. After
+        that the event goes to the topic `dead_letter` as it was, with headers that say where and why; without one,
+        `on_error` decides. With `concurrency` several run at once, one at a time per key. With `shared`, members take
+        single events, whatever the number of partitions, and each event is acknowledged on its own.
+
         >>> app = comet.App("localhost:9092")
-        >>> @app.on("quotes")
+        >>> @app.on("quotes", group="engine", retries=3, dead_letter="quotes-failed")
         ... async def handle(record: comet.Record[dict]) -> None: ...
         """
         check_topic_name(topic)
         if on_error not in {"stop", "skip"}:
             raise InvalidArgument(f'on_error is "stop" or "skip", not {on_error!r}')
+        if dead_letter:
+            check_topic_name(dead_letter)
         names = sys._getframe(1).f_locals  # a class defined beside the handler, inside a function, is found here
-        options = {
-            "start": start,
-            "partitions": None if partitions is None else list(partitions),
-            "on_out_of_range": on_out_of_range,
-            "on_gap": on_gap,
-            "read_from": read_from,
-            "rack": rack,
-            "buffer_bytes": buffer_bytes,
-        }
+        options: dict[str, Any] = {"start": start, "buffer_bytes": buffer_bytes, "isolation": isolation}
+        reading = {"on_out_of_range": on_out_of_range, "on_gap": on_gap, "read_from": read_from, "rack": rack}
+        policy: Policy | None = None
+        if group:
+            if partitions is not None:
+                raise InvalidArgument("the group says which partitions a member reads: leave partitions out")
+            policy = Policy(
+                group, delivery, retries, backoff_ms, dead_letter, concurrency, shared, transaction_records,
+                transaction_ms,
+            )  # fmt: skip
+            if shared:
+                options = {
+                    "start": start, "lease_ms": lease_ms, "in_flight": in_flight or concurrency + _IN_FLIGHT_SPARE,
+                    "attempts_max": retries + 1, "dead_letter": dead_letter, "by_key": by_key,
+                }  # fmt: skip
+            else:
+                options |= reading | {"instance": instance, "session_timeout_ms": session_timeout_ms}
+        else:
+            given = {"retries": retries, "dead_letter": dead_letter, "shared": shared, "instance": instance}
+            if delivery != "at_least_once" or concurrency != 1 or any(given.values()):
+                raise InvalidArgument(
+                    "delivery, retries, dead_letter, concurrency, shared and instance are for members of a group: "
+                    "give group= as well"
+                )
+            options |= reading | {"partitions": None if partitions is None else list(partitions)}
 
         def register(handler: H) -> H:
             if self._serving:
                 raise InvalidArgument("register handlers before the app runs")
             signature = signature_of(handler, names, type)
-            self._bindings.append(Binding(topic, handler, signature, on_error, options, name_of(handler)))
+            if policy is not None:
+                policy.check(signature, on_error)
+            elif signature.transaction:
+                raise InvalidArgument(
+                    'a handler that takes a comet.Transaction needs group= and delivery="exactly_once"'
+                )
+            self._bindings.append(Binding(topic, handler, signature, on_error, options, name_of(handler), policy))
             return handler
 
         return register
@@ -160,10 +213,12 @@ class App:
         await self.serve()
 
     def stop(self) -> None:
-        """Asks the app to end: every handler finishes what it is at."""
+        """Asks the app to end: every handler finishes what it is at, and what was done is committed."""
         self._stop_asked = True
         if self._stopping is not None:
             self._stopping.set()
+        for serving in self._servings:
+            serving.stop()
 
     async def serve(self) -> None:
         """What `run` runs, for a program that has an event loop already. Returns after `stop`."""
@@ -173,10 +228,11 @@ class App:
             raise InvalidArgument("this app is running already")
         self._serving = True
         self._stopping = asyncio.Event()
-        if self._stop_asked:
-            self._stopping.set()
         loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(self._consume(one), name=f"comet: {one.name}") for one in self._bindings]
+        self._servings = [self._serving_of(one) for one in self._bindings]
+        if self._stop_asked:
+            self.stop()
+        tasks = [loop.create_task(one.run(), name=f"comet: {one.one.name}") for one in self._servings]
         stopping = loop.create_task(self._stopping.wait())
         try:
             await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -185,112 +241,88 @@ class App:
             for task in (*tasks, stopping):
                 task.cancel()
             await asyncio.wait([*tasks, stopping])
-            await self._close_producer()
+            await self._close_producers()
             self._serving = self._stop_asked = False
             self._stopping = None
+            self._servings = []
         for task in tasks:
             if not task.cancelled():
                 task.result()
 
+    def _serving_of(self, one: Binding) -> Serving:
+        if one.policy is None:
+            return PlainServing(self, one)
+        if one.policy.shared:
+            return SharedWork(self, one)
+        match one.policy.delivery:
+            case "at_most_once":
+                return AtMostOnce(self, one)
+            case "at_least_once":
+                return AtLeastOnce(self, one)
+            case "exactly_once":
+                return ExactlyOnce(self, one)
+
     async def _wind_up(self, tasks: list[asyncio.Task[None]]) -> None:
         """Lets every handler finish the event it is at."""
         self.stop()
-        for one in self._bindings:
-            if one.consumer is not None:
-                await one.consumer.close()
         _, late = await asyncio.wait(tasks, timeout=self._stop_timeout_s)
         for task in late:
             log.warning("comet: %s did not end within %g s and is cancelled", task.get_name(), self._stop_timeout_s)
 
-    async def _close_producer(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
+    async def _close_producers(self) -> None:
+        idle = [producer for producers in self._transactional.values() for producer in producers]
+        producers = [producer for producer in (self._producer, self._careful_producer) if producer is not None]
+        self._producer = self._careful_producer = None
+        self._transactional.clear()
+        for transactional in idle:
+            await transactional.close()
+        for producer in producers:
             await producer.close()
 
-    async def _consume(self, one: Binding) -> None:
-        """Feeds one handler until the app stops."""
+    # ---- what servings ask for
+
+    def consumer(self, one: Binding) -> Consumer[Any]:
         options: dict[str, Any] = {**one.options, **self._world, "name": self._name, "type": one.signature.type}
-        consumer: Consumer[Any] = Consumer(self._addresses, one.topic, **options)
-        try:
-            await consumer.start()
-            one.consumer = consumer
-            whole = one.signature.shape in {Shape.BATCH, Shape.EVENTS}
-            while not self._stop_asked:
-                try:
-                    item = await (consumer.batches() if whole else consumer).__anext__()
-                    argument = self._argument(one, item)
-                except SerdeError as error:
-                    self._failed(one, error)
-                    continue
-                except Closed:
-                    return
-                await self._handle(one, argument)
-        finally:
-            one.consumer = None
-            await consumer.close()
+        return Consumer(self._addresses, one.topic, **options)
 
-    async def _handle(self, one: Binding, argument: Any) -> None:
-        try:
-            began = self._stopwatch()
-            outcome = one.handler(argument)
-            took = self._stopwatch() - began
-            if took > self._block_warning_s:
-                self._blocked(one, took)
-            if inspect.isawaitable(outcome):
-                await watched(outcome, self._stopwatch, self._block_warning_s, lambda took: self._blocked(one, took))
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is its policy's business
-            self._failed(one, error)
-        else:
-            one.handled += 1
+    def group_consumer(self, one: Binding, **hooks: Any) -> Source:
+        from comet._groups import GroupConsumer
 
-    def _blocked(self, one: Binding, took_s: float) -> None:
-        one.blocked_s = max(one.blocked_s, took_s)
-        log.warning(
-            "comet: handler %s of topic %r blocked the event loop for %.0f ms: nothing else could run; "
-            "await what takes long, or move it to a thread with asyncio.to_thread",
-            one.name, one.topic, took_s * 1000,
-        )  # fmt: skip
+        assert one.policy is not None
+        options: dict[str, Any] = {**one.options, **self._world, **hooks, "name": self._name}
+        consumer: Source = GroupConsumer(
+            self._addresses, one.topic, group=one.policy.group, type=one.signature.type, auto_commit=False, **options
+        )
+        return consumer
 
-    def _failed(self, one: Binding, error: Exception) -> None:
-        one.failed += 1
-        log.error("comet: handler %s of topic %r failed: %r", one.name, one.topic, error, exc_info=error)
-        if one.on_error == "stop":
-            raise error
+    def shared_consumer(self, one: Binding) -> Any:
+        from comet._shared import SharedConsumer
 
-    def _argument(self, one: Binding, item: Any) -> Any:
-        """What the handler is called with for a record or batch."""
-        match one.signature.shape:
-            case Shape.EVENT:
-                return item.value
-            case Shape.EVENTS:
-                return self._events(one, item)
-            case _:
-                return item
+        assert one.policy is not None
+        options: dict[str, Any] = {**one.options, **self._world, "name": self._name}
+        group, kind = one.policy.group, one.signature.type
+        return SharedConsumer(self._addresses, one.topic, group=group, type=kind, renew=True, **options)
 
-    def _events(self, one: Binding, batch: RecordBatch[Any]) -> list[Any]:
-        """The events of a batch, but for those that cannot be decoded, where the handler's policy is to skip them."""
-        events: list[Any] = []
-        rest: RecordBatch[Any] | None = batch
-        while rest is not None:
-            try:
-                events.extend(record.value for record in rest.records())
-                return events
-            except SerdeError as error:
-                self._failed(one, error)
-                rest = rest.after(int(error.details["offset"]) + 1)
-        return events
+    def transactional_producer(self, group: str) -> TransactionalProducer:
+        return TransactionalProducer(self._addresses, group=group, name=self._name, **self._world)
 
     # ---- producing
 
     @property
     def producer(self) -> Producer:
-        """A producer for the handlers to share, made when it is first used."""
+        """A producer for the handlers to share, made when it is first used. It knows nothing of transactions."""
         if self._producer is None:
             self._producer = Producer(self._addresses, name=self._name, **self._world)
         return self._producer
 
-    async def publish(self, topic: str, value: Any, *, key: bytes | str | None = None) -> None:
-        """Writes an event and waits until it is acknowledged.
+    def _careful(self) -> Producer:
+        if self._careful_producer is None:
+            self._careful_producer = Producer(self._addresses, acks="all", name=self._name, **self._world)
+        return self._careful_producer
+
+    async def publish(self, topic: str, value: Any, *, key: Key = None, headers: Headers | None = None) -> None:
+        """Writes an event and waits until it is acknowledged. In a handler with delivery="exactly_once" the event goes
+        into its transaction instead, which waits for all of them when it commits.
 
         >>> async def example(address: str) -> None:
         ...     app = comet.App(address)
@@ -298,7 +330,86 @@ class App:
         ...     await app.producer.close()
         >>> run(example)
         """
-        await self.producer.publish(topic, value, key=key)
+        transaction = current_transaction.get()
+        if transaction is not None:
+            await transaction.send(topic, value, key=key, headers=headers)
+        else:
+            await self.producer.publish(topic, value, key=key, headers=headers)
+
+    async def send(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Key = None,
+        headers: Headers | None = None,
+        timestamp_us: int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Buffers an event, as `Producer.send` does; in a handler with delivery="exactly_once", in its transaction.
+
+        >>> async def example(address: str) -> None:
+        ...     app = comet.App(address)
+        ...     delivery = await app.send("quotes", {"symbol": "EURUSD"}, key="EURUSD")
+        ...     print((await delivery).offset)
+        ...     await app.producer.close()
+        >>> run(example)
+        0
+        """
+        writer: Producer | Transaction = current_transaction.get() or self.producer
+        return await writer.send(topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition)
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, messages: Any = None) -> AsyncIterator[Transaction]:
+        """A transaction of a handler: what it sends, and the position behind `messages` (a Record, a RecordBatch, or a
+        list of them, as the handler got them), become visible together or not at all. Without messages, only what it
+        sends.
+
+        It is for a handler of a group with delivery="at_least_once" and no concurrency; with "exactly_once" every
+        handler runs in a transaction anyway, which is larger, and so much faster.
+
+        >>> async def example(address: str) -> None:
+        ...     app = comet.App(address)
+        ...     @app.on("quotes", group="engine", start="earliest")
+        ...     async def handle(quote: comet.Record[dict]) -> None:
+        ...         async with app.transaction(quote) as tx:
+        ...             await tx.send("signals", quote.value, key=quote.key)
+        """
+        serving = current_serving.get()
+        group, source = "", None
+        if messages is not None:
+            source, group = self._source_of(serving)
+        producer = self._take_transactional(group)
+        tx = producer.transaction()
+        try:
+            async with tx:
+                if source is not None:
+                    await tx.commit_offsets(source, messages)
+                yield tx
+        finally:
+            if tx.state in {"committed", "aborted"} and self._serving:
+                self._transactional.setdefault(group, []).append(producer)
+            else:
+                await producer.close()
+            if tx.state == "unknown" and isinstance(serving, GroupServing):
+                serving.restart = True
+
+    def _source_of(self, serving: Serving | None) -> tuple[Source, str]:
+        if not isinstance(serving, AtLeastOnce) or serving.source is None:
+            raise InvalidArgument(
+                "app.transaction(messages) commits a position of the group: use it in a handler that was registered "
+                'with group= and delivery="at_least_once"'
+            )
+        if serving.policy.concurrency > 1:
+            raise InvalidArgument(
+                "app.transaction(messages) commits the position behind them, and with concurrency others before it "
+                'may not be done: use delivery="exactly_once"'
+            )
+        return serving.source, serving.policy.group
+
+    def _take_transactional(self, group: str) -> TransactionalProducer:
+        idle = self._transactional.get(group)
+        return idle.pop() if idle else self.transactional_producer(group)
 
     def statistics(self) -> list[dict[str, Any]]:
         """Per handler what it has done, and the longest it held up the loop.
@@ -313,6 +424,8 @@ class App:
                 "topic": one.topic,
                 "handled": one.handled,
                 "failed": one.failed,
+                "retried": one.retried,
+                "dead_lettered": one.dead_lettered,
                 "blocked_ms": round(one.blocked_s * 1000, 3),
             }
             for one in self._bindings

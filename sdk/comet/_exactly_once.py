@@ -1,0 +1,294 @@
+"""Exactly once: what handlers send, and how far they have read, is committed in one transaction, or not at all.
+
+    take up to `transaction_records`, for `transaction_ms` ─► handlers, inside a transaction ─► outputs + positions: End
+        ├─ a handler failed ─► abort ─► the same records again; after the last attempt without that one ─► dead letter,
+        │                                                                       inside the transaction, like the outputs
+        ├─ aborted, or partitions lost ─► the records of those that are left again
+        └─ nobody knows ─► everything is dropped, and read again from the positions that the group has
+
+What a handler does besides sending is done again with each attempt: only what is in the transaction counts once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Protocol
+
+from comet import _limits as limits
+from comet._bindings import Binding, Item, current_transaction, items_of
+from comet._dead_letters import send_letters
+from comet._dispatch import Dispatch, Place, Task
+from comet._retry import Backoff
+from comet._serving import GroupServing, Host, Restart, Stopped, current_serving
+from comet._transactions import Transaction, TransactionalProducer
+from comet.errors import Closed, CometError, GroupError, ProducerFenced, TransactionError
+
+log = logging.getLogger("comet")
+
+
+class TransactionHost(Host, Protocol):
+    def transactional_producer(self, group: str) -> TransactionalProducer: ...
+
+
+class Hopeless(Exception):
+    """What is to end the app, out of the middle of a transaction."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class HandlerFailed(Exception):
+    """A handler raised, so the transaction it ran in is aborted."""
+
+    def __init__(self, item: Item, error: Exception) -> None:
+        super().__init__(str(error))
+        self.item = item
+        self.error = error
+
+
+class ExactlyOnce(GroupServing):
+    host: TransactionHost
+
+    def __init__(self, host: TransactionHost, one: Binding) -> None:
+        super().__init__(host, one)
+        self._producer: TransactionalProducer | None = None
+        self._pending: deque[tuple[Item, int]] = deque()  # taken, with the life of their partition, in order
+        self._attempts: dict[tuple[Place, int], int] = {}  # of items that have failed
+        self._condemned: dict[tuple[Place, int], Exception] = {}  # those that are not tried again
+        self._busy: set[Place] = set()  # of the transaction that runs
+        self._changed = asyncio.Event()
+
+    async def _serve(self) -> None:
+        self._pending.clear()
+        self._attempts.clear()
+        self._condemned.clear()
+        self._producer = self.host.transactional_producer(self.policy.group)
+        while True:
+            await self._gather()
+            chunk = self._chunk()
+            if not chunk:
+                if self.stopping:
+                    return
+                continue
+            try:
+                await self._until_committed(chunk)
+            except Stopped:
+                return
+
+    async def _end(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.close()
+
+    # ---- taking
+
+    async def _gather(self) -> None:
+        """Takes until there is enough for a transaction, or time is over; waits for the first."""
+        loop = asyncio.get_running_loop()
+        enough = self.policy.transaction_records
+        give_up: float | None = None
+        if self._pending:
+            give_up = loop.time() + self.policy.transaction_ms / 1000
+        records = sum(_records(self.one, item) for item, _ in self._pending) if self.one.whole else len(self._pending)
+        while not self.stopping and records < enough:
+            timeout_s = None if give_up is None else give_up - loop.time()
+            if timeout_s is not None and timeout_s <= 0:
+                return
+            batch = await self.take(timeout_s)
+            if batch is None:
+                return
+            life = self.life((batch.topic, batch.partition))
+            self._pending.extend((item, life) for item in items_of(self.one, batch))
+            records += len(batch)
+            if give_up is None:
+                give_up = loop.time() + self.policy.transaction_ms / 1000
+
+    def _chunk(self) -> list[tuple[Item, int]]:
+        """What the next transaction is about: the first of what is pending."""
+        chunk: list[tuple[Item, int]] = []
+        records = 0
+        while self._pending and records < self.policy.transaction_records and not self.stopping:
+            item, life = self._pending.popleft()
+            if self.life(item.place) == life:
+                chunk.append((item, life))
+                records += _records(self.one, item)
+        return chunk
+
+    # ---- one transaction, until it is committed
+
+    async def _until_committed(self, chunk: list[tuple[Item, int]]) -> None:
+        backoff = Backoff(self.host.random)
+        while chunk:
+            self._busy = {item.place for item, _ in chunk}
+            try:
+                await self._transact([item for item, _ in chunk])
+                self._count(chunk)
+                return
+            except HandlerFailed as failed:
+                await self._failed(failed, chunk)
+            except Hopeless as hopeless:
+                raise hopeless.error from None
+            except (Closed, Restart, Stopped):
+                raise
+            except ProducerFenced as error:
+                raise Restart(f"the coordinator does not know its producer any more: {error}") from error
+            except CometError as error:
+                if self.restart:
+                    raise Restart(f"whether the transaction is committed is not known: {error}") from error
+                cause = error.__cause__ if isinstance(error.__cause__, CometError) else error
+                if not _passes(cause):
+                    raise cause from None
+                log.warning("comet: handler %s: its transaction was not committed: %s", self.one.name, error)
+                await self._rest(backoff.next_s(error.retry_after_ms))
+            finally:
+                self._busy = set()
+                self._tell()
+            if self.stopping:
+                raise Stopped
+            chunk = [(item, life) for item, life in chunk if self.life(item.place) == life]
+
+    async def _rest(self, delay_s: float) -> None:
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._given_up.wait()
+        except TimeoutError:
+            pass
+
+    async def _transact(self, items: list[Item]) -> None:
+        assert self._producer is not None
+        assert self.source is not None
+        tx = self._producer.transaction()
+        try:
+            async with tx:
+                token = current_transaction.set(tx)
+                try:
+                    await self._handle_all(items, tx)
+                finally:
+                    current_transaction.reset(token)
+                await tx.commit_offsets(self.source, {item.place: item.end for item in items})
+        finally:
+            self.restart = self.restart or tx.state == "unknown"
+
+    async def _handle_all(self, items: list[Item], tx: Transaction) -> None:
+        if self.policy.concurrency == 1:
+            for item in items:
+                await self._handle(item, tx)
+            return
+        dispatch: Dispatch[Item] = Dispatch(self.policy.concurrency, max(len(items), self.policy.concurrency))
+        for item in items:
+            dispatch.add(item.place, item.first, item.key, item, end=item.end)
+        async with asyncio.TaskGroup() as group:
+            failures: list[Exception] = []
+            for _ in range(min(self.policy.concurrency, len(items))):
+                group.create_task(self._work(dispatch, tx, failures))
+        if failures:
+            raise failures[0]
+
+    async def _work(self, dispatch: Dispatch[Item], tx: Transaction, failures: list[Exception]) -> None:
+        current_serving.set(self)
+        while not failures:
+            task: Task[Item] | None = dispatch.take()
+            if task is None:
+                if not dispatch.held:
+                    return
+                await self._changed.wait()
+                continue
+            try:
+                await self._handle(task.item, tx)
+            except Exception as error:  # noqa: BLE001 - it is raised once nothing of the transaction runs any more
+                failures.append(error)
+            finally:
+                dispatch.done(task)
+                self._tell()
+
+    async def _handle(self, item: Item, tx: Transaction) -> None:
+        identity = (item.place, item.first)
+        if self._condemned or item.errors:
+            condemned = self._condemned.get(identity)
+            if condemned is not None:
+                await self._set_aside(item, self._attempts[identity], condemned, tx)
+                return
+            for error in item.errors:
+                offset = int(error.details["offset"])
+                await self._set_aside(item._replace(first=offset, end=offset + 1), 1, error, tx)
+            if item.errors and item.argument is None:
+                return
+        try:
+            await self.host.caller.call(self.one, item.argument)
+        except Exception as error:
+            raise HandlerFailed(item, error) from error
+
+    async def _set_aside(self, item: Item, attempts: int, error: Exception, tx: Transaction) -> None:
+        topic = self.policy.dead_letter
+        if topic:
+            await send_letters(tx.send, topic, item, self.policy.group, attempts, error)
+        elif self.one.on_error == "stop":
+            self.one.failed += 1
+            raise Hopeless(error)
+
+    def _count(self, chunk: list[tuple[Item, int]]) -> None:
+        """Counts what is committed."""
+        one = self.one
+        one.handled += len(chunk)
+        if not self._condemned and not any(item.errors for item, _ in chunk):
+            self._attempts.clear()
+            return
+        for item, _ in chunk:
+            condemned = self._condemned.pop((item.place, item.first), None)
+            self._attempts.pop((item.place, item.first), None)
+            lost = [condemned] if condemned is not None else list(item.errors)
+            if not lost:
+                continue
+            one.handled -= condemned is not None or item.argument is None
+            for error in lost:
+                if self.policy.dead_letter:
+                    one.failed += 1
+                    one.dead_lettered += len(item.batch) if one.whole and condemned is not None else 1
+                    log.error("comet: handler %s gave up on %s at %d: %r", one.name, item.place, item.first, error)
+                else:
+                    one.failure(error)
+
+    async def _failed(self, failed: HandlerFailed, chunk: list[tuple[Item, int]]) -> None:
+        """Its transaction was aborted: waits for the next attempt, or condemns the item."""
+        item, error = failed.item, failed.error
+        if self.restart:
+            raise Restart(str(error)) from error
+        if isinstance(error, TransactionError):
+            # The handler was told that its transaction is over, which is none of its faults.
+            await self._rest(limits.BACKOFF_FIRST_MS / 1000)
+            return
+        identity = (item.place, item.first)
+        attempts = self._attempts[identity] = self._attempts.get(identity, 0) + 1
+        if attempts <= self.policy.retries:
+            life = next(life for one, life in chunk if one is item)
+            try:
+                await self.pause(item, life, attempts, error)
+            except Stopped:
+                if self.stopping:
+                    raise
+            return
+        if not self.policy.dead_letter and self.one.on_error == "stop":
+            self.one.failure(error)
+        self._condemned[identity] = error
+
+    def _tell(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    # ---- partitions that go
+
+    async def _finish(self, places: list[Place]) -> None:
+        while not self._busy.isdisjoint(places):
+            await self._changed.wait()
+
+
+def _passes(error: CometError) -> bool:
+    """Another transaction may do better."""
+    return error.retriable or error.outcome_unknown or isinstance(error, TransactionError | GroupError)
+
+
+def _records(one: Binding, item: Item) -> int:
+    return len(item.batch) if one.whole else 1
