@@ -31,6 +31,7 @@ from comet_broker import limits, reports
 from comet_broker.config import BrokerConfig
 from comet_broker.controller import Controller
 from comet_broker.coordination.coordinator import Coordinator
+from comet_broker.coordination.enlisting import Enlisting
 from comet_broker.core.cluster import DRAINS, ID, BrokerRecord, Place, topic_key
 from comet_broker.core.controller import LOSSY
 from comet_broker.core.tail import TailBudget
@@ -105,6 +106,7 @@ class Broker:
             broke=self.fitness.broke,
             unopened=self._unopened,
             mended=self.fitness.mended,
+            enlist=Enlisting(self),
         )
         self.replicator = Replicator(self)
         self.coordinator = Coordinator(self)

@@ -4,7 +4,8 @@ A cursor at the end of its partition is served from the partition's tail: one en
 is behind is served from the log: from the page cache between two awaits, or, where that would block, by a worker
 thread, while the other cursors of the stream go on. Every batch from the log is verified before it leaves.
 
-A follower's feed goes to the end of the log, a reader's up to the high watermark.
+A follower's feed goes to the end of the log, a reader's as far as every transaction is decided, or, if it wants what is
+not, up to the high watermark. Readers are told of aborted transactions before the deliveries that hold some of them.
 
 Owned by one session; `ended` says that a cursor ended and why, `rouse` tells the transport that there is work.
 """
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from comet._frames import DELIVERY_PREFIX_BYTES, delivery_prefix
 from comet.errors import CometError, Internal, Unavailable
+from comet.v1 import events_pb2, groups_pb2
 from comet_broker import limits
 from comet_broker.core.push import Cursor, PushQueue, State
 from comet_broker.partition import Partition
@@ -70,13 +72,16 @@ class Feed:
         self._follower = follower
         self._readings: dict[Cursor[Partition], Reading] = {}
         self._loaded: deque[tuple[Cursor[Partition], bytes, int, int]] = deque()  # read by a worker, to be sent
+        self._told: tuple[Cursor[Partition], bytes] | None = None  # goes out behind what was aborted in it
 
     # ---- subscriptions
 
-    def add(self, number: int, partition: Partition, offset: int, *, leader_only: bool = False) -> None:
+    def add(
+        self, number: int, partition: Partition, offset: int, *, leader_only: bool = False, uncommitted: bool = False
+    ) -> None:
         """Starts to feed a partition from `offset`."""
         assert partition.closed is None
-        cursor = self.push.add(number, partition.handle, partition, offset)
+        cursor = self.push.add(number, partition.handle, partition, offset, uncommitted=uncommitted)
         reading = Reading(self, cursor, leader_only=leader_only)
         self._readings[cursor] = reading
         partition.readers[cursor] = reading
@@ -114,27 +119,38 @@ class Feed:
     def _forget(self, cursor: Cursor[Partition]) -> None:
         partition = cursor.partition
         del self._readings[cursor]
-        self._idlers(partition).pop(cursor, None)
+        self._idlers(cursor).pop(cursor, None)
         del partition.readers[cursor]
         if not partition.readers:
             partition.tail.clear()
 
-    def _idlers(self, partition: Partition) -> dict[Any, Waiter]:
-        """Who waits for more of the partition, in this feed's sense of more."""
-        return partition.idle_followers if self._follower else partition.idle
+    def _idlers(self, cursor: Cursor[Partition]) -> dict[Any, Waiter]:
+        """Who waits for more of the partition, in this cursor's sense of more."""
+        partition = cursor.partition
+        if self._follower:
+            return partition.idle_followers
+        return partition.idle_uncommitted if cursor.uncommitted else partition.idle
 
-    def _end_of(self, partition: Partition) -> int:
-        return partition.log.log_end if self._follower else partition.high_watermark
+    def _end_of(self, cursor: Cursor[Partition]) -> int:
+        partition = cursor.partition
+        if self._follower:
+            return partition.log.log_end
+        return partition.high_watermark if cursor.uncommitted else partition.stable_end
 
     # ---- deliveries
 
     def next_delivery(self) -> bytes | None:
         """The frame of the cursor whose turn it is, if any has something."""
+        if self._told is not None:
+            (cursor, frame), self._told = self._told, None
+            if cursor.state is not State.ENDED:
+                return frame
         while self._loaded:
             cursor, frame, size, next_offset = self._loaded.popleft()
             if cursor.state is State.LOADING:
+                first = cursor.next_offset
                 self.push.loaded(cursor, size, next_offset)
-                return frame
+                return self._first_told(cursor, first, frame)
         while (ready := self.push.take()) is not None:
             served = self._serve(ready)
             if served is not None:
@@ -146,10 +162,10 @@ class Feed:
 
     def _serve(self, cursor: Cursor[Partition]) -> bytes | None:
         partition = cursor.partition
-        end = self._end_of(partition)
+        end = self._end_of(cursor)
         if cursor.next_offset >= end or partition.cutting:
             self.push.idle(cursor)
-            self._idlers(partition)[cursor] = self._readings[cursor]
+            self._idlers(cursor)[cursor] = self._readings[cursor]
             return None
         bytes_max = min(limits.DELIVERY_BYTES_MAX, cursor.subscription.credit)
         tail = partition.tail.frame_from(
@@ -161,8 +177,9 @@ class Feed:
             follower=self._follower,
         )
         if tail is not None:
+            first = cursor.next_offset
             self.push.served(cursor, tail.size, tail.next_offset)
-            return tail.frame
+            return self._first_told(cursor, first, tail.frame)
         return self._serve_from_log(cursor, end, bytes_max)
 
     def _serve_from_log(self, cursor: Cursor[Partition], end: int, bytes_max: int) -> bytes | None:
@@ -181,8 +198,9 @@ class Feed:
             return None
         if result is not None and result.size:
             extent.release()
+            first = cursor.next_offset
             self.push.served(cursor, result.size, result.next_offset)
-            return self._frame(buffer, partition, result.size)
+            return self._first_told(cursor, first, self._frame(buffer, partition, result.size))
         self.push.loading(cursor)
         room = bytes_max if result is None else max(result.needed, bytes_max)
         self._broker.tasks.spawn(self._load(cursor, extent, room), f"read {partition}")
@@ -213,6 +231,28 @@ class Feed:
             self._rouse()
         finally:
             extent.release()
+
+    def _first_told(self, cursor: Cursor[Partition], first: int, frame: bytes) -> bytes:
+        """What goes out before a delivery that begins at `first`, if anything must: then it is the next to go."""
+        isolation = cursor.partition.log.producers.isolation
+        if cursor.uncommitted or self._follower or not isolation.any_aborted:
+            return frame
+        # Whatever begins before what was told of is a part of it.
+        news = [one for one in isolation.aborted(first, cursor.next_offset) if one.first >= cursor.told_end]
+        cursor.told_end = cursor.next_offset
+        if not news:
+            return frame
+        self._told = (cursor, frame)
+        aborted = groups_pb2.Aborted(
+            partition=cursor.handle,
+            transactions=[
+                groups_pb2.AbortedTransaction(
+                    producer_id=one.producer_id, epoch=one.epoch, first=one.first, end=one.end
+                )
+                for one in news
+            ],
+        )
+        return events_pb2.ServerFrame(aborted=aborted).SerializeToString()
 
     def _frame(self, buffer: memoryview, partition: Partition, size: int) -> bytes:
         """The delivery whose batches already stand behind the room for its prefix."""

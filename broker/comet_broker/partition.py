@@ -6,7 +6,8 @@
 
     durable     on this broker: the log's end, or with flush=always the end of what is on disk    acks=1
     committed   on every in-sync replica, as the leader reckons it                                acks=all
-    visible     `high_watermark`: committed, or on an `available` topic durable                   readers
+    visible     `high_watermark`: committed, or on an `available` topic durable                   readers, unless they
+    stable      `stable_end`: below it every transaction is decided                               want this, as most do
 
 Nothing here awaits between the decision to append and the append itself. A leader of a consistent topic looks at its
 lease before it appends and before it acknowledges. `committed` never moves back while the log is whole.
@@ -35,7 +36,9 @@ from comet.records import BatchHeader
 from comet.types import Acks, Consistency, Flush, TopicConfig
 from comet_broker.core.admission import admit
 from comet_broker.core.cluster import NOBODY, PartitionState, Place, Versioned
+from comet_broker.core.isolation import Isolation
 from comet_broker.core.tail import Tail
+from comet_broker.enlistments import Enlistments
 from comet_broker.flushing import Flushing
 from comet_broker.leadership import Leadership
 from comet_broker.site import Accepted, Durable, Gap, Reader, Site, Waiter
@@ -46,6 +49,7 @@ from comet_broker.trim import Trim
 log = logging.getLogger(__name__)
 
 _ALL: Final = int(Acks.ALL)
+_TRANSACTIONAL: Final = int(records.Flag.TRANSACTIONAL)
 
 
 class Partition(Flushing):
@@ -61,12 +65,16 @@ class Partition(Flushing):
         self.leadership: Leadership | None = None  # while this broker leads
         self.tail = Tail(handle, site.tail_budget)
         self.readers: dict[Any, Reader] = {}  # by cursor, in any state: while there are none, the tail keeps nothing
-        self.idle: dict[Any, Waiter] = {}  # keyed by cursor or call; woken once, then gone
+        self.idle: dict[Any, Waiter] = {}  # keyed by cursor or call; woken once by the stable end, then gone
+        self.idle_uncommitted: dict[Any, Waiter] = {}  # the same, woken by the high watermark
+        self.enlistments = Enlistments(self)
         self.fault = ""  # an error nobody has thought of: until the next start another is to lead
         self._trim = Trim(self)
         self._knife = asyncio.Lock()  # one at a time deletes from the log, at either end, or closes it
         self.committed = storage.high_watermark
         self.high_watermark = self.committed
+        self.stable_end = 0
+        self._stabilize()
         self._waiting: deque[tuple[int, Durable]] = deque()  # acks=1, held back for the fsync
         self._waiting_all: deque[tuple[int, Durable]] = deque()  # acks=all, held back for the followers
         self.appended_batches = 0
@@ -164,6 +172,11 @@ class Partition(Flushing):
         return self.state is not None and self.state.leader == self.site.me
 
     @property
+    def isolation(self) -> Isolation:
+        """What is known of the transactions in the log."""
+        return self.log.producers.isolation
+
+    @property
     def available(self) -> bool:
         """The topic would rather lose the end of an epoch than stand still."""
         return self.log.config.consistency is Consistency.AVAILABLE
@@ -182,7 +195,8 @@ class Partition(Flushing):
     # ---- writing
 
     def produce(self, batch: memoryview, acks: int) -> Accepted:
-        """Appends one batch as it came from a producer. Raises a CometError and changes nothing."""
+        """Appends one batch as it came from a producer. Raises a CometError and changes nothing, or NotEnlisted for one
+        that the `enlistments` are to take."""
         leadership = self.leadership
         if leadership is None or self.closed is not None or leadership.handing_over:
             raise self._refusal()
@@ -196,6 +210,8 @@ class Partition(Flushing):
             )
         header = records.verify(batch, 0, stamped=False)
         admit(header, batch, self.topic, self.log.config.record_bytes_max)
+        if header.flags >= _TRANSACTIONAL:
+            self.enlistments.check(header, acks)
         duplicate = self.log.producers.check(header)
         if duplicate is not None:
             end = duplicate.base_offset + header.last_offset_delta + 1
@@ -208,6 +224,10 @@ class Partition(Flushing):
         self._count(header)
         self._appended_one()
         return Accepted(appended.base_offset, end, appended.append_time_us)
+
+    async def write_marker(self, producer_id: int, epoch: int, commit: bool) -> None:
+        """Ends a transaction in this partition, for good when it returns. For its coordinator; may be repeated."""
+        await self.enlistments.write_marker(producer_id, epoch, commit)
 
     def _refusal(self) -> CometError:
         if self.closed is not None:
@@ -279,6 +299,7 @@ class Partition(Flushing):
             self.committed = offset if restart else min(self.committed, self.log.log_end)
             self.high_watermark = min(self.high_watermark, self.log.log_end)
             self._show()
+            self._stabilize()
         finally:
             self.cutting = False
 
@@ -304,6 +325,21 @@ class Partition(Flushing):
         else:
             waiting.append((end_offset, done))
         return False
+
+    async def acked(self, end_offset: int, acks: int) -> None:
+        """Returns when an acknowledgement may go out; raises when it never will."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settle(error: CometError | None) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        if not self.when_acked(end_offset, acks, settle):
+            await done
 
     def moved(self) -> None:
         """The log, its durable part, or what followers have moved: see who may hear of it."""
@@ -342,7 +378,17 @@ class Partition(Flushing):
         if visible <= self.high_watermark:
             return
         self.high_watermark = visible
-        if self.idle:
+        if self.idle_uncommitted:
+            woken, self.idle_uncommitted = self.idle_uncommitted, {}
+            for waiter in woken.values():
+                waiter.advanced()
+        self._stabilize()
+
+    def _stabilize(self) -> None:
+        """Lets readers of what is committed see what is decided."""
+        stable = max(self.log.producers.isolation.stable_end(self.high_watermark), self.log.log_start)
+        before, self.stable_end = self.stable_end, stable
+        if stable > before and self.idle:
             woken, self.idle = self.idle, {}
             for waiter in woken.values():
                 waiter.advanced()
@@ -402,6 +448,7 @@ class Partition(Flushing):
         assert self.log.finish_delete(ticket, error) >= before, "the log's start never goes back"
         if self.leadership is not None and self.log.log_start > before:
             self.leadership.log_start_moved()
+        self._stabilize()  # of an open transaction there may be nothing left
         await self.site.worker.run(ticket.remove)
 
     async def close(self, error: CometError) -> None:
@@ -413,8 +460,13 @@ class Partition(Flushing):
         if self.leadership is not None:
             self.leadership.close(error)
             self.leadership = None
-        woken: dict[Any, Reader | Waiter] = {**self.idle, **self.idle_followers, **self.readers}
-        self.idle, self.idle_followers = {}, {}
+        woken: dict[Any, Reader | Waiter] = {
+            **self.idle,
+            **self.idle_uncommitted,
+            **self.idle_followers,
+            **self.readers,
+        }
+        self.idle, self.idle_uncommitted, self.idle_followers = {}, {}, {}
         for waiter in woken.values():
             waiter.partition_closed(error)
         self.tail.clear()

@@ -39,8 +39,10 @@ from comet_broker import limits
 from comet_broker.coordination.desk import Desk
 from comet_broker.core.epochs import diverged
 from comet_broker.core.push import Cursor
+from comet_broker.enlistments import NotEnlisted
 from comet_broker.feed import Feed
 from comet_broker.partition import Partition
+from comet_broker.site import Accepted
 from comet_broker.speaker import Speaker
 
 if TYPE_CHECKING:
@@ -143,15 +145,41 @@ class Session(Speaker):
         try:
             if acks > Acks.ALL:
                 raise InvalidArgument(f"acks is 0, 1 or 2, not {acks}")
-            accepted = self._partition(handle).produce(batch, acks)
+            partition = self._partition(handle)
+            accepted = partition.produce(batch, acks)
+        except NotEnlisted:
+            self._produce_later(request, partition, batch)
         except CometError as error:
-            if request:
-                self.fail(request, error)
-            else:
-                self._broker.refused_silently += 1
-            return
-        if not request or acks == Acks.NONE:
-            return
+            self._refused(request, error)
+        else:
+            if request and acks != Acks.NONE:
+                self._accepted(request, partition, acks, accepted)
+
+    def _produce_later(self, request: int, partition: Partition, batch: memoryview) -> None:
+        """It begins a transaction in the partition: its coordinator is asked first."""
+
+        def taken(result: Accepted | CometError) -> None:
+            self._settle(1)
+            if isinstance(result, CometError):
+                self._refused(request, result)
+            elif request:
+                self._accepted(request, partition, Acks.ALL, result)
+            self.rouse()  # it may have been all that was owed
+
+        self._owed += 1  # so that a stream is not read on for ever meanwhile
+        try:
+            partition.enlistments.take(batch, taken)
+        except CometError as error:
+            self._settle(1)
+            self._refused(request, error)
+
+    def _refused(self, request: int, error: CometError) -> None:
+        if request:
+            self.fail(request, error)
+        else:
+            self._broker.refused_silently += 1
+
+    def _accepted(self, request: int, partition: Partition, acks: int, accepted: Accepted) -> None:
         self._owed += 1
         base_offset, append_time_us = accepted.base_offset, accepted.append_time_us
 
@@ -162,7 +190,7 @@ class Session(Speaker):
                 self._owed -= 1
                 self.fail(request, error)
 
-        if self._partition(handle).when_acked(accepted.end_offset, acks, durable):
+        if partition.when_acked(accepted.end_offset, acks, durable):
             self._acknowledge(request, base_offset, append_time_us)
 
     def _acknowledge(self, request: int, base_offset: int, append_time_us: int) -> None:
@@ -266,7 +294,7 @@ class Session(Speaker):
         if isinstance(position, AtTime):
             self.spawn(request, self._find_later(request, partition, position))
         else:
-            self._found(request, partition, resolve(partition, position))
+            self._found(request, partition, resolve(partition, position, uncommitted=find.uncommitted))
 
     async def _find_later(self, request: int, partition: Partition, position: AtTime) -> None:
         self._found(request, partition, await self._broker.resolve(partition, position))
@@ -295,13 +323,20 @@ class Session(Speaker):
         if any(isinstance(position, AtTime) for _, position in starts):
             self.spawn(request, self._subscribe_later(request, subscribe, starts))
         else:
-            offsets = [resolve(partition, position) for partition, position in starts]
+            offsets = [
+                resolve(partition, position, uncommitted=subscribe.uncommitted) for partition, position in starts
+            ]
             self._subscribed(request, subscribe, [partition for partition, _ in starts], offsets)
 
     async def _subscribe_later(
         self, request: int, subscribe: pb.Subscribe, starts: list[tuple[Partition, Position]]
     ) -> None:
-        offsets = [await self._broker.resolve(partition, position) for partition, position in starts]
+        offsets = [
+            await self._broker.resolve(partition, position)
+            if isinstance(position, AtTime)
+            else resolve(partition, position, uncommitted=subscribe.uncommitted)
+            for partition, position in starts
+        ]
         self._subscribed(request, subscribe, [partition for partition, _ in starts], offsets)
 
     def _subscribed(
@@ -318,7 +353,9 @@ class Session(Speaker):
         self._feed.push.grant(number, subscribe.credit)
         answer = pb.Subscribed(subscription=number)
         for partition, offset in zip(partitions, offsets, strict=True):
-            self._feed.add(number, partition, offset, leader_only=subscribe.leader_only)
+            self._feed.add(
+                number, partition, offset, leader_only=subscribe.leader_only, uncommitted=subscribe.uncommitted
+            )
             answer.partitions.add(partition=partition.handle, offset=offset, high_watermark=partition.high_watermark)
         self.answer(pb.ServerFrame(request=request, subscribed=answer))
 
@@ -392,9 +429,10 @@ class Session(Speaker):
         }
 
 
-def resolve(partition: Partition, position: Position) -> int:
+def resolve(partition: Partition, position: Position, *, uncommitted: bool = False) -> int:
     """The offset a position stands for; times are looked up by `Broker.resolve`, which may read the disk."""
-    start, end = partition.log.log_start, partition.high_watermark
+    start = partition.log.log_start
+    end = partition.high_watermark if uncommitted else partition.stable_end
     match position:
         case Earliest():
             return start

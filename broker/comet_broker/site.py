@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -57,6 +57,8 @@ class Site:
     broke: Callable[[Partition, Exception], None]  # the same, for a reason that nobody has thought of
     unopened: Callable[[Place, str], None]  # the same of one that cannot be opened, and why
     mended: Callable[[Partition], None]  # it may lead again, if it could not
+    # Producer, epoch, topic id, index: the partition belongs to the transaction from now on, or that is refused.
+    enlist: Callable[[int, int, bytes, int], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)

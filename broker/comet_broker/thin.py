@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
 
 from comet import records
 from comet._wire import position_from_pb
 from comet.errors import CometError, Draining, InvalidArgument, Timeout, Unavailable
-from comet.types import Earliest, Position
+from comet.types import Earliest, Latest, Position
 from comet.v1 import events_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from comet_broker import limits
 from comet_broker.broker import Broker
 from comet_broker.core.cluster import NOBODY, TopicSpec
+from comet_broker.core.isolation import AbortedTransaction
 from comet_broker.feed import read_waiting
 from comet_broker.partition import Partition
-from comet_broker.site import Accepted
+from comet_broker.session import resolve
+from comet_broker.site import Waiter
 
 BATCH_OVERHEAD_BYTES = 64 << 10
 FORWARD_S_MAX = 30.0
@@ -60,7 +64,7 @@ class Thin:
             partition = self._broker.topics.partition(request.topic, index)
             accepted = partition.produce(memoryview(self._encode(request, chosen)), request.acks)
             if request.acks != ACKS_NONE:
-                await self._acked(partition, accepted, request.acks)
+                await partition.acked(accepted.end_offset, request.acks)
             return accepted.base_offset
         passed_on = pb.PublishRequest(
             topic=request.topic,
@@ -132,20 +136,6 @@ class Thin:
         )
         return b"".join(parts)
 
-    async def _acked(self, partition: Partition, accepted: Accepted, acks: int) -> None:
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def settle(error: CometError | None) -> None:
-            if done.done():
-                return
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
-
-        if not partition.when_acked(accepted.end_offset, acks, settle):
-            await done
-
     # ---- fetch
 
     async def fetch(self, request: pb.FetchRequest) -> pb.FetchResponse:
@@ -163,14 +153,22 @@ class Thin:
             )
         partition = self._broker.topics.partition(request.topic, request.partition)
         at: Position = position_from_pb(request.start) if request.HasField("start") else Earliest()
-        offset = await self._broker.resolve(partition, at)
-        if offset >= partition.high_watermark and request.wait_ms:
-            await self._wait(partition, min(request.wait_ms, limits.FETCH_WAIT_MS_MAX) / 1000)
+        uncommitted = request.uncommitted
+        if isinstance(at, Latest):
+            offset = resolve(partition, at, uncommitted=uncommitted)
+        else:
+            offset = await self._broker.resolve(partition, at)
+        if offset >= _end_of(partition, uncommitted=uncommitted) and request.wait_ms:
+            waiting = partition.idle_uncommitted if uncommitted else partition.idle
+            await self._wait(waiting, min(request.wait_ms, limits.FETCH_WAIT_MS_MAX) / 1000)
         found: list[pb.Record] = []
         size = 0
-        while offset < partition.high_watermark and len(found) < records_max and size < bytes_max:
-            data, next_offset = await self._read(partition, offset, bytes_max)
-            for record in _records(data, offset):
+        while offset < (end := _end_of(partition, uncommitted=uncommitted)):
+            if len(found) >= records_max or size >= bytes_max:
+                break
+            data, next_offset = await self._read(partition, offset, end, bytes_max)
+            aborted = [] if uncommitted else partition.isolation.aborted(offset, next_offset)
+            for record in _records(data, offset, aborted):
                 if found and (len(found) >= records_max or size >= bytes_max):
                     break
                 found.append(record)
@@ -185,13 +183,13 @@ class Thin:
             high_watermark=partition.high_watermark,
         )
 
-    async def _read(self, partition: Partition, offset: int, bytes_max: int) -> tuple[memoryview, int]:
+    async def _read(self, partition: Partition, offset: int, end: int, bytes_max: int) -> tuple[memoryview, int]:
         """Whole batches from the one that holds `offset`."""
         if partition.closed is not None:
             raise partition.closed
         room = bytes_max + BATCH_OVERHEAD_BYTES
         try:
-            extent = partition.log.extent(offset, partition.high_watermark)
+            extent = partition.log.extent(offset, end)
         except CometError as error:
             raise partition.explain(error) from error
         try:
@@ -204,17 +202,17 @@ class Thin:
             extent.release()
         return data[:size], next_offset
 
-    async def _wait(self, partition: Partition, seconds: float) -> None:
+    async def _wait(self, waiting: dict[Any, Waiter], seconds: float) -> None:
         """Until there is something new, or the time is up."""
         waiter = FetchWaiter(asyncio.get_running_loop().create_future())
-        partition.idle[waiter] = waiter
+        waiting[waiter] = waiter
         try:
             async with asyncio.timeout(seconds):
                 await waiter.future
         except TimeoutError:
             pass
         finally:
-            partition.idle.pop(waiter, None)
+            waiting.pop(waiter, None)
 
 
 class FetchWaiter:
@@ -230,10 +228,29 @@ class FetchWaiter:
             self.future.set_exception(error)
 
 
-def _records(data: memoryview, offset: int) -> list[pb.Record]:
-    """The records at or after `offset` as messages."""
+def _end_of(partition: Partition, *, uncommitted: bool) -> int:
+    return partition.high_watermark if uncommitted else partition.stable_end
+
+
+def _counts(header: records.BatchHeader, aborted: Sequence[AbortedTransaction]) -> bool:
+    """Whether the batch is data, and of no aborted transaction."""
+    if not header.transactional:
+        return True
+    if header.control:
+        return False
+    return all(
+        (one.producer_id, one.epoch) != (header.producer_id, header.producer_epoch)
+        or not one.first <= header.base_offset < one.end
+        for one in aborted
+    )
+
+
+def _records(data: memoryview, offset: int, aborted: Sequence[AbortedTransaction]) -> list[pb.Record]:
+    """The records at or after `offset` as messages, without those of aborted transactions."""
     found: list[pb.Record] = []
     for batch in records.iterate(data, check=False):
+        if not _counts(batch.header, aborted):
+            continue
         keys = batch.keys or [None] * len(batch)
         headers = batch.headers or [[]] * len(batch)
         for at, value, key, names, when in zip(

@@ -161,6 +161,7 @@ def status_to_pb(status: PartitionStatus) -> pb.PartitionStatus:
         broker=status.broker,
         leader_epoch=status.leader_epoch,
         leader=status.leader,
+        stable_end=status.stable_end,
     )
 
 
@@ -177,6 +178,7 @@ def status_from_pb(message: pb.PartitionStatus) -> PartitionStatus:
         broker=message.broker,
         leader_epoch=message.leader_epoch,
         leader=message.leader,
+        stable_end=message.stable_end,
     )
 
 

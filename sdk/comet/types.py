@@ -179,6 +179,7 @@ class PartitionStatus:
     broker: int = 0
     leader_epoch: int = 0
     leader: bool = True
+    stable_end: int = 0  # below it every transaction is decided; readers of what is committed end there
 
 
 @dataclass(frozen=True, slots=True)

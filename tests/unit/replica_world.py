@@ -87,9 +87,13 @@ class ReplicaWorld:
     registered: dict[int, int] = field(default_factory=lambda: {1: 10, 2: 20, 3: 30})
     unfit: set[int] = field(default_factory=set)
     told_unfit: int = 0
+    enlisted: list[tuple[int, int]] = field(default_factory=list)
+    not_enlisted: CometError | None = None
 
     def __post_init__(self) -> None:
         self.tasks = Tasks()
+        self.coordinator = asyncio.Event()  # it answers
+        self.coordinator.set()
         self.worker = HeldWorker()
         self.store = SlowStore(self.clock)
         self.files = MemoryFiles(Random(1))
@@ -112,8 +116,17 @@ class ReplicaWorld:
             broke=self._broke,
             unopened=lambda *_: None,
             mended=lambda _: None,
+            enlist=self.enlist,
         )
         self.partition = Partition(1, "t", IDENTITY.topic_id, IDENTITY.partition, self.log, site)
+
+    async def enlist(self, producer_id: int, epoch: int, topic_id: bytes, index: int) -> None:
+        """The coordinator, which enlists whoever asks."""
+        assert (topic_id, index) == (IDENTITY.topic_id, IDENTITY.partition)
+        self.enlisted.append((producer_id, epoch))
+        await self.coordinator.wait()
+        if self.not_enlisted is not None:
+            raise self.not_enlisted
 
     def _tell(self, _: Partition) -> None:
         self.told_unfit += 1

@@ -102,6 +102,8 @@ class ProducerTable:
         return self._answer_unexpected(header, known)
 
     def _answer_unexpected(self, header: BatchHeader, known: Producer) -> Duplicate | None:
+        if header.control:
+            return None  # not the producer's
         if header.producer_epoch < known.epoch:
             raise ProducerFenced(
                 f"epoch {header.producer_epoch} of producer {header.producer_id} is over: {known.epoch} has written"

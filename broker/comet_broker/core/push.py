@@ -40,6 +40,8 @@ class Cursor(Generic[P]):
     subscription: Subscription[P]
     next_offset: int
     state: State = State.IDLE
+    uncommitted: bool = False  # it wants what is not decided, too
+    told_end: int = 0  # up to where it has been told which transactions were aborted
 
 
 @dataclass(slots=True, eq=False)
@@ -82,11 +84,11 @@ class PushQueue(Generic[P]):
         if len(self.cursors) >= self._cursors_max:
             raise LimitExceeded(f"a stream reads at most {self._cursors_max} partitions; open another stream")
 
-    def add(self, number: int, handle: int, partition: P, next_offset: int) -> Cursor[P]:
+    def add(self, number: int, handle: int, partition: P, next_offset: int, *, uncommitted: bool = False) -> Cursor[P]:
         """Puts a partition into a subscription, ready to be looked at."""
         self.check_free(handle)
         subscription = self.open(number)
-        cursor = Cursor(handle, partition, subscription, next_offset)
+        cursor = Cursor(handle, partition, subscription, next_offset, uncommitted=uncommitted)
         subscription.cursors[handle] = cursor
         self.cursors[handle] = cursor
         self.wake(cursor)

@@ -1,0 +1,155 @@
+"""Transactions on their way into a partition: what waits for the coordinator, and the markers that end them.
+
+    first batch of a transaction ─► take ─► the coordinator enlists the partition ─► produce, it and those behind it
+    further ones                 ─► produce: the log says that the transaction is open
+    end                          ─► write_marker ─► produce ─► on all in-sync replicas
+
+The coordinator must know of the partition before anything of the transaction is in its log, or nobody would end it
+there. Batches that come meanwhile wait behind the first one, in their order, bounded in bytes. The end may overtake the
+coordinator's answer; what is over is looked at again before anything is appended.
+
+Owned by its Partition; on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from comet import records
+from comet.errors import CometError, CorruptBatch, Internal, InvalidArgument, LimitExceeded
+from comet.records import BatchHeader
+from comet.types import Acks
+from comet_broker import limits
+from comet_broker.core.slots import slot_of_producer
+from comet_broker.site import Accepted
+
+if TYPE_CHECKING:
+    from comet_broker.partition import Partition
+
+log = logging.getLogger(__name__)
+
+Taken = Callable[[Accepted | CometError], None]  # told once how the batch did
+Transaction = tuple[int, int]  # producer and epoch
+
+_ALL: Final = int(Acks.ALL)
+
+
+class NotEnlisted(Exception):
+    """Nothing of the batch's transaction is in the partition yet: it is to be taken in by `Enlistments.take`."""
+
+
+class Enlistments:
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self._waiting: dict[Transaction, list[tuple[memoryview, Taken]]] = {}
+        self._held_bytes = 0
+        self._enlisted: Transaction | None = None  # whose batches are being appended after they have waited
+        self._marking = False
+
+    def __len__(self) -> int:
+        """How many transactions wait for their coordinator."""
+        return len(self._waiting)
+
+    # ---- batches
+
+    def check(self, header: BatchHeader, acks: int) -> None:
+        """Raises unless a batch with the flag TRANSACTIONAL may be appended now."""
+        if header.control:
+            if not self._marking:
+                raise CorruptBatch(
+                    "a producer does not end transactions with a batch: CONTROL is not allowed in produce"
+                )
+            return
+        partition, transaction = self._partition, (header.producer_id, header.producer_epoch)
+        if acks != _ALL:
+            raise InvalidArgument("a transactional batch needs acks=all")
+        if partition.available:
+            raise InvalidArgument(
+                f"topic {partition.topic!r} is available rather than consistent, and takes no transactions"
+            )
+        if slot_of_producer(header.producer_id) is None:
+            raise InvalidArgument(f"no coordinator has given out producer id {header.producer_id}")
+        is_open = partition.isolation.check(*transaction)
+        if transaction in self._waiting or not (is_open or transaction == self._enlisted):
+            raise NotEnlisted
+
+    def take(self, batch: memoryview, done: Taken) -> None:
+        """Takes a batch for which `produce` raised NotEnlisted, to be written when its coordinator has enlisted the
+        partition. Raises LimitExceeded when too much waits."""
+        header = records.read_header(batch)
+        transaction = (header.producer_id, header.producer_epoch)
+        if self._held_bytes + len(batch) > limits.ENLISTING_BYTES_MAX or (
+            transaction not in self._waiting and len(self._waiting) >= limits.ENLISTING_MAX
+        ):
+            raise LimitExceeded(
+                f"too much waits for the coordinators of transactions in {self._partition}", retry_after_ms=20
+            )
+        self._held_bytes += len(batch)
+        waiting = self._waiting.get(transaction)
+        if waiting is not None:
+            waiting.append((batch, done))
+            return
+        self._waiting[transaction] = [(batch, done)]
+        name = f"enlist {self._partition} for producer {header.producer_id}"
+        self._partition.site.tasks.spawn(self._enlist(transaction), name)
+
+    async def _enlist(self, transaction: Transaction) -> None:
+        partition = self._partition
+        error: CometError | None = Internal("the broker stopped while it asked the coordinator")
+        try:
+            await partition.site.enlist(*transaction, partition.topic_id, partition.index)
+            error = None
+        except CometError as caught:
+            error = caught
+        finally:
+            waiting = self._waiting.pop(transaction)
+            self._held_bytes -= sum(len(batch) for batch, _ in waiting)
+            self._enter(transaction, waiting, error)
+
+    def _enter(
+        self, transaction: Transaction, waiting: list[tuple[memoryview, Taken]], error: CometError | None
+    ) -> None:
+        """One that is refused takes those behind it along: they would leave a gap."""
+        self._enlisted = transaction
+        try:
+            for batch, done in waiting:
+                accepted: Accepted | None = None
+                if error is None:
+                    try:
+                        accepted = self._partition.produce(batch, _ALL)
+                    except CometError as caught:
+                        error = caught
+                done(accepted if accepted is not None else _of(error))
+        finally:
+            self._enlisted = None
+
+    # ---- markers
+
+    async def write_marker(self, producer_id: int, epoch: int, commit: bool) -> None:
+        """Ends a transaction here; returns when the marker is on all in-sync replicas. May be repeated: what has ended
+        is not ended twice. Where it wrote nothing, the marker keeps out what may still be on its way."""
+        partition = self._partition
+        isolation = partition.isolation
+        ended = isolation.ended(producer_id, epoch)
+        first_offset = isolation.first_offset(producer_id, epoch)
+        if ended is not None and first_offset < 0:
+            if not partition.leads:
+                raise partition.not_leader()
+            if ended.epoch == epoch and ended.commit != commit:
+                raise Internal(f"epoch {epoch} of producer {producer_id} has ended in {partition} in the other way")
+            end_offset = ended.offset + 1
+        else:
+            batch = records.encode_marker(producer_id, epoch, commit, first_offset, partition.site.clock.wall_us())
+            self._marking = True
+            try:
+                end_offset = partition.produce(memoryview(batch), _ALL).end_offset
+            finally:
+                self._marking = False
+        await partition.acked(end_offset, _ALL)
+
+
+def _of(error: CometError | None) -> CometError:
+    assert error is not None
+    return error
