@@ -314,23 +314,37 @@ class Control:
 
     async def elect_leader(self, request: admin.ElectLeaderRequest) -> types.Topic:
         """An operator gives up what a replica lacks, so that it can lead."""
-        spec = self._topics.spec(request.name)
-        if not request.accept_loss:
-            raise InvalidArgument(
-                "to have a replica lead that may lack records is to lose them for good: say that you accept the loss"
-            )
+        place = (self._topics.spec(request.name).id, request.partition)
         self._check_broker(request.broker)
-        place = (spec.id, request.partition)
         for _ in range(SWAP_ATTEMPTS_MAX):
             if place not in self._state.partitions:
                 raise PartitionNotFound(f"topic {request.name!r} has no partition {request.partition}")
             change = forced(self._state, place, request.broker)
+            if not request.accept_loss:
+                raise await self._loss(request, self._state.partitions[place].value.holders)
             result = await self._transact(change.compares, change.operations)
             await self._broker.view.applied.wait(result.revision)
             if result.applied:
                 log.warning("%s/%d: %s", request.name, request.partition, change.reason)
                 return self._topic_pb(request.name)
         raise _contended(request.name)
+
+    async def _loss(self, request: admin.ElectLeaderRequest, holders: Sequence[int]) -> InvalidArgument:
+        """What helps to choose, in place of the election."""
+        alive = [broker for broker in holders if broker in self._state.brokers]
+        answers = await asyncio.gather(*(self._statuses(broker, request.name) for broker in alive))
+        ends = {
+            str(status.broker): str(status.log_end)
+            for answer in answers
+            for status in answer
+            if status.index == request.partition
+        }
+        listed = ", ".join(f"that of broker {broker} to {end}" for broker, end in ends.items())
+        return InvalidArgument(
+            f"what broker {request.broker} does not have would be lost for good. The logs that are there go up to an"
+            f" offset: {listed}. To go on, accept the loss (--accept-loss)",
+            details=ends,
+        )
 
     async def drain_broker(self, request: admin.DrainBrokerRequest) -> admin.DrainBrokerResponse:
         if not request.undo:

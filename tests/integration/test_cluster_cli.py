@@ -114,6 +114,8 @@ def test_a_partition_moves_and_a_broker_is_drained(cluster: tuple[Up, subprocess
     moved: Any = up.json("topic", "describe", "moving")
     assert moved["partitions"][0]["replicas"] == [2, 3] and moved["status"][0]["log_end"] == 100
     assert b"BROKER_NOT_FOUND" in up.run("topic", "move", "moving", "0", "--to", "9", code=3).stderr
+    refused = up.run("topic", "elect", "moving", "0", "3", "--accept-loss", code=2).stderr
+    assert b"INVALID_ARGUMENT" in refused and b"leads this partition" in refused
     drained: Any = up.json("cluster", "drain", "2", "--wait")
     assert drained == {"broker": 2, "draining": True, "leading": 0}
     found: Any = up.json("cluster")

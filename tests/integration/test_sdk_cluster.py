@@ -11,7 +11,7 @@ import pytest
 
 import comet
 from comet._replicas import ReadFrom
-from tests.integration.local_cluster import LocalCluster, until
+from tests.integration.local_cluster import LocalCluster, log_bytes, until
 
 RECORDS_AFTER = 20
 
@@ -79,6 +79,45 @@ async def test_rolling_all_brokers_fails_no_record_and_no_reader_misses_or_repea
     counts.set_result(await asyncio.gather(*writers))
     for found in await asyncio.gather(*readers):
         assert found == [[(n, b"%d" % n) for n in range(count)] for count in counts.result()]
+
+
+async def test_an_operator_gives_up_what_does_not_come_back(tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path, brokers=2) as cluster:
+        async with admin(cluster) as one:
+            await one.create_topic("t", replicas=2, min_insync=1)
+        await until(lambda: cluster.leader("t") != 0, "it is led")
+        leader = cluster.leader("t")
+        (other,) = cluster.brokers.keys() - {leader}
+        async with comet.Producer(cluster.addresses, connect=cluster.network.connect, acks="all") as producer:
+            for number in range(10):
+                await producer.publish("t", b"%d" % number)
+            await cluster.stop(other)
+            await until(lambda: len(cluster.state("t").in_sync) == 1, "the leader is alone in sync")
+            for _ in range(5):
+                await producer.publish("t", b"only here")
+        await cluster.stop(leader)
+        await cluster.start(other)
+        await until(lambda: other in cluster.replicas("t"), "the partition is open")
+        await until(lambda: cluster.state("t").leader == 0, "nobody leads, for want of everything")
+        async with admin(cluster) as one:
+            with pytest.raises(comet.InvalidArgument, match=f"broker {other} to 10.*accept the loss") as refused:
+                await one.elect_leader("t", 0, other)
+            assert refused.value.details == {str(other): "10"}
+            with pytest.raises(comet.BrokerNotFound):
+                await one.elect_leader("t", 0, leader, accept_loss=True)
+            with pytest.raises(comet.PartitionNotFound):
+                await one.elect_leader("t", 1, other, accept_loss=True)
+            topic = await one.elect_leader("t", 0, other, accept_loss=True)
+            assert (topic.partitions[0].leader, topic.partitions[0].in_sync) == (other, (other,))
+            with pytest.raises(comet.InvalidArgument, match=f"broker {other} leads"):
+                await one.elect_leader("t", 0, other, accept_loss=True)
+
+        async with comet.Producer(cluster.addresses, connect=cluster.network.connect, acks="all") as producer:
+            assert (await producer.publish("t", b"goes on")).offset == 10
+        await cluster.start(leader)
+        await until(lambda: len(cluster.state("t").in_sync) == 2, "the other has come back, and follows")
+        first, second = (log_bytes(partition) for partition in cluster.replicas("t").values())
+        assert first == second and b"only here" not in first
 
 
 async def test_replicas_are_moved_brokers_drained_and_both_can_be_seen(cluster: LocalCluster) -> None:

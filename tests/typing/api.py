@@ -99,6 +99,7 @@ def synchronously() -> None:
     with comet.sync.Admin("localhost:9092") as admin:
         assert_type(admin.list_topics(), list[comet.TopicInfo])
         assert_type(admin.move_partition("quotes", 0, [2, 1]), comet.TopicInfo)
+        assert_type(admin.elect_leader("quotes", 0, 2, accept_loss=True), comet.TopicInfo)
         assert_type(admin.drain_broker(1, undo=True), int)
 
 
@@ -126,6 +127,7 @@ async def admin() -> None:
         described: tuple[comet.TopicInfo, list[comet.PartitionStatus]] = await admin.describe_topic("quotes")
         assert_type(await admin.create_topic("trades", replicas=3, min_insync=2), comet.TopicInfo)
         assert_type(await admin.move_partition("quotes", 0, [2, 3, 1]), comet.TopicInfo)
+        assert_type(await admin.elect_leader("quotes", 0, 2, accept_loss=True), comet.TopicInfo)
         assert_type(await admin.drain_broker(1), int)
         assert_type(await admin.offsets("quotes", "-1h"), dict[int, int])
         statistics: dict[str, Any] = await admin.statistics()

@@ -36,7 +36,10 @@ def test_help_lists_every_command() -> None:
         ["doctor"],
         ["bench"],
         ["demo"],
-        *(["topic", name] for name in ("create", "list", "describe", "alter", "move", "delete", "delete-records")),
+        *(
+            ["topic", name]
+            for name in ("create", "list", "describe", "alter", "move", "elect", "delete", "delete-records")
+        ),
     ],
 )
 def test_every_command_explains_itself_and_knows_json(words: list[str]) -> None:
@@ -79,6 +82,7 @@ def test_version() -> None:
         ["topic", "create", "quotes", "--min-insync", "2", "--set", "min_insync=2"],
         ["topic", "move", "quotes", "0"],
         ["topic", "move", "quotes", "0", "--to", "1,1"],
+        ["topic", "elect", "quotes", "0", "first"],
         ["bench", "everything"],
     ],
 )
@@ -99,6 +103,7 @@ def test_wrong_usage_ends_with_2_and_no_traceback(words: list[str]) -> None:
         ["topic", "describe", "x"],
         ["cluster", "drain", "1"],
         ["topic", "move", "x", "0", "--to", "1"],
+        ["topic", "elect", "x", "0", "1", "--accept-loss"],
     ],
 )
 def test_no_broker_ends_with_4_and_says_how_to_start_one(words: list[str]) -> None:

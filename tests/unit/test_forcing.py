@@ -1,0 +1,90 @@
+"""An operator's way out, when nobody comes back that has everything."""
+
+from __future__ import annotations
+
+import pytest
+
+from comet.errors import InvalidArgument
+from comet_broker.core.cluster import NOBODY, PartitionState, broker_key, partition_key, unfit_key
+from comet_broker.core.controller import decide
+from comet_broker.core.forcing import forced
+from comet_broker.metadata.store import Compare
+from tests.unit.controller_world import ALL, PLACE, REPLICAS, Picture, incarnation, members
+
+
+def stuck() -> Picture:
+    """Broker 1, the only one in sync, is gone; the others are alive, and have less."""
+    picture = Picture()
+    picture.topic()
+    picture.partition(PartitionState(NOBODY, 8, REPLICAS, members(1), handover=NOBODY))
+    picture.brokers(2, 3)
+    assert not decide(picture.state), "the controller leaves it at that"
+    return picture
+
+
+def test_the_chosen_one_leads_in_a_new_epoch_and_what_the_others_have_is_given_up() -> None:
+    picture = stuck()
+    picture.apply([forced(picture.state, PLACE, 3)])
+    assert picture.decided() == PartitionState(3, 9, REPLICAS, members(3))
+    # Who had everything comes back, and is not the one to lead any more.
+    picture.brokers(1, life=2)
+    assert picture.decided() == PartitionState(3, 9, REPLICAS, members(3))
+
+
+def test_it_is_made_only_if_all_that_matters_is_as_it_was() -> None:
+    picture = stuck()
+    change = forced(picture.state, PLACE, 3)
+    assert set(change.compares) == {
+        Compare(partition_key(PLACE), picture.state.partitions[PLACE].mod_revision),
+        Compare(broker_key(1), 0),  # it may come back this very moment
+        Compare(broker_key(2), picture.state.brokers[2].mod_revision),
+        Compare(broker_key(3), picture.state.brokers[3].mod_revision),
+    }
+
+
+def test_one_that_is_damaged_can_be_chosen_when_all_are() -> None:
+    picture = Picture()
+    picture.brokers(1, 2, 3)
+    picture.topic()
+    picture.partition(ALL)
+    for broker in REPLICAS:
+        picture.put(unfit_key(broker, PLACE), b"it has damaged ranges")
+    assert picture.decided().leader == NOBODY
+    picture.apply([forced(picture.state, PLACE, 2)])
+    assert picture.decided() == PartitionState(2, 9, REPLICAS, members(2))
+    assert picture.state.unfit.keys() == {(1, *PLACE), (3, *PLACE)}
+
+
+def test_a_folder_that_began_anew_can_be_chosen_when_no_other_comes_back() -> None:
+    picture = Picture()
+    picture.topic(replicas=2)
+    picture.partition(PartitionState(NOBODY, 8, (1, 2), members(1)))
+    picture.brokers(1, life=2, folder="new", lossy=(1,))
+    picture.apply([forced(picture.state, PLACE, 1)])
+    assert picture.decided() == PartitionState(1, 9, (1, 2), {1: incarnation(1, 2)})
+    assert picture.folders[1] == "new1"
+
+
+@pytest.mark.parametrize("lossy", [False, True])
+def test_it_is_refused_while_somebody_is_about_to_lead(*, lossy: bool) -> None:
+    picture = stuck()
+    picture.brokers(1, life=2, lossy=(1,) if lossy else ())
+    with pytest.raises(InvalidArgument, match="broker 1 has what is needed"):
+        forced(picture.state, PLACE, 3)
+
+
+def test_it_is_refused_while_somebody_leads() -> None:
+    picture = Picture()
+    picture.brokers(1, 2, 3)
+    picture.topic()
+    picture.partition(ALL)
+    with pytest.raises(InvalidArgument, match="broker 1 leads"):
+        forced(picture.state, PLACE, 3)
+
+
+@pytest.mark.parametrize("broker", [1, 4])
+def test_only_a_replica_that_is_alive_can_be_chosen(broker: int) -> None:
+    picture = stuck()
+    picture.brokers(4)
+    with pytest.raises(InvalidArgument, match=r"alive; those are \[2, 3\]"):
+        forced(picture.state, PLACE, broker)
