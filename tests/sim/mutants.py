@@ -20,6 +20,7 @@ from comet.types import AtOffset, Flush, Latest, Position
 from comet_broker.core.producers import Duplicate, ProducerTable
 from comet_broker.core.push import Cursor, PushQueue
 from comet_broker.feed import Feed
+from comet_broker.flushing import Flushing
 from comet_broker.partition import Partition
 from comet_broker.session import Session
 from comet_broker.site import Accepted
@@ -91,13 +92,13 @@ def deliver_beyond_the_high_watermark() -> list[Patch]:
     profile(flush=Flush.INTERVAL, final_crash="power"),
 )
 def flush_only_once() -> list[Patch]:
-    start = Partition._start_flush
+    start = Flushing._start_flush
 
-    def start_once(self: Partition) -> None:
+    def start_once(self: Flushing) -> None:
         if self.log.flushed_end == self.log.log_start:
             start(self)
 
-    return [(Partition, "_start_flush", start_once)]
+    return [(Flushing, "_start_flush", start_once)]
 
 
 # ---- idempotence and order
