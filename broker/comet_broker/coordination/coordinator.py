@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from comet.errors import Closed, CometError, CoordinatorLoading, Draining, NotCoordinator, Unavailable
 from comet_broker.coordination.groups import Groups
 from comet_broker.coordination.journal import Head, Journal
+from comet_broker.coordination.logs import Logs
 from comet_broker.coordination.transactions import Transactions
 from comet_broker.core import slots
 from comet_broker.core.cluster import (
@@ -83,6 +84,7 @@ class Coordinator:
     """Owned by the broker; on the loop's thread."""
 
     def __init__(self, broker: Broker) -> None:
+        self.logs = Logs(broker)
         self._broker = broker
         self._slots: dict[int, Slot] = {}
         self._claiming: dict[int, asyncio.Task[None]] = {}
@@ -162,6 +164,8 @@ class Coordinator:
             found = self._broker.view.state.coordinators.get(number)
             if found is not None and found.value.epoch > slot.epoch:
                 self._lost(number, slot, NotCoordinator(f"broker {found.value.broker} coordinates this now"))
+        for slot in self._slots.values():
+            slot.groups.view_moved(keys)
         if any(key.startswith(BROKERS) for key in keys):
             self._look(self._broker.view.state.coordinators)
         else:

@@ -1,14 +1,42 @@
-"""The groups of one slot: members, assignments and positions."""
+"""The groups of one slot: finds the group that a frame is about, looks at commits, keeps the time, follows topics.
+
+    groups/<group>                 core.groups.GroupRecord: members, who owns what, who is to own it
+    offsets/<group>/<topic id>     positions.TopicPositions: what is committed, the whole topic in one value
+
+One group is run by group.LiveGroup. Owned by the slot.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from comet.errors import CometError, Unavailable
+from comet._wire import error_to_pb
+from comet.errors import (
+    CometError,
+    CoordinatorLoading,
+    GroupNotEmpty,
+    InvalidArgument,
+    LimitExceeded,
+    MemberUnknown,
+    NotCoordinator,
+    OffsetOutOfRange,
+    PartitionNotFound,
+    StaleGeneration,
+    TopicNotFound,
+)
+from comet.types import check_topic_name
+from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as pb
+from comet_broker import limits
+from comet_broker.coordination.group import LiveGroup
 from comet_broker.coordination.journal import Operation, Written
-from comet_broker.coordination.positions import Admitted
+from comet_broker.coordination.lag import LagWatch
+from comet_broker.coordination.logs import Logs
+from comet_broker.coordination.positions import NONE, Admitted, Mark, Marks, TopicPositions
+from comet_broker.core.cluster import DELETED, TOPICS, Place
+from comet_broker.core.groups import PARTITIONED, Claim, Group, GroupRecord, Shape
 from comet_broker.metadata.store import KeyValue
 
 if TYPE_CHECKING:
@@ -16,56 +44,340 @@ if TYPE_CHECKING:
     from comet_broker.coordination.coordinator import Slot
     from comet_broker.coordination.desk import Desk
 
+TICK_S: Final = 0.1
+LATE_S: Final = 0.5  # a tick that comes so late says that this broker was away, not the members
+TOPICS_S: Final = 0.02  # changes of topics are gathered for so long
+SESSION_MS: Final = 10_000
+RELEASE_MS: Final = 60_000
+
 
 class Groups:
-    """Owned by the slot."""
-
     def __init__(self, slot: Slot, broker: Broker) -> None:
+        self.on_evicted: list[Callable[[str, str], None]] = []  # called with group and member, whenever one is put out
+        self.lag = LagWatch(self, broker)
         self._slot = slot
         self._broker = broker
-        self.on_evicted: list[Callable[[str, str], None]] = []  # called with group and member, whenever one is put out
+        self._groups: dict[str, LiveGroup] = {}
+        self._seats: dict[Desk, set[tuple[str, str]]] = {}  # group and member
+        self._closed: CometError | None = None
+        self._ticking: asyncio.Task[None] | None = None
+        self._refresh: asyncio.TimerHandle | None = None
+
+    @property
+    def logs(self) -> Logs:
+        return self._broker.coordinator.logs
+
+    def __iter__(self) -> Iterator[LiveGroup]:
+        return iter(list(self._groups.values()))
+
+    # ---- life
 
     def load(self, items: Mapping[str, KeyValue]) -> None:
         """Takes over what stands below the slot's prefix, by the rest of the key."""
+        for key, item in items.items():
+            kind, _, rest = key.partition("/")
+            if kind == "groups":
+                self._make(rest).load(GroupRecord.decode(item.value))
+        for key, item in items.items():
+            kind, _, rest = key.partition("/")
+            if kind == "offsets":
+                name, _, topic_id = rest.partition("/")
+                group = self._groups.get(name) or self._make(name)
+                group.load_positions(topic_id, TopicPositions.decode(item.value))
+        self._follow_topics()
+        if self._groups:
+            self._start_ticking()
 
     def close(self, error: CometError) -> None:
         """The slot is another broker's: every member is told to look for it."""
+        if not isinstance(error, NotCoordinator):
+            error = NotCoordinator(error.message, retry_after_ms=error.retry_after_ms)
+        self._closed = error
+        if self._ticking is not None:
+            self._ticking.cancel()
+        if self._refresh is not None:
+            self._refresh.cancel()
+        for group in self:
+            group.close(error)
+        self._seats.clear()
+        self.lag.close()
+
+    def _check_open(self) -> None:
+        if self._closed is not None:
+            raise self._closed
+
+    # ---- groups
+
+    def find(self, name: str) -> LiveGroup | None:
+        self._check_open()
+        return self._groups.get(name)
+
+    def make(self, name: str) -> LiveGroup:
+        """The group of that name; a new one if there is none."""
+        found = self.find(name)
+        if found is not None:
+            return found
+        if len(self._groups) >= limits.SLOT_GROUPS_MAX:
+            raise LimitExceeded(f"there are {limits.SLOT_GROUPS_MAX} groups in this slot, its limit; delete some")
+        group = self._make(name)
+        self._show_topics(group)
+        self._start_ticking()
+        return group
+
+    def _make(self, name: str) -> LiveGroup:
+        group = self._groups[name] = LiveGroup(
+            name,
+            Group(PARTITIONED),
+            prefix=self._slot.prefix,
+            journal=self._slot.journal,
+            clock=self._broker.clock.monotonic,
+            name_of=self.topic_name,
+            evicted=self._evicted,
+        )
+        return group
+
+    def forget(self, group: LiveGroup) -> None:
+        if self._groups.get(group.name) is group:
+            del self._groups[group.name]
+            self.lag.forget(group.name)
+
+    def _evicted(self, group: str, member: str) -> None:
+        for callback in self.on_evicted:
+            callback(group, member)
+
+    # ---- members
 
     def join(self, seat: Desk, request: int, join: pb.Join) -> None:
-        raise Unavailable("groups are not here yet")
+        if len(join.topics) > limits.JOIN_TOPICS_MAX:
+            raise InvalidArgument(f"a member names at most {limits.JOIN_TOPICS_MAX} topics; use a pattern")
+        claim = Claim(
+            member=join.member,
+            instance=join.instance,
+            client=join.client[: limits.CLIENT_NAME_CHARS_MAX],
+            topics=tuple(sorted({check_topic_name(name) for name in join.topics})),
+            pattern=join.pattern,
+            kind=join.kind or PARTITIONED,
+            session_ms=join.session_timeout_ms or SESSION_MS,
+            release_ms=join.release_timeout_ms or RELEASE_MS,
+        )
+        group = self.make(join.group)
+        machine = group.machine
+        if machine.kind != claim.kind and not machine.members:
+            if group.positions:
+                raise InvalidArgument(f"group {group.name!r} has positions, and is of the other kind, because of them")
+            machine.kind = claim.kind
+        try:
+            member = group.join(seat, request, claim, self._new_id)
+        except CometError as error:
+            if claim.member:
+                self._tell_evicted(seat, join.group, claim.member, error)
+            raise
+        self._seats.setdefault(seat, set()).add((group.name, member))
+
+    def _new_id(self) -> str:
+        return f"{self._broker.random.getrandbits(96):024x}"
+
+    def _tell_evicted(self, seat: Desk, group: str, member: str, error: CometError) -> None:
+        evicted = pb.Evicted(group=group, member=member, error=error_to_pb(error))
+        seat.tell(events.ServerFrame(evicted=evicted))
+
+    def _known(self, name: str) -> LiveGroup:
+        group = self.find(name)
+        if group is None:
+            raise MemberUnknown("the group has no such member, or no longer: join again")
+        return group
 
     def heartbeat(self, seat: Desk, heartbeat: pb.Heartbeat) -> None:
-        raise Unavailable("groups are not here yet")
+        try:
+            self._known(heartbeat.group).machine.hear(heartbeat.member, self._broker.clock.monotonic())
+        except CometError as error:
+            seat.fail(0, error)
+            self._tell_evicted(seat, heartbeat.group, heartbeat.member, error)
 
     def leave(self, seat: Desk, request: int, leave: pb.Leave) -> None:
-        raise Unavailable("groups are not here yet")
+        """Whoever is none any more has left as well."""
+        group = self.find(leave.group)
+        if group is None or leave.member not in group.machine.members:
+            seat.tell(events.ServerFrame(request=request, left=pb.Left()))
+            return
+        self._seats.get(seat, set()).discard((group.name, leave.member))
+        group.leave(seat, request, leave.member)
 
     def release(self, seat: Desk, request: int, release: pb.Release) -> None:
-        raise Unavailable("groups are not here yet")
+        places = [(topic.topic_id.hex(), index) for topic in release.partitions for index in topic.partitions]
+        self._known(release.group).release(seat, request, release.member, places, release.generation)
 
     def seat_closed(self, seat: Desk) -> None:
-        """A stream is over."""
+        """A stream is over; who sat there has the rest of the session to come back."""
+        for name, member in self._seats.pop(seat, ()):
+            group = self._groups.get(name)
+            if group is not None and group.seats.get(member) is seat:
+                del group.seats[member]
+
+    # ---- positions
 
     async def commit(self, commit: pb.Commit) -> pb.Committed:
-        raise Unavailable("groups are not here yet")
+        await self.learn_ends(commit)
+        admitted = self.admit(commit)
+        await self.make(commit.group).commit(admitted)
+        return admitted.committed()
 
     async def fetch_committed(self, fetch: pb.FetchCommitted) -> pb.Committed:
-        raise Unavailable("groups are not here yet")
+        group = self.find(fetch.group)
+        if group is None:
+            return pb.Committed()
+        await group.caught_up()
+        return group.committed(fetch.topics)
 
     # ---- for transactions: await learn_ends(commit), then in one turn admit(commit), look at `refused`, and write
 
     async def learn_ends(self, commit: pb.Commit) -> None:
         """Makes sure that how far the logs reach is known here, as far as `admit` will ask."""
-        raise Unavailable("groups are not here yet")
+        if sum(len(topic.marks) for topic in commit.topics) > limits.COMMIT_MARKS_MAX:
+            raise InvalidArgument(f"a commit holds at most {limits.COMMIT_MARKS_MAX} positions")
+        await self.logs.learn(
+            (topic.topic, (topic.topic_id.hex(), mark.partition), mark.offset)
+            for topic in commit.topics
+            for mark in topic.marks
+            if self._refusal_of_topic(topic.topic, topic.topic_id.hex(), mark.partition) is None
+        )
 
     def admit(self, commit: pb.Commit) -> Admitted:
         """Checks the fences of a commit as of now; what does not pass is in `refused`. Changes nothing.
 
-        Raises MemberUnknown, MemberFenced, GroupNotFound or GroupNotEmpty.
+        Raises MemberUnknown, MemberFenced, GroupNotEmpty or InvalidArgument.
         """
-        raise Unavailable("groups are not here yet")
+        if commit.member:
+            group = self._known(commit.group)
+            group.machine.hear(commit.member, self._broker.clock.monotonic())
+        else:
+            group = self.make(commit.group)
+            if group.machine.members:
+                raise GroupNotEmpty(f"group {group.name!r} has members: only they commit its positions")
+        if group.machine.kind != PARTITIONED:
+            raise InvalidArgument(f"group {group.name!r} is shared: its records are settled one by one")
+        marks: Marks = {}
+        asked: list[tuple[str, Place]] = []
+        refused: list[pb.RefusedMark] = []
+        for topic in commit.topics:
+            topic_id = topic.topic_id.hex()
+            for mark in topic.marks:
+                place = (topic_id, mark.partition)
+                error = self._refusal(group, commit, topic.topic, place, mark.offset)
+                if error is not None:
+                    refused.append(
+                        pb.RefusedMark(topic=topic.topic, partition=mark.partition, error=error_to_pb(error))
+                    )
+                    continue
+                asked.append((topic.topic, place))
+                latest = group.positions.latest(place)
+                if latest is None or mark.offset > latest.offset:
+                    epoch = mark.leader_epoch if mark.HasField("leader_epoch") else NONE
+                    marks.setdefault(topic_id, {})[mark.partition] = Mark(mark.offset, epoch)
+                    group.positions.names.setdefault(topic_id, topic.topic)
+        return Admitted(group.positions, marks, asked, refused, group.name)
+
+    def _refusal(self, group: LiveGroup, commit: pb.Commit, topic: str, place: Place, offset: int) -> CometError | None:
+        error = self._refusal_of_topic(topic, *place)
+        if error is not None:
+            return error
+        if commit.member and not group.machine.owns(commit.member, place, commit.generation):
+            return StaleGeneration(
+                f"{topic}/{place[1]} is not this member's, or was not yet in generation {commit.generation}"
+            )
+        if offset < 0:
+            return OffsetOutOfRange(f"{offset} is no offset")
+        return self.logs.refusal(place, offset)
+
+    def _refusal_of_topic(self, topic: str, topic_id: str, partition: int) -> CometError | None:
+        shape = self.logs.catalog().get(topic)
+        if shape is None or shape.topic_id != topic_id:
+            if not self._up_to_date:
+                return CoordinatorLoading("the coordinator has not heard of all topics yet", retry_after_ms=20)
+            return TopicNotFound(f"there is no topic {topic!r} with this id: it was deleted, or made again")
+        if partition >= shape.partitions:
+            return PartitionNotFound(f"topic {topic!r} has partitions 0 to {shape.partitions - 1}, not {partition}")
+        return None
 
     def write(self, admitted: Admitted, operations: Sequence[Operation], done: Written) -> None:
         """One write of the journal with the admitted positions and `operations`: both or neither. In the same turn as
         `admit`. After done(None), `admitted.committed()` is the answer."""
-        raise Unavailable("groups are not here yet")
+        if self._closed is not None:
+            done(self._closed)
+        else:
+            self.make(admitted.group).write(admitted, operations, done)
+
+    # ---- topics
+
+    @property
+    def _up_to_date(self) -> bool:
+        """The view shows at least what the coordinator before this one can have seen: the claim came later."""
+        found = self._broker.view.state.coordinators.get(self._slot.number)
+        return found is not None and found.value.epoch >= self._slot.epoch
+
+    def topic_name(self, topic_id: str) -> str:
+        for name, shape in self.logs.catalog().items():
+            if shape.topic_id == topic_id:
+                return name
+        return ""
+
+    def view_moved(self, keys: Sequence[str]) -> None:
+        """The cluster has changed in these keys."""
+        waiting = self._refresh is not None
+        if (
+            not waiting
+            and self._groups
+            and any(key.startswith((TOPICS, DELETED)) or key == self._claim for key in keys)
+        ):
+            self._refresh = asyncio.get_running_loop().call_later(TOPICS_S, self._follow_topics)
+
+    @property
+    def _claim(self) -> str:
+        return f"cluster/coordinators/{self._slot.number}"
+
+    def _follow_topics(self) -> None:
+        self._refresh = None
+        for group in self:
+            self._show_topics(group)
+
+    def _show_topics(self, group: LiveGroup) -> None:
+        if not self._up_to_date:
+            return
+        for topic_id in list(group.positions.names):
+            if topic_id in self._broker.view.state.deleted:
+                group.drop_topic(topic_id)
+        catalog: Mapping[str, Shape] = self.logs.catalog()
+        group.machine.topics(catalog)
+        group.kick_if_needed()
+
+    # ---- time
+
+    def _start_ticking(self) -> None:
+        if self._ticking is None and self._closed is None:
+            self._ticking = self._broker.tasks.spawn(self._tick(), f"groups of slot {self._slot.number}")
+
+    async def _tick(self) -> None:
+        """While there are groups."""
+        before = self._broker.clock.monotonic()
+        while self._groups:
+            await asyncio.sleep(TICK_S)
+            now = self._broker.clock.monotonic()
+            late = now - before > TICK_S + LATE_S
+            before = now
+            for group in self:
+                if late:
+                    group.machine.forgive(now)
+                group.tick(now)
+                if group.idle:
+                    self.forget(group)
+            self.lag.tick(now)
+        self._ticking = None
+
+    def statistics(self) -> dict[str, Any]:
+        return {
+            "slot": self._slot.number,
+            "groups": len(self._groups),
+            "members": sum(len(group.machine.members) for group in self),
+            "store_transactions": self._slot.journal.transactions,
+            "store_writes": self._slot.journal.writes,
+        }

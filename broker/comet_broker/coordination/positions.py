@@ -1,27 +1,19 @@
 """The positions of one group: what is committed per topic and partition, and what is about to be.
 
-    admit(marks) ─► Admission ─► the journal ─► written      (a later one holds all that an earlier one holds)
+    admitted ─► gathered ─► flight, in the journal ─► written      (a later one holds all that an earlier one holds)
 
-One value per topic holds all its marks, so a write is absolute. What is *pending* is queued to be written; it may be
-refused a way back already, and is told to nobody. Owned by the group's driver.
+One value per topic holds all its marks, so a write is absolute. Owned by the group's driver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from comet.v1 import groups_pb2 as pb
-from comet_broker.core.cluster import Stored
+from comet_broker.core.cluster import Place, Stored
 
 NONE: Final = -1  # stands for an offset or epoch that is not there
-
-
-class Place(NamedTuple):
-    """As in core.cluster: a topic's id, 32 hex digits, and a partition."""
-
-    topic_id: str
-    partition: int
 
 
 class Mark(NamedTuple):
@@ -51,88 +43,117 @@ class TopicPositions(Stored, frozen=True):
                 yield index, Mark(offset, epoch)
 
 
+Marks = dict[str, dict[int, Mark]]  # by topic id and partition
+
+
 class Positions:
-    """Two layers of marks: `written` is what the store has, `pending` what it is to have on top of that."""
+    """Three layers of marks: `written` is what the store has; a flight is on its way there; what has gathered waits
+    for the next flight. Whoever is told anything is told what is written; the fence looks at all three."""
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}  # topic id -> its name
-        self.written: dict[str, dict[int, Mark]] = {}
-        self._pending: dict[str, dict[int, Mark]] = {}
+        self.written: Marks = {}
+        self._flights: list[Marks] = []
+        self._gathered: Marks = {}
 
     def __bool__(self) -> bool:
-        return bool(self.written or self._pending)
+        return bool(self.written or self.pending)
 
     @property
     def pending(self) -> bool:
-        """Something is queued that the store does not have yet."""
-        return bool(self._pending)
+        """Something is admitted that the store does not have yet."""
+        return bool(self._gathered or self._flights)
 
-    def get(self, place: tuple[str, int]) -> Mark | None:
-        """What is committed: in the store."""
-        return self.written.get(place[0], {}).get(place[1])
-
-    def latest(self, place: tuple[str, int]) -> Mark | None:
-        """What will be committed, as far as is known."""
-        return self._pending.get(place[0], {}).get(place[1]) or self.get(place)
+    @property
+    def gathered(self) -> bool:
+        return bool(self._gathered)
 
     def load(self, topic_id: str, stored: TopicPositions) -> None:
         self.names[topic_id] = stored.topic
         self.written[topic_id] = dict(stored.marks())
 
-    def merged(self, topic_id: str, marks: dict[int, Mark]) -> TopicPositions:
-        """The value of a topic's key once `marks` and all that is pending are in it."""
-        both = {**self.written.get(topic_id, {}), **self._pending.get(topic_id, {}), **marks}
-        return TopicPositions.of(self.names[topic_id], both)
+    # ---- looking
 
-    def queue(self, topic_id: str, marks: dict[int, Mark]) -> None:
-        """These marks have been queued to be written."""
-        self._pending.setdefault(topic_id, {}).update(marks)
+    def get(self, place: Place) -> Mark | None:
+        """What is committed: in the store."""
+        return self.written.get(place[0], {}).get(place[1])
 
-    def wrote(self, topic_id: str, marks: dict[int, Mark]) -> None:
-        """The store has them now."""
-        self.written.setdefault(topic_id, {}).update(marks)
-        pending = self._pending.get(topic_id, {})
-        for partition, mark in marks.items():
-            if pending.get(partition) == mark:
-                del pending[partition]
-        if not pending:
-            self._pending.pop(topic_id, None)
+    def latest(self, place: Place) -> Mark | None:
+        """What will be committed, as far as is known."""
+        for layer in (self._gathered, *reversed(self._flights), self.written):
+            mark = layer.get(place[0], {}).get(place[1])
+            if mark is not None:
+                return mark
+        return None
 
-    def drop(self, topic_id: str) -> bool:
-        """The topic is gone for good; whether anything was known of it."""
-        self.names.pop(topic_id, None)
-        known = self.written.pop(topic_id, None), self._pending.pop(topic_id, None)
-        return any(found is not None for found in known)
+    def merged(self, topic_id: str) -> TopicPositions:
+        """The value of a topic's key with all that is admitted."""
+        marks: dict[int, Mark] = {}
+        for layer in (self.written, *self._flights, self._gathered):
+            marks.update(layer.get(topic_id, {}))
+        return TopicPositions.of(self.names[topic_id], marks)
 
-    def places(self) -> Iterator[tuple[str, int]]:
+    def places(self) -> Iterator[Place]:
         for topic_id, marks in self.written.items():
             for partition in marks:
                 yield topic_id, partition
 
+    # ---- from admitted to written
+
+    def gather(self, marks: Marks) -> None:
+        for topic_id, found in marks.items():
+            self._gathered.setdefault(topic_id, {}).update(found)
+
+    def take_off(self) -> Marks:
+        """All that has gathered, to be written now."""
+        marks, self._gathered = self._gathered, {}
+        self._flights.append(marks)
+        return marks
+
+    def fly(self, marks: Marks) -> Marks:
+        """These alone, to be written now, together with something else."""
+        flight = {topic_id: dict(found) for topic_id, found in marks.items()}
+        self._flights.append(flight)
+        return flight
+
+    def land(self, flight: Marks, *, written: bool) -> None:
+        self._flights = [other for other in self._flights if other is not flight]
+        if written:
+            for topic_id, marks in flight.items():
+                if topic_id in self.names:  # else the topic was deleted meanwhile
+                    self.written.setdefault(topic_id, {}).update(marks)
+
+    def drop(self, topic_id: str) -> bool:
+        """The topic is gone for good; whether anything was known of it."""
+        known = self.names.pop(topic_id, None) is not None
+        self.written.pop(topic_id, None)
+        self._gathered.pop(topic_id, None)
+        return known
+
 
 class Admitted:
-    """What one commit comes to. `operations` go into the journal, through `Groups.write`; the answer is right once
-    they are written."""
+    """What one commit comes to, once it has been looked at. `committed` is the answer, once it is written."""
 
     def __init__(
         self,
         positions: Positions,
-        key_of: dict[str, str],
-        marks: dict[str, dict[int, Mark]],
-        asked: Iterable[tuple[str, str, int]],
-        refused: list[pb.RefusedMark],
+        marks: Marks,
+        asked: Iterable[tuple[str, Place]] = (),
+        refused: Sequence[pb.RefusedMark] = (),
+        group: str = "",
     ) -> None:
-        self.refused = refused
-        self.marks = marks  # those that move something, by topic id
+        self.group = group
+        self.marks = marks  # those that move something
+        self.refused = list(refused)
         self._positions = positions
-        self._key_of = key_of
-        self._asked = list(asked)  # name, topic id, partition of all that were not refused
+        self._asked = list(asked)  # topic and place of all that were not refused
 
     def committed(self) -> pb.Committed:
-        """The answer, once the operations have been written."""
+        """Never less than was asked for, but for what was refused."""
         topics: dict[str, pb.TopicMarks] = {}
-        for name, topic_id, partition in self._asked:
-            mark = self._positions.get((topic_id, partition))
+        for name, place in self._asked:
+            topic_id, partition = place
+            mark = self._positions.get(place)
             if mark is None:
                 continue  # the topic was deleted meanwhile
             topic = topics.get(topic_id)

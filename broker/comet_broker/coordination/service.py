@@ -8,6 +8,7 @@ from comet.errors import TransactionNotOpen
 from comet.v1 import coordination_pb2 as coordination
 from comet.v1 import groups_pb2 as pb
 from comet_broker.coordination.desk import check_name
+from comet_broker.coordination.ends import answer_ends
 from comet_broker.coordination.markers import write_here
 from comet_broker.core import slots
 
@@ -37,3 +38,8 @@ class Coordination:
 
     async def write_markers(self, request: coordination.WriteMarkersRequest) -> coordination.WriteMarkersResponse:
         return await write_here(self._broker, request)
+
+    # ---- groups
+
+    async def partition_ends(self, request: coordination.PartitionEndsRequest) -> coordination.PartitionEndsResponse:
+        return await answer_ends(self._broker, request)

@@ -362,9 +362,10 @@ class Group:
         shapes = [self.shapes[name] for name in self.names(member_id)]
         return View({(shape.topic_id, index): 0 for shape in shapes for index in range(shape.partitions)}, frozenset())
 
-    def news(self) -> dict[str, View]:
+    def news(self, not_yet: Collection[str] = ()) -> dict[str, View]:
         """Of the members whose view is not what they were told. Only while no record is on its way to the store."""
-        news = {member: view for member, view in self.views().items() if self.members[member].told != view}
+        views = self.views()
+        news = {id_: view for id_, view in views.items() if id_ not in not_yet and self.members[id_].told != view}
         for member, view in news.items():
             self.members[member].told = view
         return news

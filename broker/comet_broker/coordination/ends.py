@@ -1,0 +1,88 @@
+"""The leader's side of PartitionEnds: how far partitions reach, when a record was appended, what a time stands for."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final
+
+from comet import records
+from comet._wire import error_to_pb
+from comet.errors import CometError, InvalidArgument, Unavailable
+from comet.types import AtTime
+from comet.v1 import coordination_pb2 as pb
+from comet_broker.core.tail import TailEntry
+from comet_broker.partition import Partition
+from comet_broker.storage.extent import Extent
+
+if TYPE_CHECKING:
+    from comet_broker.broker import Broker
+
+ASKED_MAX: Final = 1_000  # in one call
+_BUFFER_BYTES: Final = 256 << 10
+
+
+async def answer_ends(broker: Broker, request: pb.PartitionEndsRequest) -> pb.PartitionEndsResponse:
+    """Each answer says for itself why it could not be given."""
+    if len(request.asked) > ASKED_MAX:
+        raise InvalidArgument(f"at most {ASKED_MAX} partitions are asked for at once")
+    ends = await asyncio.gather(*(_answer_one(broker, one) for one in request.asked))
+    return pb.PartitionEndsResponse(ends=ends)
+
+
+async def _answer_one(broker: Broker, asked: pb.AskedEnd) -> pb.PartitionEnd:
+    place = (asked.topic_id.hex(), asked.partition)
+    try:
+        state = broker.topics.state_of(*place)
+        if state is None:
+            raise Unavailable("this broker has not heard of the partition yet")
+        partition = broker.topics.leading(place, state.epoch)
+        if not partition.settled:
+            raise Unavailable("the new leader does not know yet how far its replicas are")
+        end = pb.PartitionEnd(
+            log_start=partition.log.log_start,
+            high_watermark=partition.high_watermark,
+            stable_end=min(partition.high_watermark, partition.stable_end),
+        )
+        if asked.HasField("offset"):
+            end.append_time_us = await append_time(broker, partition, asked.offset)
+        if asked.HasField("timestamp_us"):
+            end.offset_at = await broker.resolve(partition, AtTime(asked.timestamp_us))
+    except CometError as error:
+        return pb.PartitionEnd(code=error_to_pb(error).code)
+    return end
+
+
+async def append_time(broker: Broker, partition: Partition, offset: int) -> int:
+    """When the record at an offset was appended, or the first that is there after it; 0: readers see none."""
+    offset = max(offset, partition.log.log_start)
+    if offset >= partition.high_watermark:
+        return 0
+    entries = partition.tail.entries
+    if entries and entries[0].base_offset <= offset < entries[-1].next_offset:
+        entry = entries[bisect_right(entries, offset, key=_base_offset) - 1]
+        return int.from_bytes(entry.stamp[8:16], "little", signed=True)
+    extent = partition.log.extent(offset, partition.high_watermark)
+    try:
+        return await broker.worker.run(lambda: _read_time(extent))
+    except OSError as error:
+        raise broker.unreadable(partition, error) from error
+    finally:
+        extent.release()
+
+
+def _read_time(extent: Extent) -> int:
+    """On a worker."""
+    buffer = memoryview(bytearray(_BUFFER_BYTES))
+    while True:
+        result = extent.read(buffer, wait=True)
+        assert result is not None
+        if result.size:
+            return records.read_header(buffer).append_time_us
+        if not result.needed:
+            return 0
+        buffer = memoryview(bytearray(result.needed))
+
+
+def _base_offset(entry: TailEntry) -> int:
+    return entry.base_offset

@@ -1,0 +1,353 @@
+"""One group as its coordinator runs it: decisions go to the store first, then to the members.
+
+    join, leave, release, topics, time ─► core.groups ─► plan ─► one write of the journal ─► answers, assignments
+    commit ─► admitted ─► pending ─► one write for all that has gathered ─► answers
+
+While a record is on its way nothing is decided but what takes away, and nobody is told anything. The positions that
+were admitted before a record go to the store before it, so that an assignment shows them. Owned by `Groups`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from comet._wire import error_to_pb
+from comet.errors import CometError, MemberFenced
+from comet.v1 import events_pb2 as events
+from comet.v1 import groups_pb2 as pb
+from comet_broker.coordination.journal import Journal, Operation, Written
+from comet_broker.coordination.positions import Admitted, Marks, Positions, TopicPositions, mark_to_pb
+from comet_broker.core.cluster import Place
+from comet_broker.core.groups import Claim, Group, GroupRecord, Member, View
+from comet_broker.metadata.store import Delete, Put
+
+if TYPE_CHECKING:
+    from comet_broker.coordination.desk import Desk
+
+RETRY_S: Final = 0.2
+HEARTBEAT_MS_MAX: Final = 3_000
+HEARTBEATS: Final = 4  # in a session
+
+Evict = Callable[[str, str], None]
+
+
+class LiveGroup:
+    """`name_of` says what a topic's id is called now; `evicted` hears of each member that is put out."""
+
+    def __init__(
+        self,
+        name: str,
+        machine: Group,
+        *,
+        prefix: str,
+        journal: Journal,
+        clock: Callable[[], float],
+        name_of: Callable[[str], str],
+        evicted: Evict,
+    ) -> None:
+        self.name = name
+        self.machine = machine
+        self.positions = Positions()
+        self.seats: dict[str, Desk] = {}
+        self.exists = False  # the store has its record, or will before anything that is queued from now on
+        self._prefix = prefix
+        self._journal = journal
+        self._clock = clock
+        self._name_of = name_of
+        self._evicted = evicted
+        self._writing = False
+        self._closed: CometError | None = None
+        self._waiting: list[Written] = []  # for the next record
+        self._entering: set[str] = set()  # members that have not had the answer to their join
+        self._sending = 0  # writes of gathered positions
+        self._committers: list[Written] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    # ---- the store
+
+    @property
+    def key(self) -> str:
+        return f"{self._prefix}groups/{self.name}"
+
+    def offsets_key(self, topic_id: str) -> str:
+        return f"{self._prefix}offsets/{self.name}/{topic_id}"
+
+    @property
+    def idle(self) -> bool:
+        """Nobody is in it, nothing is known of it: it need not be there."""
+        return not (self.machine.members or self.positions or self._writing or self._waiting)
+
+    def load(self, record: GroupRecord) -> None:
+        self.machine = Group.restore(record, self._clock())
+        self.exists = True
+
+    def load_positions(self, topic_id: str, stored: TopicPositions) -> None:
+        self.positions.load(topic_id, stored)
+
+    def close(self, error: CometError) -> None:
+        """Another broker coordinates it now."""
+        self._closed = error
+        self._stop_timer()
+        for member, seat in self.seats.items():
+            seat.tell(self._evicted_frame(member, error))
+        self.seats.clear()
+        waiting = [*self._waiting, *self._committers]
+        self._waiting, self._committers = [], []
+        for answer in waiting:
+            answer(error)
+
+    # ---- members
+
+    def join(self, seat: Desk, request: int, claim: Claim, new_id: Callable[[], str]) -> str:
+        entry = self.machine.join(claim, self._clock(), new_id)
+        if entry.replaced:
+            self.put_out(entry.replaced, MemberFenced("another instance has joined under the same static name"))
+        self.seats[entry.member] = seat
+        self._entering.add(entry.member)
+
+        def answer(error: CometError | None) -> None:
+            self._entering.discard(entry.member)
+            if error is not None:
+                seat.fail(request, error)
+                return
+            member = self.machine.members.get(entry.member)
+            if member is not None:
+                seat.tell(events.ServerFrame(request=request, joined=self._joined(member)))
+            else:
+                seat.tell(self._evicted_frame(entry.member, self._why_not(entry.member)))
+                seat.fail(request, self._why_not(entry.member))
+
+        self._waiting.append(answer)
+        self.kick()
+        return entry.member
+
+    def _joined(self, member: Member) -> pb.Joined:
+        session_ms = round(member.session_s * 1000)
+        return pb.Joined(
+            member=member.id,
+            generation=self.machine.generation,
+            heartbeat_ms=max(1, min(HEARTBEAT_MS_MAX, session_ms // HEARTBEATS)),
+            session_timeout_ms=session_ms,
+        )
+
+    def _why_not(self, member: str) -> CometError:
+        try:
+            self.machine.known(member)
+        except CometError as error:
+            return error
+        raise AssertionError(f"{member} is a member")
+
+    def leave(self, seat: Desk, request: int, member: str) -> None:
+        self.machine.leave(member)
+        self.seats.pop(member, None)
+        self._evicted(self.name, member)
+        self._answer_later(seat, request, events.ServerFrame(request=request, left=pb.Left()))
+
+    def release(self, seat: Desk, request: int, member: str, places: Iterable[Place], generation: int) -> None:
+        self.machine.release(member, places, generation, self._clock())
+        self._answer_later(seat, request, events.ServerFrame(request=request, released=pb.Released()))
+
+    def _answer_later(self, seat: Desk, request: int, frame: events.ServerFrame) -> None:
+        """Once the store has what was done."""
+
+        def answer(error: CometError | None) -> None:
+            if error is not None:
+                seat.fail(request, error)
+            else:
+                seat.tell(frame)
+
+        self._waiting.append(answer)
+        self.kick()
+
+    def put_out(self, member: str, error: CometError) -> None:
+        """The machine has no such member any more."""
+        seat = self.seats.pop(member, None)
+        if seat is not None and member not in self._entering:
+            seat.tell(self._evicted_frame(member, error))
+        self._evicted(self.name, member)
+
+    def _evicted_frame(self, member: str, error: CometError) -> events.ServerFrame:
+        return events.ServerFrame(evicted=pb.Evicted(group=self.name, member=member, error=error_to_pb(error)))
+
+    def tick(self, now: float) -> None:
+        out = self.machine.tick(now)
+        for member, error in out:
+            self.put_out(member, error)
+        if out:
+            self.kick()
+
+    # ---- decide, store, tell
+
+    def kick(self) -> None:
+        """Goes on, if nothing is on its way to the store."""
+        if self._writing or self._closed is not None or self._timer is not None:
+            return
+        delay_s = self.machine.plan_due(self._clock())
+        if delay_s > 0:
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._timed)
+            return
+        self.machine.plan(self._clock())
+        answers, self._waiting = self._waiting, []
+        if not self.machine.dirty:
+            self._finish(answers)
+            return
+        self.machine.dirty = False
+        self._writing = True
+        self._send_positions()
+        removed = not self.machine.members and not self.positions
+        self.exists = not removed
+        operation = Delete(self.key) if removed else self.record_operation()
+        self._journal.write([operation], lambda error: self._stored(answers, error))
+
+    def _timed(self) -> None:
+        self._timer = None
+        self.kick()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def record_operation(self) -> Put:
+        return Put(self.key, self.machine.record().encode())
+
+    def _stored(self, answers: Sequence[Written], error: CometError | None) -> None:
+        self._writing = False
+        if error is None:
+            self._finish(answers)
+            self.kick_if_needed()
+            return
+        for answer in answers:
+            answer(error)
+        if self._closed is None:  # it did not go in, for example because too much is waiting: later, then
+            self.machine.dirty = True
+            self._timer = asyncio.get_running_loop().call_later(RETRY_S, self._timed)
+
+    def kick_if_needed(self) -> None:
+        if self.machine.dirty or self.machine.stale or self._waiting:
+            self.kick()
+
+    def _finish(self, answers: Sequence[Written]) -> None:
+        """The store has what is here: whoever waits is answered, and whose assignment has changed is told."""
+        if self._closed is not None:
+            for answer in answers:
+                answer(self._closed)
+            return
+        for answer in answers:
+            answer(None)
+        names: dict[str, str] = {}
+        for member, view in self.machine.news(self._entering).items():
+            seat = self.seats.get(member)
+            if seat is not None:
+                seat.tell(events.ServerFrame(assignment=self._assignment(member, view, names)))
+
+    def _assignment(self, member: str, view: View, names: dict[str, str]) -> pb.Assignment:
+        message = pb.Assignment(group=self.name, member=member, generation=self.machine.generation)
+        topics: dict[str, pb.AssignedTopic] = {}
+        for place, since in sorted(view.owned.items()):
+            topic_id, index = place
+            topic = topics.get(topic_id)
+            if topic is None:
+                name = names.get(topic_id) or names.setdefault(topic_id, self._name_of(topic_id))
+                topic = topics[topic_id] = message.owned.add(topic=name, topic_id=bytes.fromhex(topic_id))
+            assigned = topic.partitions.add(partition=index, since=since)
+            mark = self.positions.get(place)
+            if mark is not None:
+                assigned.offset = mark.offset
+                if mark.epoch >= 0:
+                    assigned.leader_epoch = mark.epoch
+        add_places(message.release, view.release, lambda topic_id: names.get(topic_id, ""))
+        return message
+
+    # ---- positions
+
+    async def commit(self, admitted: Admitted) -> None:
+        """Waits until the store has the positions, and all that was pending before."""
+        if not admitted.marks and not self.positions.pending:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: CometError | None) -> None:
+            if not future.done():
+                future.set_result(None) if error is None else future.set_exception(error)
+
+        self.positions.gather(admitted.marks)
+        self._committers.append(done)
+        if not self._sending:
+            self._send_positions()
+        await future
+
+    def _send_positions(self) -> None:
+        """Queues a write of all that has gathered; those who only wait for earlier ones wait for it, too."""
+        if not self.positions.gathered and not self._committers:
+            return
+        flight = self.positions.take_off()
+        answers, self._committers = self._committers, []
+        self._sending += 1
+
+        def done(error: CometError | None) -> None:
+            self._sending -= 1
+            self.positions.land(flight, written=error is None)
+            for answer in answers:
+                answer(error)
+            if not self._sending and self._closed is None:
+                self._send_positions()
+
+        self._journal.write(self._operations(flight), done)
+
+    def _operations(self, flight: Marks) -> list[Operation]:
+        operations: list[Operation] = [
+            Put(self.offsets_key(topic_id), self.positions.merged(topic_id).encode()) for topic_id in flight
+        ]
+        if operations and not self.exists:
+            self.exists = True
+            operations.append(self.record_operation())
+        return operations
+
+    def write(self, admitted: Admitted, operations: Sequence[Operation], done: Written) -> None:
+        """Positions and `operations` in one write."""
+        flight = self.positions.fly(admitted.marks)
+
+        def written(error: CometError | None) -> None:
+            self.positions.land(flight, written=error is None)
+            done(error)
+
+        self._journal.write([*self._operations(flight), *operations], written)
+
+    async def caught_up(self) -> None:
+        """Waits until what is pending now is written."""
+        await self.commit(Admitted(self.positions, {}))
+
+    def drop_topic(self, topic_id: str) -> None:
+        """The topic was deleted."""
+        if self.positions.drop(topic_id):
+            self._journal.write([Delete(self.offsets_key(topic_id))], _ignore)
+
+    def committed(self, topics: Iterable[pb.TopicPartitions]) -> pb.Committed:
+        """What is committed of the partitions named; of all when none is."""
+        wanted = {topic.topic_id.hex(): set(topic.partitions) for topic in topics}
+        answer = pb.Committed()
+        for topic_id, marks in sorted(self.positions.written.items()):
+            if wanted and topic_id not in wanted:
+                continue
+            only = wanted.get(topic_id)
+            chosen = [mark_to_pb(index, mark) for index, mark in sorted(marks.items()) if not only or index in only]
+            name = self.positions.names[topic_id]
+            answer.topics.add(topic=name, topic_id=bytes.fromhex(topic_id), marks=chosen)
+        return answer
+
+
+def _ignore(error: CometError | None) -> None:
+    """It is tried again when the slot is loaded."""
+
+
+def add_places(into: Iterable[pb.TopicPartitions], places: Iterable[Place], name_of: Callable[[str], str]) -> None:
+    """Adds them by topic."""
+    topics: dict[str, pb.TopicPartitions] = {}
+    for topic_id, index in sorted(places):
+        topic = topics.get(topic_id)
+        if topic is None:
+            topic = topics[topic_id] = into.add(topic=name_of(topic_id), topic_id=bytes.fromhex(topic_id))  # type: ignore[attr-defined]
+        topic.partitions.append(index)

@@ -1,0 +1,201 @@
+"""What a coordinator knows of logs, wherever they are: which topics there are, and how far the partitions reach.
+
+    catalog        all topics with their ids and partitions, from the view
+    learn(needed)  asks for ends that are not known to be far enough: replicas that are here first, then the leaders,
+                   many questions to one leader at a time gathered into one call
+    ask(asked)     asks the leaders, whatever is known
+
+An end, once known, stands: committed records do not go away at that end. Owned by the broker's Coordinator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from comet._wire import error_from_pb, error_to_pb
+from comet.errors import CometError, OffsetOutOfRange, Unavailable
+from comet.v1 import coordination_pb2 as pb
+from comet.v1 import types_pb2 as types
+from comet_broker.coordination.ends import answer_ends
+from comet_broker.core.cluster import NOBODY, Place
+from comet_broker.core.groups import Shape
+from comet_broker.partition import Partition
+
+if TYPE_CHECKING:
+    from comet_broker.broker import Broker
+
+ASK_S_MAX: Final = 2.0
+ASKED_MAX: Final = 1_000  # in one call
+ENDS_MAX: Final = 100_000
+PARTITION_ENDS: Final = "comet.v1.Coordination/PartitionEnds"
+
+Call = Callable[[Sequence[Place]], Awaitable[None]]
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+
+
+class Logs:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._ends: dict[Place, int] = {}
+        self._unknown: dict[Place, CometError] = {}  # what was last in the way of learning an end
+        self._catalog: Mapping[str, Shape] = {}
+        self._catalog_revision = -1
+        self._queues: dict[int, _Queue] = {}  # by leader
+
+    # ---- topics
+
+    def catalog(self) -> Mapping[str, Shape]:
+        """All topics as this broker sees the cluster now. One object for one state of the cluster."""
+        state = self._broker.view.state
+        if self._catalog_revision != state.revision:
+            found = {name: Shape(topic.value.id, topic.value.partitions) for name, topic in state.topics.items()}
+            self._catalog_revision = state.revision
+            if found != self._catalog:
+                self._catalog = found
+        return self._catalog
+
+    # ---- ends
+
+    def refusal(self, place: Place, offset: int) -> CometError | None:
+        """Why an offset cannot be committed; None if it can. `learn` comes first."""
+        end = self._ends.get(place, -1)
+        if offset <= end:
+            return None
+        error = self._unknown.get(place)
+        if error is not None:
+            return error
+        if end < 0:
+            return Unavailable("how far the partition reaches is not known yet", retry_after_ms=50)
+        return OffsetOutOfRange(
+            f"offset {offset} lies beyond the end of the partition, {end}", details={"log_end": str(end)}
+        )
+
+    def note(self, place: Place, end: int) -> None:
+        """The partition is known to reach there."""
+        self._unknown.pop(place, None)
+        if end > self._ends.get(place, -1):
+            if len(self._ends) >= ENDS_MAX and place not in self._ends:
+                del self._ends[next(iter(self._ends))]
+            self._ends[place] = end
+
+    async def learn(self, needed: Iterable[tuple[str, Place, int]]) -> None:
+        """Topic, partition and the offset up to which it is to be known to reach. Never raises: see `refusal`."""
+        missing: dict[int, list[Place]] = {}
+        for topic, place, offset in needed:
+            if offset <= self._ends.get(place, -1):
+                continue
+            partition = self._here(topic, place)
+            if partition is not None:
+                self.note(place, partition.high_watermark)
+                if offset <= partition.high_watermark:
+                    continue
+            missing.setdefault(self._leader(place), []).append(place)
+        if missing:
+            await asyncio.gather(*(self._learn_from(leader, places) for leader, places in missing.items()))
+
+    def _here(self, topic: str, place: Place) -> Partition | None:
+        found = self._broker.topics.by_name.get(topic)
+        return found.partitions.get(place[1]) if found is not None and found.spec.id == place[0] else None
+
+    def _leader(self, place: Place) -> int:
+        state = self._broker.topics.state_of(*place)
+        return NOBODY if state is None else state.leader
+
+    async def _learn_from(self, leader: int, places: Sequence[Place]) -> None:
+        queue = self._queues.get(leader)
+        if queue is None:
+            queue = self._queues[leader] = _Queue()
+        await queue.ask(places, lambda gathered: self._learn_now(leader, gathered), self._spawn)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._broker.tasks.spawn(work, "ask leaders for ends")
+
+    async def _learn_now(self, leader: int, places: Sequence[Place]) -> None:
+        await self._ask_leader(leader, [pb.AskedEnd(topic_id=bytes.fromhex(p[0]), partition=p[1]) for p in places])
+
+    async def ask(self, asked: Sequence[pb.AskedEnd]) -> list[pb.PartitionEnd]:
+        """What the leaders say, in order; with a code where nothing can be known now."""
+        by_leader: dict[int, list[int]] = {}
+        for number, one in enumerate(asked):
+            by_leader.setdefault(self._leader((one.topic_id.hex(), one.partition)), []).append(number)
+        groups = list(by_leader.items())
+        answers = await asyncio.gather(*(self._ask_leader(who, [asked[n] for n in numbers]) for who, numbers in groups))
+        ends = [pb.PartitionEnd() for _ in asked]
+        for (_, numbers), answer in zip(groups, answers, strict=True):
+            for number, end in zip(numbers, answer, strict=True):
+                ends[number] = end
+        return ends
+
+    async def _ask_leader(self, leader: int, asked: Sequence[pb.AskedEnd]) -> list[pb.PartitionEnd]:
+        """Notes what it hears."""
+        ends: list[pb.PartitionEnd] = []
+        for start in range(0, len(asked), ASKED_MAX):
+            chunk = asked[start : start + ASKED_MAX]
+            try:
+                answer = await self._call(leader, pb.PartitionEndsRequest(asked=chunk))
+            except CometError as error:
+                ends += [pb.PartitionEnd(code=error_to_pb(error).code)] * len(chunk)
+            else:
+                ends += answer.ends
+        for one, end in zip(asked, ends, strict=True):
+            place = (one.topic_id.hex(), one.partition)
+            if end.code:
+                self._unknown[place] = unknown(end)
+                while len(self._unknown) > ENDS_MAX:
+                    del self._unknown[next(iter(self._unknown))]
+            else:
+                self.note(place, end.high_watermark)
+        return ends
+
+    async def _call(self, leader: int, request: pb.PartitionEndsRequest) -> pb.PartitionEndsResponse:
+        if leader == self._broker.config.broker_id:
+            return await answer_ends(self._broker, request)
+        address = self._broker.address_of(leader)
+        if address is None:
+            raise Unavailable("a partition has no leader now", retry_after_ms=100)
+        answer = await self._broker.peers.call(address, PARTITION_ENDS, request, pb.PartitionEndsResponse, ASK_S_MAX)
+        if len(answer.ends) != len(request.asked):
+            raise Unavailable(f"broker {leader} has answered something else than was asked")
+        return answer
+
+
+class _Queue:
+    """Questions to one leader: one call under way, the next one takes all that has come meanwhile."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Place, None] = {}
+        self._next: asyncio.Future[None] | None = None
+        self._busy = False
+
+    async def ask(self, places: Iterable[Place], call: Call, spawn: Spawn) -> None:
+        self._waiting.update(dict.fromkeys(places))
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+        answered = self._next
+        if not self._busy:
+            self._busy = True
+            spawn(self._run(call))
+        await asyncio.shield(answered)
+
+    async def _run(self, call: Call) -> None:
+        answered: asyncio.Future[None] | None = None
+        try:
+            while self._next is not None:
+                places, self._waiting = list(self._waiting), {}
+                answered, self._next = self._next, None
+                await call(places)
+                answered.set_result(None)
+        finally:
+            self._busy = False
+            for one in (answered, self._next):
+                if one is not None and not one.done():
+                    one.cancel()
+            self._next = None
+
+
+def unknown(end: pb.PartitionEnd) -> CometError:
+    """Why a leader has not said how far a partition reaches. Whatever it was, it may be otherwise soon."""
+    code = error_from_pb(types.Error(code=types.ErrorCode.Name(end.code))).code
+    return Unavailable(f"the partition's leader could not say how far it reaches: {code}", retry_after_ms=50)
