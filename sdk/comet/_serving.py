@@ -1,10 +1,10 @@
 """How handlers are fed: the loop of each kind of delivery, from taking events to committing positions.
 
     without a group    Consumer ─► handler
-    at most once       take ─► commit, confirmed ─► handler                     COMMITTED_AHEAD_RECORDS at a time
-    at least once      take ─► handler ─► (retries ─► dead letter) ─► commit    gathered, every HANDLED_COMMIT_MS
-    exactly once       see _exactly_once
-    shared             see _shared_work
+    at most once       take ─► commit, confirmed ─► handler                     see _at_most_once
+    at least once      take ─► handler ─► (retries ─► dead letter) ─► commit    see _at_least_once
+    exactly once       take ─► handlers, in a transaction with the commit       see _exactly_once
+    shared             lease ─► handler ─► acknowledge                          see _shared_work
 
 A partition that is to be given up gets nothing new to do; what runs may finish, is committed, and only then the
 partition is released. What was taken and not begun is forgotten: whoever has the partition next begins with it.
@@ -23,9 +23,9 @@ from comet import _limits as limits
 from comet._bindings import Binding, Caller, Item, Policy, items_of
 from comet._consumer import Consumer
 from comet._dead_letters import DeadLetters
-from comet._dispatch import Dispatch, Place, Task
+from comet._dispatch import Place
 from comet._record import RecordBatch
-from comet.errors import Closed, CometError, GroupError
+from comet.errors import Closed
 
 if TYPE_CHECKING:
     from random import Random
@@ -46,19 +46,16 @@ class Source(Protocol):
     async def get_batch(self, timeout_s: float | None = None) -> RecordBatch[Any] | None: ...
     async def commit(self, positions: Mapping[Place, int]) -> object: ...
     def offsets_to_commit(self, positions: Any) -> groups_pb.Commit: ...
+    def were_committed(self, offsets: groups_pb.Commit) -> None: ...
 
 
 class Host(Protocol):
     """The app, as far as a serving needs it."""
 
-    @property
-    def caller(self) -> Caller: ...
-    @property
-    def dead_letters(self) -> DeadLetters: ...
-    @property
-    def random(self) -> Random: ...
-    @property
-    def stop_timeout_s(self) -> float: ...
+    caller: Caller
+    dead_letters: DeadLetters
+    random: Random
+
     def consumer(self, one: Binding) -> Consumer[Any]: ...
     def group_consumer(self, one: Binding, **hooks: Any) -> Source: ...
 
@@ -317,209 +314,3 @@ class GroupServing(Serving):
             one.name, item.batch.topic, item.batch.partition, item.first, attempts, topic, error, exc_info=error,
         )  # fmt: skip
         one.dead_lettered += await self.host.dead_letters.write(topic, item, self.policy.group, attempts, error)
-
-
-class AtMostOnce(GroupServing):
-    """Commits before it calls: what is under way when the process dies is not handled again."""
-
-    def __init__(self, host: Host, one: Binding) -> None:
-        super().__init__(host, one)
-        self._busy: Place | None = None
-        self._idle = asyncio.Event()
-
-    async def _serve(self) -> None:
-        while (batch := await self.take()) is not None:
-            place, chunk = (batch.topic, batch.partition), list[Item]()
-            life, records = self.life(place), 0
-            for item in items_of(self.one, batch):
-                chunk.append(item)
-                records += 1 if not self.one.whole else len(batch)
-                if records >= limits.COMMITTED_AHEAD_RECORDS:
-                    await self._commit_and_handle(place, life, chunk)
-                    chunk, records = [], 0
-            if chunk:
-                await self._commit_and_handle(place, life, chunk)
-
-    async def _commit_and_handle(self, place: Place, life: int, chunk: list[Item]) -> None:
-        if self.stopping or self.life(place) != life:
-            return
-        self._busy = place
-        try:
-            if not await self._commit(place, life, chunk[-1].end):
-                return
-            for item in chunk:  # committed, so now or never: also when the app stops, or the partition goes
-                with contextlib.suppress(Stopped):
-                    await self.settle(item, life)
-        finally:
-            self._busy = None
-            self._idle.set()
-            self._idle = asyncio.Event()
-
-    async def _commit(self, place: Place, life: int, end: int) -> bool:
-        """Until the coordinator has confirmed it; False where the partition is another's."""
-        assert self.source is not None
-        while not self.stopping and self.life(place) == life:
-            try:
-                await self.source.commit({place: end})
-            except GroupError as error:
-                log.warning("comet: %s/%d at %d is not handled here: %s", *place, end, error)
-                return False
-            except CometError as error:
-                if isinstance(error, Closed):
-                    return False
-                log.warning("comet: the commit of %s/%d at %d is tried again: %s", *place, end, error)
-                await asyncio.sleep(limits.BACKOFF_MAX_MS / 1000)
-            else:
-                return True
-        return False
-
-    async def _finish(self, places: list[Place]) -> None:
-        while self._busy in places:
-            await self._idle.wait()
-
-
-class AtLeastOnce(GroupServing):
-    """Commits what was handled, a moment later. One at a time, or several with a dispatch."""
-
-    def __init__(self, host: Host, one: Binding) -> None:
-        super().__init__(host, one)
-        self._done: dict[Place, int] = {}  # positions that are not committed
-        self._busy: Place | None = None  # what runs, where one runs at a time
-        self._changed = asyncio.Event()  # set, and another one made, when something ended
-        self._committing = asyncio.Lock()
-        self._dispatch: Dispatch[tuple[Item, int]] | None = None
-        self._failure: BaseException | None = None
-        if self.policy.concurrency > 1:
-            window = self.policy.concurrency * limits.DISPATCH_WINDOW_PER_HANDLER
-            self._dispatch = Dispatch(self.policy.concurrency, window)
-
-    async def _serve(self) -> None:
-        loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(self._commit_now_and_then())]
-        if self._dispatch is not None:
-            tasks += [loop.create_task(self._work(self._dispatch)) for _ in range(self.policy.concurrency)]
-        try:
-            while self._failure is None and (batch := await self.take()) is not None:
-                if self._dispatch is None:
-                    await self._one_by_one(batch)
-                else:
-                    await self._feed(self._dispatch, batch)
-            if self._dispatch is not None:
-                self._dispatch.close(list(self._lives))
-                while self._dispatch.running:
-                    await self._changed.wait()
-            if self._failure is not None:
-                raise self._failure
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-
-    async def _end(self) -> None:
-        await self._commit_done()
-
-    async def _one_by_one(self, batch: RecordBatch[Any]) -> None:
-        place = (batch.topic, batch.partition)
-        life = self.life(place)
-        self._busy = place
-        try:
-            for item in items_of(self.one, batch):
-                if self.stopping or self._lives[place] != life:
-                    return
-                await self.settle(item, life)
-                if self._busy == place:  # else it was forgotten meanwhile
-                    self._done[place] = item.end
-            if self._busy == place:
-                self._done[place] = batch.next_offset
-        except Stopped:
-            return
-        finally:
-            self._busy = None
-            self._tell()
-
-    # ---- several at once
-
-    async def _feed(self, dispatch: Dispatch[tuple[Item, int]], batch: RecordBatch[Any]) -> None:
-        place = (batch.topic, batch.partition)
-        life = self.life(place)
-        for item in items_of(self.one, batch):
-            while not dispatch.room and not self._over(place, life):
-                await self._changed.wait()
-            if self._over(place, life):
-                return
-            dispatch.add(place, item.first, item.key, (item, life), end=item.end)
-            self._tell()
-
-    def _over(self, place: Place, life: int) -> bool:
-        return self.stopping or self._failure is not None or self._lives[place] != life
-
-    async def _work(self, dispatch: Dispatch[tuple[Item, int]]) -> None:
-        current_serving.set(self)
-        while True:
-            task = dispatch.take()
-            if task is None:
-                await self._changed.wait()
-                continue
-            await self._run_task(dispatch, task)
-
-    async def _run_task(self, dispatch: Dispatch[tuple[Item, int]], task: Task[tuple[Item, int]]) -> None:
-        try:
-            await self.settle(*task.item)
-        except BaseException as error:
-            dispatch.dropped(task)
-            if isinstance(error, asyncio.CancelledError):
-                raise
-            if not isinstance(error, Stopped) and self._failure is None:
-                self._failure = error
-                self._interrupt()
-        else:
-            dispatch.done(task)
-        finally:
-            self._tell()
-
-    def _tell(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
-
-    # ---- committing
-
-    async def _commit_now_and_then(self) -> None:
-        while True:
-            await asyncio.sleep(limits.HANDLED_COMMIT_MS / 1000)
-            await self._commit_done()
-
-    async def _commit_done(self) -> None:
-        """Commits what is done. What cannot be committed for now is kept for the next time."""
-        async with self._committing:
-            if self._dispatch is not None:
-                self._done.update(self._dispatch.moved())
-            done, self._done = self._done, {}
-            if not done or self.source is None:
-                return
-            lives = {place: self.life(place) for place in done}
-            try:
-                await self.source.commit(done)
-            except GroupError as error:
-                log.warning("comet: handler %s: what it did was not committed: %s", self.one.name, error)
-            except CometError as error:
-                log.warning("comet: handler %s: the commit is tried again: %s", self.one.name, error)
-                for place, position in done.items():
-                    if self.life(place) == lives[place]:
-                        self._done.setdefault(place, position)
-
-    async def _finish(self, places: list[Place]) -> None:
-        if self._dispatch is not None:
-            self._dispatch.close(places)
-            while any(self._dispatch.running_in(place) for place in places):
-                await self._changed.wait()
-        while self._busy in places:
-            await self._changed.wait()
-
-    def _forget(self, places: list[Place]) -> None:
-        if self._busy in places:
-            self._busy = None
-        for place in places:
-            self._done.pop(place, None)
-        if self._dispatch is not None:
-            self._dispatch.forget(places)
-        self._tell()

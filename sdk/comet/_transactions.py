@@ -54,6 +54,9 @@ class OffsetSource(Protocol):
     def offsets_to_commit(self, positions: Any) -> groups_pb.Commit:
         """The positions as this member of the group commits them now."""
 
+    def were_committed(self, offsets: groups_pb.Commit) -> None:
+        """They are."""
+
 
 class Writer(Producer):
     """The lanes of a transactional producer, which all of its transactions use one after the other."""
@@ -463,10 +466,12 @@ class Transaction:
             await self._writer.drain()
             if self._writer.failure is not None:
                 raise self._why()
-            offsets = self._positions()
+            source, offsets = self._positions()
             if self._writer.used or offsets is not None:
                 await self._producer._end(True, offsets)
             self._state = "committed"
+            if source is not None and offsets is not None:
+                source.were_committed(offsets)
         except BaseException as error:
             await self._not_committed(error)
             fenced = self._producer._fenced
@@ -498,15 +503,14 @@ class Transaction:
             self._quiet = asyncio.get_running_loop().create_future()
             await self._quiet
 
-    def _positions(self) -> groups_pb.Commit | None:
-        """What is to be committed of the group, as its members say now."""
-        found: groups_pb.Commit | None = None
-        for source, chosen in self._offsets.values():
-            offsets = source.offsets_to_commit(None if None in chosen else _flat(chosen))
-            if found is not None:
-                raise InvalidArgument("one transaction commits the positions of one consumer")
-            found = offsets
-        return found
+    def _positions(self) -> tuple[OffsetSource | None, groups_pb.Commit | None]:
+        """What is to be committed of the group, as its member says now."""
+        if not self._offsets:
+            return None, None
+        if len(self._offsets) > 1:
+            raise InvalidArgument("one transaction commits the positions of one consumer")
+        ((source, chosen),) = self._offsets.values()
+        return source, source.offsets_to_commit(None if None in chosen else _flat(chosen))
 
     def _finish(self) -> None:
         producer = self._producer

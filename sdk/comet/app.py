@@ -19,6 +19,8 @@ from random import Random, SystemRandom
 from typing import Any, Final, Literal, TypeVar
 
 from comet import _limits as limits
+from comet._at_least_once import AtLeastOnce
+from comet._at_most_once import AtMostOnce
 from comet._bindings import Binding, Caller, DeliveryMode, OnError, Policy, current_transaction
 from comet._client import Addresses, parse_addresses
 from comet._consumer import Consumer
@@ -31,7 +33,7 @@ from comet._producer import Producer, wall_clock_us
 from comet._replicas import ReadFrom
 from comet._routing import Headers, Key
 from comet._run import run
-from comet._serving import AtLeastOnce, AtMostOnce, GroupServing, PlainServing, Serving, Source, current_serving
+from comet._serving import GroupServing, PlainServing, Serving, Source, current_serving
 from comet._shared_work import SharedWork
 from comet._transactions import Transaction, TransactionalProducer
 from comet._transport import Connect

@@ -55,12 +55,16 @@ class Member:
     def __init__(self, offset: int = 5) -> None:
         self.offset = offset
         self.asked: list[Any] = []
+        self.told: list[groups_pb.Commit] = []
 
     def offsets_to_commit(self, positions: Any) -> groups_pb.Commit:
         self.asked.append(positions)
         mark = groups_pb.Mark(partition=0, offset=self.offset)
         topics = [groups_pb.TopicMarks(topic="in", marks=[mark])]
         return groups_pb.Commit(group="g", member="m", generation=3, topics=topics)
+
+    def were_committed(self, offsets: groups_pb.Commit) -> None:
+        self.told.append(offsets)
 
 
 @scenario({"quotes": 1, "other": 2})
@@ -257,6 +261,7 @@ async def test_positions_are_committed_with_the_records_or_not_at_all(broker: Tr
             await tx.commit_offsets(member, {("in", 0): 4})
             await tx.commit_offsets(member, {("in", 0): 5})
         assert member.asked == [{("in", 0): 5}]
+        assert len(member.told) == 1
         assert broker.offsets == {("g", "in", 0): 5}
         assert broker.endings[-1].group == "g"
         async with p.transaction() as tx:  # positions alone

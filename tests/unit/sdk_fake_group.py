@@ -1,0 +1,151 @@
+"""An app whose groups are in memory: partitions as lists, positions as a dict, and a test that moves partitions about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+from comet import records
+from comet._bindings import Binding
+from comet._record import RecordBatch
+from comet._serving import Source
+from comet.app import App
+from comet.errors import Closed, CometError, StaleGeneration
+from comet.serde import codec_for
+from comet.v1 import groups_pb2 as groups_pb
+from tests.unit.sdk_fake import ADDRESS, FakeBroker
+
+Place = tuple[str, int]
+
+
+class FakeGroup:
+    """Logs, and what is committed; outlives its members."""
+
+    def __init__(self, places: list[Place]) -> None:
+        self.logs: dict[Place, list[tuple[bytes | None, bytes]]] = {place: [] for place in places}
+        self.committed: dict[Place, int] = dict.fromkeys(places, 0)
+        self.commits: list[dict[Place, int]] = []
+        self.members: list[FakeMember] = []
+        self.refuse: CometError | None = None
+        self.batch_records = 5
+        self.more = asyncio.Event()
+
+    def write(self, place: Place, *values: bytes, key: bytes | None = None) -> None:
+        self.logs[place] += [(key, value) for value in values]
+        self.rouse()
+
+    def rouse(self) -> None:
+        self.more.set()
+        self.more = asyncio.Event()
+
+    @property
+    def member(self) -> FakeMember:
+        return self.members[-1]
+
+
+class FakeMember:
+    """What GroupConsumer is to an app."""
+
+    def __init__(self, group: FakeGroup, kind: Any, on_revoked: Any, on_lost: Any) -> None:
+        self.group = group
+        self.serde = None if kind is None else codec_for(kind)
+        self.on_revoked, self.on_lost = on_revoked, on_lost
+        self.positions: dict[Place, int] = {}
+        self.releasing: set[Place] = set()
+        self.closed = False
+        group.members.append(self)
+
+    async def start(self) -> None:
+        self.positions = dict(self.group.committed)
+
+    async def close(self) -> None:
+        self.closed = True
+        self.group.rouse()
+
+    async def get_batch(self, timeout_s: float | None = None) -> RecordBatch[Any] | None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._next()
+        except TimeoutError:
+            return None
+
+    async def _next(self) -> RecordBatch[Any]:
+        while True:
+            if self.closed:
+                raise Closed("closed")
+            for place, position in self.positions.items():
+                found = self.group.logs[place][position : position + self.group.batch_records]
+                if found and place not in self.releasing:
+                    self.positions[place] += len(found)
+                    return self._batch(place, position, found)
+            await self.group.more.wait()
+
+    def _batch(self, place: Place, base: int, found: list[tuple[bytes | None, bytes]]) -> RecordBatch[Any]:
+        parts = records.encode([value for _, value in found], keys=[key for key, _ in found], timestamps=7)
+        batch = b"".join(parts)
+        header = records.verify(batch, stamped=False)
+        stamped = records.make_stamp(base, 1, 1, header.length) + batch[records.STAMP_BYTES :]
+        return RecordBatch(*place, records.decode(stamped), serde=self.serde)
+
+    async def commit(self, positions: Mapping[Place, int]) -> None:
+        await asyncio.sleep(0.001)
+        if self.group.refuse is not None:
+            raise self.group.refuse
+        if any(place not in self.positions for place in positions):
+            raise StaleGeneration("not yours")
+        self.group.commits.append(dict(positions))
+        for place, position in positions.items():
+            assert position >= self.group.committed[place], "commits only rise"
+            self.group.committed[place] = position
+
+    def offsets_to_commit(self, positions: Any) -> groups_pb.Commit:
+        found: dict[Place, int] = {}
+        for one in positions if isinstance(positions, list) else [positions]:
+            if isinstance(one, Mapping):
+                found.update(one)
+            else:
+                end = one.next_offset if isinstance(one, RecordBatch) else one.offset + 1
+                found[one.topic, one.partition] = end
+        commit = groups_pb.Commit(group="g", member=str(self.group.members.index(self)))
+        for (topic, partition), offset in found.items():
+            commit.topics.add(topic=topic).marks.add(partition=partition, offset=offset)
+        return commit
+
+    def were_committed(self, offsets: groups_pb.Commit) -> None:
+        """It has noticed already."""
+
+    def check(self, commit: groups_pb.Commit) -> None:
+        """The fence of a transaction's commit, and what it does to the group."""
+        member = self.group.members[int(commit.member)]
+        marks = {(topic.topic, mark.partition): mark.offset for topic in commit.topics for mark in topic.marks}
+        if self.group.refuse is not None:
+            raise self.group.refuse
+        if member.closed or any(place not in member.positions for place in marks):
+            raise StaleGeneration("not yours")
+        self.group.committed.update(marks)
+
+    async def revoke(self, place: Place) -> None:
+        """The coordinator takes a partition away, in good order."""
+        self.releasing.add(place)
+        await self.on_revoked([place])
+        self.releasing.discard(place)
+        del self.positions[place]
+
+    def lose(self, place: Place) -> None:
+        del self.positions[place]
+        self.on_lost([place])
+
+    def gain(self, place: Place) -> None:
+        self.positions[place] = self.group.committed[place]
+        self.group.rouse()
+
+
+class GroupApp(App):
+    def __init__(self, broker: FakeBroker, group: FakeGroup, **settings: Any) -> None:
+        super().__init__(ADDRESS, connect=broker.connect, random=Random(4), **settings)
+        self.fake = group
+
+    def group_consumer(self, one: Binding, **hooks: Any) -> Source:
+        return FakeMember(self.fake, one.signature.type, **hooks)
