@@ -1,4 +1,4 @@
-"""An app whose groups are in memory: partitions as lists, positions as a dict, and a test that moves partitions about."""
+"""An app whose groups are in memory: partitions are lists, positions a dict, and a test moves partitions about."""
 
 from __future__ import annotations
 
