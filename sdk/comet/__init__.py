@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from comet._producer import Producer
     from comet._record import Record, RecordBatch
     from comet._run import run
+    from comet._shared import SharedConsumer, SharedRecord
     from comet._transactions import Transaction, TransactionalProducer
     from comet.app import App
     from comet.errors import (
@@ -149,6 +150,8 @@ __all__ = [
     "SequenceGap",
     "SequenceTooOld",
     "SerdeError",
+    "SharedConsumer",
+    "SharedRecord",
     "StaleGeneration",
     "Timeout",
     "TopicConfig",
@@ -181,6 +184,8 @@ _OWN = {
     "Producer": "comet._producer",
     "Record": "comet._record",
     "RecordBatch": "comet._record",
+    "SharedConsumer": "comet._shared",
+    "SharedRecord": "comet._shared",
     "Transaction": "comet._transactions",
     "TransactionalProducer": "comet._transactions",
     "event": "comet.serde",

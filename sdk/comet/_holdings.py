@@ -22,7 +22,13 @@ from comet.v1 import groups_pb2 as groups_pb
 # Called with the partitions concerned; what it returns is awaited, if it can be.
 OnPartitions = Callable[[list[TopicPartition]], Awaitable[None] | None]
 # What can be committed: a record or batch, several, or offsets per partition.
-Handled = Record[Any] | RecordBatch[Any] | Iterable[Record[Any] | RecordBatch[Any]] | Mapping[tuple[str, int], int]
+Handled = (
+    Record[Any]
+    | RecordBatch[Any]
+    | Iterable[Record[Any] | RecordBatch[Any]]
+    | Mapping[TopicPartition, int]
+    | Mapping[tuple[str, int], int]
+)
 
 
 class Holding:

@@ -164,7 +164,13 @@ class Intake:
 
     def _add(self, place: TopicPartition, start: Position) -> None:
         if place not in self.readers:
-            self.readers[place] = Reader(place, start, self._arrived, self._troubled)
+            self.readers[place] = self._new_reader(place, start)
+
+    def _new_reader(self, place: TopicPartition, start: Position) -> Reader:
+        return Reader(place, start, self._arrived, self._troubled)
+
+    def _new_feed(self, connection: Connection, brokers: int) -> Feed:
+        return Feed(connection, window_for(self._buffer_bytes, brokers), uncommitted=self._uncommitted)
 
     def _topic_changed(self, info: TopicInfo) -> None:
         """Partitions that were added are read from their beginning: everything in them is new."""
@@ -271,8 +277,7 @@ class Intake:
             return connection.lost
         feed = self._feeds.get(connection)
         if feed is None:
-            window_bytes = window_for(self._buffer_bytes, brokers)
-            feed = self._feeds[connection] = Feed(connection, window_bytes, uncommitted=self._uncommitted)
+            feed = self._feeds[connection] = self._new_feed(connection, brokers)
             connection.on_lost(partial(self._lost, connection))
         if not feed.opened:
             self._charge(feed, {reader for reader, _ in chosen})

@@ -13,6 +13,7 @@ from comet import records
 from comet._consumer import Consumer
 from comet._feed import end_of
 from comet._producer import Producer
+from comet._taking import Taking
 from comet.errors import (
     Closed,
     CorruptBatch,
@@ -42,7 +43,7 @@ def fill(broker: FakeBroker, values: Sequence[bytes | None], partition: int = 0,
         stream.push()
 
 
-async def take(reader: Consumer[Any], count: int) -> list[Any]:
+async def take(reader: Taking[Any], count: int) -> list[Any]:
     found: list[Any] = []
     for _ in range(count):
         record = await reader.get(timeout_s=20)

@@ -1,0 +1,249 @@
+"""Members of shared groups: what is leased, settled, lost and given again. On virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from comet._leases import ranges_of
+from comet._shared import SharedConsumer, SharedRecord
+from comet.errors import InvalidArgument, LeaseExpired, MemberUnknown, SerdeError, Timeout
+from comet.v1 import groups_pb2 as groups_pb
+from tests.sim.loop import run
+from tests.unit.sdk_fake import ADDRESS
+from tests.unit.sdk_fake_shares import ShareBroker
+from tests.unit.test_sdk_consumer import fill as write
+
+Scenario = Callable[[ShareBroker], Awaitable[None]]
+
+
+def scenario(topics: dict[str, int] | None = None) -> Callable[[Scenario], Callable[[], None]]:
+    def make(function: Scenario) -> Callable[[], None]:
+        def test() -> None:
+            run(lambda loop: function(ShareBroker(topics)))  # type: ignore[arg-type,return-value]
+
+        test.__doc__ = function.__doc__
+        return test
+
+    return make
+
+
+def sharer(broker: ShareBroker, **settings: Any) -> SharedConsumer[Any]:
+    chosen = {"group": "work", "connect": broker.connect, "random": Random(5), "start": "earliest", **settings}
+    return SharedConsumer(ADDRESS, "quotes", **chosen)
+
+
+def fill(broker: ShareBroker, count: int, partition: int = 0, per_batch: int = 1) -> None:
+    write(broker, [b"%d" % n for n in range(count)], partition, per_batch)
+    broker.lend()
+
+
+async def take(consumer: SharedConsumer[Any], count: int) -> list[SharedRecord[Any]]:
+    found: list[SharedRecord[Any]] = []
+    for _ in range(count):
+        record = await consumer.get(timeout_s=20)
+        assert record is not None, f"nothing came after {found}"
+        found.append(record)
+    return found
+
+
+def said(broker: ShareBroker) -> list[tuple[int, list[tuple[int, int]]]]:
+    return [(one.kind, list(zip(one.firsts, one.ends, strict=True))) for one in broker.settlements]
+
+
+@scenario({"quotes": 2})
+async def test_members_share_the_records_of_all_partitions(broker: ShareBroker) -> None:
+    async with sharer(broker, in_flight=3) as a, sharer(broker, in_flight=3) as b:
+        fill(broker, 6, 0, per_batch=6)
+        fill(broker, 4, 1)
+        seen: list[tuple[int, int]] = []
+        for consumer in (a, b) * 3:
+            for record in await take(consumer, 1):
+                assert record.value == b"%d" % record.offset
+                assert record.attempt == 1
+                seen.append((record.partition, record.offset))
+                await record.ack()
+        assert len(set(seen)) == 6
+        while len(seen) < 10:
+            for consumer in (a, b):
+                found = await consumer.get(timeout_s=0.1)
+                if found is not None:
+                    seen.append((found.partition, found.offset))
+                    await found.ack()
+        assert sorted(seen) == [(0, n) for n in range(6)] + [(1, n) for n in range(4)]
+
+
+@scenario()
+async def test_what_is_said_in_one_turn_goes_out_as_ranges(broker: ShareBroker) -> None:
+    fill(broker, 10, per_batch=10)
+    async with sharer(broker) as c:
+        records = await take(c, 10)
+        settling = [record.ack() for record in records if record.offset not in {3, 7}]
+        settling += [records[3].nack(), records[7].reject("it is broken")]
+        for one in settling:
+            await one
+        accept, release, reject = (
+            groups_pb.SETTLEMENT_ACCEPT, groups_pb.SETTLEMENT_RELEASE, groups_pb.SETTLEMENT_REJECT,
+        )  # fmt: skip
+        assert said(broker) == [(accept, [(0, 3), (4, 7), (8, 10)]), (release, [(3, 4)]), (reject, [(7, 8)])]
+        assert broker.settlements[2].reason == "it is broken"
+        again = await take(c, 1)
+        assert (again[0].offset, again[0].attempt) == (3, 2)
+        assert c.statistics()["leased"] == 1
+
+
+@scenario()
+async def test_a_record_may_be_given_back_for_a_while(broker: ShareBroker) -> None:
+    fill(broker, 1)
+    async with sharer(broker) as c:
+        (record,) = await take(c, 1)
+        await record.nack(delay_ms=5_000)
+        assert await c.get(timeout_s=4.9) is None
+        assert (await take(c, 1))[0].attempt == 2
+
+
+@scenario()
+async def test_whoever_waits_hears_that_the_lease_was_lost_and_nobody_else(broker: ShareBroker) -> None:
+    fill(broker, 3, per_batch=3)
+    async with sharer(broker) as c:
+        records = await take(c, 3)
+        broker.expire(1)
+        settling = [record.ack() for record in records]
+        await settling[0]
+        with pytest.raises(LeaseExpired):
+            await settling[1]
+        await settling[2]
+
+
+def test_what_nobody_waits_for_is_logged_where_it_is_lost(caplog: pytest.LogCaptureFixture) -> None:
+    @scenario()
+    async def check(broker: ShareBroker) -> None:
+        fill(broker, 1)
+        async with sharer(broker) as c:
+            (record,) = await take(c, 1)
+            broker.expire(0)
+            record.ack()
+            await asyncio.sleep(0.1)
+
+    with caplog.at_level(logging.WARNING, "comet"):
+        check()
+    assert "accept of 1 records" in caplog.text
+
+
+@scenario()
+async def test_a_lost_connection_ends_its_leases_and_sharing_goes_on(broker: ShareBroker) -> None:
+    fill(broker, 4, per_batch=4)
+    async with sharer(broker) as c:
+        first, second = await take(c, 2)
+        await first.ack()
+        broker.cut()
+        with pytest.raises(LeaseExpired):
+            await second.ack()
+        again = await take(c, 3)
+        assert [(record.offset, record.attempt) for record in again] == [(1, 2), (2, 2), (3, 2)]
+        for record in again:
+            await record.ack()
+
+
+@scenario()
+async def test_a_connection_lost_with_the_answer_leaves_it_unknown(broker: ShareBroker) -> None:
+    fill(broker, 1)
+    async with sharer(broker) as c:
+        (record,) = await take(c, 1)
+        broker.refuse = lambda kind, frame: broker.cut() if kind == "settle" else None
+        with pytest.raises(Timeout):
+            await record.ack()
+
+
+@scenario()
+async def test_leases_are_extended_where_that_was_asked_for(broker: ShareBroker) -> None:
+    fill(broker, 2, per_batch=2)
+    async with sharer(broker, lease_ms=4_000, renew=True) as c:
+        (record,) = await take(c, 1)
+        await asyncio.sleep(20)
+        extended = [one for one in said(broker) if one[0] == groups_pb.SETTLEMENT_EXTEND]
+        assert len(extended) >= 5
+        assert extended[0][1] == [(0, 2)], "also what waits to be taken"
+        await record.ack()
+        await (await take(c, 1))[0].ack()
+    async with sharer(broker, lease_ms=4_000) as c:
+        fill(broker, 1)
+        broker.settlements.clear()
+        await asyncio.sleep(5)
+        assert await c.get(timeout_s=1) is None, "its lease had ended before it was taken"
+        assert c.statistics()["expired"] == 1
+        assert broker.settlements == []
+
+
+@scenario()
+async def test_what_was_said_is_kept_before_it_closes(broker: ShareBroker) -> None:
+    fill(broker, 5, per_batch=5)
+    async with sharer(broker) as c:
+        for record in await take(c, 3):
+            record.ack()
+    assert said(broker) == [(groups_pb.SETTLEMENT_ACCEPT, [(0, 3)])]
+    assert broker.left == ["member-1"]
+
+
+@scenario()
+async def test_a_value_that_cannot_be_decoded_is_rejected_and_raised(broker: ShareBroker) -> None:
+    write(broker, [b"1", b"x", b"3"], per_batch=3)
+    async with sharer(broker, type=int) as c:
+        assert (await take(c, 1))[0].value == 1
+        with pytest.raises(SerdeError) as caught:
+            await c.get(timeout_s=1)
+        assert caught.value.details["offset"] == "1"
+        assert (await take(c, 1))[0].value == 3
+        await asyncio.sleep(0.1)
+        assert said(broker) == [(groups_pb.SETTLEMENT_REJECT, [(1, 2)])]
+
+
+@scenario({"quotes": 2})
+async def test_in_flight_and_the_groups_settings_are_said_to_the_leader(broker: ShareBroker) -> None:
+    settings = {"in_flight": 7, "attempts_max": 3, "dead_letter": "dead", "by_key": True, "lease_ms": 1_000}
+    async with sharer(broker, **settings):
+        (share,) = broker.shares_asked
+        assert (share.in_flight_max, len(share.partitions), share.member) == (7, 2, "member-1")
+        options = share.options
+        assert (options.attempts_max, options.dead_letter, options.by_key, options.lease_ms) == (3, "dead", True, 1_000)
+        assert options.start.earliest
+
+
+@scenario()
+async def test_a_member_that_is_put_out_joins_again_and_goes_on_with_its_leases(broker: ShareBroker) -> None:
+    fill(broker, 2, per_batch=2)
+    async with sharer(broker) as c:
+        first, second = await take(c, 2)
+        broker.evict("member-1", MemberUnknown("its session has ended"))
+        await asyncio.sleep(1)
+        assert c.member == "member-2"
+        await first.ack()
+        await second.ack()
+        assert len(broker.shares_asked) == 1
+
+
+@scenario()
+async def test_what_the_leader_refuses_is_raised(broker: ShareBroker) -> None:
+    refusal = InvalidArgument("the group has other settings")
+    broker.refuse = lambda kind, frame: refusal if kind == "share" else None
+    async with sharer(broker) as c:
+        with pytest.raises(InvalidArgument):
+            await c.get(timeout_s=5)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "ranges"), [([], []), ([0], [(0, 1)]), ([4, 2, 3], [(2, 5)]), ([9, 1, 2, 1], [(1, 3), (9, 10)])]
+)
+def test_offsets_become_ranges(offsets: list[int], ranges: list[tuple[int, int]]) -> None:
+    assert ranges_of(offsets) == ranges
+
+
+@pytest.mark.parametrize("settings", [{"in_flight": 0}, {"lease_ms": 0}, {"attempts_max": -1}, {"dead_letter": "/"}])
+def test_what_makes_no_sense_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        sharer(ShareBroker(), **settings)
