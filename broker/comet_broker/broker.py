@@ -45,6 +45,7 @@ from comet_broker.ports import Clock, Files, Network, Worker
 from comet_broker.replication.follower import Replicator
 from comet_broker.replication.leader import ReplicaSession
 from comet_broker.session import Session, resolve
+from comet_broker.sharing import ShareTable
 from comet_broker.site import Site
 from comet_broker.tasks import Tasks
 from comet_broker.topics import TopicTable, storage_error
@@ -111,6 +112,7 @@ class Broker:
         self.replicator = Replicator(self)
         self.coordinator = Coordinator(self)
         self.topics = TopicTable(files=files, view=self.view, site=self._site, changed=self.replicator.update)
+        self.shares = ShareTable(self)
         self.draining = False
         self.started_us = 0
         self.refused_silently = 0  # batches sent with acks=0 that could not be written
@@ -271,6 +273,7 @@ class Broker:
         for replica in list(self._replica_sessions):
             replica.close()
         self.coordinator.close(Draining("the broker has stopped", retry_after_ms=200))
+        self.shares.close(Draining("the broker has stopped", retry_after_ms=200))
         await self.replicator.close()
         await self.topics.close(Draining("the broker has stopped", retry_after_ms=200))
         if self._opened:
@@ -440,6 +443,7 @@ class Broker:
             "links": self.replicator.statistics(),
             "followers": [session.statistics() for session in self._replica_sessions],
             "partitions": [reports.statistics(partition) for partition in self.topics.by_handle.values()],
+            "shares": self.shares.statistics(),
             "tail_bytes": self.tail_budget.used_bytes,
             "free_bytes": self.files.free_bytes(),
             "errors": dict(self.errors),

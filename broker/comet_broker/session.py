@@ -361,6 +361,7 @@ class Session(Speaker):
 
     def _unsubscribe(self, request: int, unsubscribe: pb.Unsubscribe) -> None:
         self._feed.remove(unsubscribe.subscription, list(unsubscribe.partitions))
+        self._desk.sharing.remove(unsubscribe.subscription, list(unsubscribe.partitions))
         self.answer(
             pb.ServerFrame(request=request, unsubscribed=pb.Unsubscribed(subscription=unsubscribe.subscription))
         )

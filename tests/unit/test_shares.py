@@ -73,6 +73,18 @@ def test_leases_outlast_the_time_in_which_nobody_could_settle() -> None:
     assert shares.accept(anna, [0], [2]) == []
 
 
+def test_what_cannot_be_read_is_given_to_nobody() -> None:
+    shares, anna = make(by_key=True), Holder()
+    readable = keyed(1, 2, 1, 2, 1, 2, 1, 2)
+    shares.acquire(0.0, anna, 9, readable)
+    shares.release(0.0, anna, [0, 1], [1, 2])
+    shares.pass_over(0, 1)
+    assert shares.acquire(0.0, anna, 9, readable) == [Granted(1, 2, 2), Granted(2, 3, 1)]
+    shares.pass_over(8, 12)
+    assert shares.wanted(0.0, 20) == 12
+    assert shares.settled_above == 4, "up to the floor it is forgotten"
+
+
 def test_a_released_record_waits_as_long_as_was_asked() -> None:
     shares, anna = make(), Holder()
     shares.acquire(0.0, anna, 1, plain(1))

@@ -137,6 +137,10 @@ class Window:
         self._pass_over_settled()
         return self._next if self._next < min(end, self.floor + self._window_max) else None
 
+    def is_new(self, offset: int) -> bool:
+        """Nobody has looked at it yet."""
+        return offset >= self._next
+
     def backlog(self, end: int) -> int:
         """How many records, at most, could be given now."""
         return self._again_count + max(0, min(end, self.floor + self._window_max) - self._next)

@@ -277,10 +277,10 @@ class Shares(Window):
         self._advance()
         return count
 
-    def forgive(self, seconds: float) -> None:
-        """The clock ran on while nobody could settle anything: all leases last as much longer."""
+    def forgive(self, now: float) -> None:
+        """The clock ran on while nobody could settle anything: all leases begin anew."""
         for lease in self._by_deadline:
-            lease.deadline += seconds
+            lease.deadline = now + self.options.lease_s
 
     def _take_back(self, lease: Lease, why: str) -> int:
         count = lease.open
@@ -326,7 +326,27 @@ class Shares(Window):
         if not lease.open:
             self._held[lease.holder].pop(lease, None)
 
-    # ---- what is deleted
+    # ---- what is gone
+
+    def pass_over(self, first: int, end: int) -> None:
+        """Nobody can read these: they are given to nobody any more. What is leased stays so."""
+        kept: list[Range] = []
+        cut: list[Range] = []
+        for run, upto in self._again:
+            middle = max(run, first), min(upto, end)
+            if middle[0] >= middle[1]:
+                kept.append((run, upto))
+                continue
+            cut.append(middle)
+            kept += [part for part in ((run, middle[0]), (middle[1], upto)) if part[0] < part[1]]
+        self._again = kept
+        heapify(self._again)
+        self._again_count = sum(upto - run for run, upto in kept)
+        for run, upto in cut:
+            self._settle(run, upto)
+        if first <= self._next:
+            self._leave_out(min(end, self.floor + self._window_max))
+        self._advance()
 
     def forget_below(self, offset: int) -> int:
         """The log begins at `offset` now: what lies below can be given to nobody. Returns how many were not settled."""

@@ -1,0 +1,67 @@
+"""What a leader keeps of a shared group's partition in the metadata store: one value.
+
+    shares/<topic id>/<index>/<group>
+
+The marks are one byte for each record from the floor on, compressed: long runs are the rule. Leases are not kept; what
+was leased when a leader died is delivered again, and counts its attempts on.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+from comet_broker.core.cluster import Stored
+from comet_broker.core.shares import Dead, Snapshot
+
+SHARES: Final = "shares/"
+
+
+def share_key(topic_id: bytes, index: int, group: str) -> str:
+    return f"{SHARES}{topic_id.hex()}/{index}/{group}"
+
+
+class ShareRecord(Stored, frozen=True):
+    """`epoch` is that of the leader that wrote it, `sequence` how often it had, in that epoch."""
+
+    broker: int
+    incarnation: int
+    epoch: int
+    sequence: int
+    floor: int
+    marks: bytes = b""
+    dead: tuple[tuple[int, int, str], ...] = ()  # offset, attempts, reason
+
+    def written_by(self, broker: int, incarnation: int, epoch: int) -> bool:
+        return (self.broker, self.incarnation, self.epoch) == (broker, incarnation, epoch)
+
+    def snapshot(self, window_max: int) -> Snapshot:
+        """What is beyond the window, which may have been larger, is delivered again."""
+        marks = zlib.decompressobj().decompress(self.marks, window_max) if self.marks else b""
+        return Snapshot(self.floor, marks, {offset: Dead(attempts, reason) for offset, attempts, reason in self.dead})
+
+
+def record_of(snapshot: Snapshot, *, broker: int, incarnation: int, epoch: int, sequence: int) -> ShareRecord:
+    marks = snapshot.marks.rstrip(b"\0")
+    return ShareRecord(
+        broker=broker,
+        incarnation=incarnation,
+        epoch=epoch,
+        sequence=sequence,
+        floor=snapshot.floor,
+        marks=zlib.compress(marks, 1) if marks else b"",
+        dead=tuple((offset, dead.attempts, dead.reason) for offset, dead in snapshot.dead.items()),
+    )
+
+
+def cut_to(snapshot: Snapshot, end: int) -> Snapshot:
+    """The log ends at `end`, or holds other records from there on: what was known of them says nothing."""
+    if snapshot.floor >= end:
+        return Snapshot(end, b"", {offset: dead for offset, dead in snapshot.dead.items() if offset < end})
+    return Snapshot(
+        snapshot.floor,
+        snapshot.marks[: end - snapshot.floor],
+        {offset: dead for offset, dead in snapshot.dead.items() if offset < end},
+    )

@@ -1,0 +1,126 @@
+"""A stretch of a partition's log at hand, from which records are leased: whole batches, and where each one lies.
+
+The bytes come from the tail or the log, as those of feeds do, and have been verified. Batches are looked at by the few
+bytes of their headers that say where they begin, end and whether they count; only a group by key has their keys read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from comet import records
+from comet.v1 import events_pb2 as pb
+from comet.v1 import groups_pb2 as groups_pb
+from comet_broker.core.isolation import AbortedTransaction
+from comet_broker.core.shares import Granted, Readable
+
+# base_offset, length, flags, producer_id, last_offset_delta, producer_epoch: see proto/BATCH.md.
+_LOOK: Final = Struct("<q12xI10xH4xq24xII")
+_CONTROL: Final = int(records.Flag.CONTROL)
+_TRANSACTIONAL: Final = int(records.Flag.TRANSACTIONAL)
+_OFFSET_DELTAS: Final = int(records.Flag.OFFSET_DELTAS)
+_KEYS: Final = int(records.Flag.KEYS)
+
+Range = tuple[int, int]
+
+assert _LOOK.size == 80
+
+
+class Place(NamedTuple):
+    """One batch: its first offset, the one after its last, and its bytes."""
+
+    first: int
+    end: int
+    start: int
+    stop: int
+
+
+class Chunk:
+    """Whole batches, and what of them there is to give. Immutable."""
+
+    def __init__(self, data: memoryview, aborted: Sequence[AbortedTransaction], *, by_key: bool) -> None:
+        gone = {(one.producer_id, one.epoch): (one.first, one.end) for one in aborted}
+        self.data = data
+        self.places: list[Place] = []
+        runs: list[Range] = []
+        keys: list[int | None] = []
+        at, size = 0, len(data)
+        while at < size:
+            base, length, flags, producer, last_delta, epoch = _LOOK.unpack_from(data, at)
+            end = base + last_delta + 1
+            self.places.append(Place(base, end, at, at + length))
+            counts = not flags & _CONTROL
+            if counts and gone and flags & _TRANSACTIONAL:
+                first, after = gone.get((producer, epoch), (end, end))
+                counts = not first <= base < after
+            if counts:
+                _add_runs(runs, data[at : at + length], base, end, dense=not flags & _OFFSET_DELTAS)
+            if by_key:
+                keys += _keys(data[at : at + length], base, end) if counts and flags & _KEYS else [None] * (end - base)
+            at += length
+        self.first, self.end = self.places[0].first, self.places[-1].end
+        self.readable = Readable(self.first, self.end, runs, keys)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def frame(self, subscription: int, handle: int, leader_epoch: int, granted: Sequence[Granted]) -> bytes:
+        """The frame with the records granted, and the batches that hold them."""
+        shared = groups_pb.Shared(
+            subscription=subscription,
+            partition=handle,
+            leader_epoch=leader_epoch,
+            leases=[groups_pb.Lease(first=first, end=end, attempt=attempt) for first, end, attempt in granted],
+            batches=self._batches(granted),
+        )
+        return pb.ServerFrame(shared=shared).SerializeToString()
+
+    def _batches(self, granted: Sequence[Granted]) -> bytes:
+        """The batches with the granted records, which come in order."""
+        places = self.places
+        stretches: list[list[int]] = []
+        at = 0
+        for first, end, _ in granted:
+            if at < len(places) and places[at].end <= first:
+                at = bisect_right(places, first, at, key=_first) - 1
+            while at < len(places) and places[at].first < end:
+                start, stop = places[at].start, places[at].stop
+                if stretches and stretches[-1][1] >= start:
+                    stretches[-1][1] = max(stop, stretches[-1][1])
+                else:
+                    stretches.append([start, stop])
+                if places[at].end > end:
+                    break
+                at += 1
+        if len(stretches) == 1:
+            start, stop = stretches[0]
+            return bytes(self.data[start:stop])
+        return b"".join([self.data[start:stop] for start, stop in stretches])
+
+
+def _first(place: Place) -> int:
+    return place.first
+
+
+def _add_runs(runs: list[Range], batch: memoryview, base: int, end: int, *, dense: bool) -> None:
+    there = [(base, end)] if dense else [(one, one + 1) for one in records.decode(batch, check=False).offsets]
+    for first, after in there:
+        if runs and runs[-1][1] == first:
+            runs[-1] = (runs[-1][0], after)
+        else:
+            runs.append((first, after))
+
+
+def _keys(batch: memoryview, base: int, end: int) -> list[int | None]:
+    """One entry for each offset. Two keys that hash alike wait for each other, which does no harm."""
+    decoded = records.decode(batch, check=False)
+    hashed: list[int | None] = [None if key is None else hash(key) for key in decoded.keys]
+    if len(hashed) == end - base:
+        return hashed
+    places: list[int | None] = [None] * (end - base)
+    for offset, key in zip(decoded.offsets, hashed, strict=True):
+        places[offset - base] = key
+    return places

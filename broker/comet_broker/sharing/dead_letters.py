@@ -1,0 +1,145 @@
+"""Writing dead records where the group wants them: to its dead-letter topic, as they were, with headers that say why.
+
+    comet-dead-letter-topic, -partition, -offset    where the record was
+    comet-dead-letter-group, -attempts, -reason     who gave up on it, after how many deliveries, and why
+
+The leader of the record writes it the way any producer does, acks=all, through the leader of the other topic. Only when
+that is acknowledged the record is forgotten. Whatever goes wrong is tried again, and said in the statistics; meanwhile
+the record stays where it is, and holds up no other. A crash between the acknowledgement and the keeping of it writes
+the record twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from comet import records
+from comet.errors import CometError, DataLoss, OffsetOutOfRange
+from comet.v1 import events_pb2 as pb
+from comet.v1.types_pb2 import ACKS_ALL
+from comet_broker.core.shares import Dead
+from comet_broker.feed import read_waiting
+
+if TYPE_CHECKING:
+    from comet_broker.sharing.state import SharedPartition
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.2
+RETRY_S_MAX: Final = 10.0
+TOGETHER_MAX: Final = 32  # under way at once
+READ_BYTES: Final = 64 << 10
+PREFIX: Final = "comet-dead-letter-"
+
+
+class DeadLetters:
+    """Owned by one SharedPartition. Works while there are dead records and somewhere to write them to."""
+
+    def __init__(self, state: SharedPartition) -> None:
+        self.problem = ""  # why what is dead was not written yet
+        self._state = state
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        state = self._state
+        if self._task is None and state.shares.dead and state.agreed.dead_letter and state.closed is None:
+            self._task = state.table.broker.tasks.spawn(self._run(), f"dead letters of {state}")
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        state, pause_s = self._state, RETRY_S
+        try:
+            while state.closed is None and state.shares.dead and state.agreed.dead_letter:
+                chosen = list(state.shares.dead.items())[:TOGETHER_MAX]
+                written = await asyncio.gather(*(self._write(offset, dead) for offset, dead in chosen))
+                if all(written):
+                    pause_s, self.problem = RETRY_S, ""
+                    continue
+                self._later([offset for (offset, _), done in zip(chosen, written, strict=True) if not done])
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, RETRY_S_MAX)
+        finally:
+            self._task = None
+
+    def _later(self, offsets: list[int]) -> None:
+        """One that cannot be written is no reason to leave the others."""
+        dead = self._state.shares.dead
+        for offset in offsets:
+            if offset in dead:
+                dead[offset] = dead.pop(offset)
+
+    async def _write(self, offset: int, dead: Dead) -> bool:
+        """True if the record need not be written any more."""
+        state = self._state
+        try:
+            record = await self._record(offset)
+            if record is not None:
+                await self._publish(record, offset, dead)
+        except CometError as error:
+            if self.problem != error.message:
+                log.warning("%s: dead record %d is not written yet: %s", state, offset, error)
+            self.problem = error.message
+            return False
+        state.shares.buried(offset)
+        state.changed()
+        return True
+
+    async def _record(self, offset: int) -> pb.Record | None:
+        """The record as it is in the log; None if it is gone."""
+        broker, partition = self._state.table.broker, self._state.partition
+        try:
+            extent = partition.log.extent(offset, partition.high_watermark)
+            try:
+                data, size, _ = await broker.worker.run(lambda: read_waiting(extent, READ_BYTES))
+            finally:
+                extent.release()
+        except OffsetOutOfRange:
+            return None
+        except OSError as error:
+            raise broker.unreadable(partition, error) from error
+        except CometError as error:
+            shown = partition.explain(error)
+            if isinstance(shown, DataLoss):
+                log.error("%s: dead record %d is damaged and cannot be written elsewhere", self._state, offset)
+                return None
+            raise shown from error
+        return _find(data[:size], offset)
+
+    async def _publish(self, record: pb.Record, offset: int, dead: Dead) -> None:
+        from comet_broker.thin import Thin  # which needs the broker, which has this
+
+        state = self._state
+        for name, value in (
+            ("topic", state.partition.topic),
+            ("partition", str(state.partition.index)),
+            ("offset", str(offset)),
+            ("group", state.group),
+            ("attempts", str(dead.attempts)),
+            ("reason", dead.reason),
+        ):
+            record.headers.add(name=PREFIX + name, value=value.encode())
+        request = pb.PublishRequest(topic=state.agreed.dead_letter, records=[record], acks=ACKS_ALL)
+        await Thin(state.table.broker).publish(request)
+
+
+def _find(data: memoryview, offset: int) -> pb.Record | None:
+    for batch in records.iterate(data, check=False):
+        if offset >= batch.header.next_offset:
+            continue
+        for at, value, key, headers, when in zip(
+            batch.offsets, batch.values, batch.keys, batch.headers, batch.timestamps, strict=True
+        ):
+            if at == offset:
+                return pb.Record(
+                    key=key,
+                    value=value,
+                    timestamp_us=when,
+                    headers=[pb.Header(name=name, value=content) for name, content in headers],
+                )
+        return None
+    return None

@@ -1,0 +1,143 @@
+"""Keeping the state of shared groups: many states to a transaction of the metadata store, one transaction under way.
+
+    mark(state) ─► dirty ─► one transaction: for each state compare its key, put what it is by then ─► kept
+
+Each state is a key of its own, compared by its own revision, so that a leader that was replaced fails for what it
+leads no more, and for nothing else. A transaction whose outcome is not known is looked up, key by key: the record says
+who wrote it, and how often it had written before.
+
+Owned by the table of shares.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from comet.errors import Closed
+from comet_broker.metadata.store import (
+    OPERATIONS_MAX,
+    TRANSACTION_BYTES_MAX,
+    Compare,
+    KeyValue,
+    MetadataStore,
+    Put,
+    StoreUnavailable,
+)
+from comet_broker.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+GATHER_S: Final = 0.002  # between two transactions, so that what is settled meanwhile shares the next one
+RETRY_S: Final = 0.05
+RETRY_S_MAX: Final = 1.0
+_OVERHEAD_BYTES: Final = 256
+
+
+class Keeping(Protocol):
+    """One value to be kept. What it says is taken when the transaction is made."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def mod_revision(self) -> int: ...
+    @property
+    def over(self) -> bool:
+        """It is not to be kept any more."""
+
+    def take(self) -> bytes:
+        """The value as it is now; what changes from here on is for the next transaction."""
+
+    def kept(self, revision: int) -> None:
+        """What was taken is in the store."""
+
+    def judge(self, item: KeyValue | None) -> bool | None:
+        """What the store holds after an attempt: True if it is what was taken, False if that may be tried again, None
+        if somebody else has written. Learns the revision."""
+
+    def replaced(self) -> None:
+        """Another leader keeps this now."""
+
+
+class ShareJournal:
+    def __init__(self, store: MetadataStore, tasks: Tasks) -> None:
+        self._store = store
+        self._tasks = tasks
+        self._dirty: dict[Keeping, None] = {}
+        self._writer: asyncio.Task[None] | None = None
+        self.transactions = 0  # that took effect
+        self.writes = 0
+
+    def mark(self, state: Keeping) -> None:
+        """It has changed, and is to be kept as soon as may be."""
+        self._dirty[state] = None
+        if self._writer is None:
+            self._writer = self._tasks.spawn(self._run(), "keep shared groups")
+
+    def forget(self, state: Keeping) -> None:
+        self._dirty.pop(state, None)
+
+    async def _run(self) -> None:
+        try:
+            while self._dirty:
+                await self._write(self._take())
+                await asyncio.sleep(GATHER_S)
+        except Closed:
+            log.info("the metadata store is closed; shared groups are no longer kept")
+            self._dirty.clear()
+        finally:
+            self._writer = None
+
+    def _take(self) -> list[tuple[Keeping, bytes]]:
+        """As many as fit into one transaction, at least one."""
+        taken: list[tuple[Keeping, bytes]] = []
+        size = 0
+        while self._dirty and len(taken) < OPERATIONS_MAX:
+            state = next(iter(self._dirty))
+            del self._dirty[state]
+            if state.over:
+                continue
+            value = state.take()
+            taken.append((state, value))
+            size += len(value) + len(state.key) + _OVERHEAD_BYTES
+            if size > TRANSACTION_BYTES_MAX // 2:
+                break
+        return taken
+
+    async def _write(self, taken: list[tuple[Keeping, bytes]]) -> None:
+        pause_s = RETRY_S
+        while taken := [one for one in taken if not one[0].over]:
+            try:
+                result = await self._store.transact(
+                    [Compare(state.key, state.mod_revision) for state, _ in taken],
+                    [Put(state.key, value) for state, value in taken],
+                )
+                if result.applied:
+                    self.transactions += 1
+                    self.writes += len(taken)
+                    for state, _ in taken:
+                        state.kept(result.revision)
+                    return
+                taken = await self._look(taken)
+            except StoreUnavailable as error:
+                log.warning("shared groups wait for the metadata store: %s", error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, RETRY_S_MAX)
+
+    async def _look(self, taken: Sequence[tuple[Keeping, bytes]]) -> list[tuple[Keeping, bytes]]:
+        """After a transaction that did not apply: which of its values are still to be written."""
+        again: list[tuple[Keeping, bytes]] = []
+        for state, value in taken:
+            item = await self._store.get(state.key)
+            if state.over:
+                continue
+            match state.judge(item):
+                case True:
+                    state.kept(state.mod_revision)
+                case False:
+                    again.append((state, value))
+                case None:
+                    state.replaced()
+        return again

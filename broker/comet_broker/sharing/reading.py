@@ -1,0 +1,129 @@
+"""Where the records of a shared group come from: memory, page cache, or disk, as those of a feed do.
+
+What was read and is not leased yet is kept, so that members in turn, and small leases of large batches, do not read the
+same again and again. All groups together keep a bounded number of chunks.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from comet._frames import DELIVERY_PREFIX_BYTES
+from comet.errors import CometError, Internal
+from comet_broker import limits
+from comet_broker.feed import read_waiting
+from comet_broker.sharing.chunk import Chunk
+from comet_broker.storage.log import Extent
+
+if TYPE_CHECKING:
+    from comet_broker.sharing.state import SharedPartition
+
+AGAIN_BYTES: Final = 64 << 10  # read for what comes again, which is seldom many in a row
+KEPT_MAX: Final = 2  # chunks of one group at one partition: of what is new, and of what comes again
+
+
+class Chunks:
+    """Which readers keep what, over all groups. Owned by the table."""
+
+    def __init__(self, chunks_max: int) -> None:
+        self._recent: OrderedDict[tuple[ShareReader, Chunk], None] = OrderedDict()
+        self._chunks_max = chunks_max
+
+    def use(self, reader: ShareReader, chunk: Chunk) -> None:
+        self._recent[reader, chunk] = None
+        self._recent.move_to_end((reader, chunk))
+        while len(self._recent) > self._chunks_max:
+            (other, oldest), _ = self._recent.popitem(last=False)
+            other.kept.remove(oldest)
+
+    def forget(self, reader: ShareReader, chunk: Chunk) -> None:
+        self._recent.pop((reader, chunk), None)
+
+
+class ShareReader:
+    """Owned by one SharedPartition."""
+
+    def __init__(self, state: SharedPartition) -> None:
+        self.kept: list[Chunk] = []
+        self._state = state
+        self._loading = False
+        self._generation = 0  # what was being read before a `clear` is of no use
+
+    def at(self, offset: int, end: int) -> Chunk | None:
+        """A chunk with that record; None while it is being read, or cannot be."""
+        chunks = self._state.table.chunks
+        for chunk in self.kept:
+            if chunk.first <= offset < chunk.end:
+                chunks.use(self, chunk)
+                return chunk
+        if self._loading:
+            return None
+        partition = self._state.partition
+        bytes_max = limits.SHARE_READ_BYTES if self._state.shares.is_new(offset) else AGAIN_BYTES
+        tail = partition.tail.frame_from(offset, end, partition.high_watermark, partition.leader_epoch, bytes_max)
+        if tail is not None:
+            return self._keep(memoryview(tail.frame)[DELIVERY_PREFIX_BYTES:], offset, tail.next_offset)
+        return self._from_log(offset, end, bytes_max)
+
+    def _from_log(self, offset: int, end: int, bytes_max: int) -> Chunk | None:
+        broker, partition = self._state.table.broker, self._state.partition
+        try:
+            extent = partition.log.extent(offset, end)
+        except CometError as error:
+            self._state.unreadable(error)
+            return None
+        buffer = broker.read_buffer
+        try:
+            result = extent.read(buffer[:bytes_max], wait=False)
+        except CometError as error:
+            extent.release()
+            self._state.unreadable(error)
+            return None
+        if result is not None and result.size:
+            extent.release()
+            return self._keep(memoryview(bytes(buffer[: result.size])), offset, result.next_offset)
+        room = bytes_max if result is None else max(result.needed, bytes_max)
+        self._loading = True
+        broker.tasks.spawn(self._load(extent, room, offset), f"read {partition} for {self._state.group}")
+        return None
+
+    async def _load(self, extent: Extent, room: int, offset: int) -> None:
+        state, generation = self._state, self._generation
+        broker = state.table.broker
+        error: CometError | None = None
+        try:
+            data, size, next_offset = await broker.worker.run(lambda: read_waiting(extent, room))
+            if generation == self._generation and state.closed is None:
+                self._keep(data[:size], offset, next_offset)
+        except CometError as caught:
+            error = caught
+        except OSError as caught:
+            error = broker.unreadable(state.partition, caught)
+        except Exception as caught:
+            error = Internal(f"reading {state.partition} failed: {caught!r}")
+            raise
+        finally:
+            self._loading = False
+            extent.release()
+            if state.closed is None:
+                if error is not None:
+                    state.unreadable(error)
+                state.wake()
+
+    def _keep(self, data: memoryview, offset: int, end: int) -> Chunk:
+        state = self._state
+        isolation = state.partition.isolation
+        aborted = isolation.aborted(offset, end) if isolation.any_aborted else []
+        chunk = Chunk(data, aborted, by_key=state.agreed.options.by_key)
+        if len(self.kept) >= KEPT_MAX:
+            state.table.chunks.forget(self, self.kept.pop(0))
+        self.kept.append(chunk)
+        state.table.chunks.use(self, chunk)
+        return chunk
+
+    def clear(self) -> None:
+        self._generation += 1
+        for chunk in self.kept:
+            self._state.table.chunks.forget(self, chunk)
+        self.kept.clear()

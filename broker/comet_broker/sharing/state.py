@@ -1,0 +1,429 @@
+"""One shared group at one partition that this broker leads: who takes what, and what is kept of it.
+
+    members in line ─► serve ─► what is wanted next ─► a chunk from the tail or the log ─► leases ─► Shared
+    Settle ─► the machine ─► kept in the metadata store ─► Settled
+
+Members stand in line; who was served goes to its end, and waits for the others' turn. How much one gets at a time is
+its share of what there is.
+
+Made by the table, for one epoch of the leader. It ends with that, or when nobody needs it any more; members are told
+and go to the new leader, which takes the state over from the store. Everything runs on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from comet.errors import CometError, DataLoss, InvalidArgument, LimitExceeded, NotLeader
+from comet_broker import limits
+from comet_broker.core.share_record import ShareRecord, record_of, share_key
+from comet_broker.core.shares import Granted, Holder, Options, Shares, Snapshot
+from comet_broker.metadata.store import KeyValue
+from comet_broker.partition import Partition
+from comet_broker.sharing.chunk import Chunk
+from comet_broker.sharing.dead_letters import DeadLetters
+from comet_broker.sharing.reading import ShareReader
+
+if TYPE_CHECKING:
+    from comet_broker.sharing.table import ShareTable
+
+log = logging.getLogger(__name__)
+
+CALL_AGAIN_S: Final = 0.002  # after which the next in line is called if those called before have not come
+LOOKS_MAX: Final = 32  # at records that turn out to be for nobody, before others have their turn
+Range = tuple[int, int]
+Settled = Callable[[CometError | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """What the members of a group say of it, and must say alike."""
+
+    options: Options
+    dead_letter: str = ""
+
+
+class Seat(Protocol):
+    """A member's place at one partition."""
+
+    holder: Holder
+    called: bool
+
+    def credit(self) -> int:
+        """How many records it would take now; 0 while it has enough to do."""
+
+    def call(self) -> None:
+        """It is its turn: it is to ask to be served."""
+
+    def freed(self) -> None:
+        """Leases of its holder may have ended."""
+
+    def ended(self, error: CometError) -> None:
+        """Nothing will come any more."""
+
+
+class SharedPartition:
+    """Implements partition.Reader and Waiter, and journal.Keeping."""
+
+    leader_only = True
+
+    def __init__(
+        self, table: ShareTable, partition: Partition, group: str, agreed: Agreed, kept: Snapshot, revision: int
+    ) -> None:
+        self.table = table
+        self.partition = partition
+        self.group = group
+        self.agreed = agreed
+        self.epoch = partition.leader_epoch
+        self.key = share_key(partition.topic_id, partition.index, group)
+        self.mod_revision = revision
+        self.closed: CometError | None = None
+        self.shares = self._machine(kept)
+        self.seats: dict[Seat, None] = {}
+        self.touched = False  # it has changed in what may be kept a little later
+        self.lost = 0  # records that could not be read any more
+        self.dead_letters = DeadLetters(self)
+        self._line: dict[Seat, None] = {}  # those with credit
+        self._reader = ShareReader(self)
+        self._sequence = 0
+        self._waiting: list[Settled] = []  # for what is to be taken next
+        self._writing: list[Settled] = []  # for what was taken
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._waking = False
+        self._calling_again = False
+        partition.readers[self] = self
+
+    def _machine(self, kept: Snapshot) -> Shares:
+        return Shares(
+            kept,
+            self.agreed.options,
+            window_max=limits.SHARE_WINDOW_RECORDS_MAX,
+            dead_max=limits.SHARE_DEAD_MAX,
+        )
+
+    def __str__(self) -> str:
+        return f"group {self.group} at {self.partition}"
+
+    @property
+    def now(self) -> float:
+        return self.table.broker.clock.monotonic()
+
+    # ---- members
+
+    def agree(self, agreed: Agreed) -> None:
+        """Raises where a member wants it otherwise than those who are here. The first one decides."""
+        if agreed == self.agreed:
+            return
+        if self.seats:
+            raise InvalidArgument(
+                f"the members of group {self.group!r} share by {self.agreed}, and this one asks for {agreed}"
+            )
+        self.agreed = agreed
+        self.shares = self._machine(self.shares.snapshot())
+        self._reader.clear()
+        self.changed()
+
+    def sit(self, seat: Seat) -> None:
+        if len(self.seats) >= limits.SHARE_MEMBERS_MAX:
+            raise LimitExceeded(f"{self} has {limits.SHARE_MEMBERS_MAX} members, its limit")
+        self.seats[seat] = None
+        self.queue(seat)
+        self.dead_letters.start()
+
+    def leave(self, seat: Seat) -> None:
+        """The member is gone: what was leased to it is free at once."""
+        self.seats.pop(seat, None)
+        self._line.pop(seat, None)
+        if self.shares.drop(seat.holder):
+            self.changed()
+            self.wake()
+
+    def queue(self, seat: Seat) -> None:
+        """The member has credit again."""
+        if seat in self.seats and seat not in self._line:
+            self._line[seat] = None
+            self.wake()
+
+    # ---- giving
+
+    def serve(self, seat: Seat) -> tuple[Chunk, Sequence[Granted]] | None:
+        """Leases to the member what is its turn to get; None if there is nothing now."""
+        if not self._leads():
+            return None
+        now, end = self.now, self.partition.stable_end
+        for _ in range(LOOKS_MAX):
+            credit = seat.credit()
+            if not credit:
+                self._line.pop(seat, None)
+                return None
+            wanted = self._wanted(now, end)
+            if wanted is None:
+                self.partition.idle[self] = self
+                return None
+            chunk = self._reader.at(wanted, end)
+            if chunk is None:
+                return None  # it is being read; the line is woken then
+            fair = -(-self.shares.backlog(end) // max(1, len(self._line)))
+            count = min(credit, limits.SHARE_FRAME_RECORDS_MAX, max(1, fair))
+            granted = self.shares.acquire(now, seat.holder, count, chunk.readable)
+            self._look_after()
+            if granted:
+                self._line.pop(seat, None)
+                self._line[seat] = None
+                self._wake_soon()
+                return chunk, granted
+        self._wake_soon()
+        return None
+
+    def _wanted(self, now: float, end: int) -> int | None:
+        log_start = self.partition.log.log_start
+        if self.shares.floor < log_start:
+            self.shares.forget_below(log_start)
+            self.changed()
+        return self.shares.wanted(now, end)
+
+    def _leads(self) -> bool:
+        if self.closed is None and self.partition.leader_epoch != self.epoch:
+            self.close(self.partition.not_leader(f"the leader of {self.partition} has changed"))
+        return self.closed is None and self.partition.leads
+
+    def _look_after(self) -> None:
+        """Something was leased or taken back: timers, dead letters."""
+        self.touched = True
+        if self.shares.dead:
+            self.dead_letters.start()
+        self._set_timer()
+
+    def wake(self) -> None:
+        """Calls as many of the line as there are records for. Who was called and has not come keeps nobody waiting."""
+        if self.closed is not None or not self._line or not self.partition.leads:
+            return
+        end = self.partition.stable_end
+        if self._wanted(self.now, end) is None:
+            self.partition.idle[self] = self
+            return
+        uncalled = (seat for seat in self._line if not seat.called)
+        for seat in list(islice(uncalled, max(1, self.shares.backlog(end)))):
+            seat.call()
+        if not self._calling_again and next(uncalled, None) is not None:
+            self._calling_again = True
+            asyncio.get_running_loop().call_later(CALL_AGAIN_S, self._call_again)
+
+    def _call_again(self) -> None:
+        self._calling_again = False
+        self.wake()
+
+    def _wake_soon(self) -> None:
+        """In the next turn of the loop, so that nobody takes all before others had a look."""
+        if not self._waking:
+            self._waking = True
+            asyncio.get_running_loop().call_soon(self._wake_now)
+
+    def _wake_now(self) -> None:
+        self._waking = False
+        self.wake()
+
+    def unreadable(self, error: CometError) -> None:
+        """What is wanted next cannot be read. What is lost for good is passed over; else the members come again."""
+        shown = self.partition.explain(error)
+        if isinstance(shown, DataLoss) and self.closed is None:
+            first, end = int(shown.details["first"]), int(shown.details["end"])
+            log.error("%s: offsets %d up to %d are damaged and are given to nobody", self, first, end)
+            self.lost += end - first
+            self.shares.pass_over(first, end)
+            self.changed()
+            self._wake_soon()
+        else:
+            self.close(shown)
+
+    # ---- settling
+
+    def accept(self, seat: Seat, firsts: Sequence[int], ends: Sequence[int], done: Settled) -> list[Range]:
+        """Each of these answers what was not leased to the member, and calls `done` once the rest is kept."""
+        return self._settled(self.shares.accept(seat.holder, firsts, ends), done)
+
+    def release(
+        self, seat: Seat, firsts: Sequence[int], ends: Sequence[int], delay_s: float, done: Settled
+    ) -> list[Range]:
+        return self._settled(self.shares.release(self.now, seat.holder, firsts, ends, delay_s), done)
+
+    def reject(self, seat: Seat, firsts: Sequence[int], ends: Sequence[int], reason: str, done: Settled) -> list[Range]:
+        return self._settled(self.shares.reject(seat.holder, firsts, ends, reason), done)
+
+    def extend(self, seat: Seat, firsts: Sequence[int], ends: Sequence[int]) -> list[Range]:
+        """Leases are not kept, so there is nothing to wait for."""
+        lost = self.shares.extend(self.now, seat.holder, firsts, ends)
+        self._set_timer()
+        return lost
+
+    def _settled(self, lost: list[Range], done: Settled) -> list[Range]:
+        self._waiting.append(done)
+        self.changed()
+        self._look_after()
+        self._wake_soon()
+        return lost
+
+    # ---- time
+
+    def _set_timer(self) -> None:
+        due = self.shares.due()
+        if due is None or (self._timer is not None and self._timer_at <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = due
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, due - self.now), self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self.closed is not None:
+            return
+        self.table.look_at_the_clock()
+        if self.shares.expire(self.now):
+            self.changed()
+            for seat in list(self.seats):
+                seat.freed()
+        self._look_after()
+        self.wake()
+
+    def forgive(self) -> None:
+        """This broker stood still, so that nobody could settle anything."""
+        self.shares.forgive(self.now)
+
+    def tick(self) -> None:
+        """Called every second."""
+        if not self._leads():
+            return
+        if self.touched:
+            self.changed()
+        if self.shares.dead:
+            self.dead_letters.start()
+        self.wake()
+        if not (self.seats or self._waiting or self._writing or self.shares.dead or self.touched):
+            self.close(NotLeader(f"{self} has no members"))
+
+    # ---- partition.Reader and Waiter
+
+    @property
+    def next_offset(self) -> int:
+        return self.shares.floor
+
+    def advanced(self) -> None:
+        self.wake()
+
+    def partition_closed(self, error: CometError) -> None:
+        self.close(error)
+
+    # ---- keeping
+
+    def changed(self) -> None:
+        self.touched = False
+        if self.closed is None:
+            self.table.journal.mark(self)
+
+    async def claim(self) -> None:
+        """Returns once the store has this leader's word for the state. Raises if another's came before."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: CometError | None) -> None:
+            if not future.done():
+                if error is None:
+                    future.set_result(None)
+                else:
+                    future.set_exception(error)
+
+        self._waiting.append(done)
+        self.changed()
+        await future
+
+    @property
+    def over(self) -> bool:
+        return self.closed is not None
+
+    def take(self) -> bytes:
+        assert not self._writing, "one transaction is under way at a time"
+        self._writing, self._waiting = self._waiting, []
+        self._sequence += 1
+        self.touched = False
+        broker = self.table.broker
+        record = record_of(
+            self.shares.snapshot(),
+            broker=broker.config.broker_id,
+            incarnation=broker.membership.incarnation,
+            epoch=self.epoch,
+            sequence=self._sequence,
+        )
+        return record.encode()
+
+    def kept(self, revision: int) -> None:
+        self.mod_revision = revision
+        written, self._writing = self._writing, []
+        for done in written:
+            done(None)
+
+    def judge(self, item: KeyValue | None) -> bool | None:
+        if item is None:
+            return False if self.mod_revision == 0 else None
+        if item.mod_revision == self.mod_revision:
+            return False
+        broker = self.table.broker
+        record = ShareRecord.decode(item.value)
+        if not record.written_by(broker.config.broker_id, broker.membership.incarnation, self.epoch):
+            return None
+        self.mod_revision = item.mod_revision
+        return record.sequence == self._sequence
+
+    def replaced(self) -> None:
+        self.close(self.partition.not_leader(f"another broker shares {self.partition} out now"))
+
+    # ---- the end
+
+    def close(self, error: CometError) -> None:
+        if self.closed is not None:
+            return
+        self.closed = error
+        self.table.drop(self)
+        self.dead_letters.stop()
+        self._reader.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        self.partition.idle.pop(self, None)
+        if self.partition.readers.pop(self, None) is not None and not self.partition.readers:
+            self.partition.tail.clear()
+        waiting = [*self._writing, *self._waiting]
+        self._writing, self._waiting = [], []
+        for done in waiting:
+            done(error)
+        seats, self.seats = self.seats, {}
+        self._line.clear()
+        for seat in seats:
+            self.shares.drop(seat.holder)
+            seat.ended(error)
+
+    def statistics(self) -> dict[str, Any]:
+        shares = self.shares
+        return {
+            "group": self.group,
+            "topic": self.partition.topic,
+            "partition": self.partition.index,
+            "members": len(self.seats),
+            "floor": shares.floor,
+            "settled_above": shares.settled_above,
+            "in_flight": shares.in_flight,
+            "waiting": shares.waiting,
+            "delivered": shares.delivered,
+            "redelivered": shares.redelivered,
+            "settled": shares.settled,
+            "dead": len(shares.dead),
+            "dead_lettered": shares.dead_lettered,
+            "dropped": shares.dropped,
+            "deleted": shares.deleted,
+            "lost": self.lost,
+            "problem": self.dead_letters.problem,
+        }

@@ -1,0 +1,326 @@
+"""Shared groups on the leader's side: one stream's part in them.
+
+    Share   ─► a Subscription with a Seat at each partition    ─► Sharing
+    poll    ─► the seats that were called, in turn              ─► Shared
+    Settle  ─► the state of the partition ─► kept               ─► Settled
+
+A partition that cannot be shared out here, or no longer, ends with a StreamError that names it and the subscription;
+the others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from comet._wire import error_to_pb, position_from_pb
+from comet.errors import CometError, InvalidArgument, LimitExceeded, PartitionNotFound
+from comet.types import Latest, Position, check_topic_name
+from comet.v1 import events_pb2
+from comet.v1 import groups_pb2 as pb
+from comet_broker import limits
+from comet_broker.core.shares import Holder, Options
+from comet_broker.partition import Partition
+from comet_broker.sharing.state import Agreed, Range, SharedPartition
+
+if TYPE_CHECKING:
+    from comet_broker.broker import Broker
+    from comet_broker.coordination.desk import Line
+    from comet_broker.feed import Feed
+
+REFILL: Final = 4  # a member gets more once it could take a fourth of what it can have
+
+
+class Subscription:
+    """What one member takes on one stream: so many records at once, from all its partitions together."""
+
+    def __init__(self, number: int, group: str, member: str) -> None:
+        self.number = number
+        self.group = group
+        self.member = member
+        self.in_flight_max = 0
+        self.holder = Holder()
+        self.seats: dict[int, Seat] = {}  # by handle
+        self.parked: list[Seat] = []  # out of credit
+
+    def credit(self) -> int:
+        """Batches are sent whole, so that a record at a time would cost too much."""
+        free = self.in_flight_max - self.holder.open
+        return free if free * REFILL >= self.in_flight_max else 0
+
+    def freed(self) -> None:
+        """Leases have ended."""
+        if self.parked and self.credit():
+            parked, self.parked = self.parked, []
+            for seat in parked:
+                seat.parked = False
+                seat.state.queue(seat)
+
+
+class Seat:
+    """One member at one partition. Implements sharing.state.Seat."""
+
+    def __init__(self, sharing: Sharing, subscription: Subscription, state: SharedPartition) -> None:
+        self.subscription = subscription
+        self.state = state
+        self.holder = subscription.holder
+        self.called = False
+        self.parked = False
+        self._sharing = sharing
+
+    def credit(self) -> int:
+        credit = self.subscription.credit()
+        if not credit and not self.parked:
+            self.parked = True
+            self.subscription.parked.append(self)
+        return credit
+
+    def call(self) -> None:
+        if not self.called:
+            self.called = True
+            self._sharing.called(self)
+
+    def freed(self) -> None:
+        self.subscription.freed()
+
+    def ended(self, error: CometError) -> None:
+        self._sharing.ended(self, error)
+
+
+class Sharing:
+    """Owned by the stream's desk."""
+
+    def __init__(self, broker: Broker, line: Line, feed: Feed) -> None:
+        self._broker = broker
+        self._line = line
+        self._feed = feed
+        self._subscriptions: dict[int, Subscription] = {}
+        self._called: deque[Seat] = deque()
+        self._settling = 0  # settles that wait to be kept
+
+    # ---- joining
+
+    def share(self, request: int, share: pb.Share) -> None:
+        """Opens a subscription, or adds partitions to one, or changes how much it may hold."""
+        agreed, start = _agreed(share.options), _start(share.options)
+        check_topic_name(share.group)
+        if not 1 <= share.in_flight_max <= limits.SHARE_IN_FLIGHT_MAX:
+            raise InvalidArgument(f"in_flight_max is 1 to {limits.SHARE_IN_FLIGHT_MAX}, not {share.in_flight_max}")
+        partitions = [self._partition(handle) for handle in dict.fromkeys(share.partitions)]
+        for partition in partitions:
+            if partition.topic == agreed.dead_letter:
+                raise InvalidArgument(f"{partition.topic!r} cannot be its own dead-letter topic")
+        self._check_subscription(share)
+        self._line.spawn(request, self._share(request, share, partitions, agreed, start))
+
+    def _partition(self, handle: int) -> Partition:
+        partition = self._broker.topics.by_handle.get(handle)
+        if partition is None:
+            raise PartitionNotFound(f"partition handle {handle} is not, or no longer, valid here: attach again")
+        return partition
+
+    def _check_subscription(self, share: pb.Share) -> None:
+        known = self._subscriptions.get(share.subscription)
+        if known is not None and (known.group, known.member) != (share.group, share.member):
+            raise InvalidArgument(f"subscription {share.subscription} is that of group {known.group!r}")
+        if share.subscription in self._feed.push.subscriptions:
+            raise InvalidArgument(f"subscription {share.subscription} of this stream reads partitions of its own")
+        if known is None and len(self._subscriptions) >= limits.SHARE_SUBSCRIPTIONS_MAX:
+            raise LimitExceeded(f"a stream shares {limits.SHARE_SUBSCRIPTIONS_MAX} times at most; open another one")
+        seats = sum(len(one.seats) for one in self._subscriptions.values())
+        if seats + len(share.partitions) > limits.SESSION_CURSORS_MAX:
+            raise LimitExceeded(f"a stream shares at most {limits.SESSION_CURSORS_MAX} partitions; open another stream")
+
+    async def _share(
+        self, request: int, share: pb.Share, partitions: Sequence[Partition], agreed: Agreed, start: Position
+    ) -> None:
+        found = await asyncio.gather(*(self._open(one, share.group, agreed, start) for one in partitions))
+        if self._line.closed:
+            return
+        for state in found:
+            if isinstance(state, InvalidArgument):
+                raise state
+        self._check_subscription(share)  # what came meanwhile
+        subscription = self._subscriptions.get(share.subscription)
+        if subscription is None:
+            subscription = self._subscriptions[share.subscription] = Subscription(
+                share.subscription, share.group, share.member
+            )
+        subscription.in_flight_max = share.in_flight_max
+        self._line.answer(events_pb2.ServerFrame(request=request, sharing=pb.Sharing(subscription=share.subscription)))
+        for partition, state in zip(partitions, found, strict=True):
+            error = state if isinstance(state, CometError) else self._sit(subscription, partition, state, agreed)
+            if error is not None:
+                self._tell(subscription, partition.handle, error)
+        subscription.freed()
+
+    async def _open(
+        self, partition: Partition, group: str, agreed: Agreed, start: Position
+    ) -> SharedPartition | CometError:
+        try:
+            return await self._broker.shares.open(partition, group, agreed, start)
+        except CometError as error:
+            return error
+
+    def _sit(
+        self, subscription: Subscription, partition: Partition, state: SharedPartition, agreed: Agreed
+    ) -> CometError | None:
+        """Takes a seat; the error if that cannot be."""
+        known = subscription.seats.get(partition.handle)
+        if known is not None and known.state is state:
+            return None
+        if state.closed is not None:
+            return state.closed
+        seat = Seat(self, subscription, state)
+        try:
+            state.agree(agreed)
+            subscription.seats[partition.handle] = seat
+            state.sit(seat)
+        except CometError as error:
+            subscription.seats.pop(partition.handle, None)
+            return error
+        return None
+
+    # ---- giving
+
+    def called(self, seat: Seat) -> None:
+        self._called.append(seat)
+        self._line.rouse()
+
+    def next_frame(self) -> bytes | None:
+        """A delivery to this stream, if there is one now."""
+        while self._called:
+            seat = self._called.popleft()
+            seat.called = False
+            served = seat.state.serve(seat)
+            if served is not None:
+                chunk, granted = served
+                state = seat.state
+                return chunk.frame(seat.subscription.number, state.partition.handle, state.epoch, granted)
+        return None
+
+    # ---- settling
+
+    def settle(self, request: int, settle: pb.Settle) -> None:
+        """Answers at once where nothing has to be kept."""
+        firsts, ends = settle.firsts, settle.ends
+        if len(firsts) != len(ends) or len(firsts) > limits.SHARE_RANGES_MAX:
+            raise InvalidArgument(
+                f"a settle names up to {limits.SHARE_RANGES_MAX} ranges, a first and an end of each; "
+                f"not {len(firsts)} firsts and {len(ends)} ends"
+            )
+        if settle.delay_ms > limits.SHARE_DELAY_MS_MAX:
+            raise InvalidArgument(f"delay_ms is at most {limits.SHARE_DELAY_MS_MAX}, not {settle.delay_ms}")
+        if self._settling >= limits.SHARE_SETTLES_MAX:
+            raise LimitExceeded(
+                f"{self._settling} settles of this stream wait to be kept; wait for one", retry_after_ms=50
+            )
+        subscription = self._subscriptions.get(settle.subscription)
+        seat = None if subscription is None else subscription.seats.get(settle.partition)
+        if seat is None or subscription is None:  # it has ended meanwhile, and what was leased is free
+            self._settled(request, zip(firsts, ends, strict=True))
+            return
+        self._settle(request, settle, seat, list(firsts), list(ends))
+        subscription.freed()
+
+    def _settle(self, request: int, settle: pb.Settle, seat: Seat, firsts: list[int], ends: list[int]) -> None:
+        state = seat.state
+        lost: list[Range] = []
+
+        def done(error: CometError | None) -> None:
+            self._settling -= 1
+            if not request:
+                return
+            if error is None:
+                self._settled(request, lost)
+            else:
+                self._line.fail(request, error)
+
+        self._settling += 1
+        match settle.kind:
+            case pb.SETTLEMENT_ACCEPT:
+                lost += state.accept(seat, firsts, ends, done)
+            case pb.SETTLEMENT_RELEASE:
+                lost += state.release(seat, firsts, ends, settle.delay_ms / 1000, done)
+            case pb.SETTLEMENT_REJECT:
+                reason = settle.reason[: limits.SHARE_REASON_CHARS_MAX]
+                lost += state.reject(seat, firsts, ends, reason, done)
+            case pb.SETTLEMENT_EXTEND:
+                lost += state.extend(seat, firsts, ends)
+                done(None)
+            case kind:
+                self._settling -= 1
+                raise InvalidArgument(f"a settle is accept, release, reject or extend, not {kind}")
+
+    def _settled(self, request: int, lost: Iterable[Range]) -> None:
+        if request:
+            ranges = list(lost)
+            settled = pb.Settled(lost_firsts=[first for first, _ in ranges], lost_ends=[end for _, end in ranges])
+            self._line.answer(events_pb2.ServerFrame(request=request, settled=settled))
+
+    # ---- leaving
+
+    def remove(self, number: int, handles: Sequence[int] = ()) -> None:
+        """Ends a subscription, or the partitions named, as the client asked."""
+        subscription = self._subscriptions.get(number)
+        if subscription is None:
+            return
+        for handle in handles or list(subscription.seats):
+            seat = subscription.seats.pop(handle, None)
+            if seat is not None:
+                self._get_up(seat)
+        if not handles:
+            del self._subscriptions[number]
+        else:
+            subscription.freed()
+
+    def ended(self, seat: Seat, error: CometError) -> None:
+        """The partition is not shared out here any more."""
+        handle = seat.state.partition.handle
+        if seat.subscription.seats.get(handle) is seat:
+            del seat.subscription.seats[handle]
+            self._get_up(seat)
+            self._tell(seat.subscription, handle, error)
+            seat.subscription.freed()
+
+    def _get_up(self, seat: Seat) -> None:
+        if seat.called:
+            self._called.remove(seat)
+        if seat.parked:
+            seat.subscription.parked.remove(seat)
+        seat.state.leave(seat)
+
+    def _tell(self, subscription: Subscription, handle: int, error: CometError) -> None:
+        ended = events_pb2.StreamError(error=error_to_pb(error), subscription=subscription.number, partition=handle)
+        self._line.answer(events_pb2.ServerFrame(error=ended))
+
+    def close(self) -> None:
+        """The stream is over: what was leased to it is free again."""
+        for number in list(self._subscriptions):
+            self.remove(number)
+
+
+def _agreed(options: pb.ShareOptions) -> Agreed:
+    lease_ms = options.lease_ms or limits.SHARE_LEASE_MS
+    if not limits.SHARE_LEASE_MS_MIN <= lease_ms <= limits.SHARE_LEASE_MS_MAX:
+        raise InvalidArgument(f"lease_ms is {limits.SHARE_LEASE_MS_MIN} to {limits.SHARE_LEASE_MS_MAX}, not {lease_ms}")
+    attempts_max = options.attempts_max or limits.SHARE_ATTEMPTS
+    if attempts_max > limits.SHARE_ATTEMPTS_MAX:
+        raise InvalidArgument(f"attempts_max is at most {limits.SHARE_ATTEMPTS_MAX}, not {attempts_max}")
+    if options.dead_letter:
+        check_topic_name(options.dead_letter)
+    return Agreed(
+        Options(
+            lease_s=lease_ms / 1000,
+            attempts_max=attempts_max,
+            by_key=options.by_key,
+            dead_letters=bool(options.dead_letter),
+        ),
+        options.dead_letter,
+    )
+
+
+def _start(options: pb.ShareOptions) -> Position:
+    return position_from_pb(options.start) if options.HasField("start") else Latest()

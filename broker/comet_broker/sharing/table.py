@@ -1,0 +1,235 @@
+"""All that this broker shares out: the state of each group at each partition that it leads.
+
+A state is made when the first member asks for it: what an earlier leader kept is read, or a new group begins where its
+first member says, and the state is written under this leader's epoch before anything is given, so that the leader
+before can keep nothing any more. It ends with the leader's epoch, or when it has no members and nothing to do.
+
+Owned by the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from comet.errors import CometError, LimitExceeded, Unavailable
+from comet.types import Position
+from comet_broker import limits
+from comet_broker.core.cluster import DELETED
+from comet_broker.core.share_record import SHARES, ShareRecord, cut_to, share_key
+from comet_broker.core.shares import Snapshot
+from comet_broker.metadata.store import OPERATIONS_MAX, Delete, KeyValue, StoreUnavailable
+from comet_broker.partition import Partition
+from comet_broker.sharing.journal import ShareJournal
+from comet_broker.sharing.reading import Chunks
+from comet_broker.sharing.state import Agreed, SharedPartition
+
+if TYPE_CHECKING:
+    from comet_broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+TICK_S: Final = 1.0
+LATE_S: Final = 1.0  # a clock that is as late as this has stood still, with all members' settling
+RETRY_S: Final = 0.5
+
+Key = tuple[bytes, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareStatus:
+    """What one group has of one partition."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    members: int
+    floor: int
+    settled: int  # above the floor
+    in_flight: int
+    waiting: int  # to be delivered again
+    redelivered: int
+    dead: int  # and not written to the dead-letter topic yet
+    dead_lettered: int
+    dropped: int
+    problem: str
+
+
+class ShareTable:
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.journal = ShareJournal(broker.store, broker.tasks)
+        self.chunks = Chunks(limits.SHARE_CHUNKS_MAX)
+        self._states: dict[Key, SharedPartition] = {}
+        self._opening: dict[Key, asyncio.Future[None]] = {}
+        self._ticking: asyncio.Task[None] | None = None
+        self._tick_at = 0.0
+        self._closed: CometError | None = None
+        broker.view.listen(self._moved)
+
+    # ---- opening
+
+    async def open(self, partition: Partition, group: str, agreed: Agreed, start: Position) -> SharedPartition:
+        """The group's state at the partition, which this broker leads. `start` is where a new group begins."""
+        key = (partition.topic_id, partition.index, group)
+        while (opening := self._opening.get(key)) is not None:
+            await opening
+        state = self._states.get(key)
+        if state is not None and state.closed is None:
+            state.agree(agreed)
+            return state
+        if len(self._states) + len(self._opening) >= limits.SHARES_MAX:
+            raise LimitExceeded(f"this broker shares out {limits.SHARES_MAX} partitions, its limit")
+        done = self._opening[key] = asyncio.get_running_loop().create_future()
+        try:
+            return await self._open(key, partition, agreed, start)
+        finally:
+            del self._opening[key]
+            done.set_result(None)
+
+    async def _open(self, key: Key, partition: Partition, agreed: Agreed, start: Position) -> SharedPartition:
+        epoch = partition.leader_epoch
+        self._check(partition, epoch)
+        try:
+            item = await self.broker.store.get(share_key(partition.topic_id, partition.index, key[2]))
+        except StoreUnavailable as error:
+            raise Unavailable(f"the metadata store does not answer: {error}", retry_after_ms=200) from error
+        if item is None:
+            kept = Snapshot(await self.broker.resolve(partition, start), b"", {})
+        else:
+            kept = self._kept(partition, item)
+        self._check(partition, epoch)
+        state = SharedPartition(self, partition, key[2], agreed, kept, 0 if item is None else item.mod_revision)
+        self._states[key] = state
+        await state.claim()
+        log.info("%s goes on from offset %d", state, state.shares.floor)
+        if self._ticking is None:
+            self._ticking = self.broker.tasks.spawn(self._tick(), "look after shared groups")
+        return state
+
+    def _check(self, partition: Partition, epoch: int) -> None:
+        if self._closed is not None:
+            raise self._closed
+        if partition.closed is not None:
+            raise partition.closed
+        if not partition.leads or partition.leader_epoch != epoch:
+            raise partition.not_leader()
+
+    @staticmethod
+    def _kept(partition: Partition, item: KeyValue) -> Snapshot:
+        """What an earlier leader kept, as far as the log still holds what it is about."""
+        record = ShareRecord.decode(item.value)
+        if record.epoch > partition.leader_epoch:
+            raise partition.not_leader(f"{partition} is shared out in epoch {record.epoch} already")
+        kept = record.snapshot(limits.SHARE_WINDOW_RECORDS_MAX)
+        cut_at = partition.log.epochs.end_of(record.epoch, partition.log.log_end)
+        return kept if kept.floor + len(kept.marks) <= cut_at else cut_to(kept, cut_at)
+
+    def drop(self, state: SharedPartition) -> None:
+        """The state has ended."""
+        self.journal.forget(state)
+        key = (state.partition.topic_id, state.partition.index, state.group)
+        if self._states.get(key) is state:
+            del self._states[key]
+
+    # ---- time
+
+    async def _tick(self) -> None:
+        clock = self.broker.clock
+        try:
+            while self._states:
+                self._tick_at = clock.monotonic() + TICK_S
+                await asyncio.sleep(TICK_S)
+                self.look_at_the_clock()
+                for state in list(self._states.values()):
+                    state.tick()
+        finally:
+            self._ticking = None
+
+    def look_at_the_clock(self) -> None:
+        """If this broker stood still, members could not settle: their leases begin anew. Asked by all timers."""
+        now = self.broker.clock.monotonic()
+        if self._ticking is None or now - self._tick_at < LATE_S:
+            return
+        log.warning("this broker stood still for %.1f s: the leases of shared groups begin anew", now - self._tick_at)
+        self._tick_at = now + TICK_S
+        for state in self._states.values():
+            state.forgive()
+
+    # ---- deleting
+
+    def _moved(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            if key.startswith(DELETED) and key.removeprefix(DELETED) in self.broker.view.state.deleted:
+                prefix = f"{SHARES}{key.removeprefix(DELETED)}/"
+                self.broker.tasks.spawn(self._delete_later(prefix), f"delete {prefix}")
+
+    async def _delete_later(self, prefix: str) -> None:
+        """Nobody asks for what was kept of a deleted topic any more."""
+        while self._closed is None:
+            try:
+                await self._delete(lambda key: key.startswith(prefix), prefix)
+            except StoreUnavailable:
+                await asyncio.sleep(RETRY_S)
+            except CometError:
+                return
+            else:
+                return
+
+    async def delete(self, group: str) -> int:
+        """Deletes all that is kept of a group, on every broker: their leaders find out. Returns how many partitions.
+        Raises StoreUnavailable; then some may be left."""
+        return await self._delete(lambda key: key.rpartition("/")[2] == group, SHARES)
+
+    async def _delete(self, chosen: Callable[[str], bool], prefix: str) -> int:
+        keys = [item.key for item in (await self.broker.store.range(prefix)).items if chosen(item.key)]
+        for at in range(0, len(keys), OPERATIONS_MAX):
+            await self.broker.store.transact([], [Delete(key) for key in keys[at : at + OPERATIONS_MAX]])
+        return len(keys)
+
+    # ---- the end, and what there is
+
+    def close(self, error: CometError) -> None:
+        """The broker stops: whoever waits gets the error."""
+        self._closed = error
+        for state in list(self._states.values()):
+            state.close(error)
+
+    def find(self, group: str, topic_id: bytes, index: int) -> ShareStatus | None:
+        """What the group has of one partition; None if that is not known here."""
+        state = self._states.get((topic_id, index, group))
+        return None if state is None or state.closed is not None else _status(state)
+
+    def describe(self, group: str) -> list[ShareStatus]:
+        """What the group has of the partitions that this broker leads, as far as it has members there."""
+        return [_status(state) for state in self._states.values() if state.group == group]
+
+    def statistics(self) -> dict[str, Any]:
+        return {
+            "partitions": [state.statistics() for state in list(self._states.values())[:1000]],
+            "partition_count": len(self._states),
+            "transactions": self.journal.transactions,
+            "writes": self.journal.writes,
+        }
+
+
+def _status(state: SharedPartition) -> ShareStatus:
+    shares = state.shares
+    return ShareStatus(
+        topic=state.partition.topic,
+        topic_id=state.partition.topic_id,
+        partition=state.partition.index,
+        members=len(state.seats),
+        floor=shares.floor,
+        settled=shares.settled_above,
+        in_flight=shares.in_flight,
+        waiting=shares.waiting,
+        redelivered=shares.redelivered,
+        dead=len(shares.dead),
+        dead_lettered=shares.dead_lettered,
+        dropped=shares.dropped,
+        problem=state.dead_letters.problem,
+    )

@@ -1,0 +1,326 @@
+"""Shared groups at the leader of a partition, frame by frame, against a broker in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from comet.v1 import admin_pb2 as admin
+from comet.v1 import events_pb2 as pb
+from comet.v1 import groups_pb2 as groups
+from comet.v1 import types_pb2 as types
+from comet_broker.broker import Broker
+from comet_broker.core.share_record import SHARES
+from tests.integration.share_client import Member, leased
+from tests.integration.stream_client import Call, Client
+
+RELEASE, REJECT, EXTEND = groups.SETTLEMENT_RELEASE, groups.SETTLEMENT_REJECT, groups.SETTLEMENT_EXTEND
+
+
+@pytest.fixture
+async def handle(broker: Broker, topic: types.Topic) -> int:
+    return await Client(broker).attach()
+
+
+async def produce(broker: Broker, handle: int, *values: bytes, **identity: Any) -> None:
+    """One batch."""
+    client = Client(broker)
+    client.produce(handle, *values, **identity)
+    await client.answer()
+    client.session.close()
+
+
+async def test_records_are_shared_out_and_settled_for_good(broker: Broker, handle: int) -> None:
+    await produce(broker, handle, b"a", b"b", b"c")
+    member = Member(broker)
+    assert (await member.share(handle)).sharing.subscription == 1
+    assert await member.take(3) == [(0, b"a", 1), (1, b"b", 1), (2, b"c", 1)]
+    assert await member.settle(handle, 2, 0) == []
+    assert await member.settle(handle, 0, 9) == [(0, 1), (9, 10)], "once only, and only what was leased"
+    member.session.close()
+    again = Member(broker)
+    await again.share(handle)
+    assert await again.take(1) == [(1, b"b", 2)]
+
+
+async def test_members_take_turns_and_none_gets_what_another_has(broker: Broker, handle: int) -> None:
+    members = [Member(broker) for _ in range(5)]
+    for member in members:
+        await member.share(handle, in_flight=50)
+    await produce(broker, handle, *(b"%d" % number for number in range(100)))
+    got = []
+    for _ in range(20):
+        for member in members:
+            got += [[one for frame in member.now() for one in leased(frame)]]
+        await asyncio.sleep(0)
+    offsets = sorted(offset for taken in got for offset, _, _ in taken)
+    assert offsets == list(range(100))
+    shares = [sum(len(taken) for taken in got[number::5]) for number in range(5)]
+    assert min(shares) >= 10, "each has something to do"
+
+
+async def test_one_record_at_a_time_goes_to_one_member_after_the_other(broker: Broker, handle: int) -> None:
+    members = [Member(broker) for _ in range(3)]
+    for member in members:
+        await member.share(handle)
+        assert member.now() == []
+    takers = []
+    for number in range(6):
+        await produce(broker, handle, b"%d" % number)
+        for _ in range(3):
+            takers += [at for at, member in enumerate(members) if member.now()]
+            await asyncio.sleep(0)
+    assert takers == [0, 1, 2, 0, 1, 2]
+
+
+async def test_a_member_holds_no_more_than_it_asked_for(broker: Broker, handle: int) -> None:
+    await produce(broker, handle, *[b"x"] * 20)
+    member = Member(broker)
+    await member.share(handle, in_flight=8)
+    assert [offset for offset, _, _ in await member.take(8)] == list(range(8))
+    assert member.now() == []
+    await member.settle(handle, 0)
+    assert member.now() == [], "a batch is not sent again for one record"
+    await member.settle(handle, 1, 2)
+    assert [offset for offset, _, _ in await member.take(3)] == [8, 9, 10]
+
+
+async def test_what_a_stream_had_is_free_when_it_ends(broker: Broker, handle: int) -> None:
+    await produce(broker, handle, b"a", b"b")
+    first, second = Member(broker), Member(broker)
+    await first.share(handle)
+    await first.take(2)
+    await second.share(handle)
+    assert second.now() == []
+    first.session.close()
+    assert await second.take(2) == [(0, b"a", 2), (1, b"b", 2)]
+    assert await second.settle(handle, 0, 1) == []
+
+
+async def test_an_ended_subscription_gives_its_records_back(broker: Broker, handle: int) -> None:
+    await produce(broker, handle, b"a")
+    first, second = Member(broker), Member(broker)
+    await first.share(handle)
+    await first.take(1)
+    await second.share(handle)
+    first.send(unsubscribe=pb.Unsubscribe(subscription=1))
+    await first.other()
+    assert await second.take(1) == [(0, b"a", 2)]
+    assert await first.settle(handle, 0) == [(0, 1)], "it is another's now"
+
+
+async def test_a_lease_that_runs_out_goes_to_another(broker: Broker, handle: int) -> None:
+    await produce(broker, handle, b"a", b"b")
+    first, second = Member(broker), Member(broker)
+    await first.share(handle, lease_ms=100)
+    await first.take(2)
+    assert await first.settle(handle, 1) == []
+    await second.share(handle, lease_ms=100)
+    assert await second.take(1) == [(0, b"a", 2)]
+    assert await first.settle(handle, 0) == [(0, 1)]
+    assert await second.settle(handle, 0) == []
+
+
+async def test_an_extended_lease_is_kept(broker: Broker, handle: int) -> None:
+    await produce(broker, handle, b"a", b"b")
+    first, second = Member(broker), Member(broker)
+    await first.share(handle, lease_ms=400)
+    await first.take(2)
+    await second.share(handle, lease_ms=400)
+    waiting = asyncio.ensure_future(second.take(1))
+    for _ in range(20):
+        assert await first.settle(handle, 0, kind=EXTEND) == []
+        await asyncio.wait([waiting], timeout=0.05)
+    assert await waiting == [(1, b"b", 2)], "only what was not extended"
+    assert await first.settle(handle, 0) == []
+
+
+async def test_released_records_come_again_when_they_are_due(broker: Broker, handle: int) -> None:
+    await produce(broker, handle, b"a", b"b")
+    member = Member(broker)
+    await member.share(handle)
+    await member.take(2)
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    await member.settle(handle, 0, kind=RELEASE, delay_ms=150)
+    await member.settle(handle, 1, kind=RELEASE)
+    assert await member.take(2) == [(1, b"b", 2), (0, b"a", 2)]
+    assert loop.time() - start >= 0.15
+
+
+async def test_by_key_one_event_of_a_key_is_out_at_a_time(broker: Broker, handle: int) -> None:
+    await produce(broker, handle, b"0", b"1", b"2", b"3", b"4", keys=[b"a", b"a", b"b", None, b"a"])
+    first, second = Member(broker), Member(broker)
+    await first.share(handle, by_key=True)
+    assert [offset for offset, _, _ in await first.take(3)] == [0, 2, 3]
+    await second.share(handle, by_key=True)
+    assert second.now() == []
+    await first.settle(handle, 0, kind=RELEASE)
+    assert await first.take(1) == [(0, b"0", 2)] or second.frames, "the same one again, before its followers"
+    await first.settle(handle, 0)
+    assert await second.take(1) == [(1, b"1", 1)]
+
+
+async def test_a_new_group_begins_where_its_first_member_says(broker: Broker, handle: int) -> None:
+    await produce(broker, handle, b"a", b"b", b"c")
+    late, at = Member(broker), Member(broker)
+    await late.share(handle, group="late", start=types.Position(latest=True))
+    await at.share(handle, group="at", start=types.Position(offset=1))
+    assert await at.take(2) == [(1, b"b", 1), (2, b"c", 1)]
+    await produce(broker, handle, b"d")
+    assert await late.take(1) == [(3, b"d", 1)]
+
+
+async def test_members_agree_on_how_they_share(broker: Broker, handle: int) -> None:
+    first, second = Member(broker), Member(broker)
+    await first.share(handle, attempts_max=3)
+    refused = await second.share(handle, attempts_max=4)
+    assert refused.error.error.code == types.ERROR_CODE_INVALID_ARGUMENT
+    first.session.close()
+    assert (await second.share(handle, attempts_max=4)).sharing.subscription == 1, "nobody is there any more"
+
+
+@pytest.mark.parametrize(
+    "share",
+    [
+        groups.Share(group="", in_flight_max=1),
+        groups.Share(group="g/x", in_flight_max=1),
+        groups.Share(group="g"),
+        groups.Share(group="g", in_flight_max=1 << 20),
+        groups.Share(group="g", in_flight_max=1, options=groups.ShareOptions(attempts_max=251)),
+        groups.Share(group="g", in_flight_max=1, options=groups.ShareOptions(lease_ms=1)),
+        groups.Share(group="g", in_flight_max=1, options=groups.ShareOptions(dead_letter="t")),
+    ],
+)
+async def test_nonsense_is_refused(broker: Broker, handle: int, share: groups.Share) -> None:
+    member = Member(broker)
+    share.partitions.append(handle)
+    member.send(share=share)
+    assert (await member.answer()).error.error.code == types.ERROR_CODE_INVALID_ARGUMENT
+
+
+async def test_a_settle_that_says_nothing_is_refused(broker: Broker, handle: int) -> None:
+    member = Member(broker)
+    await member.share(handle)
+    for settle in (
+        groups.Settle(subscription=1, partition=handle, firsts=[1], ends=[2]),
+        groups.Settle(subscription=1, partition=handle, kind=RELEASE, firsts=[1]),
+        groups.Settle(subscription=1, partition=handle, kind=RELEASE, delay_ms=1 << 30),
+    ):
+        member.send(settle=settle)
+        assert (await member.answer()).error.error.code == types.ERROR_CODE_INVALID_ARGUMENT
+    assert await member.settle(handle, 5, subscription=7) == [(5, 6)], "what has ended has nothing"
+
+
+# ---- dead letters
+
+
+async def test_dead_records_go_where_the_group_wants_them(broker: Broker, handle: int, call: Call) -> None:
+    await call("comet.v1.Admin/CreateTopic", admin.CreateTopicRequest(name="dead", partitions=1))
+    await produce(broker, handle, b"bad", b"worse", keys=[b"k", None], headers=[[("h", b"1")], None])
+    member = Member(broker)
+    await member.share(handle, dead_letter="dead", attempts_max=2)
+    await member.take(2)
+    assert await member.settle(handle, 0, kind=REJECT, reason="no such account") == []
+    await member.settle(handle, 1, kind=RELEASE)
+    await member.take(1)
+    await member.settle(handle, 1, kind=RELEASE)
+    found: list[pb.Record] = []
+    while len(found) < 2:
+        fetched = await call("comet.v1.Comet/Fetch", pb.FetchRequest(topic="dead", wait_ms=1_000))
+        found = list(fetched.records)
+    first, second = sorted(found, key=lambda record: record.value)
+    assert (first.key, first.value, first.timestamp_us) == (b"k", b"bad", 1_000)
+    assert [(header.name, header.value) for header in first.headers] == [
+        ("h", b"1"),
+        ("comet-dead-letter-topic", b"t"),
+        ("comet-dead-letter-partition", b"0"),
+        ("comet-dead-letter-offset", b"0"),
+        ("comet-dead-letter-group", b"g"),
+        ("comet-dead-letter-attempts", b"1"),
+        ("comet-dead-letter-reason", b"no such account"),
+    ]
+    assert not second.HasField("key")
+    assert second.headers[-1].value == b"it was delivered 2 times; it was handed back each time"
+    (status,) = broker.shares.describe("g")
+    while status.dead:
+        await asyncio.sleep(0)
+        (status,) = broker.shares.describe("g")
+    assert (status.floor, status.dead_lettered) == (2, 2)
+
+
+async def test_a_missing_dead_letter_topic_holds_up_nobody(broker: Broker, handle: int, call: Call) -> None:
+    await produce(broker, handle, b"bad", b"good")
+    member = Member(broker)
+    await member.share(handle, dead_letter="dead")
+    await member.take(2)
+    await member.settle(handle, 0, kind=REJECT)
+    await member.settle(handle, 1)
+    (status,) = broker.shares.describe("g")
+    while not status.problem:
+        await asyncio.sleep(0)
+        (status,) = broker.shares.describe("g")
+    assert (status.floor, status.dead) == (2, 1)
+    assert "dead" in broker.statistics()["shares"]["partitions"][0]["problem"]
+    await call("comet.v1.Admin/CreateTopic", admin.CreateTopicRequest(name="dead", partitions=1))
+    fetched = await call("comet.v1.Comet/Fetch", pb.FetchRequest(topic="dead", wait_ms=5_000))
+    assert [record.value for record in fetched.records] == [b"bad"]
+
+
+# ---- what is kept
+
+
+async def test_a_settled_answer_means_that_it_is_in_the_store(broker: Broker, handle: int) -> None:
+    await produce(broker, handle, *[b"x"] * 10)
+    member = Member(broker)
+    await member.share(handle)
+    await member.take(10)
+    await member.settle(handle, 0, 1, 5)
+    (item,) = (await broker.store.range(SHARES)).items
+    assert item.key.endswith("/0/g")
+    kept = broker.shares.describe("g")[0]
+    assert (kept.floor, kept.settled, kept.in_flight) == (2, 1, 7)
+    assert b'"floor":2' in item.value
+
+
+async def test_what_is_kept_of_a_deleted_topic_goes_with_it(broker: Broker, handle: int, call: Call) -> None:
+    member = Member(broker)
+    await member.share(handle)
+    await call("comet.v1.Admin/DeleteTopic", admin.DeleteTopicRequest(name="t"))
+    while (await broker.store.range(SHARES)).items:  # noqa: ASYNC110 - nothing tells when it is done
+        await asyncio.sleep(0)
+    while not member.ended:
+        answer = await member.answer()
+        assert answer.error.subscription == 1
+        member.ended.append(answer.error)
+    assert broker.statistics()["shares"]["partition_count"] == 0
+
+
+async def test_a_deleted_group_is_forgotten(broker: Broker, handle: int) -> None:
+    await produce(broker, handle, b"a")
+    member = Member(broker)
+    await member.share(handle)
+    await member.take(1)
+    await member.settle(handle, 0)
+    member.session.close()
+    assert await broker.shares.delete("g") == 1
+    again = Member(broker)
+    await again.share(handle)
+    while broker.shares.describe("g"):
+        await asyncio.sleep(0)
+        again.send(settle=groups.Settle(subscription=1, partition=handle, kind=RELEASE))
+    await again.share(handle)
+    assert await again.take(1) == [(0, b"a", 1)]
+
+
+async def test_deleted_records_are_passed_over(broker: Broker, handle: int, call: Call) -> None:
+    await produce(broker, handle, b"a", b"b")
+    await produce(broker, handle, b"c")
+    member = Member(broker)
+    await member.share(handle, in_flight=1)
+    await member.take(1)
+    await call("comet.v1.Admin/DeleteRecords", admin.DeleteRecordsRequest(name="t", before_offset=2))
+    await member.settle(handle, 0)
+    assert await member.take(1) == [(2, b"c", 1)]
