@@ -29,6 +29,7 @@ from comet_broker.view import ClusterView
 log = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.1
+BROKEN_S: Final = 1.0
 LOOK_AGAIN_S: Final = 5.0  # everything is looked at once in a while, whatever has changed or not
 REASONS_BYTES_MAX: Final = 2_000  # of one line in the log
 
@@ -47,6 +48,7 @@ class Controller:
     ) -> None:
         self.changes = 0
         self.overtaken = 0
+        self.failures = 0  # errors that nobody has thought of
         self._rebalance_s = config.rebalance_ms / 1000
         self._return_s = 0.0 if membership.exclusive else config.session_ms / 1000
         self._store = store
@@ -74,6 +76,7 @@ class Controller:
             "acting": self.acting(),
             "changes": self.changes,
             "overtaken": self.overtaken,
+            "failures": self.failures,
             "orphans": len(orphans(self._view.state)) if self.acting() else 0,
         }
 
@@ -118,6 +121,11 @@ class Controller:
             except CometError as error:
                 log.error("the controller cannot make its changes: %s", error)
                 wait_s = await self._delay()
+            except Exception:
+                log.exception("the controller has met with an error that nobody has thought of, and goes on")
+                self.failures += 1
+                await asyncio.sleep(BROKEN_S)
+                wait_s = await self._delay()
 
     async def _delay(self) -> float:
         """The store is asked again after a moment, not as often as the view changes."""
@@ -138,7 +146,14 @@ class Controller:
             self._patience, self._looked_at, self._places = patience, now, None
         places, self._places = self._places, set()
         rebalance, last_resort = patience
-        for change in decide(self._view.state, rebalance=rebalance, last_resort=last_resort, only=places):
+        undecided: dict[Place, Exception] = {}
+        changes = decide(
+            self._view.state, rebalance=rebalance, last_resort=last_resort, only=places, undecided=undecided
+        )
+        for place, error in undecided.items():
+            self.failures += 1
+            log.error("the controller leaves %s/%d as it is", *place, exc_info=error)
+        for change in changes:
             await self._make(change)
         due_s = [at - quiet_s for at in (self._return_s, self._rebalance_s) if at > quiet_s]
         return min([LOOK_AGAIN_S, *due_s])

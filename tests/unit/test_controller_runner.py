@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from comet.types import TopicConfig
-from comet_broker.controller import Controller
+from comet_broker import controller as runner
+from comet_broker.controller import LOOK_AGAIN_S, Controller
+from comet_broker.core import controller as core
 from comet_broker.core.cluster import (
     CONTROLLER,
     ControllerRecord,
@@ -189,3 +193,47 @@ async def test_a_mark_is_acted_on_when_it_appears(world: World) -> None:
     await asyncio.sleep(0.001)
     state = await state_of(world)
     assert (state.leader, set(state.in_sync)) == (2, {2})
+
+
+class Bug(Exception):
+    """Neither a CometError nor an OSError."""
+
+
+@on_virtual_time
+async def test_a_partition_that_nobody_has_thought_of_keeps_no_other_from_having_a_leader(world: World) -> None:
+    first, _ = await candidate(world, 1)
+    _, controller = await candidate(world, 2)
+    await create(world, partitions=2, replicas=2)
+    real = core._Case.settle
+
+    def settle(self: Any, **options: Any) -> PartitionState:
+        if self._where == (TOPIC, 0):
+            raise Bug("no such thing")
+        return real(self, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(core._Case, "settle", settle)
+        await first.membership.leave()
+        await asyncio.sleep(1)
+        assert ((await state_of(world, 0)).leader, (await state_of(world, 1)).leader) == (1, 2)
+        assert controller.statistics()["failures"] > 0
+    await asyncio.sleep(LOOK_AGAIN_S)
+    assert (await state_of(world, 0)).leader == 2
+
+
+@on_virtual_time
+async def test_a_controller_that_meets_with_a_bug_goes_on(world: World) -> None:
+    first, _ = await candidate(world, 1)
+    _, controller = await candidate(world, 2)
+    await create(world, replicas=2)
+
+    def decide(*_: object, **__: object) -> None:
+        raise Bug("no such thing")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "decide", decide)
+        await first.membership.leave()
+        await asyncio.sleep(3)
+        assert 0 < controller.failures <= 4, "it does not spin"
+    await asyncio.sleep(LOOK_AGAIN_S)
+    assert (await state_of(world)).leader == 2

@@ -75,12 +75,14 @@ def decide(
     rebalance: bool = False,
     last_resort: bool = True,
     only: Collection[Place] | None = None,
+    undecided: dict[Place, Exception] | None = None,
 ) -> list[Change]:
     """All changes that the picture calls for, the most urgent first.
 
     rebalance    all has been well for long enough for leadership to go back to the preferred replicas
     last_resort  those in sync have had the time to come back: one that may have lost something can lead if need be
     only         nothing but these partitions has changed since all were looked at
+    undecided    takes the partitions of which nobody has thought, instead of the error being raised
     """
     specs: Specs = {found.value.id: (name, found) for name, found in state.topics.items()}
     alive = {broker: record.create_revision for broker, record in state.brokers.items() if not draining(state, broker)}
@@ -98,7 +100,13 @@ def decide(
         if where not in marked and _is_calm(found.value, alive, folders, rebalance=rebalance):
             continue
         case = _Case(state, where, found.value, spec.value)
-        wanted = case.settle(rebalance=rebalance, last_resort=last_resort)
+        try:
+            wanted = case.settle(rebalance=rebalance, last_resort=last_resort)
+        except Exception as error:
+            if undecided is None:
+                raise
+            undecided[where] = error
+            continue
         if wanted != found.value:
             urgent = wanted.epoch != found.value.epoch
             (elections if urgent else others).append(_change(f"{name}/{where[1]}", where, found, wanted))
