@@ -15,8 +15,10 @@ from comet_broker.storage.memory import Faults
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.host import Host
 from tests.sim.link import KEEPALIVE_S
+from tests.sim.losses import Where
 from tests.sim.nemesis import batch_spans
 from tests.sim.store import DELAY_S_MAX, STORE
+from tests.sim.waiting import until
 
 PAUSE_S_MAX: Final = 9.0  # three leases
 PARTITION_S_MAX: Final = 8.0
@@ -78,6 +80,54 @@ async def pause(world: ClusterWorld, random: Random) -> None:
     node.pause()
     await asyncio.sleep(random.uniform(0.05, random.choice((1.0, PAUSE_S_MAX))))
     node.resume()
+
+
+# ---- what chance brings together too seldom
+
+
+async def follower_returns(world: ClusterWorld, random: Random) -> None:
+    """The machine of a follower goes down when it has just taken a record. It is back, and follows again; then its
+    leader dies."""
+    where, leader, followers = _members(world, random)
+    if leader is None or not followers:
+        return
+    follower = random.choice(followers)
+    copy = world.monitor.copies[follower.broker_id, where]
+    known = len(copy.batches)
+    if not await until(lambda: len(copy.batches) > known, within_s=2.0, every_s=0.005):
+        return
+    follower.kill(power=True)
+    if await until(
+        lambda: follower.broker_id in world.monitor.state.brokers and follower.up, within_s=6.0, every_s=0.05
+    ):
+        await asyncio.sleep(random.uniform(0.0, 0.3))
+        leader.kill(power=random.random() < 0.5)
+
+
+async def all_but_one_are_sure(world: ClusterWorld, random: Random) -> None:
+    """One machine goes down, and with it, or a moment later, the processes of all others: who is back first is not who
+    is to lead."""
+    _, leader, followers = _members(world, random)
+    hosts = [host for host in (leader, *followers) if host is not None]
+    if not hosts:
+        return
+    unlucky = random.choice(hosts)
+    unlucky.kill(power=True)
+    await asyncio.sleep(random.choice((0.0, random.uniform(0.0, 0.5))))
+    for host in world.hosts:
+        if host is not unlucky:
+            host.kill(power=False)
+
+
+def _members(world: ClusterWorld, random: Random) -> tuple[Where, Host | None, list[Host]]:
+    """A partition, who leads it, and who else is in sync and runs."""
+    where = world.where((random.choice(sorted(world.history.flush)), 0))
+    found = world.monitor.state.partitions.get(where)
+    if found is None:
+        return where, None, []
+    up = {host.broker_id: host for host in world.up() if host.broker_id in found.value.in_sync}
+    leader = up.pop(found.value.leader, None)
+    return where, leader, list(up.values())
 
 
 # ---- the network
@@ -324,8 +374,11 @@ FAULTS: Final[dict[str, Fault]] = {
         clock_jump,
         flip_bit,
         client_dies,
+        follower_returns,
+        all_but_one_are_sure,
     )
 }
+STAGED: Final = ("all_but_one_are_sure", "follower_returns")
 
 
 async def harm(world: ClusterWorld, faults: list[str], until: float, mean_s: float) -> None:

@@ -93,9 +93,8 @@ def commit_by_majority() -> list[Patch]:
     "a follower's later life is counted for the one that was in sync",
     "C32",
     "power_cut",
-    "pause",
+    "follower_returns",
     "isolate",
-    caught_by=17,
 )
 def count_another_life() -> list[Patch]:
     return [(Replicas, "_counts", lambda self, broker, follower: True)]
@@ -276,7 +275,7 @@ def forget_incarnations() -> list[Patch]:
     ]
 
 
-@mutant("a power cut is taken for a clean stop", "C31", "power_cut", "kill", "pause", caught_by=6)
+@mutant("a power cut is taken for a clean stop", "C31", "power_cut", "all_but_one_are_sure", "kill")
 def believe_the_unclean() -> list[Patch]:
     def whole(self: _Case, table: dict[int, int], broker: int) -> bool:
         return broker in self._cluster.brokers and broker in table
@@ -399,11 +398,13 @@ def never_truncate() -> list[Patch]:
 def write_in_the_old_epoch() -> list[Patch]:
     real = Appending._write
 
-    def write(self: Appending, parts: Any, header: Any, base_offset: int, append_time_us: int, epoch: int) -> None:
+    def write(
+        self: Appending, parts: Any, header: Any, base_offset: int, append_time_us: int, epoch: int, *more: Any
+    ) -> None:
         if len(parts) > 1:  # the leader's own: a stamp and the rest of the batch
             stamp = records.make_stamp(base_offset, append_time_us, 1, header.length)
             parts, epoch = (stamp, *parts[1:]), 1
-        real(self, parts, header, base_offset, append_time_us, epoch)
+        real(self, parts, header, base_offset, append_time_us, epoch, *more)
 
     return [(Appending, "_write", write)]
 

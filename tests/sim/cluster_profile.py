@@ -35,11 +35,13 @@ class ClusterProfile:
 
 def draw(seed: int, profile: ClusterProfile) -> ClusterProfile:
     """The profile with everything that it leaves open decided by the seed."""
-    random = Random(f"{seed}/cluster profile")
+    random, chance = Random(f"{seed}/cluster profile"), Random(f"{seed}/staged")
+    plain = sorted(cluster_faults.FAULTS.keys() - set(cluster_faults.STAGED))
+    staged = chance.sample(cluster_faults.STAGED, chance.choice((0, 0, 1)))
     replicas = random.choice((3, 3, 3, 3, 2, 1))
     drawn = ClusterProfile(
         brokers=random.choice((3, 3, 3, 4)),
-        faults=tuple(random.sample(sorted(cluster_faults.FAULTS), random.randint(1, 6))),
+        faults=(*random.sample(plain, random.randint(1, 6)), *staged),
         fault_every_s=random.choice((1.5, 3.0, 6.0)),
         replicas=replicas,
         min_insync=min(replicas, random.choice((2, 2, 2, 1))),

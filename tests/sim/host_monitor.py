@@ -177,7 +177,9 @@ class HostMonitor:
         monitor = self._monitor
         where = (partition.topic_id.hex(), partition.index)
         before, epoch_before, said_in = known if known is not None else (0, 0, 0)
-        self._seen[partition] = (end, epoch, said_in if end == before else epoch)
+        fresh = known is None and not partition.leads
+        said_now = self._noted_in(where, end) if fresh else said_in if end == before else epoch
+        self._seen[partition] = (end, epoch, said_now)
         if epoch < epoch_before:
             monitor.complain(
                 "C8",
@@ -193,7 +195,12 @@ class HostMonitor:
         if partition.leads:
             monitor.leads(self._broker, where, epoch)
         if end > before:
-            monitor.committed(self._broker, partition, where, end, fresh=known is None)
+            monitor.committed(self._broker, where, end, said_now, fresh=fresh)
+
+    def _noted_in(self, where: Where, end: int) -> int:
+        """In which epoch a watermark was known that the broker has found noted on its disk: the records say that."""
+        batches = self._monitor.copies[self._broker, where].batches.values()
+        return max((batch.base, batch.epoch) for batch in batches if batch.base < end)[1] if end and batches else 0
 
 
 def _where(path: str) -> Where | None:

@@ -29,7 +29,6 @@ from tests.sim.host_monitor import HostMonitor
 from tests.sim.losses import Losses, Where
 
 if TYPE_CHECKING:
-    from comet_broker.partition import Partition
     from tests.sim.host import Host
 
 COMPLAINTS_MAX: Final = 50
@@ -286,22 +285,23 @@ class Monitor:
         if first != broker:
             self.complain("C6", f"brokers {first} and {broker} lead {self.name(where)} in epoch {epoch}")
 
-    def committed(self, broker: int, partition: Partition, where: Where, end: int, *, fresh: bool) -> None:
-        """A broker says that everything below `end` is committed."""
+    def committed(self, broker: int, where: Where, end: int, epoch: int, *, fresh: bool) -> None:
+        """A broker says in an epoch that everything below `end` is committed; with `fresh`, that it was before it was
+        started."""
         if not self.consistent(where):
             return
         agreed, copy = self.agreed[where], self.copies[broker, where]
         self.checked["C5"] += 1
-        end = agreed.said_in(partition.leader_epoch, end)
+        end = agreed.said_in(epoch, end)
         has = self.has(broker, where)
-        if has < min(end, agreed.end) and not copy.lossy and not copy.poisoned:
+        if has < min(end, agreed.end):
             self.complain(
                 "C5",
                 f"broker {broker} has a high watermark of {end} for {self.name(where)}, and from {has} on it holds "
                 "something else than was committed",
             )
-        if fresh and not partition.leads:
-            return  # what it noted before it was started
+        if fresh:
+            return
         known = len(agreed.commits)
         while agreed.end < end:
             batch = copy.batches.get(agreed.end)
@@ -316,7 +316,7 @@ class Monitor:
         state = self.state.partitions.get(where)
         if state is not None and len(agreed.commits) > known:
             for commit in agreed.commits[known:]:
-                self._held(where, state.value, partition.leader_epoch, commit)
+                self._held(where, state.value, epoch, commit)
             self._in_sync(where, state.value)
 
     def _held(self, where: Where, state: PartitionState, epoch: int, commit: Commit) -> None:
