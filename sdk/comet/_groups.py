@@ -336,9 +336,13 @@ class GroupConsumer(Owning[T]):
         0
         0
         """
-        committed = {place: AtOffset(offset) for place, offset in self.committed().items()}
         at = self.positions()
-        await self._go_to({place: to for place, to in committed.items() if at.get(place, to.offset) != to.offset})
+        wanted: dict[TopicPartition, Position] = {}
+        for place, holding in self._holdings.items():
+            offset = holding.first if holding.committed is None else holding.committed
+            if offset is not None and at.get(place) != offset:
+                wanted[place] = AtOffset(offset)
+        await self._go_to(wanted)
 
     async def _go_to(self, wanted: Mapping[TopicPartition, Position]) -> None:
         readers = [(self._intake.readers[place], to) for place, to in wanted.items() if place in self._intake.readers]

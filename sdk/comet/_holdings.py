@@ -38,6 +38,7 @@ class Holding:
         self.given = given
         self.place = given.place
         self.committed = given.offset
+        self.first = given.offset  # where it began to be read
         self.reader: Reader | None = None  # None: where it begins is not known yet
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.releasing = False

@@ -124,6 +124,8 @@ class Owning(Taking[T]):
         holding = self._holdings.get(reader.place)
         if holding is not None and holding.reader is reader:
             holding.begin()
+            if holding.first is None:
+                holding.first = reader.position
             if holding.committed is None:
                 self._commits.add([self._mark(holding, self._done(reader))])
 
