@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from types import coroutine
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 from comet._record import Record, RecordBatch
+from comet._shared import SharedRecord
 from comet._transactions import Transaction
 from comet.errors import InvalidArgument
 
@@ -33,6 +34,14 @@ class Signature:
     shape: Shape
     type: Any  # what values are decoded to; None: bytes as they are
     transaction: bool = False  # it takes a comet.Transaction as well
+
+
+_SHAPES: Final = {
+    Record: Shape.RECORD,
+    SharedRecord: Shape.RECORD,
+    RecordBatch: Shape.BATCH,
+    list: Shape.EVENTS,
+}
 
 
 def name_of(handler: Handler) -> str:
@@ -61,7 +70,7 @@ def signature_of(handler: Handler, names: Mapping[str, Any], kind: Any = None) -
         return Signature(Shape.EVENT, kind, transaction)
     origin, arguments = get_origin(annotation) or annotation, get_args(annotation)
     inner = arguments[0] if arguments else None
-    shape = {Record: Shape.RECORD, RecordBatch: Shape.BATCH, list: Shape.EVENTS}.get(origin, Shape.EVENT)
+    shape = _SHAPES.get(origin, Shape.EVENT)
     if shape is Shape.EVENT:
         inner = annotation
     elif shape is Shape.EVENTS and inner is None:

@@ -15,13 +15,14 @@ from comet import _limits as limits
 from comet._bindings import Binding
 from comet._handlers import Shape
 from comet._serving import Host, Serving, current_serving
+from comet._shared import SharedConsumer, SharedRecord
 from comet.errors import Closed, CometError, LeaseExpired, SerdeError
 
 log = logging.getLogger("comet")
 
 
 class SharedHost(Host, Protocol):
-    def shared_consumer(self, one: Binding) -> Any: ...
+    def shared_consumer(self, one: Binding) -> SharedConsumer[Any]: ...
 
 
 class SharedWork(Serving):
@@ -61,18 +62,24 @@ class SharedWork(Serving):
                 task.cancel()
             await consumer.close()
 
-    async def _started(self, consumer: Any) -> bool:
+    async def _started(self, consumer: SharedConsumer[Any]) -> bool:
         await consumer.start()
         return True
 
-    async def _next(self, consumer: Any) -> Any:
+    async def _next(self, consumer: SharedConsumer[Any]) -> SharedRecord[Any]:
         while True:
             try:
                 return await consumer.__anext__()
-            except SerdeError as error:
-                self.one.failure(error)
+            except SerdeError as error:  # the consumer has rejected it
+                one = self.one
+                if not self.policy.dead_letter:
+                    one.failure(error)
+                    continue
+                one.failed += 1
+                one.dead_lettered += 1
+                log.error("comet: handler %s cannot be called: %s", one.name, error)
 
-    async def _settle(self, record: Any) -> None:
+    async def _settle(self, record: SharedRecord[Any]) -> None:
         current_serving.set(self)
         one = self.one
         argument = record.value if one.signature.shape is Shape.EVENT else record
@@ -96,7 +103,7 @@ class SharedWork(Serving):
             self._failure = self._failure or error
             self._interrupt()
 
-    async def _failed(self, record: Any, error: Exception) -> None:
+    async def _failed(self, record: SharedRecord[Any], error: Exception) -> None:
         one, policy = self.one, self.policy
         if record.attempt <= policy.retries:
             one.retried += 1

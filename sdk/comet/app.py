@@ -27,6 +27,7 @@ from comet._consumer import Consumer
 from comet._dead_letters import DeadLetters
 from comet._delivery import Delivery
 from comet._exactly_once import ExactlyOnce
+from comet._groups import GroupConsumer
 from comet._handlers import name_of, signature_of
 from comet._intake import OutOfRange
 from comet._producer import Producer, wall_clock_us
@@ -34,6 +35,7 @@ from comet._replicas import ReadFrom
 from comet._routing import Headers, Key
 from comet._run import run
 from comet._serving import GroupServing, PlainServing, Serving, Source, current_serving
+from comet._shared import SharedConsumer
 from comet._shared_work import SharedWork
 from comet._transactions import Transaction, TransactionalProducer
 from comet._transport import Connect
@@ -45,7 +47,9 @@ log = logging.getLogger("comet")
 H = TypeVar("H", bound=Callable[..., Awaitable[None] | None])
 
 
-# Leases of a shared group beyond those that are being handled.
+# Of a shared group: attempts beyond those that a handler fails in, for members that die with an event in hand;
+_DEATHS_SPARE: Final = 4
+# and leases beyond those that are being handled.
 _IN_FLIGHT_SPARE: Final = 32
 
 
@@ -173,7 +177,7 @@ class App:
             if shared:
                 options = {
                     "start": start, "lease_ms": lease_ms, "in_flight": in_flight or concurrency + _IN_FLIGHT_SPARE,
-                    "attempts_max": retries + 1, "dead_letter": dead_letter, "by_key": by_key,
+                    "attempts_max": retries + 1 + _DEATHS_SPARE, "dead_letter": dead_letter, "by_key": by_key,
                 }  # fmt: skip
             else:
                 options |= reading | {"instance": instance, "session_timeout_ms": session_timeout_ms}
@@ -288,8 +292,6 @@ class App:
         return Consumer(self._addresses, one.topic, **options)
 
     def group_consumer(self, one: Binding, **hooks: Any) -> Source:
-        from comet._groups import GroupConsumer
-
         assert one.policy is not None
         options: dict[str, Any] = {**one.options, **self._world, **hooks, "name": self._name}
         consumer: Source = GroupConsumer(
@@ -297,9 +299,7 @@ class App:
         )
         return consumer
 
-    def shared_consumer(self, one: Binding) -> Any:
-        from comet._shared import SharedConsumer
-
+    def shared_consumer(self, one: Binding) -> SharedConsumer[Any]:
         assert one.policy is not None
         options: dict[str, Any] = {**one.options, **self._world, "name": self._name}
         group, kind = one.policy.group, one.signature.type
