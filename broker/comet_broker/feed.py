@@ -71,8 +71,8 @@ class Feed:
         self._rouse = rouse
         self._follower = follower
         self._readings: dict[Cursor[Partition], Reading] = {}
-        self._loaded: deque[tuple[Cursor[Partition], bytes, int, int]] = deque()  # read by a worker, to be sent
-        self._told: tuple[Cursor[Partition], bytes] | None = None  # goes out behind what was aborted in it
+        # Read by a worker, or, with a size of 0, served already: what was aborted in it goes out before it.
+        self._loaded: deque[tuple[Cursor[Partition], bytes, int, int]] = deque()
 
     # ---- subscriptions
 
@@ -132,25 +132,22 @@ class Feed:
         return partition.idle_uncommitted if cursor.uncommitted else partition.idle
 
     def _end_of(self, cursor: Cursor[Partition]) -> int:
-        partition = cursor.partition
         if self._follower:
-            return partition.log.log_end
-        return partition.high_watermark if cursor.uncommitted else partition.stable_end
+            return cursor.partition.log.log_end
+        return cursor.partition.high_watermark if cursor.uncommitted else cursor.partition.stable_end
 
     # ---- deliveries
 
     def next_delivery(self) -> bytes | None:
         """The frame of the cursor whose turn it is, if any has something."""
-        if self._told is not None:
-            (cursor, frame), self._told = self._told, None
-            if cursor.state is not State.ENDED:
-                return frame
         while self._loaded:
             cursor, frame, size, next_offset = self._loaded.popleft()
             if cursor.state is State.LOADING:
                 first = cursor.next_offset
                 self.push.loaded(cursor, size, next_offset)
                 return self._first_told(cursor, first, frame)
+            if not size and cursor.state is not State.ENDED:
+                return frame
         while (ready := self.push.take()) is not None:
             served = self._serve(ready)
             if served is not None:
@@ -179,7 +176,9 @@ class Feed:
         if tail is not None:
             first = cursor.next_offset
             self.push.served(cursor, tail.size, tail.next_offset)
-            return self._first_told(cursor, first, tail.frame)
+            if partition.isolation.any_aborted:
+                return self._first_told(cursor, first, tail.frame)
+            return tail.frame
         return self._serve_from_log(cursor, end, bytes_max)
 
     def _serve_from_log(self, cursor: Cursor[Partition], end: int, bytes_max: int) -> bytes | None:
@@ -234,7 +233,7 @@ class Feed:
 
     def _first_told(self, cursor: Cursor[Partition], first: int, frame: bytes) -> bytes:
         """What goes out before a delivery that begins at `first`, if anything must: then it is the next to go."""
-        isolation = cursor.partition.log.producers.isolation
+        isolation = cursor.partition.isolation
         if cursor.uncommitted or self._follower or not isolation.any_aborted:
             return frame
         # Whatever begins before what was told of is a part of it.
@@ -242,7 +241,7 @@ class Feed:
         cursor.told_end = cursor.next_offset
         if not news:
             return frame
-        self._told = (cursor, frame)
+        self._loaded.appendleft((cursor, frame, 0, 0))
         aborted = groups_pb2.Aborted(
             partition=cursor.handle,
             transactions=[

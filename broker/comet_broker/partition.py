@@ -67,6 +67,7 @@ class Partition(Flushing):
         self.readers: dict[Any, Reader] = {}  # by cursor, in any state: while there are none, the tail keeps nothing
         self.idle: dict[Any, Waiter] = {}  # keyed by cursor or call; woken once by the stable end, then gone
         self.idle_uncommitted: dict[Any, Waiter] = {}  # the same, woken by the high watermark
+        self.isolation: Isolation = storage.producers.isolation  # which the log replaces when it is cut back
         self.enlistments = Enlistments(self)
         self.fault = ""  # an error nobody has thought of: until the next start another is to lead
         self._trim = Trim(self)
@@ -170,11 +171,6 @@ class Partition(Flushing):
         """The cluster names this broker as leader, as far as is known here. Without a lease it must not write; what
         lies below the watermark stays where it is, so readers who want the leader need not leave."""
         return self.state is not None and self.state.leader == self.site.me
-
-    @property
-    def isolation(self) -> Isolation:
-        """What is known of the transactions in the log."""
-        return self.log.producers.isolation
 
     @property
     def available(self) -> bool:
@@ -298,9 +294,10 @@ class Partition(Flushing):
                 await self.site.worker.run(lambda: storage.truncate(offset))
             self.committed = offset if restart else min(self.committed, self.log.log_end)
             self.high_watermark = min(self.high_watermark, self.log.log_end)
+        finally:
+            self.isolation = self.log.producers.isolation  # another one: it was cut back, too
             self._show()
             self._stabilize()
-        finally:
             self.cutting = False
 
     def _end_readers_beyond(self, offset: int, *, restart: bool) -> None:
@@ -382,11 +379,18 @@ class Partition(Flushing):
             woken, self.idle_uncommitted = self.idle_uncommitted, {}
             for waiter in woken.values():
                 waiter.advanced()
-        self._stabilize()
+        if not self.isolation.all_decided:
+            self._stabilize()
+            return
+        self.stable_end = visible
+        if self.idle:
+            woken, self.idle = self.idle, {}
+            for waiter in woken.values():
+                waiter.advanced()
 
     def _stabilize(self) -> None:
         """Lets readers of what is committed see what is decided."""
-        stable = max(self.log.producers.isolation.stable_end(self.high_watermark), self.log.log_start)
+        stable = max(self.isolation.stable_end(self.high_watermark), self.log.log_start)
         before, self.stable_end = self.stable_end, stable
         if stable > before and self.idle:
             woken, self.idle = self.idle, {}

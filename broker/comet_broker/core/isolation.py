@@ -62,6 +62,8 @@ class Ended(NamedTuple):
 
 class Isolation:
     def __init__(self) -> None:
+        self.all_decided = True  # so that the stable end is the high watermark
+        self.any_aborted = False
         self._open: OrderedDict[tuple[int, int], Open] = OrderedDict()  # by first offset
         self._decided: deque[tuple[int, int]] = deque()  # marker's offset and first offset: not below the watermark yet
         self._ended: OrderedDict[int, Ended] = OrderedDict()  # by producer, the last one at the end
@@ -81,6 +83,7 @@ class Isolation:
             del self._open[key]
             known = None
         self._open[key] = Open(first if known is None else known.first, end)
+        self.all_decided = False
 
     def note_marker(self, producer_id: int, epoch: int, marker: Marker, offset: int) -> None:
         known = self._open.pop((producer_id, epoch), None)
@@ -97,6 +100,7 @@ class Isolation:
         if not marker.commit:
             floor = next(iter(self._open.values())).first if self._open else offset + 1
             self._aborted.extend((producer_id, epoch, known.first, offset, floor))
+            self.any_aborted = True
 
     def forget_before(self, log_start: int) -> None:
         """Nothing below is there any more."""
@@ -105,6 +109,11 @@ class Isolation:
         del self._aborted[: gone * _FIELDS]
         for key in [key for key, one in self._open.items() if one.end <= log_start]:
             del self._open[key]
+        self._sum_up()
+
+    def _sum_up(self) -> None:
+        self.all_decided = not (self._open or self._decided)
+        self.any_aborted = len(self._aborted) > 0
 
     # ---- what a leader asks
 
@@ -146,19 +155,14 @@ class Isolation:
 
     def stable_end(self, high_watermark: int) -> int:
         """Below it every transaction is decided. The watermark must not be below that of an earlier call."""
-        if not self._open and not self._decided:
-            return high_watermark
         decided = self._decided
         while decided and decided[0][0] < high_watermark:
             decided.popleft()
+        self.all_decided = not (self._open or decided)
         stable = high_watermark
         if self._open:
             stable = min(stable, next(iter(self._open.values())).first)
         return min(stable, *(first for _, first in decided)) if decided else stable
-
-    @property
-    def any_aborted(self) -> bool:
-        return len(self._aborted) > 0
 
     def aborted(self, first: int, end: int) -> list[AbortedTransaction]:
         """Those of which the offsets from `first` up to `end` may hold batches."""
@@ -205,6 +209,7 @@ class Isolation:
             at += _ENDED.size
         items = counts[3] * _FIELDS
         one._aborted.extend(struct.unpack_from(f"<{items}q", data, at))
+        one._sum_up()
         return one, at + 8 * items
 
 
