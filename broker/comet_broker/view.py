@@ -150,7 +150,10 @@ class ClusterView:
         if changes:
             keys = [key for key, _ in changes]
             for callback in list(self._listeners):
-                callback(keys)
+                try:
+                    callback(keys)
+                except Exception as error:  # noqa: BLE001 - the others are to hear of it, and of what comes after
+                    self._tasks.report("a listener of the cluster's view", error)
         self.applied.reach(revision)
 
     def _apply_one(self, key: str, item: KeyValue | None) -> None:

@@ -100,6 +100,25 @@ async def test_it_shows_what_was_there_and_what_comes(world: World) -> None:
 
 
 @on_virtual_time
+async def test_a_listener_that_breaks_keeps_no_other_from_listening(world: World) -> None:
+    follower = Follower(world.loop)
+
+    def broken(_: Sequence[str]) -> None:
+        raise LookupError("nobody has thought of this")
+
+    follower.view._listeners.insert(0, broken)
+    await follower.put(f"{DRAINS}1")
+    await follower.start()
+    last = await follower.put(f"{DRAINS}2")
+    await follower.view.applied.wait(last)
+    assert follower.told[-1] == (last, [f"{DRAINS}2"])
+    assert follower.tasks.failures == 2
+    follower.tasks.failed.clear()
+    await follower.check()
+    await follower.close()
+
+
+@on_virtual_time
 async def test_what_the_store_has_forgotten_is_found_by_listing(world: World) -> None:
     """All of it at once, deletions as well."""
     follower = Follower(world.loop)
