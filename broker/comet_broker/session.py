@@ -444,6 +444,9 @@ def resolve(partition: Partition, position: Position, *, uncommitted: bool = Fal
                 )
             return end
         case AtOffset(offset):
+            if offset > partition.log.log_end and partition.named and not partition.leads:
+                # It may have come back with less than it had, and another that has all may follow it.
+                raise Unavailable(f"{partition} is led by nobody who knows how far it reaches", retry_after_ms=50)
             if not start <= offset <= partition.log.log_end:
                 raise OffsetOutOfRange(
                     f"offset {offset} of {partition.topic}/{partition.index} is out of range: "
