@@ -13,12 +13,11 @@ Owned by its Partition; on the loop's thread.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from comet import records
-from comet.errors import CometError, CorruptBatch, Internal, InvalidArgument, LimitExceeded
+from comet.errors import CometError, CorruptBatch, Draining, Internal, InvalidArgument, LimitExceeded
 from comet.records import BatchHeader
 from comet.types import Acks
 from comet_broker import limits
@@ -27,8 +26,6 @@ from comet_broker.site import Accepted
 
 if TYPE_CHECKING:
     from comet_broker.partition import Partition
-
-log = logging.getLogger(__name__)
 
 Taken = Callable[[Accepted | CometError], None]  # told once how the batch did
 Transaction = tuple[int, int]  # producer and epoch
@@ -97,12 +94,15 @@ class Enlistments:
 
     async def _enlist(self, transaction: Transaction) -> None:
         partition = self._partition
-        error: CometError | None = Internal("the broker stopped while it asked the coordinator")
+        error: CometError | None = Draining("this broker is about to stop", retry_after_ms=200)
         try:
             await partition.site.enlist(*transaction, partition.topic_id, partition.index)
             error = None
         except CometError as caught:
             error = caught
+        except Exception as caught:
+            error = Internal(f"the coordinator could not be asked: {caught!r}")
+            raise
         finally:
             waiting = self._waiting.pop(transaction)
             self._held_bytes -= sum(len(batch) for batch, _ in waiting)
