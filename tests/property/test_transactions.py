@@ -6,10 +6,11 @@ likes, and loses the coordinator whenever it likes. What it is checked against i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from comet_broker.core.cluster import Place
 from comet_broker.core.transactions import (
@@ -30,8 +31,6 @@ from comet_broker.core.transactions import (
 )
 
 PLACES: list[Place] = [("a" * 32, 0), ("a" * 32, 1), ("b" * 32, 0)]
-places = st.sampled_from(PLACES)
-picks = st.integers(0, 1 << 16)
 
 
 @dataclass
@@ -58,9 +57,10 @@ class Pending:
     record: TransactionRecord
 
 
-class Transactions(RuleBasedStateMachine):
+class World:
+    """A coordinator, its store, three partitions, and all who ever had the transactional id."""
+
     def __init__(self) -> None:
-        super().__init__()
         self.stored = self.current = TransactionRecord(producer_id=1, timeout_ms=1)
         self.writes: list[TransactionRecord] = []  # queued, in order
         self.answers: list[tuple[int, Pending]] = []  # with how many writes are before it
@@ -116,61 +116,58 @@ class Transactions(RuleBasedStateMachine):
 
     # ---- what may happen
 
-    @rule()
-    def open(self) -> None:
+    def open(self, _: int) -> None:
         self.take(Open(producer_id=2, timeout_ms=1))
 
-    @rule(pick=picks, place=places, twice=st.booleans())
-    def enlist(self, pick: int, place: Place, twice: bool) -> None:
-        self.request(Enlist(self.pick(pick), place), twice)
+    def enlist(self, pick: int) -> None:
+        self.request(Enlist(self.pick(pick // 6), PLACES[pick % 3]), twice=pick % 2 == 0)
 
-    @rule(pick=picks, commit=st.booleans(), twice=st.booleans())
-    def end(self, pick: int, commit: bool, twice: bool) -> None:
-        self.request(End(self.pick(pick), commit), twice)
+    def commit(self, pick: int) -> None:
+        self.request(End(self.pick(pick // 2), commit=True), twice=pick % 2 == 0)
+
+    def abort(self, pick: int) -> None:
+        self.request(End(self.pick(pick // 2), commit=False), twice=pick % 2 == 0)
 
     def pick(self, pick: int) -> int:
-        """Mostly the latest epoch that anybody has, now and then an older one."""
+        """Mostly the epoch that counts, if anybody has it, now and then the latest, or an older one."""
         known = sorted(self.given, reverse=True)
-        return known[0] if pick % 4 else known[pick % len(known)]
+        if pick % 4 < 2 and self.current.epoch in self.given:
+            return self.current.epoch
+        return known[0] if pick % 4 < 3 else known[pick % len(known)]
 
     def request(self, event: Event, twice: bool) -> None:
         if twice:
             self.late.append(event)
         self.take(event)
 
-    @precondition(lambda self: self.late)
-    @rule(pick=picks)
     def once_more(self, pick: int) -> None:
-        self.take(self.late.pop(pick % len(self.late)))
+        if self.late:
+            self.take(self.late.pop(pick % len(self.late)))
 
-    @precondition(lambda self: self.enlisted)
-    @rule(pick=picks)
     def append(self, pick: int) -> None:
         """A batch may reach the leader long after its partition was enlisted."""
         known = sorted((epoch, place) for epoch, places in self.enlisted.items() for place in places)
-        epoch, place = known[pick % len(known)]
-        self.ledgers[place].append(epoch)
+        if known:
+            epoch, place = known[pick % len(known)]
+            self.ledgers[place].append(epoch)
 
-    @rule(evicted=st.booleans())
-    def nobody_comes(self, evicted: bool) -> None:
-        self.take(Evicted() if evicted else TimedOut(self.current.epoch))
+    def nobody_comes(self, pick: int) -> None:
+        self.take(Evicted() if pick % 2 else TimedOut(self.current.epoch))
 
-    @precondition(lambda self: self.writes)
-    @rule(count=st.integers(1, 3))
-    def write(self, count: int) -> None:
-        count = min(count, len(self.writes))
+    def write(self, pick: int) -> None:
+        count = min(1 + pick % 3, len(self.writes))
+        if not count:
+            return
         self.stored = self.writes[count - 1]
         del self.writes[:count]
         self.answers = [(max(0, before - count), pending) for before, pending in self.answers]
         self.answer()
 
-    @precondition(lambda self: self.current.state in ENDING and not self.writes)
-    @rule(pick=picks)
     def mark(self, pick: int) -> None:
         """Once the decision is stored."""
-        left = list(self.marking)
-        if left:
-            place = left[pick % len(left)]
+        if self.current.state not in ENDING or self.writes:
+            return
+        for place in list(self.marking)[: 1 + pick % 3]:
             del self.marking[place]
             self.ledgers[place].mark(self.current.epoch, self.current.state is State.COMMITTING)
         if not self.marking:
@@ -182,7 +179,6 @@ class Transactions(RuleBasedStateMachine):
                 assert ledger.markers.get(epoch, committed) is committed
                 assert epoch not in ledger.batches or epoch in ledger.markers, "torn: a batch without its marker"
 
-    @rule(pick=picks)
     def crash(self, pick: int) -> None:
         """The next coordinator begins with what was written; what was under way may have been."""
         done = pick % (len(self.writes) + 1)
@@ -194,7 +190,6 @@ class Transactions(RuleBasedStateMachine):
 
     # ---- what must hold
 
-    @invariant()
     def nobody_waits_for_what_nobody_knows(self) -> None:
         """Every batch without a marker belongs to what is open or ending, so that its readers go on some day."""
         for place, ledger in self.ledgers.items():
@@ -202,16 +197,33 @@ class Transactions(RuleBasedStateMachine):
                 assert epoch == self.current.epoch
                 assert place[1] in self.current.places.get(place[0], ()), f"{place} was forgotten"
 
-    @invariant()
     def all_or_nothing(self) -> None:
         for epoch, committed in self.outcomes.items():
             assert all(ledger.markers.get(epoch, committed) is committed for ledger in self.ledgers.values())
 
-    @invariant()
     def what_was_answered_is_part_of_it(self) -> None:
         if self.current.state is not State.EMPTY:
             for topic, index in self.enlisted.get(self.current.epoch, ()):
                 assert index in self.current.places.get(topic, ())
 
+    def check(self) -> None:
+        self.nobody_waits_for_what_nobody_knows()
+        self.all_or_nothing()
+        self.what_was_answered_is_part_of_it()
 
-TestTransactions = Transactions.TestCase
+
+Happening = Callable[[World, int], None]
+USUAL: list[Happening] = [
+    *(World.enlist, World.enlist, World.enlist, World.append, World.append, World.commit, World.commit, World.abort),
+    *(World.write, World.write, World.write, World.write, World.write, World.mark, World.mark, World.mark),
+    World.once_more,
+]
+TROUBLE: list[Happening] = [World.open, World.nobody_comes, World.crash]
+
+
+@given(st.lists(st.tuples(st.sampled_from(USUAL + TROUBLE), st.integers(0, 35)), min_size=20, max_size=100))
+def test_transactions_end_once_and_in_one_way(schedule: list[tuple[Happening, int]]) -> None:
+    world = World()
+    for happens, pick in schedule:
+        happens(world, pick)
+        world.check()
