@@ -4,7 +4,7 @@ What a loss may be excused by (docs/guarantees.md):
 
     acks=all      that this very record was committed, and that a leader which did not have it was elected as the last
                   resort (`losses`). Anything, on an `available` topic.
-    acks=1        the same; and whatever a change of leader after it was sent has cut off
+    acks=1        the same; and what was not committed when a new epoch began after it was sent
     acks=0        anything
 
 The monitor's complaints come in as violations of the invariant they name.
@@ -69,7 +69,8 @@ def no_acked_loss(evidence: ClusterEvidence, finding: Finding) -> None:
         holds = there == op.value or evidence.may_be_lost(op.place, op.offset, op.invoked, op.value)
         if not holds and op.acks == 1:
             where = (monitor.names[op.place[0]], op.place[1])
-            holds = any(at >= op.invoked for at, _, _ in monitor.epochs[where])
+            began = any(at >= op.invoked for at, _, _ in monitor.epochs[where])
+            holds = began and not monitor.agreed[where].holds(op.offset, op.value)
         if not finding.holds(holds):
             finding.violations.append(
                 f"{checker.name_of(op.value)} (acks {op.acks}) was acknowledged at {op.place} offset {op.offset} at "

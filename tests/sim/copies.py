@@ -36,6 +36,9 @@ class Commit:
     at: float
     data: bytes = b""
 
+    def holds(self, offset: int, value: bytes) -> bool:
+        return self.base <= offset < self.end and value in self.data
+
 
 @dataclass(slots=True)
 class Copy:
@@ -94,7 +97,7 @@ class Loss:
         return self.start <= offset < self.end
 
     def took(self, offset: int, value: bytes) -> bool:
-        return any(commit.base <= offset < commit.end and value in commit.data for commit in self.commits)
+        return any(commit.holds(offset, value) for commit in self.commits)
 
 
 @dataclass(slots=True)
@@ -124,6 +127,10 @@ class Agreed:
         """How much of a watermark that is known in an epoch has a meaning still: beyond the start of a later life it
         tells of what is lost, until the one who says it hears of that life."""
         return min([end, *(loss.start for loss in self.losses if loss.epoch > epoch)])
+
+    def holds(self, offset: int, value: bytes) -> bool:
+        """Whether this very record is committed there, and not lost."""
+        return any(commit.holds(offset, value) for commit in self.commits)
 
     def covers(self, offset: int) -> bool:
         """Whether a loss, for a reason, made room for another record at this offset."""

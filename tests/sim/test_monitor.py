@@ -466,6 +466,23 @@ def test_only_the_records_that_were_lost_are_excused(value: bytes, offset: int, 
     assert violations(no_acked_loss, after_a_loss(), History(produces=[produced(value, offset)])) == wrong
 
 
+@pytest.mark.parametrize(("committed", "epochs", "wrong"), [(4, 2, 0), (5, 2, 1), (4, 1, 1)])
+def test_with_acks_1_the_tail_is_excused_when_another_epoch_begins(committed: int, epochs: int, wrong: int) -> None:
+    """The fifth record, of which broker 1 was the only one to have it."""
+    cluster = right(end=4, min_insync=1)
+    cluster.now = 1.0
+    operation = Produce("p", PLACE, 1, True, value_of(1, 4), 0, 1.0, 1.1, Outcome.OK, "", 4)
+    cluster.state(1, 1, (1,))
+    cluster.write(1, 1)
+    cluster.watermark(committed, 1)
+    if epochs > 1:
+        cluster.state(1, 2, (1,))
+    finding = Finding()
+    history = History(produces=[operation], final={PLACE: FinalLog(0, 4, [], complete=True)})
+    no_acked_loss(ClusterEvidence(history, cluster.monitor), finding)
+    assert len(finding.violations) == wrong
+
+
 @pytest.mark.parametrize(("offset", "others", "wrong"), [(3, 1, 0), (3, 2, 1), (1, 1, 1), (4, 1, 0), (4, 2, 1)])
 def test_an_offset_is_given_again_once_for_each_loss(offset: int, others: int, wrong: int) -> None:
     reads = [Read("c", 1, PLACE, offset, value_of(10 + other, offset), 9, 1.0) for other in range(others)]
