@@ -1,4 +1,4 @@
-"""Comet without async: Producer, Consumer and Admin for scripts, notebooks and threads.
+"""Comet without async: producers, consumers and Admin for scripts, notebooks and threads.
 
 They are the asynchronous ones, running on one event loop in a background thread that all of them share. Every method
 may be called from any thread; one consumer is read by one thread at a time. A call that waits can be interrupted
@@ -12,54 +12,32 @@ with Ctrl-C.
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
-import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, overload
 
 from comet import _admin, _consumer, _delivery, _producer
+from comet._background import call, computed, made
 from comet._client import Addresses
 from comet._record import Record, RecordBatch
 from comet._routing import Headers, Key
-from comet._run import loop_factory
-from comet.errors import InvalidArgument, SerdeError, Timeout
+from comet._sync_groups import GroupConsumer, SharedConsumer, SharedRecord
+from comet.errors import SerdeError
 from comet.types import ClusterInfo, PartitionStatus, Receipt, ReceiptRange, StartLike, TopicConfig, TopicInfo
 
+__all__ = [
+    "Admin",
+    "BulkDelivery",
+    "Consumer",
+    "Delivery",
+    "GroupConsumer",
+    "Producer",
+    "SharedConsumer",
+    "SharedRecord",
+    "call",
+]
+
 T = TypeVar("T")
-
-_starting = threading.Lock()
-_loop: asyncio.AbstractEventLoop | None = None
-_thread: threading.Thread | None = None
-
-
-def _background_loop() -> asyncio.AbstractEventLoop:
-    """The loop that everything synchronous runs on, started when it is first needed."""
-    global _loop, _thread  # noqa: PLW0603 - one per process is the point
-    with _starting:
-        if _loop is None or _thread is None or not _thread.is_alive():
-            _loop = (loop_factory() or asyncio.new_event_loop)()
-            _thread = threading.Thread(target=_loop.run_forever, name="comet", daemon=True)
-            _thread.start()
-        return _loop
-
-
-def call(work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-    """Runs a coroutine on the background loop and waits for it; when the wait is interrupted, it is cancelled."""
-    loop = _background_loop()
-    if threading.current_thread() is _thread:
-        work.close()
-        raise InvalidArgument("comet.sync cannot be used on its own event loop; use the asynchronous classes there")
-    future = asyncio.run_coroutine_threadsafe(work, loop)
-    try:
-        return future.result(timeout_s)
-    except concurrent.futures.TimeoutError:
-        if future.done():
-            raise
-        raise Timeout(f"no result within {timeout_s} s") from None
-    finally:
-        future.cancel()
 
 
 class Delivery:
@@ -124,7 +102,7 @@ class Producer:
     """
 
     def __init__(self, addresses: Addresses, **settings: Any) -> None:
-        self._producer: _producer.Producer = call(_make(_producer.Producer, addresses, settings))
+        self._producer: _producer.Producer = call(made(_producer.Producer, addresses, settings))
 
     def send(
         self,
@@ -217,7 +195,7 @@ class Consumer(Generic[T]):
     def __init__(self: Consumer[bytes], addresses: Addresses, topic: str, **settings: Any) -> None: ...
     def __init__(self, addresses: Addresses, topic: str, *, type: Any = None, **settings: Any) -> None:  # noqa: A002
         self._consumer: _consumer.Consumer[T] = call(
-            _make(_consumer.Consumer, addresses, {"topic": topic, "type": type, **settings})
+            made(_consumer.Consumer, addresses, {"topic": topic, "type": type, **settings})
         )
         self._batch: RecordBatch[T] | None = None
         self._records: Iterator[Record[T]] | None = None
@@ -275,7 +253,7 @@ class Consumer(Generic[T]):
 
     def positions(self) -> dict[int, int]:
         """Per partition the offset of the next record."""
-        found = call(_async(self._consumer.positions))
+        found = call(computed(self._consumer.positions))
         if self._batch is not None:
             found[self._batch.partition] = self._next_offset
         return found
@@ -283,8 +261,8 @@ class Consumer(Generic[T]):
     def lag(self) -> dict[int, int]:
         """Per partition how many records were not read yet."""
         read = self.positions()
-        found = call(_async(self._consumer.lag))
-        at = call(_async(self._consumer.positions))
+        found = call(computed(self._consumer.lag))
+        at = call(computed(self._consumer.positions))
         return {partition: lag + at[partition] - read[partition] for partition, lag in found.items()}
 
     def end_offsets(self) -> dict[int, int]:
@@ -299,7 +277,7 @@ class Consumer(Generic[T]):
 
     def statistics(self) -> dict[str, int]:
         """Counters since the start."""
-        return call(_async(self._consumer.statistics))
+        return call(computed(self._consumer.statistics))
 
     def close(self) -> None:
         """Ends the subscription."""
@@ -326,7 +304,7 @@ class Admin:
     """
 
     def __init__(self, addresses: Addresses, **settings: Any) -> None:
-        self._admin: _admin.Admin = call(_make(_admin.Admin, addresses, settings))
+        self._admin: _admin.Admin = call(made(_admin.Admin, addresses, settings))
 
     def create_topic(
         self, name: str, *, partitions: int = 1, replicas: int = 0, config: TopicConfig | None = None, **settings: Any
@@ -393,11 +371,3 @@ class Admin:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-
-async def _make(cls: Any, addresses: Addresses, settings: dict[str, Any]) -> Any:
-    return cls(addresses, **settings)
-
-
-async def _async(function: Callable[[], T]) -> T:
-    return function()

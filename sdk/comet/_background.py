@@ -1,0 +1,57 @@
+"""The event loop of comet.sync: one in a background thread, which everything synchronous shares."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from comet._client import Addresses
+from comet._run import loop_factory
+from comet.errors import InvalidArgument, Timeout
+
+T = TypeVar("T")
+
+_starting = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+_thread: threading.Thread | None = None
+
+
+def _background_loop() -> asyncio.AbstractEventLoop:
+    """The loop that everything synchronous runs on, started when it is first needed."""
+    global _loop, _thread  # noqa: PLW0603 - one per process is the point
+    with _starting:
+        if _loop is None or _thread is None or not _thread.is_alive():
+            _loop = (loop_factory() or asyncio.new_event_loop)()
+            _thread = threading.Thread(target=_loop.run_forever, name="comet", daemon=True)
+            _thread.start()
+        return _loop
+
+
+def call(work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+    """Runs a coroutine on the background loop and waits for it; when the wait is interrupted, it is cancelled."""
+    loop = _background_loop()
+    if threading.current_thread() is _thread:
+        work.close()
+        raise InvalidArgument("comet.sync cannot be used on its own event loop; use the asynchronous classes there")
+    future = asyncio.run_coroutine_threadsafe(work, loop)
+    try:
+        return future.result(timeout_s)
+    except concurrent.futures.TimeoutError:
+        if future.done():
+            raise
+        raise Timeout(f"no result within {timeout_s} s") from None
+    finally:
+        future.cancel()
+
+
+async def made(cls: Any, addresses: Addresses, settings: dict[str, Any], *names: str) -> Any:
+    """An asynchronous object, made on the loop that it will live on."""
+    return cls(addresses, *names, **settings)
+
+
+async def computed(function: Callable[[], T]) -> T:
+    """What a function returns there."""
+    return function()
