@@ -36,7 +36,9 @@ def _by_key(items: Iterable[T]) -> dict[Key, list[T]]:
 
 def one_owner(history: GroupHistory, finding: Finding) -> None:
     """C17. Nobody owns what another was given in the same generation, and a partition that was given up in good order
-    was given up before the next one had it. Who was put out for its silence may believe for longer."""
+    was given up, and what had been taken of it finished, before the next one had it. Who was put out may not have
+    heard of it."""
+    finished = _last_finished(history)
     for (group, place), owners in _by_key(history.owned).items():
         by_since: dict[int, set[str]] = defaultdict(set)
         for one in owners:
@@ -44,16 +46,34 @@ def one_owner(history: GroupHistory, finding: Finding) -> None:
         for since, processes in by_since.items():
             if not finding.holds(len(processes) == 1):
                 finding.violations.append(f"{group}: {place} was {sorted(processes)}'s in generation {since}")
-        owners.sort(key=lambda one: (one.began, one.since))
         for one in owners:
+            until = one.ended
+            if group != AT_MOST_ONCE:  # which is done with an event when it begins to handle it
+                until = max(until, finished.get((group, one.process, place, one.since), -1.0))
             for other in owners:
-                if other.process == one.process or other.since <= one.since or one.how in ("evicted", "died"):
+                if other.process == one.process or other.since <= one.since:
                     continue
-                if not finding.holds(0 <= one.ended <= other.began):
+                if history.evicted.get((group, one.member), float("inf")) <= other.began:
+                    continue
+                if not finding.holds(one.ended >= 0 and until <= other.began):
                     finding.violations.append(
                         f"{group}: {other.process} had {place} from {other.began:.4f} s (generation {other.since}), "
-                        f"{one.process} until {one.ended:.4f} s (generation {one.since}, {one.how or 'still'})"
+                        f"{one.process} until {until:.4f} s (generation {one.since}, {one.how or 'still'})"
                     )
+
+
+def _last_finished(history: GroupHistory) -> dict[tuple[str, str, Place, int], float]:
+    """When each owner was done with the last event that it had taken."""
+    spans: dict[tuple[str, str, Place], list[Ownership]] = defaultdict(list)
+    for one in history.owned:
+        spans[one.group, one.process, one.place].append(one)
+    last: dict[tuple[str, str, Place, int], float] = {}
+    for taken in history.handled:
+        for one in spans[taken.group, taken.process, taken.place]:
+            if one.began <= taken.began and not 0 <= one.ended < taken.began:
+                key = one.group, one.process, one.place, one.since
+                last[key] = max(taken.finished, last.get(key, -1.0))
+    return last
 
 
 def handled_by_its_owner(history: GroupHistory, finding: Finding) -> None:
@@ -71,7 +91,8 @@ def handled_by_its_owner(history: GroupHistory, finding: Finding) -> None:
 
 
 def in_order(history: GroupHistory, finding: Finding) -> None:
-    """C20. While a member owns a partition it is given each record once and in order."""
+    """C20. While a member owns a partition it is given each record once and in order; at most once, what could not be
+    committed is left out."""
     spans = sorted(history.owned, key=lambda one: one.began)
     for span in spans:
         last = -1
@@ -81,9 +102,8 @@ def in_order(history: GroupHistory, finding: Finding) -> None:
             if taken.began < span.began or 0 <= span.ended < taken.began:
                 continue
             records = history.inputs.get(taken.place, {})
-            if last >= 0 and not finding.holds(
-                taken.offset > last and not any(last < offset < taken.offset for offset in records)
-            ):
+            skipped = span.group != AT_MOST_ONCE and any(last < offset < taken.offset for offset in records)
+            if last >= 0 and not finding.holds(taken.offset > last and not skipped):
                 finding.violations.append(
                     f"{span.group}: {span.process} was given {span.place} offset {taken.offset} after {last}"
                 )

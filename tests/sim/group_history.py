@@ -25,6 +25,7 @@ class Ownership:
 
     group: str
     process: str
+    member: str  # the id that the coordinator gave it
     place: Place
     since: int  # the generation
     began: float
@@ -135,6 +136,7 @@ class GroupHistory:
     seen: list[Seen] = field(default_factory=list)
     lent: list[Lent] = field(default_factory=list)
     leases: list[Lease] = field(default_factory=list)
+    evicted: dict[tuple[str, str], float] = field(default_factory=dict)  # group and member id: when it was put out
     # ---- after all was mended and every group had caught up
     inputs: dict[Place, dict[int, bytes]] = field(default_factory=dict)  # committed records of the topics read
     outputs: dict[Place, dict[int, bytes]] = field(default_factory=dict)  # and of those written in transactions

@@ -42,8 +42,8 @@ def right() -> GroupHistory:
     history.inputs[PLACE] = {number: value(number) for number in range(COUNT)}
     history.ends[PLACE] = COUNT
     for group in (AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE):
-        history.owned.append(Ownership(group, "a", PLACE, 1, 0.0, 5.5, "released"))
-        history.owned.append(Ownership(group, "b", PLACE, 2, 5.6))
+        history.owned.append(Ownership(group, "a", "id-a", PLACE, 1, 0.0, 5.5, "released"))
+        history.owned.append(Ownership(group, "b", "id-b", PLACE, 2, 5.6))
         for number in range(COUNT):
             process = "a" if number < 5 else "b"
             at = number + (0.0 if number < 5 else 1.0)
@@ -88,11 +88,15 @@ def owned(history: GroupHistory, group: str, process: str) -> Ownership:
 
 
 def own_the_same_generation(history: GroupHistory) -> None:
-    history.owned.append(Ownership(AT_LEAST_ONCE, "c", PLACE, 2, 5.6))
+    history.owned.append(Ownership(AT_LEAST_ONCE, "c", "id-c", PLACE, 2, 5.6))
 
 
 def begin_before_the_other_has_released(history: GroupHistory) -> None:
     owned(history, AT_LEAST_ONCE, "b").began = 5.4
+
+
+def finish_after_the_other_has_begun(history: GroupHistory) -> None:
+    history.handled[4].finished = 5.7
 
 
 def take_without_asking(history: GroupHistory) -> None:
@@ -107,7 +111,7 @@ def handle_what_is_anothers(history: GroupHistory) -> None:
 def skip_within_an_assignment(history: GroupHistory) -> None:
     history.handled = [one for one in history.handled if not (one.group == AT_LEAST_ONCE and one.offset == 3)]
     history.handled.append(Handled(AT_LEAST_ONCE, "b", PLACE, 3, value(3), 3.0, 3.1))
-    history.owned.append(Ownership(AT_LEAST_ONCE, "b", PLACE, 0, 2.9, 3.2, "evicted"))
+    history.owned.append(Ownership(AT_LEAST_ONCE, "b", "id-b", PLACE, 0, 2.9, 3.2, "evicted"))
 
 
 def repeat_within_an_assignment(history: GroupHistory) -> None:
@@ -198,6 +202,7 @@ def never_end_a_transaction(history: GroupHistory) -> None:
 WRONG = [
     ("C17", own_the_same_generation),
     ("C17", begin_before_the_other_has_released),
+    ("C17", finish_after_the_other_has_begun),
     ("C17", take_without_asking),
     ("C17", handle_what_is_anothers),
     ("C20", skip_within_an_assignment),
@@ -240,4 +245,7 @@ def test_who_was_put_out_for_its_silence_may_not_have_heard_of_it() -> None:
     history = right()
     one = owned(history, AT_LEAST_ONCE, "a")
     one.how, one.ended = "evicted", 20.0
+    history.evicted[AT_LEAST_ONCE, "id-a"] = 5.55
     assert check_groups(history).ok
+    history.evicted[AT_LEAST_ONCE, "id-a"] = 5.65
+    assert "C17" in check_groups(history).violated

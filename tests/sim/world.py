@@ -33,6 +33,7 @@ class World:
         self.hosts = [Host(loop, self.random("host"), self.network, self.history, self.store)]
         self.stopping = False  # clients finish what they have begun and send nothing new
         self.clients: dict[str, Node] = {}
+        self.topic_ids: dict[str, bytes] = {}
         self.damaged: set[str] = set()  # segments: two damaged batches may hide what lies between them
         self.log: list[str] = []  # what was done to the world, for -v
 

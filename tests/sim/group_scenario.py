@@ -1,0 +1,382 @@
+"""One run of groups: members that come and go, die and stand still, on a cluster whose brokers do the same.
+
+    producers ─► in ─┬─► alo    at least once: handled, then committed
+                     ├─► amo    at most once: committed, then handled
+                     ├─► eos    exactly once: to `out` and `audit`, in transactions
+                     └─► share  taken one by one: accepted, released, rejected (to `dead`), or forgotten
+
+    start ─► faults strike ─► mend ─► producers end ─► every group reaches the end ─► members leave ─► final read
+
+What the logs go through is judged by `cluster_checks` in a scenario of its own; here no fault takes from a log what
+was acknowledged, so that whatever is missing was lost by a group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from random import Random
+from typing import Final
+
+from comet._admin import Admin
+from comet._client import Client
+from comet._consumer import Consumer
+from comet._coordinator import Coordinator
+from comet.errors import CometError, InvalidArgument
+from comet.types import Flush
+from comet_broker.coordination.group import LiveGroup
+from tests.sim import cluster_faults
+from tests.sim.checker import SETTLE_S_MAX, Finding
+from tests.sim.cluster_profile import ClusterTopic
+from tests.sim.cluster_world import ClusterWorld
+from tests.sim.group_checks import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, SHARED, check_groups
+from tests.sim.group_history import GroupHistory
+from tests.sim.group_workload import AUDIT, DEAD, IN, OUT, CommittedReader, Member, Observer
+from tests.sim.history import Outcome, Place
+from tests.sim.loop import SimLoop, run
+from tests.sim.result import Result
+from tests.sim.waiting import until
+from tests.sim.workload import ProducerClient, ProducerPlan
+
+HARM_S: Final = 40.0
+RUN_S_MAX: Final = 900.0
+FINISH_S_MAX: Final = 120.0
+LEAVE_S_MAX: Final = 60.0
+READ_S_MAX: Final = 60.0
+
+# None of these takes what was acknowledged from so many replicas that it is gone.
+FAULTS: Final = (
+    "kill", "kill_all", "drain", "pause", "partition", "isolate", "lose_store", "lose_clients", "swizzle", "cut_links",
+    "stall_links", "bad_weather", "store_away", "store_unsure", "store_slow", "late_keepalives", "late_watch",
+    "compacted", "slow_disk", "clock_jump",
+)  # fmt: skip
+MEMBER_FAULTS: Final = ("member_killed", "member_left", "member_paused")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProfile:
+    """What a run is made of. What is None is drawn by the seed."""
+
+    groups: tuple[str, ...] | None = None
+    members: int | None = None
+    partitions: int | None = None
+    faults: tuple[str, ...] | None = None
+    fault_every_s: float | None = None
+    member_fault_every_s: float | None = None
+    pause_s: float | None = None  # between two sends of a producer
+
+
+def draw(seed: int, profile: GroupProfile) -> GroupProfile:
+    """The profile with everything that it leaves open decided by the seed."""
+    random = Random(f"{seed}/group profile")
+    every = (AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, SHARED)
+    drawn = GroupProfile(
+        groups=tuple(random.sample(every, random.choice((1, 2, 2, 3)))),
+        members=random.choice((2, 3, 3)),
+        partitions=random.choice((1, 2, 3, 4)),
+        faults=tuple(random.sample(FAULTS, random.randint(0, 5))),
+        fault_every_s=random.choice((2.0, 4.0, 8.0)),
+        member_fault_every_s=random.choice((3.0, 6.0, 12.0)),
+        pause_s=random.choice((0.2, 0.5)),
+    )
+    given = {f.name: getattr(profile, f.name) for f in fields(profile) if getattr(profile, f.name) is not None}
+    return replace(drawn, **given)
+
+
+class GroupScenario:
+    def __init__(self, world: ClusterWorld, profile: GroupProfile) -> None:
+        self.world = world
+        self.profile = profile
+        self.history = GroupHistory()
+        self.random = world.random("scenario")
+        self.topics = [
+            self._topic(IN, profile.partitions or 1),
+            self._topic(OUT, profile.partitions or 1),
+            self._topic(AUDIT, 1),
+            self._topic(DEAD, 1),
+        ]
+        self.members: dict[str, Member] = {}
+        self.over = False  # members leave, and nobody takes their place
+        self._admin = Admin(
+            world.addresses,
+            timeout_ms=5_000,
+            name="operator",
+            connect=world.network.connect("operator"),
+            random=world.random("operator/sdk"),
+            clock_us=world.clock.wall_us,
+        )
+
+    @staticmethod
+    def _topic(name: str, partitions: int) -> ClusterTopic:
+        flush = Flush.INTERVAL
+        return ClusterTopic(name, partitions, flush, 50, 64 << 10, -1, replicas=3, min_insync=2, available=False)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return self.profile.groups or ()
+
+    async def run(self) -> None:
+        world, profile = self.world, self.profile
+        loop = asyncio.get_running_loop()
+        keepers = [
+            loop.create_task(cluster_faults.keep(world, host), name=f"keeper {host.broker_id}") for host in world.hosts
+        ]
+        brokers = world.monitor.state.brokers
+        assert await until(lambda: len(brokers) == len(world.hosts), within_s=30), "the brokers did not start"
+        await self._create_topics()
+        lives = self._start()
+        watcher = loop.create_task(self._watch(), name="watcher")
+        await cluster_faults.harm(world, list(profile.faults or ()), HARM_S, profile.fault_every_s or 4.0)
+        await asyncio.sleep(max(0.0, HARM_S - world.now()))
+        world.note("mend")
+        cluster_faults.mend(world)
+        world.stopping = True
+        assert await until(self._well, within_s=SETTLE_S_MAX), "the brokers are not well again"
+        await self._ended(("producer", "observer"), "did not finish")
+        await self._catch_up()
+        self.over = True
+        for member in self.members.values():
+            member.leaving = True
+        for life in lives:
+            await life
+        await self._final_read()
+        for task in (*keepers, watcher):
+            if task.done():
+                task.result()
+            task.cancel()
+        for host in world.up():
+            host.look_for_trouble()
+        await self._admin.close()
+        world.history.complaints += [f"nobody took this exception: {text}" for text in world.loop.unhandled]
+
+    # ---- setting up
+
+    async def _create_topics(self) -> None:
+        for topic in self.topics:
+            while True:
+                try:
+                    info = await self._admin.create_topic(
+                        topic.name, partitions=topic.partitions, replicas=topic.replicas, config=topic.config()
+                    )
+                except InvalidArgument:  # the one that was asked has not heard of all the others yet
+                    await asyncio.sleep(0.1)
+                else:
+                    break
+            self.world.topic_ids[topic.name] = info.id
+            self.world.history.flush[topic.name] = topic.flush
+
+    def _start(self) -> list[asyncio.Task[None]]:
+        """All clients; the tasks that keep members alive."""
+        world, profile = self.world, self.profile
+        plan = ProducerPlan("all", True, 0, 4_000, 20_000, "none", profile.pause_s or 0.5, bulk=False)
+        for number in range(2):
+            name = f"producer-{number}"
+            world.client(name, ProducerClient(world, name, plan, self.topics[0].places).run())
+        world.client("observer", Observer(world, self.history, self.groups).run())
+        if EXACTLY_ONCE in self.groups:
+            for topic in (OUT, AUDIT):
+                name = f"reader-{topic}"
+                world.client(name, CommittedReader(world, self.history, name, topic).run())
+        loop = asyncio.get_running_loop()
+        return [
+            loop.create_task(self._live(group, number), name=f"life of {group}-{number}")
+            for group in self.groups
+            for number in range(profile.members or 2)
+        ]
+
+    async def _live(self, group: str, number: int) -> None:
+        """One member after the other in the same place, each until it dies or leaves."""
+        world = self.world
+        random = world.random(f"{group}-{number}")
+        instance = f"static-{number}" if number == 0 and random.random() < 0.5 else ""
+        life = 0
+        while True:
+            name = f"{group}-{number}.{life}"
+            life += 1
+            member = self.members[name] = Member(world, self.history, group, name, instance=instance)
+            node = world.client(name, member.run())
+            while world.busy(name) and not member.leaving:
+                await world.sleep(random, self.profile.member_fault_every_s or 6.0)
+                if world.stopping or not world.busy(name):
+                    continue
+                match random.choice(MEMBER_FAULTS):
+                    case "member_killed":
+                        world.history.faults["member_killed"] += 1
+                        world.kill_client(name)
+                        member.died()
+                    case "member_left":
+                        world.history.faults["member_left"] += 1
+                        member.leaving = True
+                    case _:
+                        world.history.faults["member_paused"] += 1
+                        node.pause()
+                        await asyncio.sleep(random.uniform(0.1, random.choice((2.0, 9.0))))
+                        node.resume()
+            if not await until(lambda name=name: not world.busy(name), within_s=LEAVE_S_MAX):  # type: ignore[misc]
+                world.history.complaints.append(f"{name} did not leave:\n" + "\n".join(world.stuck(name)))
+                world.kill_client(name)
+                member.died()
+            if self.over:
+                return
+            await world.sleep(random, 0.5)
+
+    async def _watch(self) -> None:
+        """What a leader lends is noted where it is decided."""
+        while True:
+            await asyncio.sleep(1.0)
+            for host in self.world.up():
+                host.look_for_trouble()
+
+    # ---- the end
+
+    def _well(self) -> bool:
+        world = self.world
+        if len(world.up()) < len(world.hosts):
+            return False
+        for topic in self.topics:
+            for place in topic.places:
+                found = world.monitor.state.partitions.get(world.where(place))
+                if found is None or not found.value.leader or set(found.value.in_sync) != set(found.value.replicas):
+                    return False
+        return True
+
+    async def _ended(self, prefixes: tuple[str, ...], what: str) -> None:
+        world = self.world
+        names = [name for name in world.clients if name.startswith(prefixes)]
+        await until(lambda: not any(world.busy(name) for name in names), within_s=FINISH_S_MAX, every_s=0.2)
+        for name in names:
+            if world.busy(name):
+                world.history.complaints.append(f"{name} {what}:\n" + "\n".join(world.stuck(name)))
+
+    async def _statuses(self, topic: str) -> dict[Place, tuple[int, int]]:
+        """Per partition high watermark and stable end."""
+        _, statuses = await self._admin.describe_topic(topic)
+        return {(topic, status.index): (status.high_watermark, status.stable_end) for status in statuses}
+
+    async def _catch_up(self) -> None:
+        """With nothing wrong any more, every group reaches the end, and no transaction holds anybody back."""
+        world, history = self.world, self.history
+        give_up = world.now() + FINISH_S_MAX
+        missing = "nothing was asked"
+        client = Client(
+            world.addresses, name="auditor", connect=world.network.connect("auditor"), random=world.random("auditor")
+        )
+        coordinators = {group: Coordinator(client, group) for group in self.groups}
+        observer = Observer(world, history, self.groups)
+        while missing and world.now() < give_up:
+            await asyncio.sleep(0.5)
+            try:
+                ends = await self._statuses(IN)
+                history.ends = {place: end for place, (end, _) in ends.items()}
+                missing = ""
+                for group in self.groups:
+                    if group == SHARED:
+                        missing = missing or self._unsettled()
+                        continue
+                    found = await observer.look(coordinators[group], group)
+                    for place, end in history.ends.items():
+                        history.committed[group, place] = found.get(place, -1)
+                        if end and found.get(place, -1) < end:
+                            missing = missing or f"{group} is at {found.get(place)} of {place}, which ends at {end}"
+                for topic in (OUT, AUDIT):
+                    for place, (end, stable) in (await self._statuses(topic)).items():
+                        if stable < end:
+                            missing = missing or f"a transaction holds {place} at {stable}, it ends at {end}"
+            except CometError as error:
+                missing = f"the cluster does not answer: {error!r}"
+        await client.close()
+        if missing:
+            world.history.complaints.append(f"after all was mended: {missing}")
+
+    def _unsettled(self) -> str:
+        """What of a shared group is still to be settled, as far as members know."""
+        done = {(one.place, one.offset) for one in self.history.lent if one.settled in ("accept", "reject")}
+        for operation in self.world.history.produces:
+            if operation.outcome is Outcome.OK and (operation.place, operation.offset) not in done:
+                return f"{SHARED} has not settled {operation.place} offset {operation.offset}"
+        return ""
+
+    async def _final_read(self) -> None:
+        history = self.history
+        for topic in self.topics:
+            for place, (end, _) in (await self._statuses(topic.name)).items():
+                records = await self._read(place, end)
+                if place[0] == IN:
+                    history.inputs[place] = records
+                elif place[0] in (OUT, AUDIT):
+                    history.outputs[place] = records
+                elif SHARED in self.groups:
+                    history.dead[SHARED] = Counter(records.values())
+        if EXACTLY_ONCE not in self.groups:
+            history.outputs.clear()
+
+    async def _read(self, place: Place, end: int) -> dict[int, bytes]:
+        world = self.world
+        found: dict[int, bytes] = {}
+        name = f"final-{place[0]}-{place[1]}"
+        give_up = world.now() + READ_S_MAX
+        async with Consumer(
+            world.addresses,
+            place[0],
+            start="earliest",
+            partitions=[place[1]],
+            connect=world.network.connect(name),
+            random=world.random(name),
+            clock_us=world.clock.wall_us,
+        ) as consumer:
+            while consumer.positions().get(place[1], 0) < end and world.now() < give_up:
+                batch = await consumer.get_batch(timeout_s=0.2)
+                if batch is not None:
+                    found.update((at, value or b"") for at, value in zip(batch.offsets, batch.values, strict=True))
+            if consumer.positions().get(place[1], 0) < end:
+                world.history.complaints.append(f"the final read of {place} came to {consumer.positions()} of {end}")
+        return found
+
+
+@contextlib.contextmanager
+def watched(history: GroupHistory, now: Callable[[], float]) -> Iterator[None]:
+    """Notes what coordinators and leaders do of their own accord: whom they put out."""
+    put_out = LiveGroup.put_out
+
+    def noted(self: LiveGroup, member: str, error: CometError) -> None:
+        history.evicted[self.name, member] = now()
+        put_out(self, member, error)
+
+    LiveGroup.put_out = noted  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        LiveGroup.put_out = put_out  # type: ignore[method-assign]
+
+
+def simulate(seed: int, profile: GroupProfile | None = None) -> Result:
+    """Runs one seed on a loop of its own and judges what happened."""
+    drawn = draw(seed, profile or GroupProfile())
+    began = time.perf_counter()
+    worlds: list[ClusterWorld] = []
+    scenarios: list[GroupScenario] = []
+
+    async def main(loop: SimLoop) -> None:
+        loop.seconds_max = RUN_S_MAX
+        settings = {"session_ms": 2_000, "replica_lag_ms": 1_000, "rebalance_ms": 2_000}
+        world = ClusterWorld(loop, seed, 3, settings)
+        worlds.append(world)
+        world.note(f"{drawn}")
+        scenarios.append(GroupScenario(world, drawn))
+        with watched(scenarios[0].history, world.now):
+            await scenarios[0].run()
+
+    error = ""
+    try:
+        run(main)
+    except (AssertionError, TimeoutError, CometError) as caught:
+        error = f"{type(caught).__name__}: {caught}"
+    world = worlds[0]
+    verdict = check_groups(scenarios[0].history)
+    verdict.findings["C29"] = Finding(1, list(world.history.complaints))
+    seconds = time.perf_counter() - began
+    return Result(seed, drawn, verdict, world.history, world.log, seconds, error, "groups", world.now())

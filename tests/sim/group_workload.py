@@ -1,0 +1,377 @@
+"""Member processes of groups: real consumers and transactional producers of the SDK, and what they note of it.
+
+A member is one process with a name of its own: `alo-0.3` is the third life of the first member of group `alo`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal
+
+from comet._client import Client
+from comet._consumer import Consumer
+from comet._coordinator import Coordinator
+from comet._groups import GroupConsumer
+from comet._shared import SharedConsumer
+from comet._transactions import Transaction, TransactionalProducer
+from comet.errors import CometError, LeaseExpired, ProducerFenced
+from comet.types import TopicPartition
+from comet.v1 import events_pb2 as pb
+from comet.v1 import groups_pb2 as groups_pb
+from tests.sim.group_checks import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, SHARED
+from tests.sim.group_history import Commitment, End, GroupHistory, Handled, Lent, Look, Ownership, Seen, Tx
+from tests.sim.history import Outcome, Place
+from tests.sim.workload import outcome_of
+from tests.sim.world import World
+
+IN: Final = "in"
+OUT: Final = "out"
+AUDIT: Final = "audit"
+DEAD: Final = "dead"
+SESSION_MS: Final = 4_000
+TRANSACTION_MS: Final = 8_000
+LEASE_MS: Final = 3_000
+ATTEMPTS_MAX: Final = 1_000  # what dies with its member again and again is no dead letter here; a rejected record is
+HANDLING_S: Final = 0.02
+
+
+class Changed(Exception):
+    """A member changed its mind about a transaction."""
+
+
+class Member:
+    """One life of one member. `run` is what its process does; `died` is said of one that was killed."""
+
+    def __init__(self, world: World, history: GroupHistory, group: str, name: str, *, instance: str = "") -> None:
+        self.name = name
+        self.group = group
+        self.leaving = False
+        self._world = world
+        self._history = history
+        self._instance = instance
+        self._random = world.random(name)
+        self._consumer: GroupConsumer[bytes] | None = None
+        self._owned: dict[Place, Ownership] = {}
+        self._number = 0
+
+    async def run(self) -> None:
+        work = {
+            AT_LEAST_ONCE: self._at_least_once,
+            AT_MOST_ONCE: self._at_most_once,
+            EXACTLY_ONCE: self._exactly_once,
+            SHARED: self._shared,
+        }[self.group]
+        try:
+            await work()
+        except CometError as error:
+            self._world.note(f"{self.name} ended with {error!r}")
+
+    def died(self) -> None:
+        """The process was killed: nothing of it runs any more, and what it had under way is unknown."""
+        self._end(list(self._owned), "died")
+        history = self._history
+        calls: list[Commitment | Tx] = [*history.commits, *history.transactions]
+        for one in calls:
+            if one.process == self.name and one.outcome is Outcome.PENDING:
+                one.outcome = Outcome.UNKNOWN
+        for lent in history.lent:
+            if lent.process == self.name and lent.settled and lent.outcome is Outcome.PENDING:
+                lent.outcome = Outcome.UNKNOWN
+
+    def _sdk(self) -> dict[str, Any]:
+        world = self._world
+        return {
+            "name": self.name,
+            "connect": world.network.connect(self.name),
+            "random": world.random(f"{self.name}/sdk"),
+            "clock_us": world.clock.wall_us,
+        }
+
+    # ---- what it owns, as it believes
+
+    def _open(self, *, auto_commit: bool) -> GroupConsumer[bytes]:
+        consumer = self._consumer = GroupConsumer(
+            self._world.addresses,
+            IN,
+            group=self.group,
+            start="earliest",
+            instance=self._instance,
+            session_timeout_ms=SESSION_MS,
+            commit_interval_ms=300,
+            auto_commit=auto_commit,
+            on_assigned=self._assigned,
+            on_revoked=lambda places: self._end(places, "left" if self.leaving else "released"),
+            on_lost=lambda places: self._end(places, "taken"),
+            **self._sdk(),
+        )
+        return consumer
+
+    def _assigned(self, places: Sequence[TopicPartition]) -> None:
+        assert self._consumer is not None
+        for place in places:
+            since = self._consumer._holdings[place].given.since
+            one = Ownership(self.group, self.name, self._consumer.member, tuple(place), since, self._world.now())
+            self._owned[one.place] = one
+            self._history.owned.append(one)
+
+    def _end(self, places: Sequence[tuple[str, int]], how: End) -> None:
+        for topic, partition in places:
+            one = self._owned.pop((topic, partition), None)
+            if one is not None:
+                one.ended, one.how = self._world.now(), how
+
+    # ---- handling
+
+    def _take(self, place: Place, offset: int, value: bytes | None, taken: float = -1.0) -> Handled:
+        assert value is not None
+        one = Handled(self.group, self.name, place, offset, value, self._world.now() if taken < 0 else taken)
+        self._history.handled.append(one)
+        return one
+
+    async def _work(self) -> None:
+        await asyncio.sleep(self._random.expovariate(1 / HANDLING_S))
+
+    async def _at_least_once(self) -> None:
+        async with self._open(auto_commit=True) as consumer:
+            while not self.leaving:
+                record = await consumer.get(timeout_s=0.5)
+                if record is None:
+                    continue
+                one = self._take((record.topic, record.partition), record.offset, record.value)
+                await self._work()
+                one.finished = self._world.now()
+
+    async def _at_most_once(self) -> None:
+        async with self._open(auto_commit=False) as consumer:
+            while not self.leaving:
+                record = await consumer.get(timeout_s=0.5)
+                if record is None:
+                    continue
+                place, taken = (record.topic, record.partition), self._world.now()
+                if await self._commit(place, record.offset + 1, lambda record=record: consumer.commit(record)):  # type: ignore[misc]
+                    one = self._take(place, record.offset, record.value, taken)
+                    await self._work()
+                    one.finished = self._world.now()
+
+    async def _commit(self, place: Place, offset: int, commit: Callable[[], Any]) -> bool:
+        """Insists until it is known whether the position is committed."""
+        while True:
+            one = Commitment(self.group, self.name, place, offset, self._world.now())
+            self._history.commits.append(one)
+            try:
+                await commit()
+            except CometError as error:
+                one.outcome, one.code = outcome_of(error), error.code
+            else:
+                one.outcome = Outcome.OK
+            one.completed = self._world.now()
+            if one.outcome is Outcome.OK or place not in self._owned:
+                return one.outcome is Outcome.OK
+
+    # ---- exactly once
+
+    async def _exactly_once(self) -> None:
+        producer = TransactionalProducer(
+            self._world.addresses,
+            group=self.group,
+            transaction_timeout_ms=TRANSACTION_MS,
+            timeout_ms=5_000,
+            **self._sdk(),
+        )
+        try:
+            async with self._open(auto_commit=False) as consumer:
+                while not self.leaving:
+                    batch = await consumer.get_batch(timeout_s=0.5)
+                    if batch is not None and not await self._transact(producer, consumer, batch):
+                        await consumer.rewind()
+        except ProducerFenced as error:
+            self._world.note(f"{self.name} is fenced: {error}")
+        finally:
+            await producer.close()
+
+    async def _transact(self, producer: TransactionalProducer, consumer: GroupConsumer[bytes], batch: Any) -> bool:
+        """True once the batch is committed with its outputs."""
+        now = self._world.now
+        place = batch.topic, batch.partition
+        tx = Tx(self.name, self._number, inputs={place: batch.next_offset}, invoked=now())
+        self._number += 1
+        self._history.transactions.append(tx)
+        current = producer.transaction()
+        try:
+            async with current:
+                given = zip(batch.offsets, batch.values, strict=True)
+                taken = [self._take(place, offset, value) for offset, value in given]
+                for one in taken:
+                    for topic in (OUT, AUDIT):
+                        output = one.value + b"|" + topic.encode()
+                        tx.outputs.append((topic, output))
+                        await current.send(topic, output, partition=place[1] if topic == OUT else 0)
+                await self._work()
+                await current.commit_offsets(consumer, batch)
+                if self._random.random() < 0.15:
+                    raise Changed
+                for one in taken:
+                    one.finished = now()
+                tx.ending = now()
+        except Changed:
+            tx.outcome, tx.code = Outcome.FAIL, "CHANGED"
+        except ProducerFenced:
+            self._settle(tx, current)
+            raise
+        except CometError as error:
+            tx.code = error.code
+            self._settle(tx, current)
+        else:
+            tx.outcome = Outcome.OK
+        tx.completed = now()
+        return tx.outcome is Outcome.OK
+
+    @staticmethod
+    def _settle(tx: Tx, current: Transaction) -> None:
+        tx.outcome = {"committed": Outcome.OK, "unknown": Outcome.UNKNOWN}.get(current.state, Outcome.FAIL)
+
+    # ---- shared
+
+    async def _shared(self) -> None:
+        async with SharedConsumer(
+            self._world.addresses,
+            IN,
+            group=self.group,
+            start="earliest",
+            session_timeout_ms=SESSION_MS,
+            in_flight=5,
+            lease_ms=LEASE_MS,
+            attempts_max=ATTEMPTS_MAX,
+            dead_letter=DEAD,
+            **self._sdk(),
+        ) as consumer:
+            while not self.leaving:
+                record = await consumer.get(timeout_s=0.5)
+                if record is None:
+                    continue
+                place = record.topic, record.partition
+                one = Lent(self.group, self.name, place, record.offset, record.value, record.attempt, self._world.now())
+                self._history.lent.append(one)
+                await self._work()
+                chance = self._random.random()
+                if chance < 0.05:
+                    continue  # it forgets the record, and the lease runs out
+                if chance < 0.08 and not self._world.stopping:
+                    await self._settled(one, "reject", lambda record=record: record.reject("not wanted"))  # type: ignore[misc]
+                elif chance < 0.2:
+                    await self._settled(one, "release", lambda record=record: record.nack(delay_ms=200))  # type: ignore[misc]
+                else:
+                    await self._settled(one, "accept", record.ack)
+
+    async def _settled(self, one: Lent, how: Literal["accept", "reject", "release"], settle: Callable[[], Any]) -> None:
+        one.settled, one.invoked = how, self._world.now()
+        try:
+            await settle()
+        except LeaseExpired as error:
+            one.settled, one.outcome, one.code = "", Outcome.FAIL, error.code
+        except CometError as error:
+            one.outcome, one.code = Outcome.UNKNOWN, error.code
+        else:
+            one.outcome = Outcome.OK
+        one.completed = self._world.now()
+
+
+class Observer:
+    """Asks again and again what is committed, and tries to commit what nobody may."""
+
+    def __init__(self, world: World, history: GroupHistory, groups: Sequence[str]) -> None:
+        self.name = "observer"
+        self._world = world
+        self._history = history
+        self._groups = groups
+        self._random = world.random(self.name)
+
+    async def run(self) -> None:
+        world = self._world
+        client = Client(
+            world.addresses,
+            name=self.name,
+            connect=world.network.connect(self.name),
+            random=world.random(f"{self.name}/sdk"),
+        )
+        coordinators = {group: Coordinator(client, group) for group in self._groups}
+        try:
+            while not world.stopping:
+                group = self._random.choice(self._groups)
+                try:
+                    if self._random.random() < 0.3:
+                        await self._intrude(coordinators[group], group)
+                    else:
+                        await self.look(coordinators[group], group)
+                except CometError as error:
+                    world.note(f"the observer of {group} was told {error.code}")
+                await world.sleep(self._random, 0.4)
+        finally:
+            await client.close()
+
+    async def look(self, coordinator: Coordinator, group: str) -> dict[Place, int]:
+        invoked = self._world.now()
+        fetch = pb.ClientFrame(fetch_committed=groups_pb.FetchCommitted(group=group))
+        answer = await coordinator.request(fetch, 3_000)
+        found = _places(answer.committed)
+        for place, offset in found.items():
+            self._history.looks.append(Look(group, place, offset, invoked, self._world.now()))
+        return found
+
+    async def _intrude(self, coordinator: Coordinator, group: str) -> None:
+        """A commit by somebody who does not own the partition, or by its owner as of before, must not count."""
+        owners = [one for one in self._history.owned if one.group == group and one.ended < 0]
+        if not owners:
+            return
+        one = self._random.choice(owners)
+        place, far = one.place, 1 << 40
+        commit = groups_pb.Commit(group=group, member=self._random.choice(("", "nobody")), generation=1 << 20)
+        topic = commit.topics.add(topic=place[0], topic_id=self._world.topic_ids[place[0]])
+        topic.marks.add(partition=place[1], offset=self._random.choice((0, 1, far)))
+        try:
+            answer = await coordinator.request(pb.ClientFrame(commit=commit), 3_000)
+        except CometError:
+            return
+        if not answer.committed.refused and one.ended < 0:
+            self._world.history.complaints.append(
+                f"{group}: a commit of {place} by {commit.member or 'no member'!r} was taken while {one.process} had it"
+            )
+
+
+def _places(committed: groups_pb.Committed) -> dict[Place, int]:
+    return {(topic.topic, mark.partition): mark.offset for topic in committed.topics for mark in topic.marks}
+
+
+class CommittedReader:
+    """Reads what is committed of one topic from beginning to end."""
+
+    def __init__(self, world: World, history: GroupHistory, name: str, topic: str) -> None:
+        self.name = name
+        self._world = world
+        self._history = history
+        self._topic = topic
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self._read()
+            except CometError as error:
+                self._world.note(f"{self.name} was told {error.code}")
+            await asyncio.sleep(0.2)
+
+    async def _read(self) -> None:
+        async with Consumer(
+            self._world.addresses,
+            self._topic,
+            start="earliest",
+            name=self.name,
+            connect=self._world.network.connect(self.name),
+            random=self._world.random(f"{self.name}/sdk"),
+            clock_us=self._world.clock.wall_us,
+        ) as consumer:
+            async for batch in consumer.batches():
+                for offset, value in zip(batch.offsets, batch.values, strict=True):
+                    assert value is not None
+                    place = batch.topic, batch.partition
+                    self._history.seen.append(Seen(self.name, place, offset, value, self._world.now()))
