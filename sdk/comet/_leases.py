@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from comet import _limits as limits
 from comet._client import Client
 from comet._connection import Connection
-from comet.errors import CometError, LeaseExpired, Timeout
+from comet.errors import CometError, LeaseExpired, LimitExceeded, Timeout
 from comet.types import TopicPartition
 from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
@@ -166,7 +166,7 @@ class Lot:
         try:
             if self.over:
                 raise LeaseExpired("the connection that the record came on was lost, and its lease with it")
-            answer = (await self.connection.call(pb.ClientFrame(settle=frame), limits.COMMIT_TIMEOUT_MS)).settled
+            answer = await self._say(frame)
             lost = list(zip(answer.lost_firsts, answer.lost_ends, strict=True))
         except CometError as problem:
             error = _unknown(problem) if problem.retriable else problem
@@ -174,6 +174,14 @@ class Lot:
             self._extended(settle.offsets, lost, until)
         if not settle.finish(lost, error) and (lost or error is not None):
             self._report(kind, len(settle.offsets), lost, error)
+
+    async def _say(self, settle: groups_pb.Settle) -> groups_pb.Settled:
+        """The leader's answer; where too much waits there, a little later."""
+        while True:
+            try:
+                return (await self.connection.call(pb.ClientFrame(settle=settle), limits.COMMIT_TIMEOUT_MS)).settled
+            except LimitExceeded as error:
+                await asyncio.sleep(max(error.retry_after_ms, limits.BACKOFF_FIRST_MS) / 1000)
 
     def _extended(self, offsets: Iterable[int], lost: list[tuple[int, int]], until: float) -> None:
         for offset in offsets:

@@ -81,7 +81,8 @@ PATTERN_CHARS_MAX: Final = 512
 # Members of shared groups: how long they have for a record, and how many they may have at a time.
 LEASE_MS: Final = 30_000
 IN_FLIGHT_RECORDS: Final = 1_000
-IN_FLIGHT_RECORDS_MAX: Final = 100_000
+IN_FLIGHT_RECORDS_MAX: Final = 20_000
+LEASE_MS_MIN: Final = 100
 
 # A consumer that reads from a follower compares it with the leader so often, and then gives it so long to catch up.
 LAG_CHECK_MS: Final = 2_000

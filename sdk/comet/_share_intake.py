@@ -44,7 +44,7 @@ class ShareFeed(Feed):
         super().__init__(connection, 0)
         self._client = client
         self._terms = terms
-        self._member = member
+        self._member = member()  # that opened it; one that was put out and has joined again goes on with it
         self._in_flight = max(terms.in_flight // max(brokers, 1), 1)
 
     async def _subscribe(self, chosen: list[tuple[Reader, Attachment]], leader_only: bool) -> None:
@@ -53,7 +53,7 @@ class ShareFeed(Feed):
             return
         terms = self._terms
         share = groups_pb.Share(
-            subscription=self.number, group=terms.group, member=self._member(), in_flight_max=self._in_flight,
+            subscription=self.number, group=terms.group, member=self._member, in_flight_max=self._in_flight,
             options=terms.options, partitions=[attachment.handle for _, attachment in chosen],
         )  # fmt: skip
         for reader, attachment in chosen:
@@ -73,9 +73,6 @@ class ShareFeed(Feed):
                 reader.leave_feed()
             raise
         self.opened = True
-
-    async def unsubscribe(self, reader: Reader) -> None:
-        """There is no word for it: what is leased is not extended, and comes to others."""
 
     def taken(self, size: int) -> None:
         """The leases are the credit."""

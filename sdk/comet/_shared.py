@@ -174,8 +174,8 @@ class SharedConsumer(Generic[T]):
     ) -> None:
         if not 1 <= in_flight <= limits.IN_FLIGHT_RECORDS_MAX:
             raise InvalidArgument(f"in_flight must be from 1 to {limits.IN_FLIGHT_RECORDS_MAX}")
-        if lease_ms < 1 or attempts_max < 0:
-            raise InvalidArgument("lease_ms must be at least 1, and attempts_max at least 0")
+        if lease_ms < limits.LEASE_MS_MIN or attempts_max < 0:
+            raise InvalidArgument(f"lease_ms must be at least {limits.LEASE_MS_MIN}, and attempts_max at least 0")
         self._serde = serde_of(type)
         self._client = Client(addresses, name=name, connect=connect, random=random)
         join = join_frame(

@@ -12,7 +12,7 @@ import pytest
 
 from comet._leases import ranges_of
 from comet._shared import SharedConsumer, SharedRecord
-from comet.errors import InvalidArgument, LeaseExpired, MemberUnknown, SerdeError, Timeout
+from comet.errors import InvalidArgument, LeaseExpired, LimitExceeded, MemberUnknown, SerdeError, Timeout
 from comet.v1 import groups_pb2 as groups_pb
 from tests.sim.loop import run
 from tests.unit.sdk_fake import ADDRESS
@@ -234,6 +234,16 @@ async def test_what_the_leader_refuses_is_raised(broker: ShareBroker) -> None:
     async with sharer(broker) as c:
         with pytest.raises(InvalidArgument):
             await c.get(timeout_s=5)
+
+
+@scenario()
+async def test_a_leader_that_has_too_much_to_keep_is_told_again(broker: ShareBroker) -> None:
+    fill(broker, 1)
+    full = iter([LimitExceeded("wait", retry_after_ms=50)] * 3)
+    broker.refuse = lambda kind, frame: next(full, None) if kind == "settle" else None
+    async with sharer(broker) as c:
+        await (await take(c, 1))[0].ack()
+        assert said(broker) == [(groups_pb.SETTLEMENT_ACCEPT, [(0, 1)])]
 
 
 @pytest.mark.parametrize(
