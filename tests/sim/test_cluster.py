@@ -19,6 +19,7 @@ REGRESSIONS = [
     (91, "a replica with a failed log was taken in by its leader and out by the controller, a thousand times a second"),
     (95, "a follower that caught up from memory was told an old watermark, and no later one"),
     (113, "records that went with a failed fsync at the start were not missed, and the broker led without them"),
+    (198, "a broker that came back with less, and was named as leader still, told a reader that its place was gone"),
     (583, "a flipped bit was taken for the torn end of a crash, and the broker led without what was behind it"),
     (643, "a broker that was stopped before it had joined was waited for for ever, by the simulation itself"),
     (767, "a follower that had fallen silent was taken in again each time it was taken out"),
