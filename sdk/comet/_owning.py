@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import TypeVar
 
 from comet import _limits as limits
@@ -21,7 +21,7 @@ from comet._commits import Commits, Mark
 from comet._feed import Reader
 from comet._holdings import Holding, OnPartitions
 from comet._member import Member
-from comet._membership import Changes
+from comet._membership import Changes, Given
 from comet._retry import Backoff
 from comet._taking import Taking
 from comet.errors import Closed, CometError
@@ -45,6 +45,7 @@ class Owning(Taking[T]):
     _callbacks: dict[str, OnPartitions | None]
     _holdings: dict[TopicPartition, Holding]
     _returned: asyncio.Future[None] | None  # the next time that something is handed back
+    _closed: bool
 
     @property
     def group(self) -> str:
@@ -58,10 +59,15 @@ class Owning(Taking[T]):
             self._let_go(self._holdings.pop(place))
         if changes.lost:
             self._tell("lost", list(changes.lost))
-        if changes.release:
+        self._gain(changes.gained)
+        if changes.release and not self._closed:  # perhaps what was gained just now
             self._release([self._holdings[place] for place in changes.release])
+        if changes.over is not None:
+            self._intake.fail(changes.over)
+
+    def _gain(self, gained: Sequence[Given]) -> None:
         unknown: list[Holding] = []
-        for given in changes.gained:
+        for given in gained:
             holding = self._holdings[given.place] = Holding(given)
             if given.offset is None:
                 unknown.append(holding)
@@ -69,10 +75,10 @@ class Owning(Taking[T]):
                 self._read(holding, AtOffset(given.offset), given.epoch)
         if unknown:
             self._client.spawn(self._begin(unknown))
-        if changes.gained:
-            self._tell("assigned", [given.place for given in changes.gained])
-        if changes.over is not None:
-            self._intake.fail(changes.over)
+        if gained:
+            self._tell("assigned", [given.place for given in gained])
+            if self._closed:  # it is about to leave, and has given up all it had before
+                self._tell("revoked", [given.place for given in gained])
 
     def _read(self, holding: Holding, where: Position, epoch: int | None = None) -> None:
         holding.reader = self._intake.assign(holding.place, holding.given.topic_id, where, epoch)

@@ -131,6 +131,19 @@ async def test_what_nobody_has_in_hand_is_released_at_once_and_the_rest_flows_on
 
 
 @scenario({"quotes": 2})
+async def test_what_is_given_and_asked_for_in_one_word_is_released_too(broker: GroupBroker) -> None:
+    """As when members come so fast that the plan has changed before the first of them has heard of it."""
+    fill(broker, [b"0"], 0)
+    async with member(broker) as c:
+        broker.give("member-1", [], release=[])
+        await quiet()
+        broker.give("member-1", [ZERO, ONE], release=[ONE])
+        await quiet()
+        assert broker.released == [ONE]
+        assert [record.partition for record in await take(c, 1)] == [0]
+
+
+@scenario({"quotes": 2})
 async def test_what_is_lost_is_handed_out_no_more_and_not_committed(broker: GroupBroker) -> None:
     fill(broker, [b"%d" % n for n in range(6)], 0, per_batch=3)
     lost: list[list[TopicPartition]] = []
