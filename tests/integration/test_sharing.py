@@ -15,6 +15,7 @@ from comet_broker.broker import Broker
 from comet_broker.core.share_record import SHARES
 from tests.integration.share_client import Member, leased
 from tests.integration.stream_client import Call, Client
+from tests.integration.test_isolation import Transactional
 
 RELEASE, REJECT, EXTEND = groups.SETTLEMENT_RELEASE, groups.SETTLEMENT_REJECT, groups.SETTLEMENT_EXTEND
 
@@ -324,3 +325,28 @@ async def test_deleted_records_are_passed_over(broker: Broker, handle: int, call
     await call("comet.v1.Admin/DeleteRecords", admin.DeleteRecordsRequest(name="t", before_offset=2))
     await member.settle(handle, 0)
     assert await member.take(1) == [(2, b"c", 1)]
+
+
+# ---- transactions
+
+
+async def test_nobody_is_given_what_was_aborted_or_is_not_decided(broker: Broker, handle: int) -> None:
+    writer = Transactional(broker)
+    await writer.attach()
+    await writer.open()
+    member = Member(broker)
+    await member.share(handle)
+    await writer.write(handle, b"a", b"b")
+    await produce(broker, handle, b"plain")
+    assert member.now() == []
+    await writer.end(commit=False)
+    assert await member.take(1) == [(2, b"plain", 1)]
+    await writer.write(handle, b"c")
+    await produce(broker, handle, b"behind")
+    assert member.now() == []
+    await writer.end(commit=True)
+    assert await member.take(2) == [(4, b"c", 1), (5, b"behind", 1)]
+    assert await member.settle(handle, 2, 4, 5) == []
+    await produce(broker, handle, b"last")
+    assert await member.take(1) == [(7, b"last", 1)]
+    assert broker.shares.describe("g")[0].floor == 7, "markers and what was aborted are nobody's"

@@ -91,6 +91,7 @@ class SharedPartition:
         self._line: dict[Seat, None] = {}  # those with credit
         self._reader = ShareReader(self)
         self._sequence = 0
+        self._taken = b""  # what is being written
         self._waiting: list[Settled] = []  # for what is to be taken next
         self._writing: list[Settled] = []  # for what was taken
         self._timer: asyncio.TimerHandle | None = None
@@ -359,10 +360,12 @@ class SharedPartition:
             epoch=self.epoch,
             sequence=self._sequence,
         )
-        return record.encode()
+        self._taken = record.encode()
+        return self._taken
 
     def kept(self, revision: int) -> None:
         self.mod_revision = revision
+        self._taken = b""
         written, self._writing = self._writing, []
         for done in written:
             done(None)
@@ -377,7 +380,7 @@ class SharedPartition:
         if not record.written_by(broker.config.broker_id, broker.membership.incarnation, self.epoch):
             return None
         self.mod_revision = item.mod_revision
-        return record.sequence == self._sequence
+        return item.value == self._taken
 
     def replaced(self) -> None:
         self.close(self.partition.not_leader(f"another broker shares {self.partition} out now"))
