@@ -205,3 +205,15 @@ class StagedCluster:
         host.watch.sync_failed(LOG)
         del host.ends[host.synced :]
         host.disk.open(LOG).truncate(host.ends[-1] if host.ends else SEGMENT_HEADER_BYTES)
+
+
+def right(end: int = 4, **more: object) -> StagedCluster:
+    """Broker 1 leads; all three have so many records, of which two are on every disk, and know that they do."""
+    cluster = StagedCluster(**more)  # type: ignore[arg-type]
+    cluster.write(2, *cluster.hosts)
+    cluster.sync(*cluster.hosts)
+    cluster.write(end - 2, *cluster.hosts)
+    for broker in list(cluster.hosts)[1:]:
+        cluster.hear(broker, 1)
+    cluster.watermark(end, *cluster.hosts)
+    return cluster
