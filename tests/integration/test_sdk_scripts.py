@@ -5,8 +5,11 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import comet.sync
 import comet.testing
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -30,3 +33,49 @@ def test_the_examples_run() -> None:
                 seen += int(process.stdout.readline().split()[0])
             process.send_signal(signal.SIGINT)
             assert process.wait(20) == 0
+
+
+@contextmanager
+def running(name: str, address: str) -> Iterator[Iterator[str]]:
+    """An example that runs until it is interrupted, by the lines that it prints."""
+    command = [sys.executable, str(EXAMPLES / name), address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield (line.strip() for line in process.stdout)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+
+
+def test_there_is_an_example_of_each_delivery() -> None:
+    topics = ["alerts", "balances", "balances-failed", "orders", "totals", "jobs", "jobs-failed"]
+    with comet.testing.broker(topics) as broker, comet.sync.Producer(broker.address) as producer:
+        for n in range(3):
+            producer.publish("alerts", {"phone": f"555-{n}", "text": "hello"})
+            producer.publish("balances", {"account": f"a{n}", "amount": 10.0 * (n - 1)}, key=f"a{n}")
+            producer.publish("orders", {"customer": f"c{n}", "pieces": n, "price": 2.5}, key=f"c{n}")
+            producer.publish("jobs", {"number": n, "takes_ms": n - 1})
+        with running("at_most_once.py", broker.address) as lines:
+            assert [next(lines) for _ in range(3)] == [f"to 555-{n}: hello" for n in range(3)]
+        with running("at_least_once.py", broker.address) as lines:
+            assert {next(lines), next(lines)} == {"a1 has 0.0", "a2 has 10.0"}
+            with comet.sync.Consumer(broker.address, "balances-failed", type=dict) as failed:
+                record = failed.get(10)
+                assert record is not None
+                assert record.value["account"] == "a0"
+        with (
+            running("exactly_once.py", broker.address),
+            comet.sync.Consumer(broker.address, "totals", type=dict) as totals,
+        ):
+            for n in range(3):
+                record = totals.get(10)
+                assert record is not None
+                assert record.value == {"customer": f"c{n}", "total": n * 2.5}
+        with running("shared_work.py", broker.address) as lines:
+            assert {next(lines).split(" done")[0] for _ in range(2)} == {"job 1", "job 2"}
+            with comet.sync.Consumer(broker.address, "jobs-failed", type=dict) as failed:
+                record = failed.get(10)
+                assert record is not None
+                assert record.value["number"] == 0

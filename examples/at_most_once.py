@@ -1,0 +1,32 @@
+"""At most once: the position is committed before the handler is called, so no event is handled twice.
+
+For what is worse twice than not at all, such as a text message to somebody. What is under way when the process dies is
+lost: up to 100 events, which were committed ahead.
+
+Start a broker with `comet up`, make the topic with `comet topic create alerts`, then run this file. Ctrl-C ends it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import comet
+
+
+@comet.event
+class Alert:
+    phone: str
+    text: str
+
+
+app = comet.App(sys.argv[1] if len(sys.argv) > 1 else "localhost:9092")
+
+
+@app.on("alerts", group="texting", delivery="at_most_once", start="earliest", on_error="skip")
+async def text(alert: Alert) -> None:
+    sys.stdout.write(f"to {alert.phone}: {alert.text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,34 @@
+"""Exactly once: what the handler sends and how far it has read are committed together, or not at all.
+
+Whoever reads "totals" sees each order counted once, whatever was killed in between. The handler itself may be called
+more than once for an event; only what it sends through the app counts once.
+
+Start a broker with `comet up`, make the topics with `comet topic create orders` and `comet topic create totals`, then
+run this file, in as many processes as you like. Ctrl-C ends it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import comet
+
+
+@comet.event
+class Order:
+    customer: str
+    pieces: int
+    price: float
+
+
+app = comet.App(sys.argv[1] if len(sys.argv) > 1 else "localhost:9092")
+
+
+@app.on("orders", group="billing", delivery="exactly_once", start="earliest")
+async def total(record: comet.Record[Order]) -> None:
+    order = record.value
+    await app.send("totals", {"customer": order.customer, "total": order.pieces * order.price}, key=record.key)
+
+
+if __name__ == "__main__":
+    app.run()

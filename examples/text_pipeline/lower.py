@@ -1,0 +1,36 @@
+"""The transformer: lines in lower case, exactly once.
+
+Run it in as many processes as you like. With a name as its second argument it may be killed and started again within
+ten seconds without anyone taking its partitions.
+
+    python lower.py [BROKER] [NAME]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+import comet
+
+PARTITIONS = 3
+
+address, name = (*sys.argv[1:], *("localhost:9092", "")[len(sys.argv) - 1 :])
+app = comet.App(address, name=name)
+
+
+@app.on("lines", group="lower", delivery="exactly_once", start="earliest", instance=name)
+async def lower(line: comet.Record[str]) -> None:
+    await app.send("lowered", line.value.lower(), key=line.key, headers=line.headers)
+
+
+async def make_topics() -> None:
+    async with comet.Admin(address) as admin:
+        for topic in ("lines", "lowered"):
+            with contextlib.suppress(comet.TopicExists):
+                await admin.create_topic(topic, partitions=PARTITIONS)
+
+
+if __name__ == "__main__":
+    comet.run(make_topics())
+    app.run()

@@ -1,0 +1,89 @@
+"""The sink: a file that holds every line once.
+
+    lines.txt             the lines
+    lines.txt.positions   {"bytes": how much of the file is good, "next": {partition: the next offset}}
+
+A batch is written to the file and synced; then the positions are replaced in one step; then the group's position is
+committed. Whatever is killed in between: what the positions do not know of is cut off at the start, and comes again;
+what they know of is passed over when it comes again.
+
+    python sink.py [BROKER] [FILE]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+import comet
+
+PARTITIONS = 3
+
+
+class LineFile:
+    """The file with its positions. One process at a time has it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._positions = path.with_name(path.name + ".positions")
+        self._file: BinaryIO = path.open("ab")
+        fcntl.flock(self._file, fcntl.LOCK_EX)  # until this process ends
+        self._next: dict[str, int] = {}
+        good = 0
+        if self._positions.exists():
+            known = json.loads(self._positions.read_bytes())
+            self._next, good = known["next"], known["bytes"]
+        self._file.truncate(good)
+
+    def append(self, partition: int, first: int, end: int, lines: list[str]) -> None:
+        """The lines of the offsets from `first` on; those that are in the file already are passed over."""
+        new = lines[max(self._next.get(str(partition), 0) - first, 0) :]
+        if not new:
+            return
+        self._file.write("".join(f"{line}\n" for line in new).encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._next[str(partition)] = end
+        self._keep({"bytes": self._file.tell(), "next": self._next})
+
+    def _keep(self, positions: dict[str, object]) -> None:
+        """In one step: whoever reads the positions finds the old ones or the new ones."""
+        draft = self._positions.with_name(self._positions.name + ".new")
+        with draft.open("wb") as file:
+            file.write(json.dumps(positions).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self._positions)
+        folder = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def sink(address: str, file: LineFile) -> comet.App:
+    app = comet.App(address, name="sink")
+
+    @app.on("lowered", group="sink", start="earliest", instance="sink")
+    async def write(batch: comet.RecordBatch[str]) -> None:
+        await asyncio.to_thread(file.append, batch.partition, batch.first_offset, batch.next_offset, batch.events())
+
+    return app
+
+
+async def make_topic(address: str) -> None:
+    async with comet.Admin(address) as admin:
+        with contextlib.suppress(comet.TopicExists):
+            await admin.create_topic("lowered", partitions=PARTITIONS)
+
+
+if __name__ == "__main__":
+    broker, where = (*sys.argv[1:], *("localhost:9092", "lines.txt")[len(sys.argv) - 1 :])
+    comet.run(make_topic(broker))
+    sink(broker, LineFile(Path(where))).run()
