@@ -94,7 +94,9 @@ class Markers:
         if len(response.codes) != len(places):
             return dict.fromkeys(places, f"broker {leader} has answered {len(response.codes)} of {len(places)} places")
         return {
-            place: f"broker {leader}: {code}" for place, code in zip(places, response.codes, strict=True) if code != 0
+            place: f"broker {leader} has answered with error {code}"
+            for place, code in zip(places, response.codes, strict=True)
+            if code != 0
         }
 
     async def _call(self, leader: int, request: pb.WriteMarkersRequest) -> pb.WriteMarkersResponse:
