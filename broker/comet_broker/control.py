@@ -54,6 +54,7 @@ from comet_broker.metadata.store import (
     TransactionResult,
 )
 from comet_broker.partition import Partition
+from comet_broker.trim import deleted_end
 
 log = logging.getLogger(__name__)
 
@@ -281,7 +282,8 @@ class Control:
             state = None if item is None else PartitionState.decode(item.value)
             if item is None or state is None or not partition.leads or state.epoch != partition.leader_epoch:
                 raise partition.not_leader()
-            agreed = msgspec.structs.replace(state, deleted=(state.epoch, before))
+            end = max(before, deleted_end(partition.log, state))  # two may delete at once
+            agreed = msgspec.structs.replace(state, deleted=(state.epoch, end))
             alone = state.holders == (self._broker.config.broker_id,)
             if alone or before <= partition.log.log_start or state.deleted == agreed.deleted:
                 return

@@ -17,11 +17,18 @@ from typing import TYPE_CHECKING
 
 from comet.errors import CometError
 from comet_broker.core.cluster import PartitionState
+from comet_broker.storage.log import Log
 
 if TYPE_CHECKING:
     from comet_broker.partition import Partition
 
 log = logging.getLogger(__name__)
+
+
+def deleted_end(storage: Log, state: PartitionState) -> int:
+    """Up to which offset the records of this log are deleted for good."""
+    epoch, before = state.deleted
+    return min(before, storage.epochs.end_of(epoch, storage.log_end))
 
 
 class Trim:
@@ -32,10 +39,8 @@ class Trim:
 
     def done(self, state: PartitionState) -> bool:
         """Nothing is here that was deleted for good. Else it is being deleted, and the partition will look again."""
-        storage = self._partition.log
-        epoch, before = state.deleted
-        due = min(before, storage.epochs.end_of(epoch, storage.log_end))
-        if due <= max(storage.log_start, self._tried):
+        due = deleted_end(self._partition.log, state)
+        if due <= max(self._partition.log.log_start, self._tried):
             return True
         if not self._under_way:
             self._under_way = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,24 @@ async def test_what_is_deleted_stays_so_when_one_leads_that_has_not_heard_of_it(
         fetched = await cluster.call("comet.v1.Comet/Fetch", pb.FetchRequest(topic="t", partition=0, wait_ms=1000))
         assert isinstance(fetched, pb.FetchResponse)
         assert [record.value for record in fetched.records] == [b"7", b"8", b"9", b"10"]
+
+
+async def test_of_two_that_delete_at_once_the_one_that_deletes_more_is_remembered(tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path, brokers=2) as cluster:
+        request = admin.CreateTopicRequest(name="t", partitions=1, replicas=2)
+        await cluster.call("comet.v1.Admin/CreateTopic", request)
+        async with comet.Producer(cluster.addresses, connect=cluster.network.connect, acks="all") as one:
+            for number in range(10):
+                await one.publish("t", b"%d" % number)
+
+        async def delete(before: int) -> None:
+            request = admin.DeleteRecordsRequest(name="t", partition=0, before_offset=before)
+            await cluster.call("comet.v1.Admin/DeleteRecords", request)
+
+        await asyncio.gather(delete(7), delete(5), delete(6))
+        assert cluster.state("t").deleted == (1, 7)
+        await delete(3)
+        assert cluster.state("t").deleted == (1, 7)
 
 
 async def test_what_was_passed_on_is_not_passed_on_again(tmp_path: Path) -> None:
