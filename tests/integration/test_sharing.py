@@ -309,11 +309,24 @@ async def test_a_deleted_group_is_forgotten(broker: Broker, handle: int) -> None
     assert await broker.shares.delete("g") == 1
     again = Member(broker)
     await again.share(handle)
-    while broker.shares.describe("g"):
-        await asyncio.sleep(0)
-        again.send(settle=groups.Settle(subscription=1, partition=handle, kind=RELEASE))
-    await again.share(handle)
     assert await again.take(1) == [(0, b"a", 1)]
+
+
+async def test_members_of_a_group_that_is_deleted_under_them_begin_anew(broker: Broker, handle: int) -> None:
+    await produce(broker, handle, b"a", b"b")
+    member = Member(broker)
+    await member.share(handle)
+    await member.take(2)
+    await broker.shares.delete("g")
+    accept = groups.SETTLEMENT_ACCEPT
+    member.send(settle=groups.Settle(subscription=1, partition=handle, kind=accept, firsts=[0], ends=[1]))
+    answer = await member.other()
+    assert answer.error.error.code == types.ERROR_CODE_NOT_LEADER
+    while not member.ended:
+        member.ended.append((await member.answer()).error)
+    assert (member.ended[0].subscription, member.ended[0].partition) == (1, handle)
+    await member.share(handle)
+    assert await member.take(2) == [(0, b"a", 1), (1, b"b", 1)]
 
 
 async def test_deleted_records_are_passed_over(broker: Broker, handle: int, call: Call) -> None:

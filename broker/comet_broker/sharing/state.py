@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CALL_AGAIN_S: Final = 0.002  # after which the next in line is called if those called before have not come
+IDLE_TICKS_MAX: Final = 10
 LOOKS_MAX: Final = 32  # at records that turn out to be for nobody, before others have their turn
 Range = tuple[int, int]
 Settled = Callable[[CometError | None], None]
@@ -98,6 +99,7 @@ class SharedPartition:
         self._timer_at = 0.0
         self._waking = False
         self._calling_again = False
+        self._idle_ticks = 0
         partition.readers[self] = self
 
     def _machine(self, kept: Snapshot) -> Shares:
@@ -306,7 +308,9 @@ class SharedPartition:
         if self.shares.dead:
             self.dead_letters.start()
         self.wake()
-        if not (self.seats or self._waiting or self._writing or self.shares.dead or self.touched):
+        needed = self.seats or self._waiting or self._writing or self.shares.dead or self.touched
+        self._idle_ticks = 0 if needed else self._idle_ticks + 1
+        if self._idle_ticks > IDLE_TICKS_MAX:
             self.close(NotLeader(f"{self} has no members"))
 
     # ---- partition.Reader and Waiter
@@ -339,6 +343,8 @@ class SharedPartition:
                 else:
                     future.set_exception(error)
 
+        if self.closed is not None:
+            raise self.closed
         self._waiting.append(done)
         self.changed()
         await future

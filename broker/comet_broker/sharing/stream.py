@@ -245,8 +245,7 @@ class Sharing:
             case pb.SETTLEMENT_RELEASE:
                 lost += state.release(seat, firsts, ends, settle.delay_ms / 1000, done)
             case pb.SETTLEMENT_REJECT:
-                reason = settle.reason[: limits.SHARE_REASON_CHARS_MAX]
-                lost += state.reject(seat, firsts, ends, reason, done)
+                lost += state.reject(seat, firsts, ends, _reason(settle.reason), done)
             case pb.SETTLEMENT_EXTEND:
                 lost += state.extend(seat, firsts, ends)
                 done(None)
@@ -320,6 +319,11 @@ def _agreed(options: pb.ShareOptions) -> Agreed:
         ),
         options.dead_letter,
     )
+
+
+def _reason(text: str) -> str:
+    """On one line, and so that many of them fit into what is kept."""
+    return "".join(one if one.isprintable() else " " for one in text[: limits.SHARE_REASON_CHARS_MAX])
 
 
 def _start(options: pb.ShareOptions) -> Position:

@@ -78,17 +78,29 @@ class ShareTable:
         while (opening := self._opening.get(key)) is not None:
             await opening
         state = self._states.get(key)
-        if state is not None and state.closed is None:
+        if state is not None and state.closed is None and state.seats:
             state.agree(agreed)
             return state
         if len(self._states) + len(self._opening) >= limits.SHARES_MAX:
             raise LimitExceeded(f"this broker shares out {limits.SHARES_MAX} partitions, its limit")
         done = self._opening[key] = asyncio.get_running_loop().create_future()
         try:
+            if state is not None and await self._still_stands(state):
+                state.agree(agreed)
+                return state
             return await self._open(key, partition, agreed, start)
         finally:
             del self._opening[key]
             done.set_result(None)
+
+    @staticmethod
+    async def _still_stands(state: SharedPartition) -> bool:
+        """While a group has no members, it may have been deleted."""
+        try:
+            await state.claim()
+        except CometError:
+            return False
+        return True
 
     async def _open(self, key: Key, partition: Partition, agreed: Agreed, start: Position) -> SharedPartition:
         epoch = partition.leader_epoch
@@ -107,6 +119,7 @@ class ShareTable:
         await state.claim()
         log.info("%s goes on from offset %d", state, state.shares.floor)
         if self._ticking is None:
+            self._tick_at = self.broker.clock.monotonic() + TICK_S
             self._ticking = self.broker.tasks.spawn(self._tick(), "look after shared groups")
         return state
 
