@@ -59,6 +59,7 @@ def methods(broker: Broker) -> list[Method]:
         Method(COORDINATION, "Enlist", coordination_pb.EnlistRequest, coordination.enlist),
         Method(COORDINATION, "WriteMarkers", coordination_pb.WriteMarkersRequest, coordination.write_markers),
         Method(COORDINATION, "PartitionEnds", coordination_pb.PartitionEndsRequest, coordination.partition_ends),
+        Method(COORDINATION, "Outcome", coordination_pb.OutcomeRequest, coordination.outcome),
         Method(COMET, "Publish", events.PublishRequest, thin.publish),
         Method(COMET, "Fetch", events.FetchRequest, thin.fetch),
         Method(ADMIN, "CreateTopic", admin.CreateTopicRequest, control.create_topic),

@@ -89,6 +89,7 @@ class Broker:
         self.membership: Membership
         self.controller: Controller
         self._boot_id = boot_id
+        enlisting = Enlisting(self)
         self._site = Site(
             me=config.broker_id,
             clock=clock,
@@ -107,7 +108,8 @@ class Broker:
             broke=self.fitness.broke,
             unopened=self._unopened,
             mended=self.fitness.mended,
-            enlist=Enlisting(self),
+            enlist=enlisting.enlist,
+            outcome=enlisting.outcome,
         )
         self.replicator = Replicator(self)
         self.coordinator = Coordinator(self)

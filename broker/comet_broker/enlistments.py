@@ -3,16 +3,22 @@
     first batch of a transaction ─► take ─► the coordinator enlists the partition ─► produce, it and those behind it
     further ones                 ─► produce: the log says that the transaction is open
     end                          ─► write_marker ─► produce ─► on all in-sync replicas
+    open when this broker begins to lead ─► after a while: the coordinator is asked whether it is over
 
 The coordinator must know of the partition before anything of the transaction is in its log, or nobody would end it
 there. Batches that come meanwhile wait behind the first one, in their order, bounded in bytes. The end may overtake the
 coordinator's answer; what is over is looked at again before anything is appended.
+
+A marker that was written can be lost with the power of all machines that had it, as the end of any log can. The
+coordinator will not come with it again, so the leader asks.
 
 Owned by its Partition; on the loop's thread.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -25,12 +31,19 @@ from comet_broker.core.slots import slot_of_producer
 from comet_broker.site import Accepted
 
 if TYPE_CHECKING:
+    from comet_broker.leadership import Leadership
     from comet_broker.partition import Partition
+
+log = logging.getLogger(__name__)
 
 Taken = Callable[[Accepted | CometError], None]  # told once how the batch did
 Transaction = tuple[int, int]  # producer and epoch
 
 _ALL: Final = int(Acks.ALL)
+
+
+LEFT_OPEN_S: Final = 5.0  # in which what is open, for all that is known, ends by itself
+LEFT_OPEN_S_MAX: Final = 60.0
 
 
 class NotEnlisted(Exception):
@@ -124,6 +137,39 @@ class Enlistments:
                 done(accepted if accepted is not None else _of(error))
         finally:
             self._enlisted = None
+
+    # ---- what is open when this broker begins to lead
+
+    def look_after(self, leadership: Leadership) -> None:
+        left = self._partition.isolation.open_transactions()
+        if left:
+            name = f"end what is open in {self._partition}"
+            self._partition.site.tasks.spawn(self._end_left(leadership, left), name)
+
+    async def _end_left(self, leadership: Leadership, left: list[Transaction]) -> None:
+        pause_s = LEFT_OPEN_S
+        while left:
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LEFT_OPEN_S_MAX)
+            if leadership.closed:
+                return
+            left = [transaction for transaction in left if not await self._is_over(transaction)]
+
+    async def _is_over(self, transaction: Transaction) -> bool:
+        """Ends a transaction here that is over for its coordinator."""
+        partition = self._partition
+        if partition.isolation.first_offset(*transaction) < 0:
+            return True
+        try:
+            committed = await partition.site.outcome(*transaction)
+            if committed is None:
+                return False
+            log.warning("%s has lost the marker of transaction %d of producer %d", partition, *reversed(transaction))
+            await self.write_marker(*transaction, committed)
+        except CometError as error:
+            log.info("transaction %d of producer %d stays open in %s: %s", *reversed(transaction), partition, error)
+            return False
+        return True
 
     # ---- markers
 

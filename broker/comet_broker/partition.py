@@ -129,6 +129,7 @@ class Partition(Flushing):
             self.site.unfit(self)
         self.moved()
         self.leadership.adopt(state)
+        self.enlistments.look_after(self.leadership)
 
     def step_down(self, why: str) -> None:
         """This broker does not lead, or does not know whether it does, which is the same."""

@@ -59,6 +59,8 @@ class Site:
     mended: Callable[[Partition], None]  # it may lead again, if it could not
     # Producer, epoch, topic id, index: the partition belongs to the transaction from now on, or that is refused.
     enlist: Callable[[int, int, bytes, int], Awaitable[None]]
+    # Producer, epoch: whether the transaction was committed; None as long as it is not over.
+    outcome: Callable[[int, int], Awaitable[bool | None]]
 
 
 @dataclass(frozen=True, slots=True)

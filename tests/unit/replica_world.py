@@ -89,6 +89,7 @@ class ReplicaWorld:
     told_unfit: int = 0
     enlisted: list[tuple[int, int]] = field(default_factory=list)
     not_enlisted: CometError | None = None
+    outcomes: dict[tuple[int, int], bool] = field(default_factory=dict)  # of transactions that are over
 
     def __post_init__(self) -> None:
         self.tasks = Tasks()
@@ -117,6 +118,7 @@ class ReplicaWorld:
             unopened=lambda *_: None,
             mended=lambda _: None,
             enlist=self.enlist,
+            outcome=self.outcome,
         )
         self.partition = Partition(1, "t", IDENTITY.topic_id, IDENTITY.partition, self.log, site)
 
@@ -127,6 +129,9 @@ class ReplicaWorld:
         await self.coordinator.wait()
         if self.not_enlisted is not None:
             raise self.not_enlisted
+
+    async def outcome(self, producer_id: int, epoch: int) -> bool | None:
+        return self.outcomes.get((producer_id, epoch))
 
     def _tell(self, _: Partition) -> None:
         self.told_unfit += 1

@@ -21,7 +21,7 @@ from comet.errors import (
     Unavailable,
 )
 from comet.types import Consistency, TopicConfig
-from comet_broker import limits
+from comet_broker import enlistments, limits
 from comet_broker.core.slots import producer_in
 from comet_broker.enlistments import NotEnlisted
 from comet_broker.site import Accepted
@@ -299,4 +299,43 @@ async def test_a_follower_that_is_cut_back_knows_what_is_open_in_what_stays() ->
     await one.cut_back(0, 9, restart=False)
     assert (one.log.log_end, one.stable_end) == (0, 0)
     assert one.isolation.first_offset(ME, 1) == -1
+    await world.tasks.close()
+
+
+# ---- what was left open
+
+
+async def test_a_new_leader_ends_what_is_over_and_has_lost_its_marker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enlistments, "LEFT_OPEN_S", 0.0)
+    monkeypatch.setattr(enlistments, "LEFT_OPEN_S_MAX", 0.0)
+    world = await leading()
+    one, sender = world.partition, Sender(world)
+    for producer in (1, 2, 3):
+        sender.send(part(producer=producer_in(3, producer)))
+    await settle()
+    one.apply(await world.put(replace_state(STATE, leader=2, epoch=9)))
+    await world.lead(in_sync={1: 10}, replicas=(1,), epoch=10)
+    world.outcomes = {(producer_in(3, 1), 1): True, (producer_in(3, 2), 1): False}
+    await settle(200)
+    assert one.isolation.open_transactions() == [(producer_in(3, 3), 1)], "it may still be open, or its marker come"
+    assert (one.log.log_end, one.stable_end) == (5, 2)
+    assert [found.producer_id for found in one.isolation.aborted(0, 5)] == [producer_in(3, 2)]
+    await one.write_marker(producer_in(3, 3), 1, True)
+    await settle()
+    assert one.stable_end == one.log.log_end == 6
+    await world.tasks.close()
+
+
+async def test_who_leads_no_longer_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enlistments, "LEFT_OPEN_S", 0.0)
+    world = await leading()
+    one, sender = world.partition, Sender(world)
+    sender.send(part())
+    await settle()
+    one.apply(await world.put(replace_state(STATE, leader=2, epoch=9)))
+    await world.lead(in_sync={1: 10}, replicas=(1,), epoch=10)
+    one.apply(await world.put(replace_state(STATE, leader=2, epoch=11)))
+    world.outcomes = {(ME, 1): True}
+    await settle()
+    assert one.log.log_end == 1
     await world.tasks.close()

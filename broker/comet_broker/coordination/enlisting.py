@@ -1,14 +1,19 @@
-"""A leader of a partition asks the coordinator of a transaction whether it may take part, wherever that is.
+"""What a leader of a partition asks the coordinator of a transaction, wherever that is.
 
-    first batch ─► the slot in the producer's id ─► its coordinator: here, or Coordination.Enlist on another broker
+    enlist     may the partition take part?                    Coordination.Enlist
+    outcome    is it over, and was it committed?               Coordination.Outcome
 
-What is refused is refused for good. That the coordinator is moving, loading or out of reach is waited for, for a while.
+The producer's id tells the slot, and the cluster the slot's coordinator: this broker, or another. What is refused is
+refused for good. That the coordinator is moving, loading or out of reach is waited for, for a while.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from google.protobuf.message import Message
 
 from comet.errors import NotCoordinator, Timeout, TransactionNotOpen, Unavailable
 from comet.v1 import coordination_pb2 as pb
@@ -16,8 +21,11 @@ from comet_broker.core import slots
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
+    from comet_broker.coordination.transactions import Transactions
 
-METHOD: Final = "comet.v1.Coordination/Enlist"
+M = TypeVar("M", bound=Message)
+
+SERVICE: Final = "comet.v1.Coordination"
 ENLIST_S_MAX: Final = 3.0  # after which the producer is asked to try again
 CALL_S_MAX: Final = 2.0
 RETRY_S: Final = 0.01
@@ -25,36 +33,55 @@ RETRY_S_MAX: Final = 0.2
 
 
 class Enlisting:
-    """`Site.enlist`. Owned by the broker."""
+    """`Site.enlist` and `Site.outcome`. Owned by the broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    async def __call__(self, producer_id: int, epoch: int, topic_id: bytes, index: int) -> None:
+    async def enlist(self, producer_id: int, epoch: int, topic_id: bytes, index: int) -> None:
         """Returns when the partition belongs to the transaction; raises what the coordinator says against it, or
         Unavailable."""
+        request = pb.EnlistRequest(producer_id=producer_id, epoch=epoch, topic_id=topic_id, partition=index)
+
+        async def here(transactions: Transactions) -> pb.EnlistResponse:
+            return await transactions.enlist(request)
+
+        await self._ask(producer_id, here, "Enlist", request, pb.EnlistResponse)
+
+    async def outcome(self, producer_id: int, epoch: int) -> bool | None:
+        """Whether the transaction was committed, None as long as it is not over. Raises as `enlist` does."""
+        request = pb.OutcomeRequest(producer_id=producer_id, epoch=epoch)
+
+        async def here(transactions: Transactions) -> pb.OutcomeResponse:
+            return await transactions.outcome(request)
+
+        answer = await self._ask(producer_id, here, "Outcome", request, pb.OutcomeResponse)
+        return answer.committed if answer.over else None
+
+    async def _ask(
+        self,
+        producer_id: int,
+        here: Callable[[Transactions], Awaitable[M]],
+        method: str,
+        request: Message,
+        response: type[M],
+    ) -> M:
         number = slots.slot_of_producer(producer_id)
         if number is None:
             raise TransactionNotOpen(f"no coordinator has given out producer id {producer_id}")
-        request = pb.EnlistRequest(producer_id=producer_id, epoch=epoch, topic_id=topic_id, partition=index)
         pause_s = RETRY_S
         give_up = self._broker.clock.monotonic() + ENLIST_S_MAX
         while True:
             try:
-                await self._ask(number, request)
+                owner, host, port = self._broker.coordinator.whereabouts(number)
+                if owner == self._broker.config.broker_id:
+                    return await here(self._broker.coordinator.slot(number).transactions)
+                address = f"{host}:{port}"
+                return await self._broker.peers.call(address, f"{SERVICE}/{method}", request, response, CALL_S_MAX)
             except (NotCoordinator, Unavailable, Timeout) as error:
                 if self._broker.clock.monotonic() + pause_s >= give_up:
                     raise Unavailable(
                         f"the coordinator of producer {producer_id} cannot be asked now: {error}", retry_after_ms=100
                     ) from error
-            else:
-                return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_S_MAX)
-
-    async def _ask(self, number: int, request: pb.EnlistRequest) -> None:
-        owner, host, port = self._broker.coordinator.whereabouts(number)
-        if owner == self._broker.config.broker_id:
-            await self._broker.coordinator.slot(number).transactions.enlist(request)
-        else:
-            await self._broker.peers.call(f"{host}:{port}", METHOD, request, pb.EnlistResponse, CALL_S_MAX)

@@ -36,6 +36,13 @@ class Coordination:
             raise TransactionNotOpen(f"no coordinator has given out producer id {request.producer_id}")
         return await self._broker.coordinator.slot(number).transactions.enlist(request)
 
+    async def outcome(self, request: coordination.OutcomeRequest) -> coordination.OutcomeResponse:
+        """For the leader of a partition that finds a transaction open in its log."""
+        number = slots.slot_of_producer(request.producer_id)
+        if number is None:
+            raise TransactionNotOpen(f"no coordinator has given out producer id {request.producer_id}")
+        return await self._broker.coordinator.slot(number).transactions.outcome(request)
+
     async def write_markers(self, request: coordination.WriteMarkersRequest) -> coordination.WriteMarkersResponse:
         return await write_here(self._broker, request)
 

@@ -55,6 +55,7 @@ from comet_broker.core.transactions import (
     Step,
     TimedOut,
     TransactionRecord,
+    ended,
     step,
 )
 from comet_broker.metadata.store import Delete, KeyValue, Put
@@ -173,6 +174,19 @@ class Transactions:
         if found.error is not None:
             raise found.error
         return coordination.EnlistResponse()
+
+    async def outcome(self, request: coordination.OutcomeRequest) -> coordination.OutcomeResponse:
+        """For the leader of a partition: how a transaction ended whose marker is not in its log. It has lost the end of
+        its log with its machine, or the marker is on its way."""
+        await self._slot.journal.written()  # nobody else has had the slot until now
+        if self._closed is not None:
+            raise self._closed
+        one = self._ids.of_producer(request.producer_id)
+        if one is None:
+            return coordination.OutcomeResponse(over=not self._unreadable)
+        await self._stored(one)
+        committed = ended(one.record, request.epoch)
+        return coordination.OutcomeResponse(over=committed is not None, committed=bool(committed))
 
     async def end(self, ending: pb.EndTransaction, seat: Desk | None = None) -> pb.EndedTransaction:
         one = self._find(ending)

@@ -141,6 +141,10 @@ class Isolation:
             raise TransactionNotOpen(f"the transaction in epoch {epoch} of producer {producer_id} is committed already")
         raise TransactionAborted(f"the transaction in epoch {epoch} of producer {producer_id} was aborted")
 
+    def open_transactions(self) -> list[tuple[int, int]]:
+        """Producer and epoch of those that are open, the oldest first."""
+        return list(self._open)
+
     def first_offset(self, producer_id: int, epoch: int) -> int:
         """Where an open transaction begins in this partition; -1 where there is nothing of it."""
         known = self._open.get((producer_id, epoch))

@@ -69,6 +69,13 @@ class TransactionRecord(Stored, frozen=True):
         return sum(map(len, self.places.values()))
 
 
+def ended(record: TransactionRecord, epoch: int) -> bool | None:
+    """Whether an epoch was committed, if it is over and all its markers were written; what is not known was not."""
+    if epoch == record.last_epoch:
+        return record.last_committed
+    return False if epoch < record.epoch else None
+
+
 # ---- what happens
 
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63omet/v1/coordination.proto\x12\x08\x63omet.v1\"X\n\rEnlistRequest\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x10\n\x08topic_id\x18\x03 \x01(\x0c\x12\x11\n\tpartition\x18\x04 \x01(\r\"\x10\n\x0e\x45nlistResponse\"l\n\x13WriteMarkersRequest\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06\x63ommit\x18\x03 \x01(\x08\x12!\n\x06places\x18\x04 \x03(\x0b\x32\x11.comet.v1.PlaceOf\".\n\x07PlaceOf\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\"%\n\x14WriteMarkersResponse\x12\r\n\x05\x63odes\x18\x01 \x03(\r\"9\n\x14PartitionEndsRequest\x12!\n\x05\x61sked\x18\x01 \x03(\x0b\x32\x12.comet.v1.AskedEnd\"\x8a\x01\n\x08\x41skedEnd\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x13\n\x06offset\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x19\n\x0ctimestamp_us\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\r\n\x05group\x18\x05 \x01(\tB\t\n\x07_offsetB\x0f\n\r_timestamp_us\"=\n\x15PartitionEndsResponse\x12$\n\x04\x65nds\x18\x01 \x03(\x0b\x32\x16.comet.v1.PartitionEnd\"\xf4\x01\n\x0cPartitionEnd\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x11\n\tlog_start\x18\x02 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x03 \x01(\x03\x12\x12\n\nstable_end\x18\x04 \x01(\x03\x12\x16\n\x0e\x61ppend_time_us\x18\x05 \x01(\x03\x12\x11\n\toffset_at\x18\x06 \x01(\x03\x12\x12\n\x05\x66loor\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x0f\n\x07settled\x18\x08 \x01(\x04\x12\x11\n\tin_flight\x18\t \x01(\x04\x12\x13\n\x0bredelivered\x18\n \x01(\x04\x12\x15\n\rdead_lettered\x18\x0b \x01(\x04\x42\x08\n\x06_floor2\xec\x01\n\x0c\x43oordination\x12;\n\x06\x45nlist\x12\x17.comet.v1.EnlistRequest\x1a\x18.comet.v1.EnlistResponse\x12M\n\x0cWriteMarkers\x12\x1d.comet.v1.WriteMarkersRequest\x1a\x1e.comet.v1.WriteMarkersResponse\x12P\n\rPartitionEnds\x12\x1e.comet.v1.PartitionEndsRequest\x1a\x1f.comet.v1.PartitionEndsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63omet/v1/coordination.proto\x12\x08\x63omet.v1\"X\n\rEnlistRequest\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x10\n\x08topic_id\x18\x03 \x01(\x0c\x12\x11\n\tpartition\x18\x04 \x01(\r\"\x10\n\x0e\x45nlistResponse\"l\n\x13WriteMarkersRequest\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06\x63ommit\x18\x03 \x01(\x08\x12!\n\x06places\x18\x04 \x03(\x0b\x32\x11.comet.v1.PlaceOf\".\n\x07PlaceOf\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\"%\n\x14WriteMarkersResponse\x12\r\n\x05\x63odes\x18\x01 \x03(\r\"4\n\x0eOutcomeRequest\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\r\"2\n\x0fOutcomeResponse\x12\x0c\n\x04over\x18\x01 \x01(\x08\x12\x11\n\tcommitted\x18\x02 \x01(\x08\"9\n\x14PartitionEndsRequest\x12!\n\x05\x61sked\x18\x01 \x03(\x0b\x32\x12.comet.v1.AskedEnd\"\x8a\x01\n\x08\x41skedEnd\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x13\n\x06offset\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x19\n\x0ctimestamp_us\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\r\n\x05group\x18\x05 \x01(\tB\t\n\x07_offsetB\x0f\n\r_timestamp_us\"=\n\x15PartitionEndsResponse\x12$\n\x04\x65nds\x18\x01 \x03(\x0b\x32\x16.comet.v1.PartitionEnd\"\xf4\x01\n\x0cPartitionEnd\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x11\n\tlog_start\x18\x02 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x03 \x01(\x03\x12\x12\n\nstable_end\x18\x04 \x01(\x03\x12\x16\n\x0e\x61ppend_time_us\x18\x05 \x01(\x03\x12\x11\n\toffset_at\x18\x06 \x01(\x03\x12\x12\n\x05\x66loor\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x0f\n\x07settled\x18\x08 \x01(\x04\x12\x11\n\tin_flight\x18\t \x01(\x04\x12\x13\n\x0bredelivered\x18\n \x01(\x04\x12\x15\n\rdead_lettered\x18\x0b \x01(\x04\x42\x08\n\x06_floor2\xac\x02\n\x0c\x43oordination\x12;\n\x06\x45nlist\x12\x17.comet.v1.EnlistRequest\x1a\x18.comet.v1.EnlistResponse\x12M\n\x0cWriteMarkers\x12\x1d.comet.v1.WriteMarkersRequest\x1a\x1e.comet.v1.WriteMarkersResponse\x12>\n\x07Outcome\x12\x18.comet.v1.OutcomeRequest\x1a\x19.comet.v1.OutcomeResponse\x12P\n\rPartitionEnds\x12\x1e.comet.v1.PartitionEndsRequest\x1a\x1f.comet.v1.PartitionEndsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,14 +41,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PLACEOF']._serialized_end=305
   _globals['_WRITEMARKERSRESPONSE']._serialized_start=307
   _globals['_WRITEMARKERSRESPONSE']._serialized_end=344
-  _globals['_PARTITIONENDSREQUEST']._serialized_start=346
-  _globals['_PARTITIONENDSREQUEST']._serialized_end=403
-  _globals['_ASKEDEND']._serialized_start=406
-  _globals['_ASKEDEND']._serialized_end=544
-  _globals['_PARTITIONENDSRESPONSE']._serialized_start=546
-  _globals['_PARTITIONENDSRESPONSE']._serialized_end=607
-  _globals['_PARTITIONEND']._serialized_start=610
-  _globals['_PARTITIONEND']._serialized_end=854
-  _globals['_COORDINATION']._serialized_start=857
-  _globals['_COORDINATION']._serialized_end=1093
+  _globals['_OUTCOMEREQUEST']._serialized_start=346
+  _globals['_OUTCOMEREQUEST']._serialized_end=398
+  _globals['_OUTCOMERESPONSE']._serialized_start=400
+  _globals['_OUTCOMERESPONSE']._serialized_end=450
+  _globals['_PARTITIONENDSREQUEST']._serialized_start=452
+  _globals['_PARTITIONENDSREQUEST']._serialized_end=509
+  _globals['_ASKEDEND']._serialized_start=512
+  _globals['_ASKEDEND']._serialized_end=650
+  _globals['_PARTITIONENDSRESPONSE']._serialized_start=652
+  _globals['_PARTITIONENDSRESPONSE']._serialized_end=713
+  _globals['_PARTITIONEND']._serialized_start=716
+  _globals['_PARTITIONEND']._serialized_end=960
+  _globals['_COORDINATION']._serialized_start=963
+  _globals['_COORDINATION']._serialized_end=1263
 # @@protoc_insertion_point(module_scope)

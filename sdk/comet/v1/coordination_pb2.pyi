@@ -48,6 +48,22 @@ class WriteMarkersResponse(_message.Message):
     codes: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, codes: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class OutcomeRequest(_message.Message):
+    __slots__ = ("producer_id", "epoch")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    epoch: int
+    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class OutcomeResponse(_message.Message):
+    __slots__ = ("over", "committed")
+    OVER_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    over: bool
+    committed: bool
+    def __init__(self, over: _Optional[bool] = ..., committed: _Optional[bool] = ...) -> None: ...
+
 class PartitionEndsRequest(_message.Message):
     __slots__ = ("asked",)
     ASKED_FIELD_NUMBER: _ClassVar[int]

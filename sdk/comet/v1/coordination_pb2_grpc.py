@@ -44,6 +44,11 @@ class CoordinationStub:
                 request_serializer=comet_dot_v1_dot_coordination__pb2.WriteMarkersRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_coordination__pb2.WriteMarkersResponse.FromString,
                 _registered_method=True)
+        self.Outcome = channel.unary_unary(
+                '/comet.v1.Coordination/Outcome',
+                request_serializer=comet_dot_v1_dot_coordination__pb2.OutcomeRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_coordination__pb2.OutcomeResponse.FromString,
+                _registered_method=True)
         self.PartitionEnds = channel.unary_unary(
                 '/comet.v1.Coordination/PartitionEnds',
                 request_serializer=comet_dot_v1_dot_coordination__pb2.PartitionEndsRequest.SerializeToString,
@@ -69,6 +74,13 @@ class CoordinationServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Outcome(self, request, context):
+        """A leader that finds a transaction open in its log, to the coordinator: is it over?
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PartitionEnds(self, request, context):
         """A coordinator, to a leader: how far the partitions reach.
         """
@@ -88,6 +100,11 @@ def add_CoordinationServicer_to_server(servicer, server):
                     servicer.WriteMarkers,
                     request_deserializer=comet_dot_v1_dot_coordination__pb2.WriteMarkersRequest.FromString,
                     response_serializer=comet_dot_v1_dot_coordination__pb2.WriteMarkersResponse.SerializeToString,
+            ),
+            'Outcome': grpc.unary_unary_rpc_method_handler(
+                    servicer.Outcome,
+                    request_deserializer=comet_dot_v1_dot_coordination__pb2.OutcomeRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_coordination__pb2.OutcomeResponse.SerializeToString,
             ),
             'PartitionEnds': grpc.unary_unary_rpc_method_handler(
                     servicer.PartitionEnds,
@@ -149,6 +166,33 @@ class Coordination:
             '/comet.v1.Coordination/WriteMarkers',
             comet_dot_v1_dot_coordination__pb2.WriteMarkersRequest.SerializeToString,
             comet_dot_v1_dot_coordination__pb2.WriteMarkersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Outcome(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Coordination/Outcome',
+            comet_dot_v1_dot_coordination__pb2.OutcomeRequest.SerializeToString,
+            comet_dot_v1_dot_coordination__pb2.OutcomeResponse.FromString,
             options,
             channel_credentials,
             insecure,
