@@ -16,6 +16,7 @@ from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as groups
 from comet_broker.broker import Broker
 from comet_broker.control import Control
+from comet_broker.coordination.admin import GroupAdmin
 from comet_broker.coordination.service import Coordination
 from comet_broker.thin import Thin
 
@@ -53,13 +54,14 @@ def methods(broker: Broker) -> list[Method]:
     control = Control(broker)
     thin = Thin(broker)
     coordination = Coordination(broker)
+    group_admin = GroupAdmin(broker)
     return [
         Method(COMET, "FetchMetadata", events.FetchMetadataRequest, control.fetch_metadata),
         Method(COMET, "FindCoordinator", groups.FindCoordinatorRequest, coordination.find_coordinator),
         Method(COORDINATION, "Enlist", coordination_pb.EnlistRequest, coordination.enlist),
+        Method(COORDINATION, "Outcome", coordination_pb.OutcomeRequest, coordination.outcome),
         Method(COORDINATION, "WriteMarkers", coordination_pb.WriteMarkersRequest, coordination.write_markers),
         Method(COORDINATION, "PartitionEnds", coordination_pb.PartitionEndsRequest, coordination.partition_ends),
-        Method(COORDINATION, "Outcome", coordination_pb.OutcomeRequest, coordination.outcome),
         Method(COMET, "Publish", events.PublishRequest, thin.publish),
         Method(COMET, "Fetch", events.FetchRequest, thin.fetch),
         Method(ADMIN, "CreateTopic", admin.CreateTopicRequest, control.create_topic),
@@ -73,5 +75,10 @@ def methods(broker: Broker) -> list[Method]:
         Method(ADMIN, "ElectLeader", admin.ElectLeaderRequest, control.elect_leader),
         Method(ADMIN, "DrainBroker", admin.DrainBrokerRequest, control.drain_broker),
         Method(ADMIN, "DescribeCluster", admin.DescribeClusterRequest, control.describe_cluster),
+        Method(ADMIN, "ListGroups", admin.ListGroupsRequest, group_admin.list_groups),
+        Method(ADMIN, "DescribeGroup", admin.DescribeGroupRequest, group_admin.describe_group),
+        Method(ADMIN, "ResetGroup", admin.ResetGroupRequest, group_admin.reset_group),
+        Method(ADMIN, "DeleteGroup", admin.DeleteGroupRequest, group_admin.delete_group),
+        Method(ADMIN, "GroupLag", admin.GroupLagRequest, group_admin.group_lag),
         Method(ADMIN, "Statistics", admin.StatisticsRequest, control.statistics),
     ]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from google.protobuf.message import Message
 
+from comet import _group_wire, _wire
 from comet import _limits as limits
-from comet import _wire
 from comet._client import Addresses, Client
 from comet._producer import wall_clock_us
 from comet._transport import Connect
@@ -19,7 +19,12 @@ from comet.errors import InvalidArgument
 from comet.types import (
     REPLICAS_MAX,
     ClusterInfo,
+    GroupInfo,
+    GroupSummary,
+    LagPoint,
+    PartitionLag,
     PartitionStatus,
+    ResetPartition,
     StartLike,
     TopicConfig,
     TopicInfo,
@@ -28,6 +33,7 @@ from comet.types import (
 )
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import events_pb2 as pb
+from comet.v1 import groups_pb2 as groups
 from comet.v1 import types_pb2 as types
 
 M = TypeVar("M", bound=Message)
@@ -201,6 +207,101 @@ class Admin:
             found[partition.index] = answer.found_offset.offset
         return found
 
+    # ---- groups
+
+    async def list_groups(self) -> list[GroupSummary]:
+        """All groups, by name.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         print(await admin.list_groups())
+        >>> run(example)
+        []
+        """
+        answer = await self._ask("ListGroups", admin.ListGroupsRequest(), admin.ListGroupsResponse)
+        return [_group_wire.summary_from_pb(summary) for summary in answer.groups]
+
+    async def describe_group(self, name: str) -> GroupInfo:
+        """A group with its members, what they own, and how far they are behind. Raises GroupNotFound.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         await admin.reset_group("engine", "earliest", topics=["quotes"])
+        ...         group = await admin.describe_group("engine")
+        ...         print(group.summary.state, [lag.committed for lag in group.lags])
+        >>> run(example)
+        empty [0]
+        """
+        request = admin.DescribeGroupRequest(name=name)
+        return _group_wire.group_from_pb(await self._ask("DescribeGroup", request, admin.DescribeGroupResponse))
+
+    async def group_lag(self, name: str, *, points_max: int = 300) -> tuple[list[PartitionLag], list[LagPoint]]:
+        """How far a group is behind now, per partition, and how far it was, per topic, as far back as is remembered.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
+        ...     async with comet.Admin(address) as admin:
+        ...         await admin.reset_group("engine", 1, topics=["quotes"])
+        ...         now, history = await admin.group_lag("engine")
+        ...         print([lag.lag for lag in now])
+        >>> run(example)
+        [2]
+        """
+        request = admin.GroupLagRequest(name=name, points_max=points_max)
+        answer = await self._ask("GroupLag", request, admin.GroupLagResponse)
+        return (
+            [_group_wire.lag_from_pb(lag) for lag in answer.now],
+            [_group_wire.point_from_pb(point) for point in answer.history],
+        )
+
+    async def reset_group(
+        self,
+        name: str,
+        to: StartLike | None = None,
+        *,
+        shift: int | None = None,
+        topics: Iterable[str | tuple[str, int]] = (),
+        dry_run: bool = False,
+    ) -> list[ResetPartition]:
+        """Sets where a group without members goes on: `to` an end, an offset, a time or a time ago, or by `shift`
+        events. With `topics`, only those, or only single partitions of them; else all that it has positions of.
+        With `dry_run` it only says what would happen. Raises GroupNotEmpty.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
+        ...     async with comet.Admin(address) as admin:
+        ...         await admin.reset_group("engine", "latest", topics=["quotes"])
+        ...         for change in await admin.reset_group("engine", shift=-2, dry_run=True):
+        ...             print(change.before, change.after, change.skipped)
+        >>> run(example)
+        3 1 -2
+        """
+        request = admin.ResetGroupRequest(name=name, dry_run=dry_run)
+        if (to is None) == (shift is None):
+            raise InvalidArgument("give either a position or a shift")
+        if to is not None:
+            request.position.CopyFrom(_wire.position_to_pb(position(to, now_us=self._clock_us())))
+        else:
+            request.shift = shift or 0
+        request.topics.extend(_selected(topics))
+        answer = await self._ask("ResetGroup", request, admin.ResetGroupResponse)
+        return [_group_wire.reset_from_pb(change) for change in answer.partitions]
+
+    async def delete_group(self, name: str) -> None:
+        """Forgets a group without members, with all its positions. Raises GroupNotFound, GroupNotEmpty.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         await admin.reset_group("engine", "earliest", topics=["quotes"])
+        ...         await admin.delete_group("engine")
+        ...         print(await admin.list_groups())
+        >>> run(example)
+        []
+        """
+        await self._ask("DeleteGroup", admin.DeleteGroupRequest(name=name), admin.DeleteGroupResponse)
+
     # ---- the cluster
 
     async def move_partition(self, name: str, partition: int, replicas: Sequence[int]) -> TopicInfo:
@@ -290,3 +391,11 @@ def _settings(config: TopicConfig | None, settings: dict[str, Any]) -> types.Top
     if settings:
         raise InvalidArgument("give the settings as a TopicConfig or by name, not both")
     return _wire.config_to_pb(config)
+
+
+def _selected(topics: Iterable[str | tuple[str, int]]) -> list[groups.TopicPartitions]:
+    found: dict[str, set[int]] = {}
+    for one in topics:
+        topic, indexes = (one, ()) if isinstance(one, str) else (one[0], (one[1],))
+        found.setdefault(topic, set()).update(indexes)
+    return [groups.TopicPartitions(topic=topic, partitions=sorted(indexes)) for topic, indexes in found.items()]

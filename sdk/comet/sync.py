@@ -12,7 +12,7 @@ with Ctrl-C.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, overload
 
@@ -23,7 +23,20 @@ from comet._record import Record, RecordBatch
 from comet._routing import Headers, Key
 from comet._sync_groups import GroupConsumer, SharedConsumer, SharedRecord
 from comet.errors import SerdeError
-from comet.types import ClusterInfo, PartitionStatus, Receipt, ReceiptRange, StartLike, TopicConfig, TopicInfo
+from comet.types import (
+    ClusterInfo,
+    GroupInfo,
+    GroupSummary,
+    LagPoint,
+    PartitionLag,
+    PartitionStatus,
+    Receipt,
+    ReceiptRange,
+    ResetPartition,
+    StartLike,
+    TopicConfig,
+    TopicInfo,
+)
 
 __all__ = [
     "Admin",
@@ -339,6 +352,34 @@ class Admin:
     def offsets(self, topic: str, at: StartLike = "latest") -> dict[int, int]:
         """Per partition the offset that a position stands for."""
         return call(self._admin.offsets(topic, at))
+
+    def list_groups(self) -> list[GroupSummary]:
+        """All groups, by name."""
+        return call(self._admin.list_groups())
+
+    def describe_group(self, name: str) -> GroupInfo:
+        """A group with its members, what they own, and how far they are behind."""
+        return call(self._admin.describe_group(name))
+
+    def group_lag(self, name: str, *, points_max: int = 300) -> tuple[list[PartitionLag], list[LagPoint]]:
+        """How far a group is behind now, per partition, and how far it was, per topic."""
+        return call(self._admin.group_lag(name, points_max=points_max))
+
+    def reset_group(
+        self,
+        name: str,
+        to: StartLike | None = None,
+        *,
+        shift: int | None = None,
+        topics: Iterable[str | tuple[str, int]] = (),
+        dry_run: bool = False,
+    ) -> list[ResetPartition]:
+        """Sets where a group without members goes on, or with `dry_run` only says what would happen."""
+        return call(self._admin.reset_group(name, to, shift=shift, topics=topics, dry_run=dry_run))
+
+    def delete_group(self, name: str) -> None:
+        """Forgets a group without members, with all its positions."""
+        call(self._admin.delete_group(name))
 
     def move_partition(self, name: str, partition: int, replicas: Sequence[int]) -> TopicInfo:
         """Gives a partition to other brokers, the preferred leader first; returns once it is decided."""

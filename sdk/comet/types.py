@@ -244,6 +244,112 @@ class TopicPartition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class GroupSummary:
+    """One group, in a list. `kind` is "partitioned" or "shared", `state` "empty", "stable" or "handing over".
+
+    >>> GroupSummary("engine", "partitioned", "stable", 5, coordinator=1, generation=7, topics=("quotes",)).members
+    5
+    """
+
+    name: str
+    kind: Literal["partitioned", "shared"]
+    state: str
+    members: int
+    coordinator: int
+    generation: int
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """One member of a group: what it owns, and what of it it has been asked to give up.
+
+    >>> owned = (TopicPartition("quotes", 0),)
+    >>> GroupMember("m1", "", "engine-1", owned, (), silent_ms=12, session_timeout_ms=10_000).owned[0].partition
+    0
+    """
+
+    id: str
+    instance: str
+    client: str
+    owned: tuple[TopicPartition, ...]
+    release: tuple[TopicPartition, ...]
+    silent_ms: int
+    session_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """How far a group is behind in one partition: in events, and in the age of the oldest that is not committed.
+
+    `committed` is None where nothing was ever committed, `drain_s` where the lag does not get less. Of a shared group,
+    `committed` is the offset below which everything is settled.
+
+    >>> PartitionLag("quotes", 0, "m1", committed=40, log_start=0, end=100, lag=60, age_s=1.5, drain_s=12.0).lag
+    60
+    """
+
+    topic: str
+    partition: int
+    member: str
+    committed: int | None
+    log_start: int
+    end: int
+    lag: int
+    age_s: float
+    drain_s: float | None = None
+    in_flight: int = 0
+    redelivered: int = 0
+    dead_lettered: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A group with its members and where it stands.
+
+    >>> summary = GroupSummary("engine", "partitioned", "empty", 0, 1, 7, ("quotes",))
+    >>> GroupInfo(summary, members=(), lags=()).summary.state
+    'empty'
+    """
+
+    summary: GroupSummary
+    members: tuple[GroupMember, ...]
+    lags: tuple[PartitionLag, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResetPartition:
+    """What a reset does, or would do, to one partition. `skipped` events are not read; negative: are read again.
+
+    >>> ResetPartition("quotes", 0, before=40, after=100, skipped=60, note="").after
+    100
+    """
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+    skipped: int
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class LagPoint:
+    """How far a group was behind in one topic, all partitions together, at one moment.
+
+    >>> LagPoint(1_767_225_600_000_000, "quotes", lag=60, age_s=1.5, committed=40, end=100).lag
+    60
+    """
+
+    time_us: int
+    topic: str
+    lag: int
+    age_s: float
+    committed: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Gap:
     """Records that a reader asked for and does not get: from `first` up to, not including, `end`.
 

@@ -48,6 +48,10 @@ async def _answer_one(broker: Broker, asked: pb.AskedEnd) -> pb.PartitionEnd:
             end.append_time_us = await append_time(broker, partition, asked.offset)
         if asked.HasField("timestamp_us"):
             end.offset_at = await broker.resolve(partition, AtTime(asked.timestamp_us))
+        status = broker.shares.find(asked.group, asked.topic_id, asked.partition) if asked.group else None
+        if status is not None:
+            end.floor, end.settled, end.in_flight = status.floor, status.settled, status.in_flight
+            end.redelivered, end.dead_lettered = status.redelivered, status.dead_lettered
     except CometError as error:
         return pb.PartitionEnd(code=error_to_pb(error).code)
     return end

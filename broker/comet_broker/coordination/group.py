@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from comet._wire import error_to_pb
-from comet.errors import CometError, MemberFenced
+from comet.errors import CometError, GroupNotFound, MemberFenced
 from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as pb
 from comet_broker.coordination.journal import Journal, Operation, Written
 from comet_broker.coordination.positions import Admitted, Marks, Positions, TopicPositions, mark_to_pb
 from comet_broker.core.cluster import Place
-from comet_broker.core.groups import Claim, Group, GroupRecord, Member, View
+from comet_broker.core.groups import PARTITIONED, Claim, Group, GroupRecord, Member, View
 from comet_broker.metadata.store import Delete, Put
 
 if TYPE_CHECKING:
@@ -77,7 +77,12 @@ class LiveGroup:
     @property
     def idle(self) -> bool:
         """Nobody is in it, nothing is known of it: it need not be there."""
-        return not (self.machine.members or self.positions or self._writing or self._waiting)
+        return self._empty and not (self._writing or self._waiting)
+
+    @property
+    def _empty(self) -> bool:
+        """The positions of a shared group are with the leaders: it stays until it is deleted."""
+        return not (self.machine.members or self.positions or (self.exists and self.machine.kind != PARTITIONED))
 
     def load(self, record: GroupRecord) -> None:
         self.machine = Group.restore(record, self._clock())
@@ -85,6 +90,12 @@ class LiveGroup:
 
     def load_positions(self, topic_id: str, stored: TopicPositions) -> None:
         self.positions.load(topic_id, stored)
+
+    async def delete(self) -> None:
+        """All that the store has of it, in the order in which half of it does no harm."""
+        self.close(GroupNotFound(f"group {self.name!r} was deleted"))
+        keys = [self.offsets_key(topic_id) for topic_id in self.positions.names]
+        await asyncio.gather(*(self._journal.written(Delete(key)) for key in [*keys, self.key]))
 
     def close(self, error: CometError) -> None:
         """Another broker coordinates it now."""
@@ -196,7 +207,7 @@ class LiveGroup:
         self.machine.dirty = False
         self._writing = True
         self._send_positions()
-        removed = not self.machine.members and not self.positions
+        removed = self._empty
         self.exists = not removed
         operation = Delete(self.key) if removed else self.record_operation()
         self._journal.write([operation], lambda error: self._stored(answers, error))

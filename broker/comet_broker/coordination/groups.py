@@ -141,6 +141,11 @@ class Groups:
             del self._groups[group.name]
             self.lag.forget(group.name)
 
+    async def delete(self, group: LiveGroup) -> None:
+        """It has no members. Whoever joins from now on finds a new one."""
+        self.forget(group)
+        await group.delete()
+
     def _evicted(self, group: str, member: str) -> None:
         for callback in self.on_evicted:
             callback(group, member)
@@ -163,8 +168,8 @@ class Groups:
         group = self.make(join.group)
         machine = group.machine
         if machine.kind != claim.kind and not machine.members:
-            if group.positions:
-                raise InvalidArgument(f"group {group.name!r} has positions, and is of the other kind, because of them")
+            if group.exists or group.positions:
+                raise InvalidArgument(f"group {group.name!r} is of the other kind; delete it first")
             machine.kind = claim.kind
         try:
             member = group.join(seat, request, claim, self._new_id)

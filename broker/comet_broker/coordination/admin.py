@@ -1,0 +1,221 @@
+"""Groups for operators: list, describe, lag, reset, delete. Any broker answers; the coordinator knows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from comet.errors import (
+    CometError,
+    CoordinatorLoading,
+    GroupNotEmpty,
+    GroupNotFound,
+    InvalidArgument,
+    NotCoordinator,
+    Timeout,
+    Unavailable,
+)
+from comet.v1 import admin_pb2 as pb
+from comet.v1 import groups_pb2 as groups_pb
+from comet_broker.coordination.desk import check_name
+from comet_broker.coordination.group import LiveGroup, add_places
+from comet_broker.coordination.groups import Groups
+from comet_broker.coordination.reset import reset
+from comet_broker.coordination.standing import partition_lags, shared_lags
+from comet_broker.core import slots
+from comet_broker.core.groups import PARTITIONED
+from comet_broker.metadata.store import StoreUnavailable
+
+if TYPE_CHECKING:
+    from comet_broker.broker import Broker
+
+FIND_S_MAX: Final = 5.0  # how long a call waits for there to be a coordinator
+ASK_S_MAX: Final = 10.0
+LIST_S_MAX: Final = 2.0
+PAUSE_S: Final = 0.02
+POINTS: Final = 300
+POINTS_MAX: Final = 10_000
+
+M = TypeVar("M", bound=Any)
+
+
+class GroupAdmin:
+    """The coroutines behind the unary calls, protobuf in and out; raises CometErrors."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    # ---- looking
+
+    async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
+        found = [
+            self._summary(group)
+            for slot in self._broker.coordinator.ready_slots()
+            for group in slot.groups
+            if group.exists or group.machine.members
+        ]
+        if not request.local:
+            me = self._broker.config.broker_id
+            others = [broker for broker in self._broker.view.state.brokers if broker != me]
+            for answer in await asyncio.gather(*(self._listed_by(broker) for broker in others)):
+                found.extend(answer)
+        by_name = {summary.name: summary for summary in found}
+        return pb.ListGroupsResponse(groups=[by_name[name] for name in sorted(by_name)])
+
+    async def _listed_by(self, broker: int) -> list[pb.GroupSummary]:
+        """Nothing from a broker that cannot be reached; others are about to take over what it has."""
+        address = self._broker.address_of(broker)
+        if address is None:
+            return []
+        request = pb.ListGroupsRequest(local=True)
+        try:
+            answer = await self._broker.peers.call(
+                address, "comet.v1.Admin/ListGroups", request, pb.ListGroupsResponse, LIST_S_MAX
+            )
+        except CometError:
+            return []
+        return list(answer.groups)
+
+    def _summary(self, group: LiveGroup) -> pb.GroupSummary:
+        machine = group.machine
+        names = set(machine.shapes) | {name for name in group.positions.names.values() if name}
+        state = "empty" if not machine.members else "handing over" if machine.handing_over else "stable"
+        return pb.GroupSummary(
+            name=group.name,
+            kind=groups_pb.GroupKind.Name(machine.kind),
+            state=state,
+            members=len(machine.members),
+            coordinator=self._broker.config.broker_id,
+            generation=machine.generation,
+            topics=sorted(names),
+        )
+
+    async def describe_group(self, request: pb.DescribeGroupRequest) -> pb.DescribeGroupResponse:
+        return await self._at_coordinator("DescribeGroup", request, pb.DescribeGroupResponse, self._describe)
+
+    async def _describe(self, groups: Groups, request: pb.DescribeGroupRequest) -> pb.DescribeGroupResponse:
+        group = _found(groups, request.name)
+        lags = await self._lags(groups, group)
+        now = self._broker.clock.monotonic()
+        views = group.machine.views()
+        members = []
+        for member in group.machine.members.values():
+            one = pb.GroupMember(
+                id=member.id,
+                instance=member.instance,
+                client=member.client,
+                silent_ms=max(0, round((now - member.heard) * 1000)),
+                session_timeout_ms=round(member.session_s * 1000),
+            )
+            add_places(one.owned, views[member.id].owned, groups.topic_name)
+            add_places(one.release, views[member.id].release, groups.topic_name)
+            members.append(one)
+        return pb.DescribeGroupResponse(summary=self._summary(group), members=members, lags=lags)
+
+    async def _lags(self, groups: Groups, group: LiveGroup) -> list[pb.PartitionLag]:
+        if group.machine.kind == PARTITIONED:
+            return await partition_lags(self._broker, groups, group)
+        return await shared_lags(self._broker, groups, group)
+
+    async def group_lag(self, request: pb.GroupLagRequest) -> pb.GroupLagResponse:
+        return await self._at_coordinator("GroupLag", request, pb.GroupLagResponse, self._group_lag)
+
+    async def _group_lag(self, groups: Groups, request: pb.GroupLagRequest) -> pb.GroupLagResponse:
+        group = _found(groups, request.name)
+        answer = pb.GroupLagResponse(now=await self._lags(groups, group))
+        points_max = min(request.points_max or POINTS, POINTS_MAX)
+        found = [
+            pb.LagPoint(
+                time_us=point.time_us,
+                topic=group.positions.names.get(topic_id) or groups.topic_name(topic_id),
+                lag=point.lag,
+                age_s=point.age_s,
+                committed=point.committed,
+                end=point.end,
+            )
+            for topic_id, points in groups.lag.history(group)
+            for point in thinned(points, points_max)
+        ]
+        answer.history.extend(sorted(found, key=lambda point: (point.time_us, point.topic)))
+        return answer
+
+    # ---- changing
+
+    async def reset_group(self, request: pb.ResetGroupRequest) -> pb.ResetGroupResponse:
+        return await self._at_coordinator("ResetGroup", request, pb.ResetGroupResponse, reset)
+
+    async def delete_group(self, request: pb.DeleteGroupRequest) -> pb.DeleteGroupResponse:
+        return await self._at_coordinator("DeleteGroup", request, pb.DeleteGroupResponse, self._delete)
+
+    async def _delete(self, groups: Groups, request: pb.DeleteGroupRequest) -> pb.DeleteGroupResponse:
+        group = _found(groups, request.name)
+        if group.machine.members:
+            raise GroupNotEmpty(f"group {group.name!r} has {len(group.machine.members)} members; stop them first")
+        if group.machine.kind != PARTITIONED:
+            try:
+                await self._broker.shares.delete(group.name)
+            except StoreUnavailable as error:
+                raise Timeout(f"the metadata store did not answer; try again: {error}") from error
+            if group.machine.members:
+                raise GroupNotEmpty(f"a member has joined group {group.name!r} just now")
+        await groups.delete(group)
+        return pb.DeleteGroupResponse()
+
+    # ---- finding the coordinator
+
+    async def _at_coordinator(
+        self, method: str, request: Any, response: type[M], here: Callable[[Groups, Any], Awaitable[M]]
+    ) -> M:
+        """Answers here if this broker coordinates the group, else has the coordinator answer."""
+        number = slots.slot_of(check_name(request.name))
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + FIND_S_MAX
+        while True:
+            try:
+                return await here(self._broker.coordinator.slot(number).groups, request)
+            except CoordinatorLoading:
+                if loop.time() > give_up:
+                    raise
+            except NotCoordinator:
+                if request.forwarded or loop.time() > give_up:
+                    raise
+                try:
+                    return await self._pass_on(number, method, request, response)
+                except NotCoordinator:
+                    pass  # it is moving just now
+                except Unavailable:
+                    if loop.time() > give_up or method == "ResetGroup":  # which may have taken effect
+                        raise
+            await asyncio.sleep(PAUSE_S)
+
+    async def _pass_on(self, number: int, method: str, request: Any, response: type[M]) -> M:
+        broker, host, port = self._broker.coordinator.whereabouts(number)
+        if broker == self._broker.config.broker_id:
+            raise CoordinatorLoading("this broker is about to coordinate the group")
+        passed_on = type(request)()
+        passed_on.CopyFrom(request)
+        passed_on.forwarded = True
+        return await self._broker.peers.call(
+            f"{host}:{port}", f"comet.v1.Admin/{method}", passed_on, response, ASK_S_MAX
+        )
+
+
+def _found(groups: Groups, name: str) -> LiveGroup:
+    group = groups.find(name)
+    if group is None or not (group.exists or group.machine.members):
+        raise GroupNotFound(f"there is no group {name!r}")
+    return group
+
+
+T = TypeVar("T")
+
+
+def thinned(points: Sequence[T], points_max: int) -> Iterable[T]:
+    """At most that many, evenly spread, the last one among them."""
+    if points_max < 1:
+        raise InvalidArgument("points_max is at least 1")
+    if len(points) <= points_max:
+        return points
+    step = len(points) / points_max
+    return [points[len(points) - 1 - int(number * step)] for number in range(points_max)][::-1]

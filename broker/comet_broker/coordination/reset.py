@@ -1,0 +1,138 @@
+"""Sets positions of a group that has no members: to an end, an offset, a time, or so many events further or back.
+
+places ─► the leaders say how far the partitions reach ─► where each is to be, and what that skips ─► one write
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from comet.errors import CometError, GroupNotEmpty, GroupNotFound, InvalidArgument, TopicNotFound, Unavailable
+from comet.v1 import admin_pb2 as pb
+from comet.v1 import coordination_pb2 as coordination
+from comet_broker import limits
+from comet_broker.coordination.group import LiveGroup
+from comet_broker.coordination.groups import Groups
+from comet_broker.coordination.logs import unknown
+from comet_broker.coordination.positions import Admitted, Mark, Marks
+from comet_broker.core.cluster import Place
+from comet_broker.core.groups import PARTITIONED
+
+
+class Target(NamedTuple):
+    topic: str
+    place: Place
+
+
+async def reset(groups: Groups, request: pb.ResetGroupRequest) -> pb.ResetGroupResponse:
+    """All positions or none. Raises GroupNotEmpty, GroupNotFound, TopicNotFound, InvalidArgument, Unavailable."""
+    if request.WhichOneof("to") is None or (
+        request.WhichOneof("to") == "position" and request.position.WhichOneof("at") is None
+    ):
+        raise InvalidArgument("say where to: a position or a shift")
+    group = groups.find(request.name)
+    _check(group, request)
+    if group is not None:
+        await group.caught_up()
+    targets = _targets(groups, group, request)
+    timestamp_us = request.position.timestamp_us if request.position.WhichOneof("at") == "timestamp_us" else None
+    ends = await groups.logs.ask(
+        [
+            coordination.AskedEnd(
+                topic_id=bytes.fromhex(target.place[0]), partition=target.place[1], timestamp_us=timestamp_us
+            )
+            for target in targets
+        ]
+    )
+    group = groups.find(request.name)
+    _check(group, request)  # again: time has passed
+    answer = pb.ResetGroupResponse()
+    marks: Marks = {}
+    for target, end in zip(targets, ends, strict=True):
+        if end.code:
+            raise Unavailable(f"{target.topic}/{target.place[1]}: {unknown(end).message}", retry_after_ms=100)
+        before = None if group is None else group.positions.latest(target.place)
+        one = effect(None if before is None else before.offset, request, end)
+        one.topic, one.partition = target.topic, target.place[1]
+        answer.partitions.append(one)
+        marks.setdefault(target.place[0], {})[target.place[1]] = Mark(one.after)
+    if not request.dry_run and marks:
+        await _write(groups.make(request.name), {target.place[0]: target.topic for target in targets}, marks)
+    return answer
+
+
+def _check(group: LiveGroup | None, request: pb.ResetGroupRequest) -> None:
+    if group is None:
+        if not request.topics:
+            raise GroupNotFound(f"there is no group {request.name!r}; name the topics to give a new one its positions")
+        return
+    if group.machine.members:
+        raise GroupNotEmpty(f"group {group.name!r} has {len(group.machine.members)} members; stop them first")
+    if group.machine.kind != PARTITIONED:
+        raise InvalidArgument(f"group {group.name!r} is shared: it has no positions; delete it to begin anew")
+
+
+def _targets(groups: Groups, group: LiveGroup | None, request: pb.ResetGroupRequest) -> list[Target]:
+    if not request.topics:
+        assert group is not None
+        names = group.positions.names
+        return [Target(names[place[0]], place) for place in sorted(group.positions.places())]
+    found: list[Target] = []
+    for topic in request.topics:
+        shape = groups.logs.catalog().get(topic.topic)
+        if shape is None:
+            raise TopicNotFound(f"there is no topic {topic.topic!r}")
+        for index in sorted(set(topic.partitions)) or range(shape.partitions):
+            if index >= shape.partitions:
+                raise InvalidArgument(f"topic {topic.topic!r} has partitions 0 to {shape.partitions - 1}, not {index}")
+            found.append(Target(topic.topic, (shape.topic_id, index)))
+    if len(found) > limits.COMMIT_MARKS_MAX or len(set(found)) < len(found):
+        raise InvalidArgument(f"name each partition once, and at most {limits.COMMIT_MARKS_MAX}")
+    return found
+
+
+def effect(before: int | None, request: pb.ResetGroupRequest, end: coordination.PartitionEnd) -> pb.ResetPartition:
+    """Where one partition is to be, and what comes of it."""
+    start, stop = end.log_start, end.high_watermark
+    notes: list[str] = []
+    if before is not None and before < start:
+        notes.append(f"the log begins at {start}: {start - before} events from {before} on are gone")
+    if request.WhichOneof("to") == "shift":
+        wanted = (start if before is None else before) + request.shift
+    else:
+        match request.position.WhichOneof("at"):
+            case "earliest":
+                wanted = start
+            case "latest":
+                wanted = stop
+            case "timestamp_us":
+                wanted = end.offset_at
+            case _:
+                wanted = request.position.offset
+    after = min(max(wanted, start), stop)
+    if wanted < start:
+        notes.append(f"{wanted} lies before the log's start, {start}")
+    elif wanted > stop:
+        notes.append(f"{wanted} lies beyond the log's end, {stop}")
+    skipped = 0 if before is None else after - min(max(before, start), stop)
+    one = pb.ResetPartition(after=after, skipped=skipped, note="; ".join(notes))
+    if before is not None:
+        one.before = before
+    return one
+
+
+async def _write(group: LiveGroup, names: dict[str, str], marks: Marks) -> None:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(error: CometError | None) -> None:
+        if not future.done():
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+    for topic_id, name in names.items():
+        group.positions.names.setdefault(topic_id, name)
+    group.write(Admitted(group.positions, marks), (), done)
+    await future

@@ -1,0 +1,97 @@
+"""Where a group stands in each partition, as operators are told it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from comet.errors import Timeout
+from comet.v1 import admin_pb2 as pb
+from comet.v1 import coordination_pb2 as coordination
+from comet_broker.coordination.group import LiveGroup
+from comet_broker.coordination.groups import Groups
+from comet_broker.core.cluster import Place
+from comet_broker.core.share_record import SHARES, ShareRecord
+from comet_broker.metadata.store import StoreUnavailable
+
+if TYPE_CHECKING:
+    from comet_broker.broker import Broker
+
+
+async def partition_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[pb.PartitionLag]:
+    """Of every partition with an owner or a position; what a leader does not say now is as it was."""
+    behind = await groups.lag.look(group)
+    now_us = broker.clock.wall_us()
+    found = []
+    for place, one in sorted(behind.items()):
+        owner = group.machine.owners.get(place)
+        mark = group.positions.get(place)
+        lag = pb.PartitionLag(
+            topic=group.positions.names.get(place[0]) or groups.topic_name(place[0]),
+            partition=place[1],
+            member="" if owner is None else owner.member,
+            log_start=one.log_start,
+            end=one.end,
+            lag=one.lag,
+            age_s=one.age_s(now_us),
+        )
+        if mark is not None:
+            lag.committed = mark.offset
+        drain_s = one.pace.drain_s()
+        if drain_s is not None:
+            lag.drain_s = drain_s
+        found.append(lag)
+    return sorted(found, key=lambda lag: (lag.topic, lag.partition))
+
+
+async def shared_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[pb.PartitionLag]:
+    """Of every partition of its members' topics, and those of which something is kept."""
+    kept = await _kept(broker, group.name)
+    shapes = group.machine.shapes.values()
+    places = sorted(kept.keys() | {(shape.topic_id, index) for shape in shapes for index in range(shape.partitions)})
+    asked = [
+        coordination.AskedEnd(topic_id=bytes.fromhex(topic_id), partition=index, group=group.name)
+        for topic_id, index in places
+    ]
+    ends = await groups.logs.ask(asked)
+    for place, end in zip(places, ends, strict=True):
+        if not end.code and not end.HasField("floor") and place in kept:
+            end.floor = kept[place]
+    oldest = [
+        coordination.AskedEnd(topic_id=one.topic_id, partition=one.partition, offset=end.floor)
+        for one, end in zip(asked, ends, strict=True)
+        if end.HasField("floor")
+    ]
+    times = iter(await groups.logs.ask(oldest))
+    now_us = broker.clock.wall_us()
+    found = []
+    for (topic_id, index), end in zip(places, ends, strict=True):
+        lag = pb.PartitionLag(
+            topic=groups.topic_name(topic_id),
+            partition=index,
+            log_start=end.log_start,
+            end=end.high_watermark,
+            in_flight=end.in_flight,
+            redelivered=end.redelivered,
+            dead_lettered=end.dead_lettered,
+        )
+        if end.HasField("floor"):
+            oldest_us = next(times).append_time_us
+            lag.committed = end.floor
+            lag.lag = max(0, end.high_watermark - max(end.floor, end.log_start) - end.settled)
+            lag.age_s = max(0, now_us - oldest_us) / 1_000_000 if lag.lag and oldest_us else 0.0
+        found.append(lag)
+    return sorted(found, key=lambda lag: (lag.topic, lag.partition))
+
+
+async def _kept(broker: Broker, group: str) -> dict[Place, int]:
+    """The floors that leaders have kept of a group, also where it has no members now."""
+    try:
+        found = await broker.store.range(SHARES)
+    except StoreUnavailable as error:
+        raise Timeout(f"the metadata store did not answer; try again: {error}") from error
+    floors: dict[Place, int] = {}
+    for item in found.items:
+        topic_id, index, name = item.key.removeprefix(SHARES).split("/")
+        if name == group:
+            floors[topic_id, int(index)] = ShareRecord.decode(item.value).floor
+    return floors

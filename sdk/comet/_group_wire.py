@@ -1,0 +1,92 @@
+"""Between the protocol's messages about groups and the SDK's own types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from comet.types import (
+    GroupInfo,
+    GroupMember,
+    GroupSummary,
+    LagPoint,
+    PartitionLag,
+    ResetPartition,
+    TopicPartition,
+)
+from comet.v1 import admin_pb2 as admin
+from comet.v1 import groups_pb2 as pb
+
+
+def summary_from_pb(message: admin.GroupSummary) -> GroupSummary:
+    return GroupSummary(
+        name=message.name,
+        kind="shared" if message.kind == pb.GROUP_KIND_SHARED else "partitioned",
+        state=message.state,
+        members=message.members,
+        coordinator=message.coordinator,
+        generation=message.generation,
+        topics=tuple(message.topics),
+    )
+
+
+def group_from_pb(message: admin.DescribeGroupResponse) -> GroupInfo:
+    return GroupInfo(
+        summary=summary_from_pb(message.summary),
+        members=tuple(_member_from_pb(member) for member in message.members),
+        lags=tuple(lag_from_pb(lag) for lag in message.lags),
+    )
+
+
+def _member_from_pb(message: admin.GroupMember) -> GroupMember:
+    return GroupMember(
+        id=message.id,
+        instance=message.instance,
+        client=message.client,
+        owned=_places(message.owned),
+        release=_places(message.release),
+        silent_ms=message.silent_ms,
+        session_timeout_ms=message.session_timeout_ms,
+    )
+
+
+def _places(topics: Iterable[pb.TopicPartitions]) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(topic.topic, index) for topic in topics for index in topic.partitions)
+
+
+def lag_from_pb(message: admin.PartitionLag) -> PartitionLag:
+    return PartitionLag(
+        topic=message.topic,
+        partition=message.partition,
+        member=message.member,
+        committed=message.committed if message.HasField("committed") else None,
+        log_start=message.log_start,
+        end=message.end,
+        lag=message.lag,
+        age_s=message.age_s,
+        drain_s=message.drain_s if message.HasField("drain_s") else None,
+        in_flight=message.in_flight,
+        redelivered=message.redelivered,
+        dead_lettered=message.dead_lettered,
+    )
+
+
+def reset_from_pb(message: admin.ResetPartition) -> ResetPartition:
+    return ResetPartition(
+        topic=message.topic,
+        partition=message.partition,
+        before=message.before if message.HasField("before") else None,
+        after=message.after,
+        skipped=message.skipped,
+        note=message.note,
+    )
+
+
+def point_from_pb(message: admin.LagPoint) -> LagPoint:
+    return LagPoint(
+        time_us=message.time_us,
+        topic=message.topic,
+        lag=message.lag,
+        age_s=message.age_s,
+        committed=message.committed,
+        end=message.end,
+    )
