@@ -442,11 +442,7 @@ def _offsets(ending: pb.EndTransaction, one: Transactional) -> pb.Commit | None:
     group = one.record.group
     if ending.group != group:
         raise InvalidArgument(f"the transactions of {one.name!r} were opened for group {group!r}, not {ending.group!r}")
-    if not ending.commit:
-        return None
-    if not ending.HasField("offsets"):
-        if one.made_up:
-            raise InvalidArgument("without a transactional id a commit is fenced by its member: name it in offsets")
+    if not ending.commit or not ending.HasField("offsets"):
         return None
     if not group or ending.offsets.group != group:
         raise InvalidArgument(f"positions of group {ending.offsets.group!r} do not belong to transactions of {group!r}")
