@@ -47,6 +47,35 @@ async def consuming() -> None:
     comet.Consumer("localhost:9092", "quotes", read_from="nearest", rack="a", on_gap=lost)
 
 
+async def in_groups() -> None:
+    async with comet.GroupConsumer("localhost:9092", "quotes", "trades", group="engine") as plain:
+        assert_type(plain, comet.GroupConsumer[bytes])
+    comet.GroupConsumer("localhost:9092", pattern="quotes-.*", group="engine", on_assigned=print, on_revoked=released)
+    async with comet.GroupConsumer("localhost:9092", "quotes", group="engine", type=Quote, start="-1h") as typed:
+        assert_type(typed, comet.GroupConsumer[Quote])
+        async for record in typed:
+            assert_type(record.value.bid, float)
+            await typed.commit(record)
+            await typed.commit([record])
+            await typed.commit({("quotes", 0): 5})
+        async for batch in typed.batches():
+            assert_type(batch, comet.RecordBatch[Quote])
+            await typed.commit(batch)
+        await typed.commit(typed.positions())
+        assert_type(typed.assignment(), list[comet.TopicPartition])
+        assert_type(typed.committed(), dict[comet.TopicPartition, int])
+    async with comet.SharedConsumer("localhost:9092", "orders", group="work", type=Quote, in_flight=100) as sharer:
+        async for shared in sharer:
+            assert_type(shared, comet.SharedRecord[Quote])
+            assert_type(shared.attempt, int)
+            await shared.ack()
+            shared.nack(delay_ms=100)
+
+
+async def released(partitions: list[comet.TopicPartition]) -> None:
+    assert_type(partitions[0].topic, str)
+
+
 def lost(gap: comet.Gap) -> None:
     assert_type(gap.end - gap.first, int)
 
@@ -96,6 +125,13 @@ def synchronously() -> None:
     with comet.sync.Consumer("localhost:9092", "quotes", type=Quote) as consumer:
         for record in consumer:
             assert_type(record, comet.Record[Quote])
+    with comet.sync.GroupConsumer("localhost:9092", "quotes", group="engine", type=Quote) as member:
+        assert_type(member.get(), comet.Record[Quote] | None)
+        assert_type(member.assignment(), list[comet.TopicPartition])
+    with comet.sync.SharedConsumer("localhost:9092", "orders", group="work") as sharer:
+        for shared in sharer:
+            assert_type(shared.value, bytes)
+            shared.ack()
     with comet.sync.Admin("localhost:9092") as admin:
         assert_type(admin.list_topics(), list[comet.TopicInfo])
         assert_type(admin.move_partition("quotes", 0, [2, 1]), comet.TopicInfo)
@@ -111,6 +147,10 @@ async def wrong() -> None:
         await producer.send("quotes", b"x", key=5)  # type: ignore[arg-type]
         await producer.send(b"quotes", b"x")  # type: ignore[arg-type]
     comet.Consumer("localhost:9092", "quotes", group="engine")  # type: ignore[call-overload]
+    comet.GroupConsumer("localhost:9092", "quotes")  # type: ignore[call-overload]
+    comet.GroupConsumer("localhost:9092", "quotes", group="g", on_lost=misunderstands)  # type: ignore[arg-type]
+    comet.GroupConsumer("localhost:9092", "quotes", group="g", in_flight=5)  # type: ignore[call-overload]
+    comet.SharedConsumer("localhost:9092", "quotes", group="g", auto_commit=True)  # type: ignore[call-overload]
     comet.Consumer("localhost:9092", "quotes", on_out_of_range="skip")  # type: ignore[call-overload]
     comet.Consumer("localhost:9092", "quotes", read_from="follower")  # type: ignore[call-overload]
     comet.Consumer("localhost:9092", "quotes", on_gap=misunderstands)  # type: ignore[arg-type]
