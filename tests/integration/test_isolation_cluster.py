@@ -11,6 +11,7 @@ from comet.v1 import admin_pb2 as admin
 from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups
 from comet.v1 import types_pb2 as types
+from comet_broker import enlistments
 from comet_broker.broker import Broker
 from tests.integration.local_cluster import LocalCluster, log_bytes, until
 from tests.integration.test_isolation import Reader, Transactional
@@ -167,3 +168,32 @@ async def test_a_refusal_from_another_broker_reaches_the_producer(cluster: Local
     answer: pb.ServerFrame = await leader.answer()
     assert answer.error.error.code == types.ERROR_CODE_PRODUCER_FENCED
     assert cluster.replicas("t")[cluster.leader("t")].log.log_end == 0
+
+
+@pytest.mark.parametrize("commit", [False, True])
+async def test_a_marker_that_was_lost_with_the_power_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, commit: bool
+) -> None:
+    """The end of a log that was not on disk yet is gone; the coordinator knows how the transaction ended."""
+    monkeypatch.setattr(enlistments, "LEFT_OPEN_S", 0.01)
+    async with LocalCluster(tmp_path, brokers=1) as cluster:
+        await cluster.call("comet.v1.Admin/CreateTopic", admin.CreateTopicRequest(name="t"))
+        await until(lambda: bool(cluster.leader("t")), "it has a leader")
+        one = Spread(cluster, "tx")
+        await one.open()
+        await one.write(b"a")
+        await one.end(commit=commit)
+        (segment,) = (tmp_path / "1" / "topics").glob("*/0/*.log")
+        await cluster.stop(1)
+        for derived in segment.parent.iterdir():
+            if derived != segment:
+                derived.unlink()
+        marker_bytes = 112
+        with segment.open("r+b") as file:
+            file.truncate(segment.stat().st_size - marker_bytes)
+        await cluster.start(1)
+        await until(lambda: cluster.leader("t") == 1, "it leads again")
+        partition = cluster.replicas("t")[1]
+        assert partition.log.recovered.log_end == 1, "it was gone"
+        await until(lambda: partition.stable_end == 2, "the marker is there again")
+        assert await values_of(cluster, 1) == ([b"a"] if commit else [])

@@ -36,6 +36,7 @@ from comet_broker.core.transactions import (
     TransactionRecord,
     What,
     age_of,
+    ended,
     step,
 )
 
@@ -146,6 +147,17 @@ def test_what_comes_late_is_told_how_it_ended() -> None:
     refused(aborted, Enlist(1, OTHER), TransactionAborted)
     assert step(aborted, End(1, commit=False)).outcome is Outcome.REPEATED
     refused(run(committed, End(2, commit=True), Marked(2)), End(1, commit=True), TransactionNotOpen)
+
+
+def test_who_has_lost_a_marker_is_told_how_it_ended() -> None:
+    for record in (NEW, OPEN, COMMITTING, run(OPEN, TimedOut(1))):
+        assert ended(record, 1) is None, "its markers may be on their way"
+    committed = run(COMMITTING, Marked(1), Enlist(2, PLACE))
+    assert (ended(committed, 1), ended(committed, 2)) == (True, None)
+    aborted = run(committed, TimedOut(2), Marked(2))
+    assert (ended(aborted, 1), ended(aborted, 2), ended(aborted, 3)) == (False, False, None), "only the last is known"
+    replaced = run(aborted, AGAIN)
+    assert (ended(replaced, 2), ended(replaced, replaced.epoch)) == (False, None)
 
 
 def test_nothing_is_enlisted_once_it_is_decided() -> None:

@@ -1,0 +1,211 @@
+"""`python -m tests.robustness.transaction_cycles --cycles 100`: kill -9 under transactions; none may be torn.
+
+Two producers write transactions over all partitions, some of which they abort; one consumer reads what is committed,
+all through every death of the broker. At the end: what was committed is there whole and once, what was aborted is not
+there at all, what nobody knows of is there whole or not at all, the consumer saw just that, and nobody waits for
+anything any more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import comet
+from tests.robustness.process import BrokerProcess
+from tests.sim.waiting import until
+
+TOPIC = "ledger"
+PARTITIONS = 3
+WRITERS = 2
+LAST = b"the last one"  # of a partition
+STALL_S_MAX = 30.0
+LIFE_S_MAX = 0.3  # how long a broker lives under load before it is killed
+
+
+class ChangedMyMindError(Exception):
+    """Aborts a transaction."""
+
+
+@dataclass(slots=True)
+class Report:
+    cycles: int = 0
+    written: dict[str, list[bytes]] = field(default_factory=dict)  # transaction -> its records
+    committed: set[str] = field(default_factory=set)
+    aborted: set[str] = field(default_factory=set)
+    seen: list[bytes] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        unknown = len(self.written) - len(self.committed) - len(self.aborted)
+        return (
+            f"{self.cycles} cycles, {len(self.committed)} transactions committed, {len(self.aborted)} aborted, "
+            f"{unknown} unknown, {len(self.seen)} records seen; {len(self.violations)} violations"
+        )
+
+
+async def run(data: Path, cycles: int, seed: int, flush: str = "interval") -> Report:
+    report = Report()
+    broker = BrokerProcess(data)
+    broker.start()
+    try:
+        async with comet.Admin(broker.address) as admin:
+            await admin.create_topic(TOPIC, partitions=PARTITIONS, flush=flush, segment_bytes=1 << 20)
+        stop = asyncio.Event()
+        writers = [
+            asyncio.create_task(_write(broker.address, number, report, stop, Random(seed + number)))
+            for number in range(WRITERS)
+        ]
+        reading = asyncio.create_task(_read(broker.address, report))
+        await _cycle(broker, report, cycles, Random(seed - 1), [*writers, reading])
+        stop.set()
+        await asyncio.gather(*writers)
+        await _check(broker.address, report, reading)
+        report.violations += broker.complaints()
+    finally:
+        broker.kill()
+    return report
+
+
+async def _cycle(
+    broker: BrokerProcess, report: Report, cycles: int, random: Random, watched: list[asyncio.Task[None]]
+) -> None:
+    for _ in range(cycles):
+        known = len(report.committed)
+        if not await until(lambda known=known: len(report.committed) > known, within_s=STALL_S_MAX, every_s=0.002):  # type: ignore[misc]
+            report.violations.append(f"nothing was committed for {STALL_S_MAX:.0f} s in cycle {report.cycles}")
+            return
+        await asyncio.sleep(random.uniform(0, LIFE_S_MAX))
+        broker.kill()
+        broker.launch()
+        await asyncio.to_thread(broker.wait_ready)
+        report.cycles += 1
+        for task in watched:
+            if task.done():
+                task.result()  # raises what ended it
+
+
+async def _write(address: str, number: int, report: Report, stop: asyncio.Event, random: Random) -> None:
+    count = 0
+    while not stop.is_set():
+        # A producer whose transaction came to an unknown end is opened again: that ends it.
+        async with comet.TransactionalProducer(address, f"writer-{number}", timeout_ms=20_000) as producer:
+            while not stop.is_set():
+                count += 1
+                if not await _transact(producer, f"{number}-{count}", report, random):
+                    break
+
+
+async def _transact(producer: comet.TransactionalProducer, name: str, report: Report, random: Random) -> bool:
+    """False when it is not known how it ended."""
+    records = [
+        f"{name}:{at}:".encode() + random.randbytes(random.randint(1, 200)) for at in range(random.randint(1, 20))
+    ]
+    report.written[name] = records
+    try:
+        async with producer.transaction() as tx:
+            for at, record in enumerate(records):
+                await tx.send(TOPIC, record, partition=at % PARTITIONS)
+            if random.random() < 0.3:
+                raise ChangedMyMindError
+    except ChangedMyMindError:
+        report.aborted.add(name)
+    except comet.TransactionAborted:
+        report.aborted.add(name)
+    except comet.CometError as error:
+        if not error.outcome_unknown:
+            report.aborted.add(name)
+        return False
+    else:
+        report.committed.add(name)
+    return True
+
+
+async def _read(address: str, report: Report) -> None:
+    async with comet.Consumer(address, TOPIC, start="earliest") as consumer:
+        async for record in consumer:
+            if record.value != LAST:
+                report.seen.append(record.value)
+
+
+async def _check(address: str, report: Report, reading: asyncio.Task[None]) -> None:
+    await _wait_for_the_end_of_all(address)
+    kept = await _kept(address)
+    await until(lambda: len(report.seen) >= len(kept), within_s=STALL_S_MAX)
+    reading.cancel()
+    await asyncio.wait([reading])
+    if Counter(report.seen) != Counter(kept):
+        report.violations.append(
+            f"the consumer saw {len(report.seen)} records, {len(kept)} are there: it skipped, repeated or saw too much"
+        )
+    _compare(report, kept)
+
+
+async def _wait_for_the_end_of_all(address: str) -> None:
+    """Fails if somebody waits for ever."""
+    async with comet.Admin(address) as admin, asyncio.timeout(STALL_S_MAX):
+        while True:
+            _, statuses = await admin.describe_topic(TOPIC)
+            if statuses and all(one.stable_end == one.high_watermark for one in statuses):
+                return
+            await asyncio.sleep(0.05)
+
+
+async def _kept(address: str) -> list[bytes]:
+    """All that a reader of what is committed finds, partition by partition."""
+    kept: list[bytes] = []
+    async with comet.Producer(address) as producer:
+        for partition in range(PARTITIONS):
+            await producer.publish(TOPIC, LAST, partition=partition)
+    for partition in range(PARTITIONS):
+        async with comet.Consumer(address, TOPIC, start="earliest", partitions=[partition]) as consumer:
+            async for record in consumer:
+                if record.value == LAST:
+                    break
+                kept.append(record.value)
+    return kept
+
+
+def _compare(report: Report, kept: list[bytes]) -> None:
+    say = report.violations.append
+    found: dict[str, set[bytes]] = defaultdict(set)
+    for value in kept:
+        name = value.split(b":")[0].decode()
+        if value in found[name]:
+            say(f"{value[:20]!r} is there twice")
+        found[name].add(value)
+    for name, records in report.written.items():
+        there = found.pop(name, set())
+        if there and there != set(records):
+            say(f"transaction {name} is torn: {len(there)} of {len(records)} records are there")
+        if name in report.committed and not there:
+            say(f"transaction {name} was committed, and is not there")
+        if name in report.aborted and there:
+            say(f"transaction {name} was aborted, and is there")
+    if found:
+        say(f"nobody wrote {sorted(found)[:5]}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests.robustness.transaction_cycles", description=__doc__)
+    parser.add_argument("--cycles", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--flush", default="interval", choices=["always", "interval", "os"])
+    options = parser.parse_args()
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        report = asyncio.run(run(Path(folder) / "data", options.cycles, options.seed, options.flush))
+    print(f"{report}, {time.perf_counter() - began:.0f} s")
+    print("\n".join(report.violations))
+    return 1 if report.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
