@@ -81,7 +81,7 @@ async def test_one_member_gets_all_and_a_second_one_half_of_it(cluster: LocalClu
     assert not any(one.HasField("offset") for one in first.owned.values())
     second = await member()
     await settled([first, second], 4)
-    assert first.generation < second.generation or first.generation == second.generation == 2
+    assert first.generation <= second.generation
 
 
 async def test_a_partition_moves_only_when_it_is_released(cluster: LocalCluster, member: Make) -> None:

@@ -53,6 +53,7 @@ class GroupWorld(RuleBasedStateMachine):
         self.believers: dict[str, Believer] = {}
         self.number = 0
         self.seen_generation = 0
+        self.owner_in: dict[tuple[Place, int], str] = {}  # who was told that it owns a place since a generation
         for number in range(members):  # so that there is something to hand over
             self.join(("a",), "i1" if number == 1 else "")
             self.write()
@@ -186,6 +187,8 @@ class GroupWorld(RuleBasedStateMachine):
 
     def tell(self) -> None:
         for member_id, view in self.group.news().items():
+            for place, since in view.owned.items():
+                assert self.owner_in.setdefault((place, since), member_id) == member_id, "two owners in one generation"
             believer = self.believers.get(member_id)
             if believer is not None:
                 believer.mail.append((self.group.generation, view))

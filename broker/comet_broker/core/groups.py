@@ -1,7 +1,7 @@
 """One group: who its members are, which partitions they own, and how partitions get from one to another.
 
     member leaves, is silent for too long, or releases   ─►  the partition is free
-    plan     a new target if anything has changed (generation + 1), then every free partition to whom the target names
+    plan     a new target if anything has changed, then every free partition to whom the target names; generation + 1
     record   to the store                                     (the driver)
     news     each member whose assignment has changed          (the driver, once the record is stored)
 
@@ -31,8 +31,9 @@ PARTITIONED: Final = 1  # as GroupKind
 SHARED: Final = 2
 
 PLAN_INTERVAL_S: Final = 0.05  # members that come or go within it are planned for together
-FENCED_MAX: Final = 8  # instances that a static member remembers to have replaced
+FENCED_MAX: Final = 4  # instances that a static member remembers to have replaced
 NOBODY: Final = -1
+_INSTANCE: Final = re.compile(rf"[A-Za-z0-9._:/@-]{{0,{limits.INSTANCE_BYTES_MAX}}}")
 
 
 class Shape(NamedTuple):
@@ -269,10 +270,9 @@ class Group:
             shapes = {name: self._catalog[name] for name in sorted(names) if name in self._catalog}
         while sum(shape.partitions for shape in shapes.values()) > limits.GROUP_PARTITIONS_MAX:
             shapes.popitem()
-        if shapes == self.shapes:
-            return
-        self.shapes = shapes
-        self.stale = self.dirty = True
+        if shapes != self.shapes:
+            self.shapes = shapes
+            self.stale = self.dirty = True
         self._drop_deleted()
 
     def _drop_deleted(self) -> None:
@@ -283,6 +283,7 @@ class Group:
             gone = left - {shape.topic_id for shape in self._catalog.values()}
             for place in [place for place in self.owners if place[0] in gone]:
                 del self.owners[place]
+                self.dirty = True
 
     def _names(self, member: Member) -> frozenset[str]:
         if not member.pattern:
@@ -299,6 +300,7 @@ class Group:
 
     def plan(self, now: float) -> None:
         """Thinks the target over if need be, and gives out what is free. The record is to be stored right after."""
+        before = self.generation
         if self.stale:
             self.stale = False
             self._planned_at = now
@@ -309,13 +311,21 @@ class Group:
                 self.dirty = True
         if self.kind != PARTITIONED:
             return
-        for place, member_id in self.target.items():
-            if place not in self.owners:
-                self.owners[place] = Owner(member_id, self.generation)
-                self.dirty = True
+        self._give({place: member for place, member in self.target.items() if place not in self.owners}, before)
         for member_id, view in self.views().items():
             member = self.members[member_id]
             member.asked = {place: member.asked.get(place, now) for place in view.release}
+
+    def _give(self, free: Mapping[Place, str], before: int) -> None:
+        """Whoever had one of them in the generation `before` may have got it in that one, so it must not be given again
+        in the same: who owned what is told by the generation alone."""
+        if not free:
+            return
+        if self.generation == before:
+            self.generation += 1
+        for place, member_id in free.items():
+            self.owners[place] = Owner(member_id, self.generation)
+        self.dirty = True
 
     def _places(self) -> list[Place]:
         return [(shape.topic_id, index) for shape in self.shapes.values() for index in range(shape.partitions)]
@@ -456,9 +466,11 @@ def _check(claim: Claim) -> None:
         raise InvalidArgument(
             f"a release time-out is from {limits.SESSION_MS_MIN} to {limits.RELEASE_MS_MAX} ms, not {claim.release_ms}"
         )
-    if len(claim.instance.encode()) > limits.INSTANCE_BYTES_MAX:
-        raise InvalidArgument(f"an instance has at most {limits.INSTANCE_BYTES_MAX} bytes")
+    if not _INSTANCE.fullmatch(claim.instance):
+        raise InvalidArgument(
+            f"an instance is named with at most {limits.INSTANCE_BYTES_MAX} letters, digits and any of '._:/@-'"
+        )
 
 
 def _size(topics: Collection[str], pattern: str) -> int:
-    return sum(map(len, topics)) + 3 * len(topics) + len(pattern)
+    return sum(map(len, topics)) + 3 * len(topics) + 2 * len(pattern.encode())
