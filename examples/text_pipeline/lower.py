@@ -8,12 +8,11 @@ ten seconds without anyone taking its partitions.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 
-import comet
+import topics
 
-PARTITIONS = 3
+import comet
 
 address, name = (*sys.argv[1:], *("localhost:9092", "")[len(sys.argv) - 1 :])
 app = comet.App(address, name=name)
@@ -24,13 +23,6 @@ async def lower(line: comet.Record[str]) -> None:
     await app.send("lowered", line.value.lower(), key=line.key, headers=line.headers)
 
 
-async def make_topics() -> None:
-    async with comet.Admin(address) as admin:
-        for topic in ("lines", "lowered"):
-            with contextlib.suppress(comet.TopicExists):
-                await admin.create_topic(topic, partitions=PARTITIONS)
-
-
 if __name__ == "__main__":
-    comet.run(make_topics())
+    comet.run(topics.make(address, "lines", "lowered"))
     app.run()

@@ -13,7 +13,6 @@ what they know of is passed over when it comes again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import json
 import os
@@ -21,9 +20,9 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-import comet
+import topics
 
-PARTITIONS = 3
+import comet
 
 
 class LineFile:
@@ -77,13 +76,7 @@ def sink(address: str, file: LineFile) -> comet.App:
     return app
 
 
-async def make_topic(address: str) -> None:
-    async with comet.Admin(address) as admin:
-        with contextlib.suppress(comet.TopicExists):
-            await admin.create_topic("lowered", partitions=PARTITIONS)
-
-
 if __name__ == "__main__":
     broker, where = (*sys.argv[1:], *("localhost:9092", "lines.txt")[len(sys.argv) - 1 :])
-    comet.run(make_topic(broker))
+    comet.run(topics.make(broker, "lowered"))
     sink(broker, LineFile(Path(where))).run()

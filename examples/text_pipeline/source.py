@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Annotated
 
+import topics
 import uvicorn
 from fastapi import FastAPI, Header, HTTPException
 from pydantic import BaseModel
@@ -27,7 +28,6 @@ from pydantic import BaseModel
 import comet
 
 TOPIC = "lines"
-PARTITIONS = 3
 KEY_HEADER = "idempotency-key"
 LINES_PER_TRANSACTION = 1_000
 WAITING_MAX = 10_000
@@ -132,9 +132,7 @@ def create_app(address: str) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with comet.Admin(address) as admin:
-            with contextlib.suppress(comet.TopicExists):
-                await admin.create_topic(TOPIC, partitions=PARTITIONS)
+        await topics.make(address, TOPIC)
         writers.append(Writer(address))
         running = asyncio.create_task(writers[0].run())
         yield
