@@ -120,6 +120,10 @@ def it_came_back_and_was_written_down_since(cluster: StagedCluster) -> None:
 
 
 def one_is_marked_without_a_reason(cluster: StagedCluster) -> None:
+    """Its machine did go down once, but before it was taken in."""
+    cluster.restart(3, power=True)
+    cluster.write(2, 3)
+    cluster.state(1, 1, ALL)
     two_machines_go_down(cluster)
     cluster.state(0, 2, {1: 0, 2: 0, 3: 0})
 
