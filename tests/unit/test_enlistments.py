@@ -84,6 +84,21 @@ async def test_the_first_batch_waits_for_the_coordinator_and_those_behind_it_kee
     await world.tasks.close()
 
 
+async def test_no_batch_overtakes_one_that_waits() -> None:
+    """Even where the transaction is open by now: this broker has followed another meanwhile."""
+    world = await leading()
+    sender = Sender(world)
+    world.coordinator.clear()
+    sender.send(part(0))
+    world.log.append(records.verify(part(0), stamped=False), part(0), 1)
+    sender.send(part(1))
+    assert sender.told == []
+    world.coordinator.set()
+    await settle()
+    assert sender.told == [0, 1], "the first one is there already"
+    await world.tasks.close()
+
+
 @pytest.mark.parametrize("error", [ProducerFenced("x"), TransactionAborted("x"), Unavailable("x")])
 async def test_what_the_coordinator_refuses_is_not_written(error: CometError) -> None:
     world = await leading()
