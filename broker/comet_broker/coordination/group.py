@@ -76,8 +76,8 @@ class LiveGroup:
 
     @property
     def idle(self) -> bool:
-        """Nobody is in it, nothing is known of it: it need not be there."""
-        return self._empty and not (self._writing or self._waiting)
+        """Nobody is in it, nothing is known of it, here or in the store: it need not be there."""
+        return self._empty and not (self.exists or self._writing or self._waiting)
 
     @property
     def _empty(self) -> bool:
@@ -335,6 +335,7 @@ class LiveGroup:
         """The topic was deleted."""
         if self.positions.drop(topic_id):
             self._journal.write([Delete(self.offsets_key(topic_id))], _ignore)
+            self.machine.dirty = True  # it may have been all that there was
 
     def committed(self, topics: Iterable[pb.TopicPartitions]) -> pb.Committed:
         """What is committed of the partitions named; of all when none is."""

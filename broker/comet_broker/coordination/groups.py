@@ -36,7 +36,7 @@ from comet_broker.coordination.lag import LagWatch
 from comet_broker.coordination.logs import Logs
 from comet_broker.coordination.positions import NONE, Admitted, Mark, Marks, TopicPositions
 from comet_broker.core.cluster import DELETED, TOPICS, Place
-from comet_broker.core.groups import PARTITIONED, Claim, Group, GroupRecord, Shape
+from comet_broker.core.groups import PARTITIONED, Claim, Group, GroupRecord
 from comet_broker.metadata.store import KeyValue
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class Groups:
         self._closed: CometError | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._refresh: asyncio.TimerHandle | None = None
+        self._deleted: set[str] = set()  # ids of topics; their tombstones may be gone before they are looked at
 
     @property
     def logs(self) -> Logs:
@@ -158,7 +159,7 @@ class Groups:
         claim = Claim(
             member=join.member,
             instance=join.instance,
-            client=join.client[: limits.CLIENT_NAME_CHARS_MAX],
+            client=_plain(join.client),
             topics=tuple(sorted({check_topic_name(name) for name in join.topics})),
             pattern=join.pattern,
             kind=join.kind or PARTITIONED,
@@ -328,6 +329,7 @@ class Groups:
 
     def view_moved(self, keys: Sequence[str]) -> None:
         """The cluster has changed in these keys."""
+        self._deleted.update(key.removeprefix(DELETED) for key in keys if key.startswith(DELETED))
         waiting = self._refresh is not None
         if (
             not waiting
@@ -342,17 +344,17 @@ class Groups:
 
     def _follow_topics(self) -> None:
         self._refresh = None
+        deleted = self._deleted | self._broker.view.state.deleted.keys()
+        self._deleted.clear()
         for group in self:
+            for topic_id in deleted.intersection(group.positions.names):
+                group.drop_topic(topic_id)
             self._show_topics(group)
 
     def _show_topics(self, group: LiveGroup) -> None:
         if not self._up_to_date:
             return
-        for topic_id in list(group.positions.names):
-            if topic_id in self._broker.view.state.deleted:
-                group.drop_topic(topic_id)
-        catalog: Mapping[str, Shape] = self.logs.catalog()
-        group.machine.topics(catalog)
+        group.machine.topics(self.logs.catalog())
         group.kick_if_needed()
 
     # ---- time
@@ -386,3 +388,10 @@ class Groups:
             "store_transactions": self._slot.journal.transactions,
             "store_writes": self._slot.journal.writes,
         }
+
+
+def _plain(name: str) -> str:
+    """A name for people, without what would need more room in the record than it has letters."""
+    cleaned = "".join(letter for letter in name[: limits.CLIENT_NAME_BYTES_MAX] if letter.isprintable())
+    short = cleaned.replace("\\", "/").replace('"', "'").encode()[: limits.CLIENT_NAME_BYTES_MAX]
+    return short.decode(errors="ignore")

@@ -132,6 +132,7 @@ class Group:
         self.dirty = False
         self.stale = False  # the target is to be thought over
         self._planned_at = float("-inf")
+        self._replaced = False  # a static member has been, since the last plan
         self._catalog: Mapping[str, Shape] | None = None  # None: it is not known yet, and nothing is gone
         self._matches: dict[str, frozenset[str]] = {}  # of patterns, in the catalog
 
@@ -179,13 +180,13 @@ class Group:
         return next((member for member in self.members.values() if member.instance == instance), None)
 
     def _replace(self, before: Member, member: Member) -> None:
-        """The same static member, started again: it has what it had, under another name."""
-        self.generation += 1
+        """The same static member, started again: it has what it had, from the next generation on."""
+        self._replaced = True
         del self.members[before.id]
         member.fenced = (*before.fenced, before.id)[-FENCED_MAX:]
         for place, owner in self.owners.items():
             if owner.member == before.id:
-                self.owners[place] = Owner(member.id, self.generation)
+                self.owners[place] = Owner(member.id, self.generation + 1)
         for place, owner_id in self.target.items():
             if owner_id == before.id:
                 self.target[place] = member.id
@@ -301,14 +302,16 @@ class Group:
     def plan(self, now: float) -> None:
         """Thinks the target over if need be, and gives out what is free. The record is to be stored right after."""
         before = self.generation
+        changed, self._replaced = self._replaced, False
         if self.stale:
             self.stale = False
             self._planned_at = now
             target = self._assign() if self.kind == PARTITIONED else dict.fromkeys(self._places(), "")
-            if target != self.target:
-                self.target = target
-                self.generation += 1
-                self.dirty = True
+            changed = changed or target != self.target
+            self.target = target
+        if changed:
+            self.generation += 1
+            self.dirty = True
         if self.kind != PARTITIONED:
             return
         self._give({place: member for place, member in self.target.items() if place not in self.owners}, before)
