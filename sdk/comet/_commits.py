@@ -16,7 +16,7 @@ from comet import _limits as limits
 from comet._client import Client
 from comet._member import Member
 from comet._wire import error_from_pb
-from comet.errors import CometError, Internal, MemberUnknown, StaleGeneration
+from comet.errors import Closed, CometError, Internal, MemberUnknown, StaleGeneration
 from comet.types import TopicPartition
 from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
@@ -86,7 +86,7 @@ class Commits:
         while self._pending:
             pending, self._pending = self._pending, {}
             waiters, self._waiters = self._waiters, []
-            failed: dict[TopicPartition, CometError] = {}
+            failed: dict[TopicPartition, CometError] = dict.fromkeys(pending, _closed())
             try:
                 failed = await self._send(pending)
             except CometError as error:
@@ -127,13 +127,15 @@ class Commits:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
+        problem: CometError | None = _closed() if task.cancelled() else None
         error = None if task.cancelled() else task.exception()
         if error is not None:
             log.error("comet: group %s: committing broke", self._member.group, exc_info=error)
+            problem = Internal(f"committing broke: {error!r}")
+        if problem is not None:
             waiters, self._waiters = self._waiters, []
-            broken = Internal(f"committing broke: {error!r}")
-            _answer(waiters, {place: broken for _, places in waiters for place in places})
-        elif self._pending and not task.cancelled():
+            _answer(waiters, {place: problem for _, places in waiters for place in places})
+        elif self._pending:
             self.add(())
 
 
@@ -147,6 +149,10 @@ def _answer(waiters: Iterable[Waiter], failed: dict[TopicPartition, CometError])
         else:
             waiter.set_exception(error)
             waiter.exception()
+
+
+def _closed() -> Closed:
+    return Closed("the consumer was closed before it was known whether that is committed")
 
 
 def _stale(place: TopicPartition) -> StaleGeneration:

@@ -49,8 +49,8 @@ class Changes:
     """What a member has to act upon, in this order."""
 
     lost: tuple[TopicPartition, ...] = ()  # belongs to others by now: nothing of it can be committed any more
-    release: tuple[TopicPartition, ...] = ()  # to be finished, committed and released
     gained: tuple[Given, ...] = ()
+    release: tuple[TopicPartition, ...] = ()  # to be finished, committed and released; also what was only just gained
     why: CometError | None = None  # of what is lost, where there is more to say than that it was given to others
     over: CometError | None = None  # the member is none any more, and must not be again
     join: bool = False

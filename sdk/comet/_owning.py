@@ -61,7 +61,8 @@ class Owning(Taking[T]):
             self._tell("lost", list(changes.lost))
         self._gain(changes.gained)
         if changes.release and not self._closed:  # perhaps what was gained just now
-            self._release([self._holdings[place] for place in changes.release])
+            asked = [self._holdings[place] for place in changes.release]
+            self._release([one for one in asked if not one.releasing])
         if changes.over is not None:
             self._intake.fail(changes.over)
 

@@ -35,7 +35,7 @@ class Taking(Generic[T]):
         self._batch: RecordBatch[T] | None = None  # the batch that is read record by record,
         self._records: Iterator[Record[T]] | None = None  # what is left of it,
         self._last: Record[T] | None = None  # and the record handed out last: the position lies behind it
-        self._whole_from: int | None = None  # where the batch begins that was handed out whole, and is being used
+        self._whole_from: int | None = None  # where that begins which was handed out otherwise, and is being used
         self._since_turn_bytes = 0
         self._received_records = 0
 
@@ -75,6 +75,7 @@ class Taking(Generic[T]):
         assert self._batch is not None
         assert self._reader is not None
         self._last = None
+        self._whole_from = offset - 1  # the application has it in hand, as an error
         self._reader.position = offset
         rest = self._batch.after(offset)
         self._batch, self._records = rest, None if rest is None else rest.records()

@@ -29,6 +29,7 @@ class Watch:
     def __init__(self, watchdog: Watchdog | None) -> None:
         self._watchdog = watchdog
         self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.name = ""
         self.session_s = 0.0
         self.thread = 0
@@ -42,6 +43,7 @@ class Watch:
         if self._watchdog is None:
             return
         self.thread = threading.get_ident()
+        self._loop = asyncio.get_running_loop()
         self.beaten_s = self._watchdog.clock()
         if self._timer is not None:
             self._timer.cancel()
@@ -81,6 +83,8 @@ class Watch:
         if still_s < self.session_s / 2:
             self._holder = "" if now_s > self._until_s + self.session_s else self._holder
             return
+        if self._loop is not None and not self._loop.is_running():
+            return  # whoever ends a loop with members on it holds up nobody
         first = not self._holder
         self._holder = holder(frames.get(self.thread))
         if first:

@@ -11,12 +11,14 @@ import pytest
 
 from comet._groups import GroupConsumer
 from comet.errors import (
+    CometError,
     CoordinatorLoading,
     InvalidArgument,
     MemberFenced,
     MemberUnknown,
     NotCoordinator,
     OffsetOutOfRange,
+    SerdeError,
     StaleGeneration,
 )
 from comet.types import TopicPartition
@@ -302,6 +304,40 @@ async def test_a_callback_is_waited_for_before_anything_is_given_up(broker: Grou
         await quiet()
         assert broker.released == [ZERO]
         assert broker.marks[ZERO][0] == 3
+
+
+@scenario()
+async def test_a_value_that_cannot_be_decoded_is_not_done_with_until_the_next_is_asked_for(broker: GroupBroker) -> None:
+    fill(broker, [b"1", b"x", b"3"], per_batch=3)
+
+    async def fail() -> None:
+        async with member(broker, type=int) as c:
+            await take(c, 3)
+
+    with pytest.raises(SerdeError):
+        await fail()
+    assert broker.marks[ZERO][0] == 1
+    async with member(broker, type=int) as c:
+        with pytest.raises(SerdeError):
+            await c.get(timeout_s=5)
+        assert [record.value for record in await take(c, 1)] == [3]
+        await asyncio.sleep(1)
+        assert broker.marks[ZERO][0] == 2
+
+
+@scenario()
+async def test_a_commit_that_nobody_answers_is_never_taken_for_done(broker: GroupBroker) -> None:
+    fill(broker, [b"1", b"2"])
+    c = member(broker, auto_commit=False)
+    await c.start()
+    await take(c, 1)
+    await quiet()
+    broker.frozen = True
+    commit = asyncio.create_task(c.commit())
+    await quiet()
+    await c.close()
+    with pytest.raises(CometError):
+        await commit
 
 
 @pytest.mark.parametrize(
