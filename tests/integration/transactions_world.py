@@ -88,7 +88,8 @@ async def _ask(stream: Stream, **frame: Any) -> events.ServerFrame:
     """The answer, or Unavailable when the stream ends before it."""
     try:
         answer = stream.send(**frame)
-        await asyncio.wait([answer, stream._reader], return_when=asyncio.FIRST_COMPLETED)
+        waits: list[asyncio.Future[Any]] = [answer, stream._reader]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
             raise Unavailable("the stream has ended")
         return answer.result()

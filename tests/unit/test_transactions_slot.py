@@ -58,6 +58,7 @@ async def test_a_commit_is_one_write_with_its_positions_and_then_the_markers(clu
     assert decision is not None
     assert offsets is not None
     assert decision.mod_revision == offsets.mod_revision, "both or neither"
+    assert cluster.groups.written_with == [decision.key], "not by chance: in one write"
     assert not ending.done(), "it is answered when readers see it"
     cluster.may_mark.set()
     assert await ending == 2

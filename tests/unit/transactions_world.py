@@ -64,6 +64,7 @@ class FakeGroups:
         self.error: CometError | None = None
         self.refused: list[pb.RefusedMark] = []
         self.unknown_ends: CometError | None = None
+        self.written_with: list[str] = []  # the keys of what is to be written with positions
 
     async def learn_ends(self, _: pb.Commit) -> None:
         await asyncio.sleep(0)
@@ -76,6 +77,7 @@ class FakeGroups:
         return SimpleNamespace(refused=self.refused, value=commit.SerializeToString())
 
     def write(self, admitted: Any, operations: Any, done: Any) -> None:
+        self.written_with += [operation.key for operation in operations]
         self.journal.write([Put(SLOT_PREFIX + "offsets/g", admitted.value), *operations], done)
 
 
