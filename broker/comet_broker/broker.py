@@ -446,6 +446,7 @@ class Broker:
             "followers": [session.statistics() for session in self._replica_sessions],
             "partitions": [reports.statistics(partition) for partition in self.topics.by_handle.values()],
             "shares": self.shares.statistics(),
+            "coordinates": self.coordinator.statistics(),
             "tail_bytes": self.tail_budget.used_bytes,
             "free_bytes": self.files.free_bytes(),
             "errors": dict(self.errors),

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from comet.errors import Closed, CometError, CoordinatorLoading, Draining, NotCoordinator, Unavailable
 from comet_broker.coordination.groups import Groups
@@ -153,6 +153,10 @@ class Coordinator:
 
     def ready_slots(self) -> list[Slot]:
         return [slot for slot in self._slots.values() if slot.ready]
+
+    def statistics(self) -> list[dict[str, Any]]:
+        """Of each slot that is here."""
+        return [slot.groups.statistics() for slot in self.ready_slots()]
 
     # ---- claiming
 

@@ -328,8 +328,9 @@ class LiveGroup:
         self._journal.write([*self._operations(flight), *operations], written)
 
     async def caught_up(self) -> None:
-        """Waits until what is pending now is written."""
-        await self.commit(Admitted(self.positions, {}))
+        """Waits until what is admitted now is written, and it is certain that nobody else coordinates the group."""
+        self._send_positions()
+        await self._journal.written()
 
     def drop_topic(self, topic_id: str) -> None:
         """The topic was deleted."""
