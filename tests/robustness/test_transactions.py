@@ -17,3 +17,11 @@ async def test_killing_the_broker_tears_no_transaction(tmp_path: Path, flush: st
     assert not report.violations, "\n".join(report.violations[:10])
     assert report.cycles == cycles
     assert len(report.committed) > cycles and report.aborted, str(report)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_leaders_and_coordinators_that_die_or_stand_still_tear_no_transaction(tmp_path: Path) -> None:
+    report = await transaction_cycles.run_cluster(tmp_path, 6, seed=3)
+    assert not report.violations, "\n".join(report.violations[:10])
+    assert len(report.committed) > report.cycles == 6 and report.aborted, str(report)

@@ -1,24 +1,27 @@
-"""`python -m tests.robustness.transaction_cycles --cycles 100`: kill -9 under transactions; none may be torn.
+"""`python -m tests.robustness.transaction_cycles --cycles 100 [--cluster]`: brokers die, and no transaction is torn.
 
-Two producers write transactions over all partitions, some of which they abort; one consumer reads what is committed,
-all through every death of the broker. At the end: what was committed is there whole and once, what was aborted is not
-there at all, what nobody knows of is there whole or not at all, the consumer saw just that, and nobody waits for
-anything any more.
+One broker that is killed, or three with a real etcd of which any one is killed or stands still for three leases. Two
+producers write transactions over all partitions, some of which they abort; one consumer reads what is committed, all
+through every death. At the end: what was committed is there whole and once, what was aborted is not there at all, what
+nobody knows of is there whole or not at all, the consumer saw just that, and nobody waits for anything any more.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
 import comet
+from tests.robustness.cluster import cluster
 from tests.robustness.process import BrokerProcess
 from tests.sim.waiting import until
 
@@ -26,8 +29,11 @@ TOPIC = "ledger"
 PARTITIONS = 3
 WRITERS = 2
 LAST = b"the last one"  # of a partition
-STALL_S_MAX = 30.0
+STALL_S_MAX = 60.0
 LIFE_S_MAX = 0.3  # how long a broker lives under load before it is killed
+SESSION_MS = 2_000
+LEASES_PAUSED = 3
+PAUSES = 0.2  # of what strikes a cluster
 
 
 class ChangedMyMindError(Exception):
@@ -52,51 +58,87 @@ class Report:
 
 
 async def run(data: Path, cycles: int, seed: int, flush: str = "interval") -> Report:
+    """Kills the one broker again and again."""
     report = Report()
     broker = BrokerProcess(data)
     broker.start()
+
+    async def kill(_: Random) -> None:
+        broker.kill()
+        broker.launch()
+        await asyncio.to_thread(broker.wait_ready)
+
     try:
-        async with comet.Admin(broker.address) as admin:
-            await admin.create_topic(TOPIC, partitions=PARTITIONS, flush=flush, segment_bytes=1 << 20)
-        stop = asyncio.Event()
-        writers = [
-            asyncio.create_task(_write(broker.address, number, report, stop, Random(seed + number)))
-            for number in range(WRITERS)
-        ]
-        reading = asyncio.create_task(_read(broker.address, report))
-        await _cycle(broker, report, cycles, Random(seed - 1), [*writers, reading])
-        stop.set()
-        await asyncio.gather(*writers)
-        await _check(broker.address, report, reading)
+        await _cycles([broker.address], report, cycles, seed, kill, flush=flush, replicas=1)
         report.violations += broker.complaints()
     finally:
         broker.kill()
     return report
 
 
-async def _cycle(
-    broker: BrokerProcess, report: Report, cycles: int, random: Random, watched: list[asyncio.Task[None]]
+async def run_cluster(folder: Path, cycles: int, seed: int, flush: str = "interval") -> Report:
+    """Kills or pauses any of three brokers, who may lead a partition, coordinate a transaction, or both."""
+    report = Report()
+    async with cluster(folder, options=("--session-ms", str(SESSION_MS))) as one:
+
+        async def strike(random: Random) -> None:
+            number = random.choice(list(one.brokers))
+            if random.random() < PAUSES:
+                one.brokers[number].signal(signal.SIGSTOP)
+                try:
+                    await asyncio.sleep(SESSION_MS / 1000 * LEASES_PAUSED)
+                finally:
+                    one.brokers[number].signal(signal.SIGCONT)
+            else:
+                one.brokers[number].kill()
+                await asyncio.sleep(random.uniform(0, 2 * SESSION_MS / 1000))
+                await one.restart(number)
+            await one.well(TOPIC)
+
+        await _cycles(one.addresses, report, cycles, seed, strike, flush=flush, replicas=3)
+        report.violations += one.complaints()
+    return report
+
+
+async def _cycles(
+    addresses: list[str],
+    report: Report,
+    cycles: int,
+    seed: int,
+    strike: Callable[[Random], Awaitable[None]],
+    *,
+    flush: str,
+    replicas: int,
 ) -> None:
+    async with comet.Admin(addresses) as admin:
+        await admin.create_topic(TOPIC, partitions=PARTITIONS, replicas=replicas, flush=flush, segment_bytes=1 << 20)
+    stop = asyncio.Event()
+    writers = [
+        asyncio.create_task(_write(addresses, number, report, stop, Random(seed + number))) for number in range(WRITERS)
+    ]
+    reading = asyncio.create_task(_read(addresses, report))
+    random = Random(seed - 1)
     for _ in range(cycles):
         known = len(report.committed)
         if not await until(lambda known=known: len(report.committed) > known, within_s=STALL_S_MAX, every_s=0.002):  # type: ignore[misc]
             report.violations.append(f"nothing was committed for {STALL_S_MAX:.0f} s in cycle {report.cycles}")
-            return
+            break
         await asyncio.sleep(random.uniform(0, LIFE_S_MAX))
-        broker.kill()
-        broker.launch()
-        await asyncio.to_thread(broker.wait_ready)
+        await strike(random)
         report.cycles += 1
-        for task in watched:
+        for task in (*writers, reading):
             if task.done():
                 task.result()  # raises what ended it
+    stop.set()
+    await asyncio.gather(*writers)
+    await _check(addresses, report, reading)
 
 
-async def _write(address: str, number: int, report: Report, stop: asyncio.Event, random: Random) -> None:
+async def _write(addresses: list[str], number: int, report: Report, stop: asyncio.Event, random: Random) -> None:
     count = 0
     while not stop.is_set():
         # A producer whose transaction came to an unknown end is opened again: that ends it.
-        async with comet.TransactionalProducer(address, f"writer-{number}", timeout_ms=20_000) as producer:
+        async with comet.TransactionalProducer(addresses, f"writer-{number}", timeout_ms=30_000) as producer:
             while not stop.is_set():
                 count += 1
                 if not await _transact(producer, f"{number}-{count}", report, random):
@@ -128,16 +170,16 @@ async def _transact(producer: comet.TransactionalProducer, name: str, report: Re
     return True
 
 
-async def _read(address: str, report: Report) -> None:
-    async with comet.Consumer(address, TOPIC, start="earliest") as consumer:
+async def _read(addresses: list[str], report: Report) -> None:
+    async with comet.Consumer(addresses, TOPIC, start="earliest") as consumer:
         async for record in consumer:
             if record.value != LAST:
                 report.seen.append(record.value)
 
 
-async def _check(address: str, report: Report, reading: asyncio.Task[None]) -> None:
-    await _wait_for_the_end_of_all(address)
-    kept = await _kept(address)
+async def _check(addresses: list[str], report: Report, reading: asyncio.Task[None]) -> None:
+    await _wait_for_the_end_of_all(addresses)
+    kept = await _kept(addresses)
     await until(lambda: len(report.seen) >= len(kept), within_s=STALL_S_MAX)
     reading.cancel()
     await asyncio.wait([reading])
@@ -148,9 +190,9 @@ async def _check(address: str, report: Report, reading: asyncio.Task[None]) -> N
     _compare(report, kept)
 
 
-async def _wait_for_the_end_of_all(address: str) -> None:
+async def _wait_for_the_end_of_all(addresses: list[str]) -> None:
     """Fails if somebody waits for ever."""
-    async with comet.Admin(address) as admin, asyncio.timeout(STALL_S_MAX):
+    async with comet.Admin(addresses) as admin, asyncio.timeout(STALL_S_MAX):
         while True:
             _, statuses = await admin.describe_topic(TOPIC)
             if statuses and all(one.stable_end == one.high_watermark for one in statuses):
@@ -158,14 +200,14 @@ async def _wait_for_the_end_of_all(address: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def _kept(address: str) -> list[bytes]:
+async def _kept(addresses: list[str]) -> list[bytes]:
     """All that a reader of what is committed finds, partition by partition."""
     kept: list[bytes] = []
-    async with comet.Producer(address) as producer:
+    async with comet.Producer(addresses) as producer:
         for partition in range(PARTITIONS):
             await producer.publish(TOPIC, LAST, partition=partition)
     for partition in range(PARTITIONS):
-        async with comet.Consumer(address, TOPIC, start="earliest", partitions=[partition]) as consumer:
+        async with comet.Consumer(addresses, TOPIC, start="earliest", partitions=[partition]) as consumer:
             async for record in consumer:
                 if record.value == LAST:
                     break
@@ -198,10 +240,12 @@ def main() -> int:
     parser.add_argument("--cycles", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--flush", default="interval", choices=["always", "interval", "os"])
+    parser.add_argument("--cluster", action="store_true")
     options = parser.parse_args()
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        report = asyncio.run(run(Path(folder) / "data", options.cycles, options.seed, options.flush))
+        chosen = run_cluster if options.cluster else run
+        report = asyncio.run(chosen(Path(folder) / "data", options.cycles, options.seed, options.flush))
     print(f"{report}, {time.perf_counter() - began:.0f} s")
     print("\n".join(report.violations))
     return 1 if report.violations else 0
