@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from comet._record import Record, RecordBatch
     from comet._run import run
     from comet._shared import SharedConsumer, SharedRecord
-    from comet._transactions import Transaction, TransactionalProducer
+    from comet._transaction import Transaction
+    from comet._transactions import TransactionalProducer
     from comet.app import App
     from comet.errors import (
         BrokerNotFound,
@@ -198,7 +199,7 @@ _OWN = {
     "RecordBatch": "comet._record",
     "SharedConsumer": "comet._shared",
     "SharedRecord": "comet._shared",
-    "Transaction": "comet._transactions",
+    "Transaction": "comet._transaction",
     "TransactionalProducer": "comet._transactions",
     "event": "comet.serde",
     "run": "comet._run",

@@ -15,7 +15,7 @@ from comet._record import RecordBatch
 from comet.errors import InvalidArgument, SerdeError
 
 if TYPE_CHECKING:
-    from comet._transactions import Transaction
+    from comet._transaction import Transaction
 
 log = logging.getLogger("comet")
 

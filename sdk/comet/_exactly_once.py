@@ -22,7 +22,8 @@ from comet._dead_letters import send_letters
 from comet._dispatch import Dispatch, Place, Task
 from comet._retry import Backoff
 from comet._serving import GroupServing, Host, Restart, Stopped, current_serving
-from comet._transactions import Transaction, TransactionalProducer
+from comet._transaction import Transaction
+from comet._transactions import TransactionalProducer
 from comet.errors import Closed, CometError, GroupError, ProducerFenced, TransactionError
 
 log = logging.getLogger("comet")

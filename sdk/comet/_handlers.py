@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, get_args, get_origin
 
 from comet._record import Record, RecordBatch
 from comet._shared import SharedRecord
-from comet._transactions import Transaction
+from comet._transaction import Transaction
 from comet.errors import InvalidArgument
 
 T = TypeVar("T")

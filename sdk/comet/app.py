@@ -37,14 +37,15 @@ from comet._run import run
 from comet._serving import GroupServing, PlainServing, Serving, Source, current_serving
 from comet._shared import SharedConsumer
 from comet._shared_work import SharedWork
-from comet._transactions import Transaction, TransactionalProducer
+from comet._transaction import Transaction
+from comet._transactions import TransactionalProducer
 from comet._transport import Connect
 from comet.errors import InvalidArgument
 from comet.types import Gap, StartLike, check_topic_name
 
 log = logging.getLogger("comet")
 
-H = TypeVar("H", bound=Callable[..., Awaitable[None] | None])
+H = TypeVar("H", bound=Callable[[Any], Awaitable[None] | None] | Callable[[Any, Transaction], Awaitable[None] | None])
 
 
 # Of a shared group: attempts beyond those that a handler fails in, for members that die with an event in hand;

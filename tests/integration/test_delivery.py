@@ -44,10 +44,24 @@ async def read(address: str, topic: str, count: int) -> list[comet.Record[bytes]
     return found
 
 
-async def wait_for(ready: Callable[[], bool], timeout_s: float = 30) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not ready():  # noqa: ASYNC110 - what it waits for is in handlers' lists
-            await asyncio.sleep(0.01)
+class Seen:
+    """What handlers have seen; a test waits until there is enough."""
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+        self.calls: Counter[bytes] = Counter()
+        self._changed = asyncio.Event()
+
+    def note(self, record: Any) -> None:
+        self.records.append(record)
+        self.calls[record.value] += 1
+        self._changed.set()
+
+    async def until(self, ready: Callable[[Seen], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not ready(self):
+                self._changed.clear()
+                await self._changed.wait()
 
 
 async def committed(address: str, group: str, topic: str = "in") -> int:
@@ -81,26 +95,26 @@ class Members:
 
 async def test_at_least_once_misses_nothing_while_members_come_and_go() -> None:
     async with comet.testing.broker({"in": 4}) as broker:
-        seen: list[comet.Record[bytes]] = []
+        seen = Seen()
 
         def make(app: comet.App) -> None:
             @app.on("in", group="g", start="earliest")
             async def handle(record: comet.Record[bytes]) -> None:
-                await asyncio.sleep(0.001)
-                seen.append(record)
+                await asyncio.sleep(0)
+                seen.note(record)
 
         members = Members(broker.address, make)
         members.add()
         await fill(broker.address)
         for n in range(1, 4):
-            await wait_for(lambda n=n: len(seen) > n * RECORDS // 6)  # type: ignore[misc]
+            await seen.until(lambda seen, least=n * RECORDS // 6: len(seen.calls) > least)  # type: ignore[misc]
             members.add()
             if n > 1:
                 await members.remove()
-        await wait_for(lambda: len({(one.partition, one.offset) for one in seen}) == RECORDS)
+        await seen.until(lambda seen: len(seen.calls) == RECORDS)
         await members.close()
-        assert len(seen) == RECORDS, "members that go in good order repeat nothing either"
-        assert pairs(seen) == EXPECTED
+        assert len(seen.records) == RECORDS, "members that go in good order repeat nothing either"
+        assert pairs(seen.records) == EXPECTED
         assert await committed(broker.address, "g") == RECORDS
 
 
@@ -109,7 +123,7 @@ async def test_exactly_once_writes_everything_once_while_handlers_fail_and_membe
     concurrency: int,
 ) -> None:
     async with comet.testing.broker({"in": 4, "out": 3}) as broker:
-        calls: Counter[bytes] = Counter()
+        seen = Seen()
 
         def make(app: comet.App) -> None:
             @app.on(
@@ -117,23 +131,23 @@ async def test_exactly_once_writes_everything_once_while_handlers_fail_and_membe
                 retries=5, backoff_ms=1, concurrency=concurrency,
             )  # fmt: skip
             async def handle(record: comet.Record[bytes]) -> None:
-                calls[record.value] += 1
+                seen.note(record)
                 await app.send("out", record.value, key=record.key)
-                if calls[record.value] == 1 and int(record.value) % 97 == 5:
+                if seen.calls[record.value] == 1 and int(record.value) % 97 == 5:
                     raise ZeroDivisionError("a bug that does not come back")
 
         members = Members(broker.address, make)
         members.add()
         await fill(broker.address)
         for n in range(1, 4):
-            await wait_for(lambda n=n: len(calls) > n * RECORDS // 6)  # type: ignore[misc]
+            await seen.until(lambda seen, least=n * RECORDS // 6: len(seen.calls) > least)  # type: ignore[misc]
             members.add()
             if n > 1:
                 await members.remove()
-        await wait_for(lambda: len(calls) == RECORDS)
+        await seen.until(lambda seen: len(seen.calls) == RECORDS)
         out = await read(broker.address, "out", RECORDS)
         await members.close()
-        assert sum(calls.values()) > RECORDS, "some were handled more than once"
+        assert len(seen.records) > RECORDS, "some were handled more than once"
         assert pairs(out) == EXPECTED, "and written once, in order per key"
         assert await committed(broker.address, "g") >= RECORDS
 
@@ -141,23 +155,23 @@ async def test_exactly_once_writes_everything_once_while_handlers_fail_and_membe
 async def test_at_most_once_calls_nothing_twice() -> None:
     async with comet.testing.broker({"in": 2}) as broker:
         await fill(broker.address)
-        seen: list[comet.Record[bytes]] = []
+        seen = Seen()
 
         def make(app: comet.App) -> None:
             @app.on("in", group="g", delivery="at_most_once", start="earliest", on_error="skip")
             async def handle(record: comet.Record[bytes]) -> None:
-                seen.append(record)
-                if len(seen) % 50 == 7:
+                seen.note(record)
+                if len(seen.records) % 50 == 7:
                     raise ZeroDivisionError("it is gone")
 
         members = Members(broker.address, make)
         members.add()
-        await wait_for(lambda: len(seen) > RECORDS // 3)
+        await seen.until(lambda seen: len(seen.calls) > RECORDS // 3)
         members.add()
         await members.remove()
-        await wait_for(lambda: len(seen) == RECORDS)
+        await seen.until(lambda seen: len(seen.calls) == RECORDS)
         await members.close()
-        assert pairs(seen) == EXPECTED
+        assert pairs(seen.records) == EXPECTED
 
 
 async def test_a_dead_letter_is_what_the_event_was_and_says_why() -> None:
@@ -214,30 +228,30 @@ async def test_a_handler_of_batches_commits_each_with_its_outputs() -> None:
 
 async def test_a_shared_group_takes_every_event_once_and_sets_failures_aside() -> None:
     async with comet.testing.broker({"in": 1, "dead": 1}) as broker:
-        seen: Counter[int] = Counter()
-        by: dict[int, set[comet.App]] = defaultdict(set)
+        seen = Seen()
+        workers: set[comet.App] = set()
 
         def make(app: comet.App) -> None:
             @app.on(
                 "in", group="g", shared=True, start="earliest", retries=2, backoff_ms=1, dead_letter="dead",
                 concurrency=4,
             )  # fmt: skip
-            async def handle(number: int) -> None:
-                await asyncio.sleep(0.001)
-                seen[number] += 1
-                by[number].add(app)
-                if number == 13:
+            async def handle(record: comet.SharedRecord[bytes]) -> None:
+                await asyncio.sleep(0)
+                workers.add(app)
+                seen.note(record)
+                if record.value == b"13":
                     raise ValueError("bad luck")
 
         members = Members(broker.address, make)
         for _ in range(3):
             members.add()
         await fill(broker.address)
-        await wait_for(lambda: len(seen) == RECORDS and seen[13] == 3)
+        await seen.until(lambda seen: len(seen.calls) == RECORDS and seen.calls[b"13"] == 3)
         (dead,) = await read(broker.address, "dead", 1)
         await members.close()
-        assert {number: times for number, times in seen.items() if times > 1} == {13: 3}
-        assert len({app for apps in by.values() for app in apps}) == 3, "all three worked on one partition"
+        assert {value: times for value, times in seen.calls.items() if times > 1} == {b"13": 3}
+        assert len(workers) == 3, "all three worked on one partition"
         assert dead.value == b"13"
         assert dict(dead.headers)["comet-dead-letter-reason"] == b"ValueError: bad luck"
 

@@ -9,7 +9,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from subprocess import DEVNULL, Popen
@@ -113,21 +113,32 @@ def post(port: int, key: str, body: dict[str, Any]) -> bool:
 async def write(port: int, writer: str, written: list[str], stop: asyncio.Event, random: Random) -> None:
     """One line after the other, each under its key until it is acknowledged, and now and then once more."""
     while not stop.is_set():
-        text = f"{writer} Writes Line {len(written)}"
-        key = f"{writer}-{len(written)}"
-        body = {"text": text, "writer": writer}
-        while not await asyncio.to_thread(post, port, key, body):  # noqa: ASYNC110 - it asks a server
-            await asyncio.sleep(0.05)  # as a client does
-        if random.random() < 0.1:
-            await asyncio.to_thread(post, port, key, body)
-        written.append(text.lower())
+        await write_one(port, writer, written, random)
+
+
+async def write_one(port: int, writer: str, written: list[str], random: Random) -> None:
+    text = f"{writer} Writes Line {len(written)}"
+    key = f"{writer}-{len(written)}"
+    body = {"text": text, "writer": writer}
+    while not await asyncio.to_thread(post, port, key, body):
+        await pause()
+    if random.random() < 0.1:
+        await asyncio.to_thread(post, port, key, body)
+    written.append(text.lower())
+
+
+async def pause() -> None:
+    """As a client does before it asks again."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await asyncio.Event().wait()
 
 
 async def grown(one: Pipeline, lines: int) -> None:
     """Returns when the file has so many lines."""
     async with asyncio.timeout(60):
-        while one.grown() < lines:  # noqa: ASYNC110 - it watches a file
-            await asyncio.sleep(0.05)
+        while one.grown() < lines:
+            await pause()
 
 
 @pytest.mark.slow

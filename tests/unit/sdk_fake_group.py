@@ -1,4 +1,4 @@
-"""An app whose groups are in memory: partitions are lists, positions a dict, and a test moves partitions about."""
+"""An app whose groups are in memory: lists that a test moves about. For the virtual time of tests.sim.loop."""
 
 from __future__ import annotations
 
