@@ -1,7 +1,7 @@
 """Commits of one member: at most one under way, and of what has gathered meanwhile only the latest marks.
 
 add(marks) ─► pending ─┐                 ┌─► answered: what is committed now
-add(marks) ─► pending ─┴► one Commit ────┼─► refused marks, each to its partition
+add(marks) ─► pending ─┴► one Commit ────┼─► refused marks: given up, or once more where it was refused for now
                                          └─► an error: everybody who waits is told; what is due is committed again
 """
 
@@ -15,6 +15,7 @@ from typing import NamedTuple
 from comet import _limits as limits
 from comet._client import Client
 from comet._member import Member
+from comet._retry import Backoff
 from comet._wire import error_from_pb
 from comet.errors import Closed, CometError, Internal, MemberUnknown, StaleGeneration
 from comet.types import TopicPartition
@@ -34,7 +35,12 @@ class Mark(NamedTuple):
     epoch: int | None
 
 
-Waiter = tuple[asyncio.Future[None], frozenset[TopicPartition]]
+class Waiter(NamedTuple):
+    """Somebody who waits for the marks of some partitions."""
+
+    told: asyncio.Future[None]
+    places: frozenset[TopicPartition]
+    until: float
 
 
 def commit_frame(member: Member, marks: Iterable[Mark]) -> groups_pb.Commit:
@@ -77,12 +83,15 @@ class Commits:
         wanted = list(marks)
         if not wanted:
             return
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append((waiter, frozenset(mark.place for mark in wanted)))
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[None] = loop.create_future()
+        until = loop.time() + limits.COMMIT_TIMEOUT_MS / 1000
+        self._waiters.append(Waiter(told, frozenset(mark.place for mark in wanted), until))
         self.add(wanted)
-        await waiter
+        await told
 
     async def _run(self) -> None:
+        backoff = Backoff(self._client.random, max_ms=limits.BACKOFF_MAX_MS)
         while self._pending:
             pending, self._pending = self._pending, {}
             waiters, self._waiters = self._waiters, []
@@ -92,10 +101,31 @@ class Commits:
             except CometError as error:
                 failed = dict.fromkeys(pending, error)
                 self._member.heard(error)
-                if not any(not waiter.done() for waiter, _ in waiters):
+                if all(waiter.told.done() for waiter in waiters):
                     log.warning("comet: group %s: could not commit: %s", self._member.group, error)
+            else:
+                waiters = self._once_more(pending, waiters, failed)
             finally:
                 _answer(waiters, failed)
+            if any(error.retriable for error in failed.values()):
+                await asyncio.sleep(backoff.next_s())
+            else:
+                backoff.reset()
+
+    def _once_more(
+        self, pending: dict[TopicPartition, Mark], waiters: list[Waiter], failed: dict[TopicPartition, CometError]
+    ) -> list[Waiter]:
+        """Puts back what was refused for now, and who waits for it; returns those who can be answered."""
+        now = asyncio.get_running_loop().time()
+        again = {place for place, error in failed.items() if error.retriable and place in pending}
+        kept = [waiter for waiter in waiters if waiter.places & again and waiter.until > now]
+        self._waiters[:0] = kept
+        for place in {place for waiter in kept for place in waiter.places & again}:
+            mark = pending[place]
+            newer = self._pending.get(place)
+            if newer is None or (newer.since, newer.offset) < (mark.since, mark.offset):
+                self._pending[place] = mark
+        return [waiter for waiter in waiters if waiter not in kept]
 
     async def _send(self, pending: dict[TopicPartition, Mark]) -> dict[TopicPartition, CometError]:
         member = self._member
@@ -115,7 +145,7 @@ class Commits:
             place = TopicPartition(refused.topic, refused.partition)
             error = failed[place] = error_from_pb(refused.error)
             if place in pending:
-                if not isinstance(error, StaleGeneration):
+                if not isinstance(error, StaleGeneration) and not error.retriable:
                     log.error("comet: group %s: %s/%d: not committed: %s", member.group, *place, error)
                 member.refused_mark(place, pending[place].since, error)
         for topic in answer.topics:
@@ -134,21 +164,21 @@ class Commits:
             problem = Internal(f"committing broke: {error!r}")
         if problem is not None:
             waiters, self._waiters = self._waiters, []
-            _answer(waiters, {place: problem for _, places in waiters for place in places})
+            _answer(waiters, {place: problem for waiter in waiters for place in waiter.places})
         elif self._pending:
             self.add(())
 
 
 def _answer(waiters: Iterable[Waiter], failed: dict[TopicPartition, CometError]) -> None:
-    for waiter, places in waiters:
-        if waiter.done():
+    for told, places, _ in waiters:
+        if told.done():
             continue
         error = next((failed[place] for place in sorted(places) if place in failed), None)
         if error is None:
-            waiter.set_result(None)
+            told.set_result(None)
         else:
-            waiter.set_exception(error)
-            waiter.exception()
+            told.set_exception(error)
+            told.exception()
 
 
 def _closed() -> Closed:

@@ -104,6 +104,7 @@ class GroupBroker(FakeBroker):
         self.commits: list[groups_pb.Commit] = []
         self.released: list[Place] = []
         self.left: list[str] = []
+        self.refuse_mark: Callable[[Place], CometError | None] = lambda place: None
         self.refuse: Callable[[str, Any], CometError | None] = lambda kind, frame: None
         self._members = 0
 
@@ -158,6 +159,10 @@ class GroupBroker(FakeBroker):
             for mark in topic.marks:
                 place = topic.topic, mark.partition
                 owner, since = self.owners.get(place, ("", 0))
+                refusal = self.refuse_mark(place)
+                if refusal is not None:
+                    answer.refused.add(topic=topic.topic, partition=mark.partition, error=_wire.error_to_pb(refusal))
+                    continue
                 if owner != commit.member or commit.generation < since:
                     error = _wire.error_to_pb(StaleGeneration("it is another's"))
                     answer.refused.add(topic=topic.topic, partition=mark.partition, error=error)

@@ -17,6 +17,7 @@ from comet.errors import (
     MemberFenced,
     MemberUnknown,
     NotCoordinator,
+    NotLeader,
     OffsetOutOfRange,
     SerdeError,
     StaleGeneration,
@@ -323,6 +324,27 @@ async def test_a_value_that_cannot_be_decoded_is_not_done_with_until_the_next_is
         assert [record.value for record in await take(c, 1)] == [3]
         await asyncio.sleep(1)
         assert broker.marks[ZERO][0] == 2
+
+
+@scenario({"quotes": 2})
+async def test_a_mark_that_is_refused_for_now_is_committed_later_and_the_others_at_once(broker: GroupBroker) -> None:
+    fill(broker, [b"1"], 0)
+    fill(broker, [b"1"], 1)
+    async with member(broker, auto_commit=False) as c:
+        await take(c, 2)
+        await quiet()
+        away = iter([NotLeader("it cannot say how far the partition reaches")] * 5)
+        broker.refuse_mark = lambda place: next(away, None) if place == ZERO else None
+        both = asyncio.create_task(c.commit({ZERO: 1, ONE: 1}))
+        await asyncio.sleep(0.01)
+        assert broker.marks[ONE][0] == 1
+        await c.commit({ONE: 1})
+        assert not both.done()
+        await both
+        assert broker.marks[ZERO][0] == 1
+        broker.refuse_mark = lambda place: OffsetOutOfRange("beyond the end")
+        with pytest.raises(OffsetOutOfRange):
+            await c.commit({ZERO: 9})
 
 
 @scenario()
