@@ -107,7 +107,7 @@ async def test_the_number_of_ids_is_bounded(cluster: Cluster) -> None:
         await cluster.open("one-more")
     await asyncio.sleep(limits.TRANSACTIONAL_ID_IDLE_S_MIN)
     await cluster.open("one-more")
-    assert cluster.transactions.statistics()["ids"] == limits.TRANSACTIONAL_IDS_MAX
+    assert cluster.transactions.statistics()["transactional_ids"] == limits.TRANSACTIONAL_IDS_MAX
     await asyncio.sleep(0.1)
     assert await cluster.stored("id-1") is None, "the longest idle one"
 
@@ -176,7 +176,7 @@ async def test_the_next_epoch_counts_though_nobody_stored_that_the_last_one_is_o
     with pytest.raises(CoordinatorLoading):
         await one.enlist(HERE)
     cluster.may_mark.set()
-    await settled(lambda: cluster.transactions.statistics()["ending"] == 0)
+    await settled(lambda: cluster.transactions.statistics()["transactions_ending"] == 0)
     await one.enlist(HERE)
     assert await one.end(commit=True) == 3
 
@@ -215,7 +215,7 @@ async def test_a_record_that_cannot_be_read_is_left_alone(cluster: Cluster) -> N
     with pytest.raises(StoreDamaged):
         await cluster.open()
     await cluster.open("another")
-    assert await until(lambda: cluster.transactions.statistics()["ids"] == 1, within_s=1)
+    assert await until(lambda: cluster.transactions.statistics()["transactional_ids"] == 1, within_s=1)
 
 
 @with_cluster

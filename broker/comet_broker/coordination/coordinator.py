@@ -156,7 +156,7 @@ class Coordinator:
 
     def statistics(self) -> list[dict[str, Any]]:
         """Of each slot that is here."""
-        return [slot.groups.statistics() for slot in self.ready_slots()]
+        return [{**slot.groups.statistics(), **slot.transactions.statistics()} for slot in self.ready_slots()]
 
     # ---- claiming
 
@@ -170,6 +170,7 @@ class Coordinator:
                 self._lost(number, slot, NotCoordinator(f"broker {found.value.broker} coordinates this now"))
         for slot in self._slots.values():
             slot.groups.view_moved(keys)
+            slot.transactions.view_moved(keys)
         if any(key.startswith(BROKERS) for key in keys):
             self._look(self._broker.view.state.coordinators)
         else:

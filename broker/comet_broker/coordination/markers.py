@@ -40,6 +40,7 @@ class Markers:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._calls: dict[int, asyncio.Semaphore] = {}  # by leader, as many as there are brokers
+        self._moved = asyncio.Event()
         self.written = 0
         self.attempts_failed = 0
 
@@ -123,17 +124,19 @@ class Markers:
                     continue
         return gone
 
+    def view_moved(self) -> None:
+        """Another may lead by now."""
+        self._moved.set()
+        self._moved.clear()
+
     async def _pause(self, pause_s: float) -> None:
         """Until there is a reason to try again: some time has gone by, or the picture of the cluster has moved."""
         await asyncio.sleep(RETRY_S)
-        applied = self._broker.view.applied
         try:
             async with asyncio.timeout(pause_s):
-                await applied.wait(applied.value + 1)
+                await self._moved.wait()
         except TimeoutError:
             return
-        except CometError:
-            await asyncio.sleep(pause_s)  # the view is followed no longer: this broker is about to stop
 
 
 async def write_here(broker: Broker, request: pb.WriteMarkersRequest) -> pb.WriteMarkersResponse:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -38,7 +38,7 @@ from comet_broker.coordination.desk import check_name
 from comet_broker.coordination.markers import Markers
 from comet_broker.coordination.positions import Admitted
 from comet_broker.coordination.transactional import MADE_UP, Transactional, TransactionalIds
-from comet_broker.core.cluster import Place
+from comet_broker.core.cluster import BROKERS, DELETED, PARTITIONS, Place
 from comet_broker.core.deadlines import Deadlines
 from comet_broker.core.slots import PRODUCER_BITS, producer_in
 from comet_broker.core.transactions import (
@@ -123,15 +123,20 @@ class Transactions:
             if one.finished is not None and not one.finished.done():
                 one.finished.set_result(None)
 
+    def view_moved(self, keys: Sequence[str]) -> None:
+        """The cluster has changed in these keys."""
+        if any(key.startswith((PARTITIONS, BROKERS, DELETED)) for key in keys):
+            self._markers.view_moved()
+
     def statistics(self) -> dict[str, Any]:
         states = self._ids.states()
         return {
-            "ids": len(self._ids),
-            "open": states[State.OPEN],
-            "ending": sum(states[state] for state in ENDING),
-            "committed": self.ended["committed"],
-            "aborted": self.ended["aborted"],
-            "markers": self._markers.written,
+            "transactional_ids": len(self._ids),
+            "transactions_open": states[State.OPEN],
+            "transactions_ending": sum(states[state] for state in ENDING),
+            "transactions_committed": self.ended["committed"],
+            "transactions_aborted": self.ended["aborted"],
+            "markers_written": self._markers.written,
             "marker_attempts_failed": self._markers.attempts_failed,
         }
 
