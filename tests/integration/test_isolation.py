@@ -33,7 +33,7 @@ class Transactional(Client):
                 return answer
             if answer.error.error.code != types.ERROR_CODE_COORDINATOR_LOADING:
                 raise CometError(answer.error.error.message)
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0)
 
     async def open(self, name: str = "tx", timeout_ms: int = 0) -> None:
         opened = await self.ask(open_transactions=OpenTransactions(transactional_id=name, timeout_ms=timeout_ms))
