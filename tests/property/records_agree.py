@@ -9,7 +9,7 @@ from typing import Any
 from crc32c import crc32c
 
 from comet.errors import CorruptBatch, UnsupportedVersion
-from comet.records import HEADER_BYTES, Batch, decode
+from comet.records import HEADER_BYTES, Batch, decode, marker_of
 from tests.property import records_oracle as oracle
 
 
@@ -52,7 +52,23 @@ def agree(data: bytes) -> bool:
     assert batch.header._asdict() == header
     assert read_all(batch) == records
     assert read_arrow(batch) == [without_times(record) for record in records]
+    if batch.header.control:
+        agree_on_the_marker(batch, records[0].value)
     return True
+
+
+def agree_on_the_marker(batch: Batch, value: bytes | None) -> None:
+    """It is one of this version, and says what the specification makes of its bytes, or it is refused."""
+    whole = value is not None and len(value) == 16
+    try:
+        marker = marker_of(batch)
+    except UnsupportedVersion:
+        assert value is not None and whole and value[0] != 0
+    except CorruptBatch:
+        assert value is None or not whole or value[1] > 1 or any(value[2:8]) or value[15] > 127
+    else:
+        assert value is not None and value[:8] == bytes([0, marker.commit, 0, 0, 0, 0, 0, 0])
+        assert value[8:] == marker.first_offset.to_bytes(8, "little", signed=True)
 
 
 def refuse(data: bytes, expected: type[Exception]) -> None:
