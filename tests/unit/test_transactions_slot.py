@@ -22,6 +22,7 @@ from comet.errors import (
     Unavailable,
 )
 from comet.v1 import groups_pb2 as pb
+from comet_broker.core.cluster import partition_key
 from comet_broker.core.slots import slot_of_producer
 from comet_broker.core.transactions import State
 from tests.unit.transactions_world import HERE, SLOT, SLOT_PREFIX, THERE, Cluster, Producer, settled, with_cluster
@@ -269,6 +270,21 @@ async def test_a_marker_that_is_refused_is_sent_again(cluster: Cluster) -> None:
     one = await open_both(cluster)
     assert await one.end(commit=True) == 2
     assert cluster.marked(1) == dict.fromkeys(BOTH, True)
+
+
+@with_cluster
+async def test_a_marker_is_sent_again_as_soon_as_the_cluster_has_moved(cluster: Cluster) -> None:
+    one = await open_both(cluster)
+    cluster.reachable = False
+    ending = asyncio.get_running_loop().create_task(one.end(commit=True))
+    await asyncio.sleep(10)  # by now it asks once a second
+    failed = cluster.transactions.statistics()["marker_attempts_failed"]
+    await settled(lambda: cluster.transactions.statistics()["marker_attempts_failed"] > failed)
+    await asyncio.sleep(0.1)
+    cluster.reachable = True
+    cluster.transactions.view_moved([partition_key(THERE)])
+    await asyncio.sleep(0.05)
+    assert ending.done()
 
 
 @with_cluster

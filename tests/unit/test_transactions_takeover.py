@@ -19,7 +19,7 @@ from comet.errors import (
 )
 from comet.v1 import groups_pb2 as pb
 from comet_broker import limits
-from comet_broker.coordination.transactions import LOOK_S, TIDY_S
+from comet_broker.coordination.timekeeping import LOOK_S, TIDY_S
 from comet_broker.core.transactions import State
 from tests.sim.waiting import until
 from tests.unit.transactions_world import HERE, SLOT_PREFIX, THERE, Cluster, Producer, settled, with_cluster

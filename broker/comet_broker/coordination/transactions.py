@@ -37,9 +37,9 @@ from comet_broker import limits
 from comet_broker.coordination.desk import check_name
 from comet_broker.coordination.markers import Markers
 from comet_broker.coordination.positions import Admitted
+from comet_broker.coordination.timekeeping import Timekeeper
 from comet_broker.coordination.transactional import MADE_UP, Transactional, TransactionalIds
 from comet_broker.core.cluster import BROKERS, DELETED, PARTITIONS, Place
-from comet_broker.core.deadlines import Deadlines
 from comet_broker.core.slots import PRODUCER_BITS, producer_in
 from comet_broker.core.transactions import (
     ENDING,
@@ -69,9 +69,6 @@ log = logging.getLogger(__name__)
 
 PREFIX: Final = "transactions/"
 ENDING_S_MAX: Final = 30.0  # how long an answer waits for markers; then the caller asks again
-TIDY_S: Final = 1.0  # after which an epoch that is over is stored as such, if no other has begun
-LOOK_S: Final = 60.0  # how often idle ids are looked at
-LATE_S: Final = 1.0  # a timer that is later than that was kept from running, and so were those it is to judge
 
 
 class Transactions:
@@ -81,11 +78,7 @@ class Transactions:
         self._markers = Markers(broker)
         self._ids = TransactionalIds()
         self._unreadable: set[str] = set()
-        self._unstored: dict[str, float] = {}  # over, but not stored as such; until when that may wait, in order
-        self._deadlines = Deadlines()  # of those that are open
-        self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0  # when the timer is to ring
-        self._look_at = 0.0
+        self._time = Timekeeper(broker.clock, self)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed: CometError | None = None
         self.ended: Counter[str] = Counter()
@@ -94,7 +87,6 @@ class Transactions:
     def load(self, items: Mapping[str, KeyValue]) -> None:
         """Takes over what stands below the slot's prefix, by the rest of the key. Everybody's time begins anew."""
         now = self._broker.clock.monotonic()
-        self._look_at = now + LOOK_S
         for key, item in items.items():
             if not key.startswith(PREFIX):
                 continue
@@ -109,14 +101,13 @@ class Transactions:
             self._ids.add(one)
             self._take(one, Loaded())
             if record.state is State.OPEN:
-                self._deadlines.set(name, now + record.timeout_ms / 1000)
-        self._arm()
+                self._time.opened(name, record.timeout_ms / 1000)
+        self._time.start()
 
     def close(self, error: CometError) -> None:
         """The slot is another broker's; what is under way is ended by that one."""
         self._closed = error
-        if self._timer is not None:
-            self._timer.cancel()
+        self._time.close()
         for task in self._tasks:
             task.cancel()
         for one in self._ids:
@@ -275,16 +266,14 @@ class Transactions:
         self._ids.touch(one, self._broker.clock.monotonic())
         if found.outcome is Outcome.FINISHED:
             one.record = found.record
-            self._unstored[one.name] = one.touched + TIDY_S
-            self._arm()
+            self._time.over(one.name)
         elif found.record is not before:
             self._store(one, found.record, admitted)
             self._ids.renumber(one, before.producer_id)
         if before.state is not State.OPEN and one.record.state is State.OPEN:
-            self._deadlines.set(one.name, one.touched + one.record.timeout_ms / 1000)
-            self._arm()
+            self._time.opened(one.name, one.record.timeout_ms / 1000)
         elif before.state is State.OPEN and one.record.state is not State.OPEN:
-            self._deadlines.drop(one.name)
+            self._time.decided(one.name)
         if found.outcome is Outcome.DECIDED and one.record.state is State.EMPTY:
             self.ended["committed" if one.record.last_committed else "aborted"] += 1
         elif one.record.state in ENDING and (before.state not in ENDING or found.outcome is Outcome.RESUMED):
@@ -314,7 +303,7 @@ class Transactions:
             raise error
         one.record = record
         one.written = written
-        self._unstored.pop(one.name, None)
+        self._time.stored(one.name)
 
     def _known(self, name: str) -> Transactional:
         one = self._ids.get(name)
@@ -370,64 +359,27 @@ class Transactions:
         if self._closed is not None:
             raise self._closed
 
-    # ---- time
+    # ---- time, as the timekeeper says
 
-    def _arm(self) -> None:
-        """Sets the one timer to whatever comes first."""
-        if self._closed is not None:
-            return
-        due = min(self._look_at, self._deadlines.next or self._look_at)
-        if self._unstored:
-            due = min(due, next(iter(self._unstored.values())))
-        if self._timer is not None:
-            if self._due <= due:
-                return
-            self._timer.cancel()
-        self._due = due
-        delay_s = max(0.0, due - self._broker.clock.monotonic())
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
+    def out_of_time(self, name: str) -> None:
+        one = self._known(name)
+        log.info("transaction %d of %s has run out of time", one.record.epoch, name)
+        self._take_quietly(one, TimedOut(one.record.epoch))
+        if one.record.state is State.OPEN:
+            self._time.not_yet(name)
 
-    def _ring(self) -> None:
-        self._timer = None
-        now = self._broker.clock.monotonic()
-        if now - self._due > LATE_S:
-            self._give_time_again(now)
-        self._end_late(now)
-        self._tidy(now)
-        if now >= self._look_at:
-            self._look_at = now + LOOK_S
-            for one in self._ids.idle(now):
-                self._forget(one)
-        self._arm()
+    def tidy(self, name: str) -> bool:
+        one = self._known(name)
+        try:
+            self._store(one, one.record)
+        except CometError as error:
+            log.info("transactional id %s is tidied up later: %s", name, error)
+            return False
+        return True
 
-    def _give_time_again(self, now: float) -> None:
-        """This process was stopped: what was sent to it meanwhile is yet to be read."""
-        for one in self._ids:
-            if one.record.state is State.OPEN:
-                self._deadlines.set(one.name, now + one.record.timeout_ms / 1000)
-
-    def _end_late(self, now: float) -> None:
-        for name in self._deadlines.pop(now):
-            one = self._known(name)
-            log.info("transaction %d of %s has run out of time", one.record.epoch, name)
-            self._take_quietly(one, TimedOut(one.record.epoch))
-            if one.record.state is State.OPEN:
-                self._deadlines.set(name, now + TIDY_S)  # it could not be stored
-
-    def _tidy(self, now: float) -> None:
-        """Stores what is over, so that the next coordinator need not write its markers again."""
-        while self._unstored:
-            name, due = next(iter(self._unstored.items()))
-            if due > now:
-                return
-            del self._unstored[name]
-            one = self._known(name)
-            try:
-                self._store(one, one.record)
-            except CometError as error:
-                log.info("transactional id %s is tidied up later: %s", name, error)
-                self._unstored[name] = now + TIDY_S
-                return
+    def forget_idle(self, now: float) -> None:
+        for one in self._ids.idle(now):
+            self._forget(one)
 
     def _forget(self, one: Transactional) -> None:
         """Whoever comes with it later is refused, as if it had been fenced."""
@@ -439,7 +391,7 @@ class Transactions:
             log.info("transactional id %s is forgotten later: %s", one.name, refused[0])
             return
         self._ids.remove(one)
-        self._unstored.pop(one.name, None)
+        self._time.stored(one.name)
 
 
 def _offsets(ending: pb.EndTransaction, one: Transactional) -> pb.Commit | None:
