@@ -209,6 +209,10 @@ async def test_a_settle_that_says_nothing_is_refused(broker: Broker, handle: int
         groups.Settle(subscription=1, partition=handle, firsts=[1], ends=[2]),
         groups.Settle(subscription=1, partition=handle, kind=RELEASE, firsts=[1]),
         groups.Settle(subscription=1, partition=handle, kind=RELEASE, delay_ms=1 << 30),
+        groups.Settle(subscription=1, partition=handle, kind=RELEASE, firsts=[2], ends=[2]),
+        groups.Settle(subscription=1, partition=handle, kind=RELEASE, firsts=[5, 0], ends=[0, 5]),
+        groups.Settle(subscription=1, partition=handle, kind=RELEASE, firsts=[-(1 << 60)], ends=[1 << 60]),
+        groups.Settle(subscription=1, partition=handle, kind=RELEASE, firsts=[0] * 30_000, ends=[1] * 30_000),
     ):
         member.send(settle=settle)
         assert (await member.answer()).error.error.code == types.ERROR_CODE_INVALID_ARGUMENT

@@ -47,7 +47,7 @@ class Run:
             Record(
                 offset,
                 random.choice([None, 1, 2, 3, offset]),
-                Is.NOTHING if random.random() < 0.1 else Is.FREE,
+                Is.NOTHING if random.random() < 0.3 else Is.FREE,
             )
             for offset in range(RECORDS)
         ]
@@ -162,6 +162,7 @@ class Run:
         shares, oracle = self.shares, self.oracle
         assert shares.floor >= self.floor, "the floor never goes back"
         self.floor = shares.floor
+        assert len(shares.snapshot().marks) <= WINDOW, "what is kept is bounded"
         assert shares.floor <= max(oracle.floor, oracle.start), "what is not settled is not below the floor"
         assert shares.in_flight == sum(record.state is Is.LEASED for record in self.records)
         for holder in self.holders:

@@ -108,7 +108,7 @@ class Shares(Window):
             if end <= self._next:
                 continue
             if run_first > self._next:
-                self._leave_out(run_first)
+                self._leave_out(min(run_first, limit))
             while count and self._next < end:
                 count -= self._take(lease, min(end, self._next + count), granted)
             if self._next < end:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
+from operator import lt
 from typing import TYPE_CHECKING, Final
 
 from comet._wire import error_to_pb, position_from_pb
@@ -210,6 +211,10 @@ class Sharing:
             raise InvalidArgument(
                 f"a settle names up to {limits.SHARE_RANGES_MAX} ranges, a first and an end of each; "
                 f"not {len(firsts)} firsts and {len(ends)} ends"
+            )
+        if not all(map(lt, firsts, ends)) or sum(ends) - sum(firsts) > limits.SHARE_WINDOW_RECORDS_MAX:
+            raise InvalidArgument(
+                f"a settle names ranges that are not empty, of {limits.SHARE_WINDOW_RECORDS_MAX} records at most"
             )
         if settle.delay_ms > limits.SHARE_DELAY_MS_MAX:
             raise InvalidArgument(f"delay_ms is at most {limits.SHARE_DELAY_MS_MAX}, not {settle.delay_ms}")
