@@ -21,7 +21,7 @@ from comet._bindings import Binding, Item, current_transaction, items_of
 from comet._dead_letters import send_letters
 from comet._dispatch import Dispatch, Place, Task
 from comet._retry import Backoff
-from comet._serving import GroupServing, Host, Restart, Stopped, current_serving
+from comet._serving import GroupServing, Host, Restart, Source, Stopped, current_serving
 from comet._transaction import Transaction
 from comet._transactions import TransactionalProducer
 from comet.errors import Closed, CometError, GroupError, ProducerFenced, TransactionError
@@ -30,7 +30,7 @@ log = logging.getLogger("comet")
 
 
 class TransactionHost(Host, Protocol):
-    def transactional_producer(self, group: str) -> TransactionalProducer: ...
+    def transactional_producer(self, source: Source | None) -> TransactionalProducer: ...
 
 
 class Hopeless(Exception):
@@ -66,7 +66,7 @@ class ExactlyOnce(GroupServing):
         self._pending.clear()
         self._attempts.clear()
         self._condemned.clear()
-        self._producer = self.host.transactional_producer(self.policy.group)
+        self._producer = self.host.transactional_producer(self.source)
         while True:
             await self._gather()
             chunk = self._chunk()

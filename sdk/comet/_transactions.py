@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable
 from random import Random
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 from comet import _limits as limits
 from comet._batching import Batch
@@ -43,6 +43,15 @@ __all__ = ["Transaction", "TransactionalProducer"]
 log = logging.getLogger("comet")
 
 _GIVEN_UP: Final = "the transaction was aborted"
+
+
+class GroupMember(Protocol):
+    """A consumer of a group, as far as its producer needs it."""
+
+    @property
+    def group(self) -> str: ...
+    @property
+    def member(self) -> str: ...
 
 
 class Writer(Producer):
@@ -91,9 +100,9 @@ class TransactionalProducer:
     """Writes records in transactions, one after the other: each becomes visible as a whole, or not at all.
 
     `transactional_id` names the producer over restarts: whoever opens it again ends what the one before it left open,
-    and shuts that one out. With `group`, a transaction can also commit the positions of a consumer of that group, and
-    needs no id: the group's generation shuts out who is no member any more. A transaction that is open for longer than
-    `transaction_timeout_ms` is aborted, so that nobody who reads waits for it.
+    and shuts that one out. With `group`, the comet.GroupConsumer whose positions the transactions commit, no id is
+    needed: what is open is aborted when that is put out of its group, and who is no member any more commits nothing.
+    A transaction that is open for longer than `transaction_timeout_ms` is aborted, so that no reader waits for it.
 
     One transaction at a time; all sends of it may run at once. Readers see it when it is committed, unless they asked
     for `isolation="uncommitted"`.
@@ -114,7 +123,7 @@ class TransactionalProducer:
         addresses: Addresses,
         transactional_id: str = "",
         *,
-        group: str = "",
+        group: str | GroupMember = "",
         transaction_timeout_ms: int = 60_000,
         timeout_ms: int = 30_000,
         linger_ms: float = 0,
@@ -138,9 +147,11 @@ class TransactionalProducer:
         if not transactional_id and not group:
             transactional_id = f"unnamed-{client.random.getrandbits(96):024x}"
         self._id = transactional_id
-        self._group = group
+        self._member = None if isinstance(group, str) else group
+        self._opened_for = ""  # the member that it was opened for
+        self._group = group if isinstance(group, str) else group.group
         self._timeout_ms = transaction_timeout_ms
-        self._coordinator = Coordinator(client, group or transactional_id)
+        self._coordinator = Coordinator(client, self._group or transactional_id)
         self._producer_id = 0
         self._epoch: int | None = None  # of the next transaction; None: to be asked for
         self._ending: groups_pb.EndTransaction | None = None  # whose answer is missing
@@ -246,15 +257,17 @@ class TransactionalProducer:
                 raise
             except CometError as error:
                 log.info("comet: the last transaction of %s did not commit: %s", self._id, error)
-        if self._epoch is None:
+        if self._epoch is None or (self._member is not None and self._member.member != self._opened_for):
             await self._open()
 
     async def _open(self) -> None:
+        member = "" if self._member is None else self._member.member
         opening = groups_pb.OpenTransactions(
-            transactional_id=self._id, group=self._group, timeout_ms=self._timeout_ms
-        )  # fmt: skip
+            transactional_id=self._id, group=self._group, timeout_ms=self._timeout_ms, member=member
+        )
         answer = await self._request(pb.ClientFrame(open_transactions=opening))
         opened = answer.opened_transactions
+        self._opened_for = member
         self._id, self._producer_id, self._epoch = opened.transactional_id, opened.producer_id, opened.epoch
 
     async def _end(self, commit: bool, offsets: groups_pb.Commit | None) -> None:

@@ -106,7 +106,7 @@ class App:
         self._servings: list[Serving] = []
         self._producer: Producer | None = None
         self._careful_producer: Producer | None = None  # with acks="all", for dead letters
-        self._transactional: dict[str, list[TransactionalProducer]] = {}  # per group, those that are not in use
+        self._transactional: dict[Source | None, list[TransactionalProducer]] = {}  # those that are not in use
         self._stopping: asyncio.Event | None = None
         self._stop_asked = False
         self._serving = False
@@ -306,8 +306,8 @@ class App:
         group, kind = one.policy.group, one.signature.type
         return SharedConsumer(self._addresses, one.topic, group=group, type=kind, renew=True, **options)
 
-    def transactional_producer(self, group: str) -> TransactionalProducer:
-        return TransactionalProducer(self._addresses, group=group, name=self._name, **self._world)
+    def transactional_producer(self, source: Source | None) -> TransactionalProducer:
+        return TransactionalProducer(self._addresses, group=source or "", name=self._name, **self._world)
 
     # ---- producing
 
@@ -379,10 +379,9 @@ class App:
         ...             await tx.send("signals", quote.value, key=quote.key)
         """
         serving = current_serving.get()
-        group, source = "", None
-        if messages is not None:
-            source, group = self._source_of(serving)
-        producer = self._take_transactional(group)
+        source = None if messages is None else self._source_of(serving)
+        idle = self._transactional.setdefault(source, [])
+        producer = idle.pop() if idle else self.transactional_producer(source)
         tx = producer.transaction()
         try:
             async with tx:
@@ -391,13 +390,13 @@ class App:
                 yield tx
         finally:
             if tx.state in {"committed", "aborted"} and self._serving:
-                self._transactional.setdefault(group, []).append(producer)
+                idle.append(producer)
             else:
                 await producer.close()
             if tx.state == "unknown" and isinstance(serving, GroupServing):
                 serving.restart = True
 
-    def _source_of(self, serving: Serving | None) -> tuple[Source, str]:
+    def _source_of(self, serving: Serving | None) -> Source:
         if not isinstance(serving, AtLeastOnce) or serving.source is None:
             raise InvalidArgument(
                 "app.transaction(messages) commits a position of the group: use it in a handler that was registered "
@@ -408,11 +407,7 @@ class App:
                 "app.transaction(messages) commits the position behind them, and with concurrency others before it "
                 'may not be done: use delivery="exactly_once"'
             )
-        return serving.source, serving.policy.group
-
-    def _take_transactional(self, group: str) -> TransactionalProducer:
-        idle = self._transactional.get(group)
-        return idle.pop() if idle else self.transactional_producer(group)
+        return serving.source
 
     def statistics(self) -> list[dict[str, Any]]:
         """Per handler what it has done, and the longest it held up the loop.

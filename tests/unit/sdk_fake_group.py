@@ -49,7 +49,7 @@ class FakeMember:
     """What GroupConsumer is to an app."""
 
     def __init__(self, group: FakeGroup, kind: Any, on_revoked: Any, on_lost: Any) -> None:
-        self.group = group
+        self.fake = group
         self.serde = None if kind is None else codec_for(kind)
         self.on_revoked, self.on_lost = on_revoked, on_lost
         self.positions: dict[Place, int] = {}
@@ -57,12 +57,20 @@ class FakeMember:
         self.closed = False
         group.members.append(self)
 
+    @property
+    def group(self) -> str:
+        return "g"
+
+    @property
+    def member(self) -> str:
+        return str(self.fake.members.index(self))
+
     async def start(self) -> None:
-        self.positions = dict(self.group.committed)
+        self.positions = dict(self.fake.committed)
 
     async def close(self) -> None:
         self.closed = True
-        self.group.rouse()
+        self.fake.rouse()
 
     async def get_batch(self, timeout_s: float | None = None) -> RecordBatch[Any] | None:
         try:
@@ -76,11 +84,11 @@ class FakeMember:
             if self.closed:
                 raise Closed("closed")
             for place, position in self.positions.items():
-                found = self.group.logs[place][position : position + self.group.batch_records]
+                found = self.fake.logs[place][position : position + self.fake.batch_records]
                 if found and place not in self.releasing:
                     self.positions[place] += len(found)
                     return self._batch(place, position, found)
-            await self.group.more.wait()
+            await self.fake.more.wait()
 
     def _batch(self, place: Place, base: int, found: list[tuple[bytes | None, bytes]]) -> RecordBatch[Any]:
         parts = records.encode([value for _, value in found], keys=[key for key, _ in found], timestamps=7)
@@ -91,14 +99,14 @@ class FakeMember:
 
     async def commit(self, positions: Mapping[Place, int]) -> None:
         await asyncio.sleep(0.001)
-        if self.group.refuse is not None:
-            raise self.group.refuse
+        if self.fake.refuse is not None:
+            raise self.fake.refuse
         if any(place not in self.positions for place in positions):
             raise StaleGeneration("not yours")
-        self.group.commits.append(dict(positions))
+        self.fake.commits.append(dict(positions))
         for place, position in positions.items():
-            assert position >= self.group.committed[place], "commits only rise"
-            self.group.committed[place] = position
+            assert position >= self.fake.committed[place], "commits only rise"
+            self.fake.committed[place] = position
 
     def offsets_to_commit(self, positions: Any) -> groups_pb.Commit:
         found: dict[Place, int] = {}
@@ -108,7 +116,7 @@ class FakeMember:
             else:
                 end = one.next_offset if isinstance(one, RecordBatch) else one.offset + 1
                 found[one.topic, one.partition] = end
-        commit = groups_pb.Commit(group="g", member=str(self.group.members.index(self)))
+        commit = groups_pb.Commit(group="g", member=self.member)
         for (topic, partition), offset in found.items():
             commit.topics.add(topic=topic).marks.add(partition=partition, offset=offset)
         return commit
@@ -118,13 +126,13 @@ class FakeMember:
 
     def check(self, commit: groups_pb.Commit) -> None:
         """The fence of a transaction's commit, and what it does to the group."""
-        member = self.group.members[int(commit.member)]
+        member = self.fake.members[int(commit.member)]
         marks = {(topic.topic, mark.partition): mark.offset for topic in commit.topics for mark in topic.marks}
-        if self.group.refuse is not None:
-            raise self.group.refuse
+        if self.fake.refuse is not None:
+            raise self.fake.refuse
         if member.closed or any(place not in member.positions for place in marks):
             raise StaleGeneration("not yours")
-        self.group.committed.update(marks)
+        self.fake.committed.update(marks)
 
     async def revoke(self, place: Place) -> None:
         """The coordinator takes a partition away, in good order."""
@@ -138,8 +146,8 @@ class FakeMember:
         self.on_lost([place])
 
     def gain(self, place: Place) -> None:
-        self.positions[place] = self.group.committed[place]
-        self.group.rouse()
+        self.positions[place] = self.fake.committed[place]
+        self.fake.rouse()
 
 
 class GroupApp(App):

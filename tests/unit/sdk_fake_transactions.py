@@ -53,6 +53,7 @@ class TransactionBroker(FakeBroker):
         self.outcomes: dict[tuple[int, int], bool] = {}
         self.offsets: dict[tuple[str, str, int], int] = {}  # group, topic, partition
         self.check_group: Callable[[groups_pb.Commit], None] = lambda commit: None
+        self.openings: list[groups_pb.OpenTransactions] = []
         self.endings: list[groups_pb.EndTransaction] = []
         self.script = self._admit
 
@@ -79,6 +80,7 @@ class TransactionBroker(FakeBroker):
         return TransactionNotOpen("it is over, or never was")
 
     def open_transactions(self, opening: groups_pb.OpenTransactions) -> groups_pb.OpenedTransactions:
+        self.openings.append(opening)
         name = opening.transactional_id or f"made-up-{len(self.names)}"
         producer_id = self.names.setdefault(name, len(self.names) + 1)
         before = self.epochs.get(producer_id, -1)

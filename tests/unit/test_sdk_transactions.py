@@ -386,3 +386,26 @@ def test_settings_make_sense_or_are_refused() -> None:
     for wrong in (0, 16 * 60_000):
         with pytest.raises(InvalidArgument):
             TransactionalProducer(ADDRESS, "p", transaction_timeout_ms=wrong)
+
+
+@scenario()
+async def test_a_producer_of_a_member_is_opened_anew_when_that_is_another(broker: TransactionBroker) -> None:
+    """So that the coordinator aborts what is open when it puts the member out."""
+
+    class Consumer(Member):
+        group = "g"
+        member = "first"
+
+    consumer = Consumer()
+    async with producer(broker, "", group=consumer) as p:
+        async with p.transaction() as tx:
+            await tx.send("quotes", b"1")
+        async with p.transaction() as tx:
+            await tx.send("quotes", b"2")
+        consumer.member = "second"
+        async with p.transaction() as tx:
+            await tx.send("quotes", b"3")
+            await tx.commit_offsets(consumer)
+    assert [opening.member for opening in broker.openings] == ["first", "second"]
+    assert len({opening.transactional_id for opening in broker.openings[1:]} | set(broker.names)) == 1
+    assert broker.committed() == [b"1", b"2", b"3"]
