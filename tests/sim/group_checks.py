@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from tests.sim.checker import TITLES, Finding, Verdict, name_of
-from tests.sim.group_history import NONE, Commitment, GroupHistory, Look, Ownership
+from tests.sim.group_history import NONE, Commitment, GroupHistory, Handled, Look, Ownership
 from tests.sim.history import Outcome, Place
 
 AT_LEAST_ONCE: Final = "alo"
@@ -48,7 +48,8 @@ def one_owner(history: GroupHistory, finding: Finding) -> None:
                 finding.violations.append(f"{group}: {place} was {sorted(processes)}'s in generation {since}")
         for one in owners:
             until = one.ended
-            if group != AT_MOST_ONCE:  # which is done with an event when it begins to handle it
+            # At most once it is done with an event when it begins to handle it; exactly once, when it has committed.
+            if group not in (AT_MOST_ONCE, EXACTLY_ONCE):
                 until = max(until, finished.get((group, one.process, place, one.since), -1.0))
             for other in owners:
                 if other.process == one.process or other.since <= one.since:
@@ -92,13 +93,14 @@ def handled_by_its_owner(history: GroupHistory, finding: Finding) -> None:
 
 def in_order(history: GroupHistory, finding: Finding) -> None:
     """C20. While a member owns a partition it is given each record once and in order; at most once, what could not be
-    committed is left out."""
-    spans = sorted(history.owned, key=lambda one: one.began)
-    for span in spans:
+    committed is left out, and at exactly once what was aborted comes again."""
+    handled: dict[tuple[str, str, Place], list[Handled]] = defaultdict(list)
+    for taken in history.handled:
+        if taken.group != EXACTLY_ONCE:
+            handled[taken.group, taken.process, taken.place].append(taken)
+    for span in history.owned:
         last = -1
-        for taken in history.handled:
-            if (taken.group, taken.process, taken.place) != (span.group, span.process, span.place):
-                continue
+        for taken in handled[span.group, span.process, span.place]:
             if taken.began < span.began or 0 <= span.ended < taken.began:
                 continue
             records = history.inputs.get(taken.place, {})
