@@ -24,6 +24,7 @@ from comet_broker.ports import PeerChannel
 from tests.integration.group_client import Stream
 from tests.integration.local_cluster import LocalCluster, until
 from tests.integration.test_isolation import Reader, Transactional
+from tests.sim import waiting
 
 TOPICS = ("orders", "payments")
 PARTITIONS = 3
@@ -84,6 +85,11 @@ class GatedNetwork(LocalNetwork):
         return channel  # type: ignore[no-any-return]
 
 
+async def a_moment() -> None:
+    """Brokers take a while to agree, and nobody says when they have."""
+    await waiting.until(lambda: False, within_s=0.01, every_s=0.01)
+
+
 async def _ask(stream: Stream, **frame: Any) -> events.ServerFrame:
     """The answer, or Unavailable when the stream ends before it."""
     try:
@@ -135,7 +141,7 @@ class World(LocalCluster):
                 except CometError as error:
                     if not error.retriable:
                         raise
-                await asyncio.sleep(0.01)
+                await a_moment()
 
     async def seen(self, output: Output) -> list[bytes | None]:
         """What a reader of what is committed gets at the leader."""
@@ -192,7 +198,7 @@ class Producer:
                 except CometError as error:
                     if not (error.retriable or error.outcome_unknown):
                         raise
-                await asyncio.sleep(0.01)
+                await a_moment()
 
     async def _write(self, leader: int, output: Output, sequence: int, values: Sequence[bytes]) -> None:
         client = Transactional(self.world.brokers[leader])

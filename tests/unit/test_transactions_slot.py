@@ -1,4 +1,4 @@
-"""The transactions of a slot: what is written before what is answered, and what the next coordinator makes of it."""
+"""The transactions of a slot, on the virtual time of tests.sim: what is written before what is answered."""
 
 from __future__ import annotations
 

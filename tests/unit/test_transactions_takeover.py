@@ -1,4 +1,4 @@
-"""The transactions of a slot: what time does to them, and what the next coordinator makes of them."""
+"""The transactions of a slot, on the virtual time of tests.sim: time-outs, and what the next coordinator makes of it."""
 
 from __future__ import annotations
 
