@@ -1,4 +1,4 @@
-"""The transactions of a slot, on the virtual time of tests.sim: time-outs, and what the next coordinator makes of it."""
+"""The transactions of a slot, on the virtual time of tests.sim: time-outs, and what the next coordinator does."""
 
 from __future__ import annotations
 
