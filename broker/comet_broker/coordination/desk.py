@@ -58,7 +58,7 @@ class Desk:
             case "release":
                 self._slot(frame.group).groups.release(self, request, frame)
             case "commit":
-                self.line.spawn(request, self._commit(request, frame))
+                self._slot(frame.group).groups.commit(self, request, frame)
             case "fetch_committed":
                 self.line.spawn(request, self._fetch_committed(request, frame))
             case "open_transactions":
@@ -94,10 +94,6 @@ class Desk:
 
     def _slot(self, name: str) -> Slot:
         return self._broker.coordinator.of(check_name(name))
-
-    async def _commit(self, request: int, commit: groups_pb.Commit) -> None:
-        committed = await self._slot(commit.group).groups.commit(commit)
-        self.tell(pb.ServerFrame(request=request, committed=committed))
 
     async def _fetch_committed(self, request: int, fetch: groups_pb.FetchCommitted) -> None:
         committed = await self._slot(fetch.group).groups.fetch_committed(fetch)

@@ -274,21 +274,16 @@ class LiveGroup:
 
     # ---- positions
 
-    async def commit(self, admitted: Admitted) -> None:
-        """Waits until the store has the positions, and all that was pending before."""
+    def commit(self, admitted: Admitted, done: Written) -> None:
+        """Has the positions written, with others that have gathered. `done` is called once they are, and all that was
+        admitted before."""
         if not admitted.marks and not self.positions.pending:
+            done(None)
             return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done(error: CometError | None) -> None:
-            if not future.done():
-                future.set_result(None) if error is None else future.set_exception(error)
-
         self.positions.gather(admitted.marks)
         self._committers.append(done)
         if not self._sending:
             self._send_positions()
-        await future
 
     def _send_positions(self) -> None:
         """Queues a write of all that has gathered; those who only wait for earlier ones wait for it, too."""

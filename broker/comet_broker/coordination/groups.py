@@ -222,11 +222,29 @@ class Groups:
 
     # ---- positions
 
-    async def commit(self, commit: pb.Commit) -> pb.Committed:
+    def commit(self, seat: Desk, request: int, commit: pb.Commit) -> None:
+        """In the order in which frames come, where how far the logs reach is known: a member may commit and release
+        without waiting in between."""
+        if self.logs.known(self._marks(commit)):
+            self._commit(seat, request, commit)
+        else:
+            seat.line.spawn(request, self._commit_later(seat, request, commit))
+
+    async def _commit_later(self, seat: Desk, request: int, commit: pb.Commit) -> None:
         await self.learn_ends(commit)
+        self._check_open()
+        self._commit(seat, request, commit)
+
+    def _commit(self, seat: Desk, request: int, commit: pb.Commit) -> None:
         admitted = self.admit(commit)
-        await self.make(commit.group).commit(admitted)
-        return admitted.committed()
+
+        def done(error: CometError | None) -> None:
+            if error is None:
+                seat.tell(events.ServerFrame(request=request, committed=admitted.committed()))
+            else:
+                seat.fail(request, error)
+
+        self.make(commit.group).commit(admitted, done)
 
     async def fetch_committed(self, fetch: pb.FetchCommitted) -> pb.Committed:
         group = self.find(fetch.group)
@@ -241,12 +259,15 @@ class Groups:
         """Makes sure that how far the logs reach is known here, as far as `admit` will ask."""
         if sum(len(topic.marks) for topic in commit.topics) > limits.COMMIT_MARKS_MAX:
             raise InvalidArgument(f"a commit holds at most {limits.COMMIT_MARKS_MAX} positions")
-        await self.logs.learn(
-            (topic.topic, (topic.topic_id.hex(), mark.partition), mark.offset)
-            for topic in commit.topics
-            for mark in topic.marks
-            if self._refusal_of_topic(topic.topic, topic.topic_id.hex(), mark.partition) is None
-        )
+        await self.logs.learn(self._marks(commit))
+
+    def _marks(self, commit: pb.Commit) -> Iterator[tuple[str, Place, int]]:
+        """Topic, place and offset of those that can be looked up."""
+        for topic in commit.topics:
+            topic_id = topic.topic_id.hex()
+            for mark in topic.marks:
+                if self._refusal_of_topic(topic.topic, topic_id, mark.partition) is None:
+                    yield topic.topic, (topic_id, mark.partition), mark.offset
 
     def admit(self, commit: pb.Commit) -> Admitted:
         """Checks the fences of a commit as of now; what does not pass is in `refused`. Changes nothing.

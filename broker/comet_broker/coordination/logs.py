@@ -80,6 +80,16 @@ class Logs:
                 del self._ends[next(iter(self._ends))]
             self._ends[place] = end
 
+    def known(self, needed: Iterable[tuple[str, Place, int]]) -> bool:
+        """Whether nobody else has to be asked."""
+        for topic, place, offset in needed:
+            if offset > self._ends.get(place, -1):
+                partition = self._here(topic, place)
+                if partition is None or offset > partition.high_watermark:
+                    return False
+                self.note(place, partition.high_watermark)
+        return True
+
     async def learn(self, needed: Iterable[tuple[str, Place, int]]) -> None:
         """Topic, partition and the offset up to which it is to be known to reach. Never raises: see `refusal`."""
         missing: dict[int, list[Place]] = {}

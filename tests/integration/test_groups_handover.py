@@ -1,0 +1,176 @@
+"""Members that come and go while all commit as fast as they can: each goes on where the one before has left off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from comet.v1 import events_pb2 as events
+from comet.v1 import groups_pb2 as pb
+from comet_broker.broker import Broker
+from comet_broker.metadata.memory import MemoryStore
+from comet_broker.metadata.store import Compare, Delete, Put, TransactionResult
+from tests.integration.group_client import Member, Place, settled
+from tests.integration.local_cluster import LocalCluster, until
+from tests.integration.stream_client import Client
+from tests.integration.test_groups import make_topic, ready
+
+PARTITIONS = 8
+RECORDS = 5_000
+
+
+Shared = tuple[dict[Place, int], dict[Place, str], dict[Place, int], list[Place]]
+
+
+class SlowStore:
+    """A store of which some transactions take longer than others, so that much gathers behind them."""
+
+    def __init__(self, store: MemoryStore, random: Random) -> None:
+        self._store = store
+        self._random = random
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def transact(self, compares: list[Compare], operations: list[Put | Delete]) -> TransactionResult:
+        if any(operation.key.startswith("coordination/") for operation in operations):
+            for _ in range(self._random.choice((0, 1, 20, 100))):
+                await asyncio.sleep(0)
+        return await self._store.transact(compares, operations)
+
+
+class Worker(Member):
+    """Commits one record after the other in all that it owns, as a member that handles them would."""
+
+    acknowledged: dict[Place, int]  # shared by all: what the coordinator has ever confirmed
+    reading: dict[Place, str]  # shared by all: who reads it now
+    starts: dict[Place, int]  # shared by all: where that one has begun
+    repeated: list[Place]  # shared by all: begun before what was committed, or refused in spite of the order
+
+    def __init__(self, broker: Broker, shared: Shared) -> None:
+        super().__init__(broker)
+        self.acknowledged, self.reading, self.starts, self.repeated = shared
+        self.next: dict[Place, int] = {}
+        self.commits = 0
+
+    def _assigned(self, assignment: pb.Assignment) -> None:
+        super()._assigned(assignment)
+        for place, one in self.owned.items():
+            if place in self.next:
+                continue
+            assert self.reading.setdefault(place, self.id) == self.id, f"{place} is still read by {self.reading[place]}"
+            assert one.offset >= self.acknowledged.get(place, 0)
+            self.next[place] = self.starts[place] = one.offset
+
+    def give_back(self) -> None:
+        """Commits a last time, and releases without waiting for the answer."""
+        places = [(topic.topic, index) for topic in self.release for index in topic.partitions]
+        last = {index: self.next[topic, index] + 1 for topic, index in places if self.next[topic, index] < RECORDS}
+        answer = self.stream.send(commit=self.commit_frame("t", last))
+        answer.add_done_callback(self._last_answer)
+        for place in places:
+            del self.next[place], self.reading[place]
+            self.starts.pop(place, None)
+        super().give_back()
+
+    def _last_answer(self, answer: asyncio.Future[events.ServerFrame]) -> None:
+        if answer.cancelled():
+            return
+        committed = answer.result().committed
+        self.repeated += [("t", refused.partition) for refused in committed.refused]
+        for mark in committed.topics[0].marks if committed.topics else ():
+            place = ("t", mark.partition)
+            self.acknowledged[place] = max(self.acknowledged.get(place, 0), mark.offset)
+            if self.starts.get(place, mark.offset) < mark.offset:
+                self.repeated.append(place)
+
+    async def work(self, until: asyncio.Event) -> None:
+        while not until.is_set():
+            self.hear()
+            wanted = {place: offset + 1 for place, offset in self.next.items() if offset < RECORDS}
+            if not wanted:
+                await asyncio.sleep(0)
+                continue
+            answer = await self.commit("t", {index: offset for (_, index), offset in wanted.items()})
+            self.commits += 1
+            for mark in answer.committed.topics[0].marks if answer.committed.topics else ():
+                place = ("t", mark.partition)
+                before = self.acknowledged.get(place, 0)
+                assert mark.offset >= wanted[place]
+                self.acknowledged[place] = max(before, mark.offset)
+                if place in self.next:
+                    self.next[place] = mark.offset
+            for refused in answer.committed.refused:
+                assert ("t", refused.partition) not in self.next, refused
+
+    async def stop(self) -> None:
+        self.hear()
+        for place in self.next:
+            del self.reading[place], self.starts[place]
+        self.next.clear()
+        await self.leave()
+        await self.close()
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
+    cluster = LocalCluster(tmp_path, brokers=1)
+    cluster._store = SlowStore(cluster._store, Random(1))  # type: ignore[assignment]
+    async with cluster:
+        await make_topic(cluster, partitions=PARTITIONS)
+        await ready(cluster)
+        client = Client(cluster.brokers[1])
+        for index in range(PARTITIONS):
+            client.produce(await client.attach(partition=index), *(b"x" for _ in range(RECORDS)))
+            await client.answer()
+        client.session.close()
+        yield cluster
+
+
+async def test_who_gets_a_partition_goes_on_where_the_last_one_left_off(cluster: LocalCluster) -> None:
+    broker, random = cluster.brokers[1], Random(7)
+    acknowledged: dict[Place, int] = {}
+    repeated: list[Place] = []
+    shared: Shared = (acknowledged, {}, {}, repeated)
+    workers: list[Worker] = []
+    working: dict[Worker, tuple[asyncio.Event, asyncio.Task[None]]] = {}
+
+    async def come() -> None:
+        worker = Worker(broker, shared)
+        await worker.join("t")
+        workers.append(worker)
+        done = asyncio.Event()
+        working[worker] = done, asyncio.get_running_loop().create_task(worker.work(done))
+
+    async def go(worker: Worker) -> None:
+        done, task = working.pop(worker)
+        done.set()
+        await task
+        await worker.stop()
+        workers.remove(worker)
+
+    def committed(wanted: int) -> bool:
+        return sum(worker.commits for worker in workers) >= wanted
+
+    for number in range(30):
+        if len(workers) < 2 or (len(workers) < 6 and random.random() < 0.5):
+            await come()
+        else:
+            await go(random.choice(workers))
+        wanted = sum(worker.commits for worker in workers) + 10 + 5 * (number % 3)
+        await until(partial(committed, wanted), "they commit")
+    for done, task in list(working.values()):
+        done.set()
+        await task
+    await settled(list(workers), PARTITIONS)
+    assert sum(acknowledged.values()) > PARTITIONS
+    answer = await workers[0].stream.ask(fetch_committed=pb.FetchCommitted(group="g"))
+    found = {("t", mark.partition): mark.offset for mark in answer.committed.topics[0].marks}
+    assert found == acknowledged and not repeated
+    for worker in workers:
+        await worker.close()
