@@ -27,6 +27,7 @@ from comet_broker.core.transactions import (
     State,
     TimedOut,
     TransactionRecord,
+    ended,
     step,
 )
 
@@ -200,6 +201,7 @@ class World:
     def all_or_nothing(self) -> None:
         for epoch, committed in self.outcomes.items():
             assert all(ledger.markers.get(epoch, committed) is committed for ledger in self.ledgers.values())
+            assert ended(self.current, epoch) in {committed, None}
 
     def what_was_answered_is_part_of_it(self) -> None:
         if self.current.state is not State.EMPTY:

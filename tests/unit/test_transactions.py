@@ -155,9 +155,24 @@ def test_who_has_lost_a_marker_is_told_how_it_ended() -> None:
     committed = run(COMMITTING, Marked(1), Enlist(2, PLACE))
     assert (ended(committed, 1), ended(committed, 2)) == (True, None)
     aborted = run(committed, TimedOut(2), Marked(2))
-    assert (ended(aborted, 1), ended(aborted, 2), ended(aborted, 3)) == (False, False, None), "only the last is known"
+    assert (ended(aborted, 1), ended(aborted, 2), ended(aborted, 3)) == (True, False, None)
     replaced = run(aborted, AGAIN)
-    assert (ended(replaced, 2), ended(replaced, replaced.epoch)) == (False, None)
+    assert (ended(replaced, 1), ended(replaced, 2), ended(replaced, replaced.epoch)) == (True, False, None)
+
+
+def test_how_transactions_ended_is_known_until_too_many_were_aborted() -> None:
+    record, outcomes = NEW, dict[int, bool]()
+    for turn in range(2 * limits.TRANSACTION_ABORTED_EPOCHS_MAX):
+        outcomes[record.epoch] = turn % 2 == 0
+        record = run(record, Enlist(record.epoch, PLACE), End(record.epoch, turn % 2 == 0), Marked(record.epoch))
+    assert {epoch: ended(record, epoch) for epoch in outcomes} == outcomes
+    assert len(record.aborted) == limits.TRANSACTION_ABORTED_EPOCHS_MAX
+    record = run(record, Enlist(record.epoch, PLACE), End(record.epoch, False), Marked(record.epoch))
+    assert ended(record, 1) is False, "nobody knows any more"
+    assert {epoch: ended(record, epoch) for epoch in outcomes if epoch > 2} == {
+        epoch: committed for epoch, committed in outcomes.items() if epoch > 2
+    }
+    assert len(record.encode()) < 3_000
 
 
 def test_nothing_is_enlisted_once_it_is_decided() -> None:

@@ -63,6 +63,8 @@ class TransactionRecord(Stored, frozen=True):
     last_epoch: int = 0  # that has ended; 0: none
     last_committed: bool = False
     reason: str = ""  # why it is being aborted, or was
+    aborted: tuple[int, ...] = ()  # the epochs that were, of those from `known_from` on; all others were committed
+    known_from: int = 1
 
     @property
     def partitions(self) -> int:
@@ -71,9 +73,9 @@ class TransactionRecord(Stored, frozen=True):
 
 def ended(record: TransactionRecord, epoch: int) -> bool | None:
     """Whether an epoch was committed, if it is over and all its markers were written; what is not known was not."""
-    if epoch == record.last_epoch:
-        return record.last_committed
-    return False if epoch < record.epoch else None
+    if epoch >= record.epoch:
+        return None
+    return epoch >= record.known_from and epoch not in record.aborted
 
 
 # ---- what happens
@@ -393,13 +395,18 @@ def _decided(record: TransactionRecord, *, commit: bool, reason: str) -> Transac
 
 def _finished(record: TransactionRecord) -> TransactionRecord:
     assert record.state in ENDING
+    committed = record.state is State.COMMITTING
+    aborted = record.aborted if committed else (*record.aborted, record.epoch)
+    oldest = aborted[0] if len(aborted) > limits.TRANSACTION_ABORTED_EPOCHS_MAX else 0
     return replace(
         record,
         state=State.EMPTY,
         places={},
         epoch=_following(record),
         last_epoch=record.epoch,
-        last_committed=record.state is State.COMMITTING,
+        last_committed=committed,
+        aborted=aborted[1:] if oldest else aborted,
+        known_from=max(record.known_from, oldest + 1),
     )
 
 
