@@ -183,6 +183,8 @@ async def test_leases_are_extended_where_that_was_asked_for(broker: ShareBroker)
 @scenario()
 async def test_what_was_said_is_kept_before_it_closes(broker: ShareBroker) -> None:
     fill(broker, 5, per_batch=5)
+    full = iter([LimitExceeded("wait", retry_after_ms=500)])
+    broker.refuse = lambda kind, frame: next(full, None) if kind == "settle" else None
     async with sharer(broker) as c:
         for record in await take(c, 3):
             record.ack()
