@@ -160,6 +160,19 @@ def test_nobody_runs_too_far_ahead_of_what_is_not_settled() -> None:
     assert shares.acquire(0.0, anna, 99, plain(50)) == [Granted(10, 20, 1)]
 
 
+@pytest.mark.parametrize("by_key", [False, True])
+def test_nor_over_what_nobody_is_to_have(*, by_key: bool) -> None:
+    shares, anna = make(window_max=10, by_key=by_key), Holder()
+    readable = Readable(0, 50, [(0, 8), (30, 50)], [None] * 50)
+    assert shares.acquire(0.0, anna, 99, readable) == [Granted(0, 8, 1)]
+    assert len(shares.snapshot().marks) == 10
+    shares.accept(anna, [0], [8])
+    assert shares.floor == 10
+    while not (granted := shares.acquire(0.0, anna, 99, readable)):
+        assert shares.wanted(0.0, 50) is not None
+    assert granted == [Granted(30, 40, 1)]
+
+
 def test_deleted_records_are_nobodys_any_more() -> None:
     shares, anna = make(dead_letters=True), Holder()
     shares.acquire(0.0, anna, 6, plain(10))

@@ -37,6 +37,9 @@ class Chunks:
             (other, oldest), _ = self._recent.popitem(last=False)
             other.kept.remove(oldest)
 
+    def __len__(self) -> int:
+        return len(self._recent)
+
     def forget(self, reader: ShareReader, chunk: Chunk) -> None:
         self._recent.pop((reader, chunk), None)
 
