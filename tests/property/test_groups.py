@@ -17,7 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from comet.errors import CometError
 from comet_broker.core.cluster import Place
-from comet_broker.core.groups import PARTITIONED, Claim, Group, GroupRecord, Shape, View
+from comet_broker.core.group_members import PARTITIONED, Claim, View
+from comet_broker.core.group_record import GroupRecord, Shape
+from comet_broker.core.groups import Group
 
 SESSION_S = 10.0
 

@@ -8,7 +8,9 @@ import pytest
 
 from comet.errors import InvalidArgument, LimitExceeded, MemberFenced, MemberUnknown
 from comet_broker import limits
-from comet_broker.core.groups import FENCED_MAX, PARTITIONED, PLAN_INTERVAL_S, SHARED, Claim, Group, GroupRecord, Shape
+from comet_broker.core.group_members import PARTITIONED, SHARED, Claim
+from comet_broker.core.group_record import GroupRecord, Shape
+from comet_broker.core.groups import FENCED_MAX, PLAN_INTERVAL_S, Group
 from comet_broker.metadata.store import TRANSACTION_BYTES_MAX
 
 A, B = Shape("ida", 4), Shape("idb", 2)

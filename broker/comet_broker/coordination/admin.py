@@ -24,7 +24,7 @@ from comet_broker.coordination.groups import Groups
 from comet_broker.coordination.reset import reset
 from comet_broker.coordination.standing import partition_lags, shared_lags
 from comet_broker.core import slots
-from comet_broker.core.groups import PARTITIONED
+from comet_broker.core.group_members import PARTITIONED
 from comet_broker.metadata.store import StoreUnavailable
 
 if TYPE_CHECKING:

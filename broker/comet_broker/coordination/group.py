@@ -14,13 +14,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from comet._wire import error_to_pb
-from comet.errors import CometError, GroupNotFound, MemberFenced
+from comet.errors import CometError, MemberFenced
 from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as pb
 from comet_broker.coordination.journal import Journal, Operation, Written
 from comet_broker.coordination.positions import Admitted, Marks, Positions, TopicPositions, mark_to_pb
 from comet_broker.core.cluster import Place
-from comet_broker.core.groups import PARTITIONED, Claim, Group, GroupRecord, Member, View
+from comet_broker.core.group_members import PARTITIONED, Claim, Member, View
+from comet_broker.core.group_record import GroupRecord
+from comet_broker.core.groups import Group
 from comet_broker.metadata.store import Delete, Put
 
 if TYPE_CHECKING:
@@ -92,8 +94,7 @@ class LiveGroup:
         self.positions.load(topic_id, stored)
 
     async def delete(self) -> None:
-        """All that the store has of it, in the order in which half of it does no harm."""
-        self.close(GroupNotFound(f"group {self.name!r} was deleted"))
+        """All that the store has of it, in the order in which half of it does no harm. It is closed."""
         keys = [self.offsets_key(topic_id) for topic_id in self.positions.names]
         await asyncio.gather(*(self._journal.written(Delete(key)) for key in [*keys, self.key]))
 

@@ -15,28 +15,27 @@ from typing import TYPE_CHECKING, Any, Final
 from comet._wire import error_to_pb
 from comet.errors import (
     CometError,
-    CoordinatorLoading,
     GroupNotEmpty,
+    GroupNotFound,
     InvalidArgument,
     LimitExceeded,
     MemberUnknown,
     NotCoordinator,
-    OffsetOutOfRange,
-    PartitionNotFound,
-    StaleGeneration,
-    TopicNotFound,
 )
 from comet.types import check_topic_name
 from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as pb
 from comet_broker import limits
+from comet_broker.coordination.fence import admit, places
 from comet_broker.coordination.group import LiveGroup
 from comet_broker.coordination.journal import Operation, Written
 from comet_broker.coordination.lag import LagWatch
 from comet_broker.coordination.logs import Logs
-from comet_broker.coordination.positions import NONE, Admitted, Mark, Marks, TopicPositions
-from comet_broker.core.cluster import DELETED, TOPICS, Place
-from comet_broker.core.groups import PARTITIONED, Claim, Group, GroupRecord
+from comet_broker.coordination.positions import Admitted, TopicPositions
+from comet_broker.core.cluster import DELETED, TOPICS
+from comet_broker.core.group_members import PARTITIONED, Claim
+from comet_broker.core.group_record import GroupRecord
+from comet_broker.core.groups import Group
 from comet_broker.metadata.store import KeyValue
 
 if TYPE_CHECKING:
@@ -139,6 +138,7 @@ class Groups:
 
     def forget(self, group: LiveGroup) -> None:
         if self._groups.get(group.name) is group:
+            group.close(GroupNotFound(f"there is no group {group.name!r} any more"))
             del self._groups[group.name]
             self.lag.forget(group.name)
 
@@ -225,7 +225,7 @@ class Groups:
     def commit(self, seat: Desk, request: int, commit: pb.Commit) -> None:
         """In the order in which frames come, where how far the logs reach is known: a member may commit and release
         without waiting in between."""
-        if self.logs.known(self._marks(commit)):
+        if self.logs.known(places(commit, self.logs)):
             self._commit(seat, request, commit)
         else:
             seat.line.spawn(request, self._commit_later(seat, request, commit))
@@ -259,15 +259,7 @@ class Groups:
         """Makes sure that how far the logs reach is known here, as far as `admit` will ask."""
         if sum(len(topic.marks) for topic in commit.topics) > limits.COMMIT_MARKS_MAX:
             raise InvalidArgument(f"a commit holds at most {limits.COMMIT_MARKS_MAX} positions")
-        await self.logs.learn(self._marks(commit))
-
-    def _marks(self, commit: pb.Commit) -> Iterator[tuple[str, Place, int]]:
-        """Topic, place and offset of those that can be looked up."""
-        for topic in commit.topics:
-            topic_id = topic.topic_id.hex()
-            for mark in topic.marks:
-                if self._refusal_of_topic(topic.topic, topic_id, mark.partition) is None:
-                    yield topic.topic, (topic_id, mark.partition), mark.offset
+        await self.logs.learn(places(commit, self.logs))
 
     def admit(self, commit: pb.Commit) -> Admitted:
         """Checks the fences of a commit as of now; what does not pass is in `refused`. Changes nothing.
@@ -283,48 +275,7 @@ class Groups:
                 raise GroupNotEmpty(f"group {group.name!r} has members: only they commit its positions")
         if group.machine.kind != PARTITIONED:
             raise InvalidArgument(f"group {group.name!r} is shared: its records are settled one by one")
-        marks: Marks = {}
-        asked: list[tuple[str, Place]] = []
-        refused: list[pb.RefusedMark] = []
-        for topic in commit.topics:
-            topic_id = topic.topic_id.hex()
-            for mark in topic.marks:
-                place = (topic_id, mark.partition)
-                error = self._refusal(group, commit, topic.topic, place, mark.offset)
-                if error is not None:
-                    refused.append(
-                        pb.RefusedMark(topic=topic.topic, partition=mark.partition, error=error_to_pb(error))
-                    )
-                    continue
-                asked.append((topic.topic, place))
-                latest = group.positions.latest(place)
-                if latest is None or mark.offset > latest.offset:
-                    epoch = mark.leader_epoch if mark.HasField("leader_epoch") else NONE
-                    marks.setdefault(topic_id, {})[mark.partition] = Mark(mark.offset, epoch)
-                    group.positions.names.setdefault(topic_id, topic.topic)
-        return Admitted(group.positions, marks, asked, refused, group.name)
-
-    def _refusal(self, group: LiveGroup, commit: pb.Commit, topic: str, place: Place, offset: int) -> CometError | None:
-        error = self._refusal_of_topic(topic, *place)
-        if error is not None:
-            return error
-        if commit.member and not group.machine.owns(commit.member, place, commit.generation):
-            return StaleGeneration(
-                f"{topic}/{place[1]} is not this member's, or was not yet in generation {commit.generation}"
-            )
-        if offset < 0:
-            return OffsetOutOfRange(f"{offset} is no offset")
-        return self.logs.refusal(place, offset)
-
-    def _refusal_of_topic(self, topic: str, topic_id: str, partition: int) -> CometError | None:
-        shape = self.logs.catalog().get(topic)
-        if shape is None or shape.topic_id != topic_id:
-            if not self._up_to_date:
-                return CoordinatorLoading("the coordinator has not heard of all topics yet", retry_after_ms=20)
-            return TopicNotFound(f"there is no topic {topic!r} with this id: it was deleted, or made again")
-        if partition >= shape.partitions:
-            return PartitionNotFound(f"topic {topic!r} has partitions 0 to {shape.partitions - 1}, not {partition}")
-        return None
+        return admit(group, commit, self.logs, up_to_date=self._up_to_date)
 
     def write(self, admitted: Admitted, operations: Sequence[Operation], done: Written) -> None:
         """One write of the journal with the admitted positions and `operations`: both or neither. In the same turn as

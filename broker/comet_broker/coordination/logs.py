@@ -20,7 +20,7 @@ from comet.v1 import coordination_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet_broker.coordination.ends import answer_ends
 from comet_broker.core.cluster import NOBODY, Place
-from comet_broker.core.groups import Shape
+from comet_broker.core.group_record import Shape
 from comet_broker.partition import Partition
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from comet_broker.coordination.groups import Groups
 from comet_broker.coordination.logs import unknown
 from comet_broker.coordination.positions import Admitted, Mark, Marks
 from comet_broker.core.cluster import Place
-from comet_broker.core.groups import PARTITIONED
+from comet_broker.core.group_members import PARTITIONED
 
 
 class Target(NamedTuple):

@@ -18,98 +18,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from comet.errors import CometError, InvalidArgument, LimitExceeded, MemberFenced, MemberUnknown
 from comet_broker import limits
+from comet_broker.core import group_record
 from comet_broker.core.assignment import assign
-from comet_broker.core.cluster import Place, Stored
+from comet_broker.core.cluster import Place
+from comet_broker.core.group_members import PARTITIONED, Claim, Member, View, check, size_of
+from comet_broker.core.group_record import GroupRecord, Owner, Shape
 from comet_broker.core.patterns import compiled
-
-PARTITIONED: Final = 1  # as GroupKind
-SHARED: Final = 2
 
 PLAN_INTERVAL_S: Final = 0.05  # members that come or go within it are planned for together
 FENCED_MAX: Final = 4  # instances that a static member remembers to have replaced
-NOBODY: Final = -1
-_INSTANCE: Final = re.compile(rf"[A-Za-z0-9._:/@-]{{0,{limits.INSTANCE_BYTES_MAX}}}")
-
-
-class Shape(NamedTuple):
-    """A topic, as far as a group is concerned."""
-
-    topic_id: str
-    partitions: int
-
-
-class MemberRecord(Stored, frozen=True):
-    id: str
-    instance: str
-    client: str
-    topics: tuple[str, ...]
-    pattern: str
-    session_ms: int
-    release_ms: int
-    fenced: tuple[str, ...] = ()
-
-
-class TopicRecord(Stored, frozen=True):
-    """Per partition its owner, since when, and who is to own it: members by their place in the group's list."""
-
-    name: str
-    id: str
-    owners: tuple[int, ...]
-    since: tuple[int, ...]
-    target: tuple[int, ...]
-
-
-class GroupRecord(Stored, frozen=True):
-    kind: int
-    generation: int
-    members: tuple[MemberRecord, ...]
-    topics: tuple[TopicRecord, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What a member says of itself when it joins."""
-
-    member: str = ""
-    instance: str = ""
-    client: str = ""
-    topics: tuple[str, ...] = ()
-    pattern: str = ""
-    kind: int = PARTITIONED
-    session_ms: int = 10_000
-    release_ms: int = 60_000
-
-
-class View(NamedTuple):
-    """What one member is to know: what it owns, since which generation, and what of it it is to release."""
-
-    owned: Mapping[Place, int]
-    release: frozenset[Place]
-
-
-@dataclass(slots=True)
-class Member:
-    id: str
-    instance: str
-    client: str
-    topics: frozenset[str]
-    pattern: str
-    session_s: float
-    release_s: float
-    heard: float
-    fenced: tuple[str, ...] = ()
-    asked: dict[Place, float] = field(default_factory=dict)  # since when it is to release them
-    told: View | None = None  # None: it is to be told, whatever it is
-
-
-class Owner(NamedTuple):
-    member: str
-    since: int
 
 
 class Entry(NamedTuple):
@@ -140,7 +61,7 @@ class Group:
 
     def join(self, claim: Claim, now: float, new_id: Callable[[], str]) -> Entry:
         """Raises what answers the join instead."""
-        _check(claim)
+        check(claim)
         if self.members and claim.kind != self.kind:
             raise InvalidArgument("the group is of the other kind, partitioned or shared, as long as it has members")
         if claim.member:
@@ -170,7 +91,7 @@ class Group:
         if before is None and len(self.members) >= limits.GROUP_MEMBERS_MAX:
             raise LimitExceeded(f"the group has {limits.GROUP_MEMBERS_MAX} members, its limit", retry_after_ms=1000)
         others = [member for member in self.members.values() if member is not before]
-        size = _size(claim.topics, claim.pattern) + sum(_size(one.topics, one.pattern) for one in others)
+        size = size_of(claim.topics, claim.pattern) + sum(size_of(one.topics, one.pattern) for one in others)
         if size > limits.GROUP_SUBSCRIPTION_BYTES_MAX:
             raise LimitExceeded("the members of the group name too many topics; a pattern is shorter")
 
@@ -306,7 +227,7 @@ class Group:
         if self.stale:
             self.stale = False
             self._planned_at = now
-            target = self._assign() if self.kind == PARTITIONED else dict.fromkeys(self._places(), "")
+            target = self._assign() if self.kind == PARTITIONED else dict.fromkeys(self.places(), "")
             changed = changed or target != self.target
             self.target = target
         if changed:
@@ -330,7 +251,7 @@ class Group:
             self.owners[place] = Owner(member_id, self.generation)
         self.dirty = True
 
-    def _places(self) -> list[Place]:
+    def places(self) -> list[Place]:
         return [(shape.topic_id, index) for shape in self.shapes.values() for index in range(shape.partitions)]
 
     def _assign(self) -> dict[Place, str]:
@@ -386,94 +307,12 @@ class Group:
     # ---- the store
 
     def record(self) -> GroupRecord:
-        ids = {member: number for number, member in enumerate(self.members)}
-        topics = []
-        for name, topic_id, count in self._recorded():
-            owners = [self.owners.get((topic_id, index)) for index in range(count)]
-            target = [self.target.get((topic_id, index), "") for index in range(count)]
-            topics.append(
-                TopicRecord(
-                    name=name,
-                    id=topic_id,
-                    owners=tuple(NOBODY if owner is None else ids[owner.member] for owner in owners),
-                    since=tuple(0 if owner is None else owner.since for owner in owners),
-                    target=tuple(ids.get(member, NOBODY) for member in target),
-                )
-            )
-        return GroupRecord(
-            kind=self.kind,
-            generation=self.generation,
-            members=tuple(
-                MemberRecord(
-                    id=member.id,
-                    instance=member.instance,
-                    client=member.client,
-                    topics=tuple(sorted(member.topics)),
-                    pattern=member.pattern,
-                    session_ms=round(member.session_s * 1000),
-                    release_ms=round(member.release_s * 1000),
-                    fenced=member.fenced,
-                )
-                for member in self.members.values()
-            ),
-            topics=tuple(topics),
-        )
-
-    def _recorded(self) -> list[tuple[str, str, int]]:
-        """Name, id and number of partitions of the topics: those of now, and those of which somebody still has some."""
-        found = [(name, shape.topic_id, shape.partitions) for name, shape in self.shapes.items()]
-        known = {topic_id for _, topic_id, _ in found}
-        left: dict[str, int] = {}
-        for topic_id, index in self.owners:
-            if topic_id not in known:
-                left[topic_id] = max(left.get(topic_id, 0), index + 1)
-        return found + [("", topic_id, count) for topic_id, count in sorted(left.items())]
+        return group_record.record_of(self)
 
     @classmethod
     def restore(cls, record: GroupRecord, now: float) -> Group:
         """As it was stored; all sessions begin anew."""
         group = cls(record.kind)
-        group.generation = record.generation
-        for stored in record.members:
-            group.members[stored.id] = Member(
-                stored.id, stored.instance, stored.client, frozenset(stored.topics), stored.pattern,
-                stored.session_ms / 1000, stored.release_ms / 1000, now, stored.fenced,
-            )  # fmt: skip
-        ids = [member.id for member in record.members]
-        for topic in record.topics:
-            if topic.name:
-                group.shapes[topic.name] = Shape(topic.id, len(topic.owners))
-            for index, (owner, since, wanted) in enumerate(zip(topic.owners, topic.since, topic.target, strict=True)):
-                if owner != NOBODY:
-                    group.owners[topic.id, index] = Owner(ids[owner], since)
-                if wanted != NOBODY:
-                    group.target[topic.id, index] = ids[wanted]
-        if group.kind != PARTITIONED:
-            group.target = dict.fromkeys(group._places(), "")
+        group_record.fill(group, record, now)
         group.stale = True  # something may have been left undecided
         return group
-
-
-def _check(claim: Claim) -> None:
-    if claim.kind not in {PARTITIONED, SHARED}:
-        raise InvalidArgument(f"{claim.kind} is no kind of group")
-    if not claim.topics and not claim.pattern:
-        raise InvalidArgument("a member subscribes to topics, by name or by a pattern")
-    if claim.pattern:
-        compiled(claim.pattern)
-    if not limits.SESSION_MS_MIN <= claim.session_ms <= limits.SESSION_MS_MAX:
-        raise InvalidArgument(
-            f"a session time-out is from {limits.SESSION_MS_MIN} to {limits.SESSION_MS_MAX} ms, not {claim.session_ms}"
-        )
-    if not limits.SESSION_MS_MIN <= claim.release_ms <= limits.RELEASE_MS_MAX:
-        raise InvalidArgument(
-            f"a release time-out is from {limits.SESSION_MS_MIN} to {limits.RELEASE_MS_MAX} ms, not {claim.release_ms}"
-        )
-    if not _INSTANCE.fullmatch(claim.instance):
-        raise InvalidArgument(
-            f"an instance is named with at most {limits.INSTANCE_BYTES_MAX} letters, digits and any of '._:/@-'"
-        )
-
-
-def _size(topics: Collection[str], pattern: str) -> int:
-    return sum(map(len, topics)) + 3 * len(topics) + 2 * len(pattern.encode())

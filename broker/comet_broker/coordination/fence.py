@@ -1,0 +1,82 @@
+"""Which positions of a commit may be kept: the fence of owners and generations, and the ends of the logs.
+
+no such topic, made again, no such partition   TOPIC_NOT_FOUND, PARTITION_NOT_FOUND
+not the member's, or not yet in its generation STALE_GENERATION
+before the first offset, beyond the end        OFFSET_OUT_OF_RANGE
+less than what is committed                    no error: nothing changes, and the answer says what is committed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from comet._wire import error_to_pb
+from comet.errors import (
+    CometError,
+    CoordinatorLoading,
+    OffsetOutOfRange,
+    PartitionNotFound,
+    StaleGeneration,
+    TopicNotFound,
+)
+from comet.v1 import groups_pb2 as pb
+from comet_broker.coordination.group import LiveGroup
+from comet_broker.coordination.logs import Logs
+from comet_broker.coordination.positions import NONE, Admitted, Mark, Marks
+from comet_broker.core.cluster import Place
+
+
+def places(commit: pb.Commit, logs: Logs) -> Iterator[tuple[str, Place, int]]:
+    """Topic, place and offset of what is to be looked up in the logs."""
+    for topic in commit.topics:
+        topic_id = topic.topic_id.hex()
+        for mark in topic.marks:
+            if _unknown_place(logs, topic.topic, topic_id, mark.partition) is None:
+                yield topic.topic, (topic_id, mark.partition), mark.offset
+
+
+def admit(group: LiveGroup, commit: pb.Commit, logs: Logs, *, up_to_date: bool) -> Admitted:
+    """`up_to_date`: this broker has heard of every topic that a coordinator before it can have heard of."""
+    marks: Marks = {}
+    asked: list[tuple[str, Place]] = []
+    refused: list[pb.RefusedMark] = []
+    for topic in commit.topics:
+        topic_id = topic.topic_id.hex()
+        for mark in topic.marks:
+            place = (topic_id, mark.partition)
+            error = _unknown_place(logs, topic.topic, topic_id, mark.partition)
+            if error is None:
+                error = _refusal(group, commit, logs, topic.topic, place, mark.offset)
+            elif not up_to_date:
+                error = CoordinatorLoading("the coordinator has not heard of all topics yet", retry_after_ms=20)
+            if error is not None:
+                refused.append(pb.RefusedMark(topic=topic.topic, partition=mark.partition, error=error_to_pb(error)))
+                continue
+            asked.append((topic.topic, place))
+            latest = group.positions.latest(place)
+            if latest is None or mark.offset > latest.offset:
+                epoch = mark.leader_epoch if mark.HasField("leader_epoch") else NONE
+                marks.setdefault(topic_id, {})[mark.partition] = Mark(mark.offset, epoch)
+                group.positions.names.setdefault(topic_id, topic.topic)
+    return Admitted(group.positions, marks, asked, refused, group.name)
+
+
+def _refusal(
+    group: LiveGroup, commit: pb.Commit, logs: Logs, topic: str, place: Place, offset: int
+) -> CometError | None:
+    if commit.member and not group.machine.owns(commit.member, place, commit.generation):
+        return StaleGeneration(
+            f"{topic}/{place[1]} is not this member's, or was not yet in generation {commit.generation}"
+        )
+    if offset < 0:
+        return OffsetOutOfRange(f"{offset} is no offset")
+    return logs.refusal(place, offset)
+
+
+def _unknown_place(logs: Logs, topic: str, topic_id: str, partition: int) -> CometError | None:
+    shape = logs.catalog().get(topic)
+    if shape is None or shape.topic_id != topic_id:
+        return TopicNotFound(f"there is no topic {topic!r} with this id: it was deleted, or made again")
+    if partition >= shape.partitions:
+        return PartitionNotFound(f"topic {topic!r} has partitions 0 to {shape.partitions - 1}, not {partition}")
+    return None

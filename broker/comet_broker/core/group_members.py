@@ -1,0 +1,82 @@
+"""The members of a group: what one says of itself when it joins, what is known of it, what it is to know.
+
+Pure; part of core.groups.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from comet.errors import InvalidArgument
+from comet_broker import limits
+from comet_broker.core.cluster import Place
+from comet_broker.core.patterns import compiled
+
+PARTITIONED: Final = 1  # as GroupKind
+SHARED: Final = 2
+
+_INSTANCE: Final = re.compile(rf"[A-Za-z0-9._:/@-]{{0,{limits.INSTANCE_BYTES_MAX}}}")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a member says of itself when it joins."""
+
+    member: str = ""
+    instance: str = ""
+    client: str = ""
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    kind: int = PARTITIONED
+    session_ms: int = 10_000
+    release_ms: int = 60_000
+
+
+class View(NamedTuple):
+    """What one member is to know: what it owns, since which generation, and what of it it is to release."""
+
+    owned: Mapping[Place, int]
+    release: frozenset[Place]
+
+
+@dataclass(slots=True)
+class Member:
+    id: str
+    instance: str
+    client: str
+    topics: frozenset[str]
+    pattern: str
+    session_s: float
+    release_s: float
+    heard: float
+    fenced: tuple[str, ...] = ()
+    asked: dict[Place, float] = field(default_factory=dict)  # since when it is to release them
+    told: View | None = None  # None: it is to be told, whatever it is
+
+
+def check(claim: Claim) -> None:
+    if claim.kind not in {PARTITIONED, SHARED}:
+        raise InvalidArgument(f"{claim.kind} is no kind of group")
+    if not claim.topics and not claim.pattern:
+        raise InvalidArgument("a member subscribes to topics, by name or by a pattern")
+    if claim.pattern:
+        compiled(claim.pattern)
+    if not limits.SESSION_MS_MIN <= claim.session_ms <= limits.SESSION_MS_MAX:
+        raise InvalidArgument(
+            f"a session time-out is from {limits.SESSION_MS_MIN} to {limits.SESSION_MS_MAX} ms, not {claim.session_ms}"
+        )
+    if not limits.SESSION_MS_MIN <= claim.release_ms <= limits.RELEASE_MS_MAX:
+        raise InvalidArgument(
+            f"a release time-out is from {limits.SESSION_MS_MIN} to {limits.RELEASE_MS_MAX} ms, not {claim.release_ms}"
+        )
+    if not _INSTANCE.fullmatch(claim.instance):
+        raise InvalidArgument(
+            f"an instance is named with at most {limits.INSTANCE_BYTES_MAX} letters, digits and any of '._:/@-'"
+        )
+
+
+def size_of(topics: Collection[str], pattern: str) -> int:
+    return sum(map(len, topics)) + 3 * len(topics) + 2 * len(pattern.encode())

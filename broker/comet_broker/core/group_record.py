@@ -1,0 +1,122 @@
+"""A group as it stands in the metadata store: one value, `groups/<group>` below its slot's prefix.
+
+Members are named once, and by their place in the list from then on: a thousand partitions take some kilobytes.
+
+Pure; part of core.groups.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from comet_broker.core.cluster import Stored
+from comet_broker.core.group_members import PARTITIONED, Member
+
+if TYPE_CHECKING:
+    from comet_broker.core.groups import Group
+
+NOBODY: Final = -1
+
+
+class Shape(NamedTuple):
+    """A topic, as far as a group is concerned."""
+
+    topic_id: str
+    partitions: int
+
+
+class Owner(NamedTuple):
+    member: str
+    since: int
+
+
+class MemberRecord(Stored, frozen=True):
+    id: str
+    instance: str
+    client: str
+    topics: tuple[str, ...]
+    pattern: str
+    session_ms: int
+    release_ms: int
+    fenced: tuple[str, ...] = ()
+
+
+class TopicRecord(Stored, frozen=True):
+    """Per partition its owner, since when, and who is to own it: members by their place in the group's list."""
+
+    name: str
+    id: str
+    owners: tuple[int, ...]
+    since: tuple[int, ...]
+    target: tuple[int, ...]
+
+
+class GroupRecord(Stored, frozen=True):
+    kind: int
+    generation: int
+    members: tuple[MemberRecord, ...]
+    topics: tuple[TopicRecord, ...]
+
+
+def record_of(group: Group) -> GroupRecord:
+    ids = {member: number for number, member in enumerate(group.members)}
+    topics = []
+    for name, topic_id, count in _topics(group):
+        owners = [group.owners.get((topic_id, index)) for index in range(count)]
+        target = [group.target.get((topic_id, index), "") for index in range(count)]
+        topics.append(
+            TopicRecord(
+                name=name,
+                id=topic_id,
+                owners=tuple(NOBODY if owner is None else ids[owner.member] for owner in owners),
+                since=tuple(0 if owner is None else owner.since for owner in owners),
+                target=tuple(ids.get(member, NOBODY) for member in target),
+            )
+        )
+    members = tuple(_member_record(member) for member in group.members.values())
+    return GroupRecord(kind=group.kind, generation=group.generation, members=members, topics=tuple(topics))
+
+
+def _member_record(member: Member) -> MemberRecord:
+    return MemberRecord(
+        id=member.id,
+        instance=member.instance,
+        client=member.client,
+        topics=tuple(sorted(member.topics)),
+        pattern=member.pattern,
+        session_ms=round(member.session_s * 1000),
+        release_ms=round(member.release_s * 1000),
+        fenced=member.fenced,
+    )
+
+
+def _topics(group: Group) -> list[tuple[str, str, int]]:
+    """Name, id and number of partitions of the topics: those of now, and those of which somebody still has some."""
+    found = [(name, shape.topic_id, shape.partitions) for name, shape in group.shapes.items()]
+    known = {topic_id for _, topic_id, _ in found}
+    left: dict[str, int] = {}
+    for topic_id, index in group.owners:
+        if topic_id not in known:
+            left[topic_id] = max(left.get(topic_id, 0), index + 1)
+    return found + [("", topic_id, count) for topic_id, count in sorted(left.items())]
+
+
+def fill(group: Group, record: GroupRecord, now: float) -> None:
+    """Into a group that is new."""
+    group.generation = record.generation
+    for stored in record.members:
+        group.members[stored.id] = Member(
+            stored.id, stored.instance, stored.client, frozenset(stored.topics), stored.pattern,
+            stored.session_ms / 1000, stored.release_ms / 1000, now, stored.fenced,
+        )  # fmt: skip
+    ids = [member.id for member in record.members]
+    for topic in record.topics:
+        if topic.name:
+            group.shapes[topic.name] = Shape(topic.id, len(topic.owners))
+        for index, (owner, since, wanted) in enumerate(zip(topic.owners, topic.since, topic.target, strict=True)):
+            if owner != NOBODY:
+                group.owners[topic.id, index] = Owner(ids[owner], since)
+            if wanted != NOBODY:
+                group.target[topic.id, index] = ids[wanted]
+    if group.kind != PARTITIONED:
+        group.target = dict.fromkeys(group.places(), "")
