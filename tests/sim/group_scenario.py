@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Final
@@ -29,12 +29,15 @@ from comet._coordinator import Coordinator
 from comet.errors import CometError, InvalidArgument
 from comet.types import Flush
 from comet_broker.coordination.group import LiveGroup
+from comet_broker.core.share_window import Granted
+from comet_broker.sharing.chunk import Chunk
+from comet_broker.sharing.state import Seat, SharedPartition
 from tests.sim import cluster_faults
 from tests.sim.checker import SETTLE_S_MAX, Finding
 from tests.sim.cluster_profile import ClusterTopic
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.group_checks import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, SHARED, check_groups
-from tests.sim.group_history import GroupHistory
+from tests.sim.group_history import GroupHistory, Lease
 from tests.sim.group_workload import AUDIT, DEAD, IN, OUT, CommittedReader, Member, Observer
 from tests.sim.history import Outcome, Place
 from tests.sim.loop import SimLoop, run
@@ -42,7 +45,7 @@ from tests.sim.result import Result
 from tests.sim.waiting import until
 from tests.sim.workload import ProducerClient, ProducerPlan
 
-HARM_S: Final = 40.0
+HARM_S: Final = 30.0
 RUN_S_MAX: Final = 900.0
 FINISH_S_MAX: Final = 120.0
 LEAVE_S_MAX: Final = 60.0
@@ -339,18 +342,27 @@ class GroupScenario:
 
 @contextlib.contextmanager
 def watched(history: GroupHistory, now: Callable[[], float]) -> Iterator[None]:
-    """Notes what coordinators and leaders do of their own accord: whom they put out."""
-    put_out = LiveGroup.put_out
+    """Notes what coordinators and leaders do of their own accord: whom they put out, and what they lend."""
+    put_out, serve = LiveGroup.put_out, SharedPartition.serve
 
-    def noted(self: LiveGroup, member: str, error: CometError) -> None:
+    def noted_out(self: LiveGroup, member: str, error: CometError) -> None:
         history.evicted[self.name, member] = now()
         put_out(self, member, error)
 
-    LiveGroup.put_out = noted  # type: ignore[method-assign]
+    def noted_lease(self: SharedPartition, seat: Seat) -> tuple[Chunk, Sequence[Granted]] | None:
+        served = serve(self, seat)
+        place = self.partition.topic, self.partition.index
+        for granted in () if served is None else served[1]:
+            history.leases.append(Lease(self.group, place, granted.first, granted.end, now()))
+        return served
+
+    LiveGroup.put_out = noted_out  # type: ignore[method-assign]
+    SharedPartition.serve = noted_lease  # type: ignore[method-assign]
     try:
         yield
     finally:
         LiveGroup.put_out = put_out  # type: ignore[method-assign]
+        SharedPartition.serve = serve  # type: ignore[method-assign]
 
 
 def simulate(seed: int, profile: GroupProfile | None = None) -> Result:

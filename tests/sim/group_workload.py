@@ -15,7 +15,7 @@ from comet._coordinator import Coordinator
 from comet._groups import GroupConsumer
 from comet._shared import SharedConsumer
 from comet._transactions import Transaction, TransactionalProducer
-from comet.errors import CometError, LeaseExpired, ProducerFenced
+from comet.errors import CometError, Internal, InvalidArgument, LeaseExpired, ProducerFenced
 from comet.types import TopicPartition
 from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
@@ -32,7 +32,7 @@ DEAD: Final = "dead"
 SESSION_MS: Final = 4_000
 TRANSACTION_MS: Final = 8_000
 LEASE_MS: Final = 3_000
-ATTEMPTS_MAX: Final = 1_000  # what dies with its member again and again is no dead letter here; a rejected record is
+ATTEMPTS_MAX: Final = 200  # what dies with its member again and again is no dead letter here; a rejected record is
 HANDLING_S: Final = 0.02
 
 
@@ -66,6 +66,8 @@ class Member:
             await work()
         except CometError as error:
             self._world.note(f"{self.name} ended with {error!r}")
+            if isinstance(error, InvalidArgument | Internal):
+                self._world.history.complaints.append(f"{self.name} ended with {error!r}")
 
     def died(self) -> None:
         """The process was killed: nothing of it runs any more, and what it had under way is unknown."""
@@ -111,7 +113,9 @@ class Member:
         assert self._consumer is not None
         for place in places:
             since = self._consumer._holdings[place].given.since
-            one = Ownership(self.group, self.name, self._consumer.member, tuple(place), since, self._world.now())
+            one = Ownership(
+                self.group, self.name, self._consumer.member, (place.topic, place.partition), since, self._world.now()
+            )
             self._owned[one.place] = one
             self._history.owned.append(one)
 

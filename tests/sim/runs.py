@@ -14,14 +14,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.sim import cluster, cluster_faults, nemesis, scenario
+from tests.sim import cluster, cluster_faults, group_scenario, nemesis, scenario
 from tests.sim.result import Result, Totals
 
 Simulate = Callable[..., Result]
 
-SCENARIOS: Final[dict[str, Simulate]] = {"cluster": cluster.simulate, "broker": scenario.simulate}
+SCENARIOS: Final[dict[str, Simulate]] = {
+    "cluster": cluster.simulate,
+    "groups": group_scenario.simulate,
+    "broker": scenario.simulate,
+}
 FAULTS: Final = {
     "cluster": (*cluster_faults.FAULTS, "moved"),
+    "groups": (*group_scenario.FAULTS, *group_scenario.MEMBER_FAULTS),
     "broker": (*nemesis.FAULTS, "metered", "vandal"),
 }
 
