@@ -159,9 +159,8 @@ class GroupConsumer(Owning[T]):
         self._closed = True
         if self._ticker is not None:
             self._ticker.cancel()
-        places = sorted(self._holdings)
         if self._member.state.member:
-            await self._call("revoked", places)
+            await self._revoke(list(self._holdings.values()))
             await self._last_commit()
         await self._member.leave(farewell=not self._static)
         await self._intake.close()

@@ -42,6 +42,7 @@ class Holding:
         self.reader: Reader | None = None  # None: where it begins is not known yet
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.releasing = False
+        self.revoked = False  # the application was told that it is about to be given up
 
     def begin(self) -> None:
         if not self.begun.done():

@@ -160,7 +160,7 @@ class Owning(Taking[T]):
                 self._let_go(holding)
         while self.auto_commit and any(one.reader is not None and self._in_use(one.reader) for one in holdings):
             await self._next_return()
-        await self._call("revoked", [one.place for one in holdings if self._holds(one)])
+        await self._revoke(holdings)
         try:
             await self._commits.commit(self._due(holdings))
         except CometError as error:
@@ -172,6 +172,13 @@ class Owning(Taking[T]):
                 released.append((holding.place, holding.given.topic_id))
         if released:
             await self._member.release(released)
+
+    async def _revoke(self, holdings: Iterable[Holding]) -> None:
+        """Says so once, and waits for what the application does about it."""
+        told = [one for one in holdings if self._holds(one) and not one.revoked]
+        for holding in told:
+            holding.revoked = True
+        await self._call("revoked", sorted(one.place for one in told))
 
     def _in_use(self, reader: Reader) -> bool:
         return self._reader is reader and (self._last is not None or self._whole_from is not None)

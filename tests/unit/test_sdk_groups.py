@@ -362,6 +362,19 @@ async def test_a_commit_that_nobody_answers_is_never_taken_for_done(broker: Grou
         await commit
 
 
+@scenario({"quotes": 2})
+async def test_each_partition_is_said_to_be_given_up_once_also_when_it_closes_meanwhile(broker: GroupBroker) -> None:
+    fill(broker, [b"1", b"2"])
+    revoked: list[TopicPartition] = []
+    async with member(broker, on_revoked=revoked.extend) as c:
+        await take(c, 1)
+        broker.give("member-1", [ZERO, ONE], release=[ZERO, ONE])
+        await quiet()
+        assert revoked == [ONE], "a record of the other is in hand"
+    assert revoked == [ONE, ZERO]
+    assert broker.marks[ZERO][0] == 1
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"group": "no/name"}, {"session_timeout_ms": 1}, {"pattern": "x" * 600}, {"isolation": "none"}],
