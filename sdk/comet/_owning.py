@@ -143,7 +143,7 @@ class Owning(Taking[T]):
 
     def _release(self, holdings: list[Holding]) -> None:
         """What the application has in hand may take long; the others need not wait for it."""
-        busy = [one for one in holdings if self.auto_commit and one.reader is not None and self._in_use(one.reader)]
+        busy = [one for one in holdings if self._in_hand(one)]
         free = [one for one in holdings if one not in busy]
         for holding in holdings:
             holding.releasing = True
@@ -158,7 +158,7 @@ class Owning(Taking[T]):
         for holding in holdings:
             if self._holds(holding):
                 self._let_go(holding)
-        while self.auto_commit and any(one.reader is not None and self._in_use(one.reader) for one in holdings):
+        while any(map(self._in_hand, holdings)):
             await self._next_return()
         await self._revoke(holdings)
         try:
@@ -180,8 +180,13 @@ class Owning(Taking[T]):
             holding.revoked = True
         await self._call("revoked", sorted(one.place for one in told))
 
-    def _in_use(self, reader: Reader) -> bool:
-        return self._reader is reader and (self._last is not None or self._whole_from is not None)
+    def _in_hand(self, holding: Holding) -> bool:
+        """The application is at something of that partition, and it is for it to hand that back. Where it commits for
+        itself and wants to be told, it is for it to finish then."""
+        if not self.auto_commit and self._callbacks["revoked"] is not None:
+            return False
+        mine = holding.reader is not None and self._reader is holding.reader
+        return mine and (self._last is not None or self._whole_from is not None)
 
     def _handed_back(self) -> None:
         super()._handed_back()

@@ -375,6 +375,21 @@ async def test_each_partition_is_said_to_be_given_up_once_also_when_it_closes_me
     assert broker.marks[ZERO][0] == 1
 
 
+@scenario({"quotes": 2})
+async def test_whoever_commits_each_batch_can_commit_the_one_in_hand(broker: GroupBroker) -> None:
+    fill(broker, [b"1", b"2", b"3"], per_batch=3)
+    async with member(broker, auto_commit=False) as c:
+        batch = await c.get_batch(timeout_s=5)
+        assert batch is not None
+        broker.give("member-1", [ZERO, ONE], release=[ZERO])
+        await asyncio.sleep(5)
+        assert broker.released == []
+        await c.commit(batch)
+        assert await c.get_batch(timeout_s=1) is None
+        assert broker.released == [ZERO]
+        assert broker.marks[ZERO][0] == 3
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"group": "no/name"}, {"session_timeout_ms": 1}, {"pattern": "x" * 600}, {"isolation": "none"}],
