@@ -109,6 +109,8 @@ class World:
             case End() if pending.outcome not in REFUSALS:
                 self.ended(event.epoch, event.commit)
                 self.given.add(event.epoch + 1)
+            case End() if pending.outcome is Outcome.FENCED:
+                self.ended(event.epoch, committed=False)
             case Enlist() | End() if pending.outcome is Outcome.ABORTED:
                 self.ended(event.epoch, committed=False)
 

@@ -63,7 +63,7 @@ class TransactionRecord(Stored, frozen=True):
     last_epoch: int = 0  # that has ended; 0: none
     last_committed: bool = False
     reason: str = ""  # why it is being aborted, or was
-    aborted: tuple[int, ...] = ()  # the epochs that were, of those from `known_from` on; all others were committed
+    aborted: tuple[int, ...] = ()  # the epochs from `known_from` on that were, or were never used; all others committed
     known_from: int = 1
 
     @property
@@ -145,10 +145,10 @@ class Age(Enum):
 
     CURRENT = "current"
     REPLACED = "replaced"  # current, but the id was opened anew since
-    COMMITTED = "committed"  # the last that ended
-    ABORTED = "aborted"  # the last that ended
-    FENCED = "fenced"  # older, and the id was opened anew since
-    OVER = "over"  # older than the last that ended
+    COMMITTED = "committed"  # over, whoever has the id by now
+    ABORTED = "aborted"  # over
+    FENCED = "fenced"  # over and not committed, and the id was opened anew since
+    OVER = "over"  # so long ago that nobody knows how it ended
     COMING = "coming"  # the one after the one that is ending
     UNKNOWN = "unknown"  # never given out
 
@@ -258,7 +258,7 @@ ELSEWHEN: Final[Mapping[tuple[Age, What], Row]] = {
     (Age.FENCED, What.ABORT): Row(Outcome.FENCED, "another producer has the id"),
     (Age.FENCED, What.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
     (Age.FENCED, What.MARKED): Row(Outcome.NOTHING, "it is over"),
-    (Age.OVER, What.ENLIST): Row(Outcome.NOT_OPEN, "it is over, and a later one was begun by the same producer"),
+    (Age.OVER, What.ENLIST): Row(Outcome.NOT_OPEN, "it is over, and how it ended is no longer known"),
     (Age.OVER, What.COMMIT): Row(Outcome.NOT_OPEN, "it is over, and how it ended is no longer known"),
     (Age.OVER, What.ABORT): Row(Outcome.NOT_OPEN, "it is over, and how it ended is no longer known"),
     (Age.OVER, What.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
@@ -293,11 +293,11 @@ def age_of(record: TransactionRecord, epoch: int) -> Age:
         return Age.REPLACED if epoch < record.first_epoch else Age.CURRENT
     if epoch > record.epoch:
         return Age.COMING if record.state in ENDING and epoch == _following(record) else Age.UNKNOWN
-    if epoch == record.last_epoch and record.last_committed:
+    if ended(record, epoch):
         return Age.COMMITTED
     if epoch < record.first_epoch:
         return Age.FENCED
-    return Age.ABORTED if epoch == record.last_epoch else Age.OVER
+    return Age.ABORTED if epoch >= record.known_from else Age.OVER
 
 
 def step(record: TransactionRecord, event: Event) -> Step:
@@ -367,7 +367,8 @@ def _opened(record: TransactionRecord, event: Open) -> TransactionRecord:
     if record.state is State.EMPTY:
         if record.epoch + 1 >= EPOCH_END:
             return TransactionRecord(producer_id=event.producer_id, **whose)  # type: ignore[arg-type]
-        return replace(record, epoch=record.epoch + 1, first_epoch=record.epoch + 1, **whose)
+        fence = record.epoch + 1
+        return replace(_without(record, record.epoch), epoch=fence, first_epoch=fence, **whose)
     # The one after the epoch that is ending belongs to the producer before, who may yet be told of it.
     fence = min(_following(record) + 1, EPOCH_MAX)
     if record.state is State.OPEN:
@@ -389,25 +390,31 @@ def _holds(record: TransactionRecord, place: Place) -> bool:
 
 def _decided(record: TransactionRecord, *, commit: bool, reason: str) -> TransactionRecord:
     state = State.COMMITTING if commit else State.ABORTING
-    decided = replace(record, state=state, reason="" if commit else reason)
+    decided = replace(record, state=state, reason=record.reason if commit else reason)
     return decided if decided.places else _finished(decided)
 
 
 def _finished(record: TransactionRecord) -> TransactionRecord:
     assert record.state in ENDING
-    committed = record.state is State.COMMITTING
-    aborted = record.aborted if committed else (*record.aborted, record.epoch)
-    oldest = aborted[0] if len(aborted) > limits.TRANSACTION_ABORTED_EPOCHS_MAX else 0
+    committed, following = record.state is State.COMMITTING, _following(record)
+    unused = range(record.epoch + 1, following)  # fenced before anybody could begin
     return replace(
-        record,
+        _without(record, *(unused if committed else (record.epoch, *unused))),
         state=State.EMPTY,
         places={},
-        epoch=_following(record),
+        epoch=following,
         last_epoch=record.epoch,
         last_committed=committed,
-        aborted=aborted[1:] if oldest else aborted,
-        known_from=max(record.known_from, oldest + 1),
     )
+
+
+def _without(record: TransactionRecord, *epochs: int) -> TransactionRecord:
+    """These epochs were not committed, and never will be."""
+    aborted = record.aborted + epochs
+    kept = aborted[-limits.TRANSACTION_ABORTED_EPOCHS_MAX :]
+    forgotten = aborted[: len(aborted) - len(kept)]
+    known_from = forgotten[-1] + 1 if forgotten else record.known_from
+    return replace(record, aborted=kept, known_from=known_from)
 
 
 # ---- refusals
@@ -419,7 +426,8 @@ def _refusal(record: TransactionRecord, epoch: int, found: Row) -> CometError:
         case Outcome.FENCED:
             return ProducerFenced(f"{who} is fenced: {found.reason}")
         case Outcome.ABORTED:
-            return TransactionAborted(f"{who} was aborted: {record.reason}", details={"next_epoch": str(epoch + 1)})
+            why = record.reason if epoch >= record.last_epoch else "long ago"
+            return TransactionAborted(f"{who} was aborted: {why}", details={"next_epoch": str(epoch + 1)})
         case Outcome.NOT_OPEN:
             return TransactionNotOpen(f"{who} is not open: {found.reason}")
         case _:
