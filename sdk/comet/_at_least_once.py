@@ -67,7 +67,9 @@ class AtLeastOnce(GroupServing):
         life = self.life(place)
         self._busy = place
         try:
-            for item in items_of(self.one, batch):
+            for n, item in enumerate(items_of(self.one, batch), 1):
+                if n % limits.TURN_RECORDS == 0:
+                    await asyncio.sleep(0)
                 if self.stopping or self._lives[place] != life:
                     return
                 await self.settle(item, life)

@@ -7,6 +7,10 @@
         └─ nobody knows ─► everything is dropped, and read again from the positions that the group has
 
 What a handler does besides sending is done again with each attempt: only what is in the transaction counts once.
+
+While a transaction ends, the handlers of the next one run, with another producer. What they send is held back until all
+of the one before is acknowledged, and they are committed after it, or given up with it: then both are done again, one
+after the other.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from dataclasses import dataclass
 from typing import Protocol
 
 from comet import _limits as limits
@@ -24,7 +29,7 @@ from comet._retry import Backoff
 from comet._serving import GroupServing, Host, Restart, Source, Stopped, current_serving
 from comet._transaction import Transaction
 from comet._transactions import TransactionalProducer
-from comet.errors import Closed, CometError, GroupError, ProducerFenced, TransactionError
+from comet.errors import Closed, CometError, GroupError, ProducerFenced, TransactionAborted, TransactionError
 
 log = logging.getLogger("comet")
 
@@ -50,12 +55,29 @@ class HandlerFailed(Exception):
         self.error = error
 
 
+Chunk = list[tuple[Item, int]]  # what one transaction is about, with the life of the partition of each
+
+
+@dataclass
+class Ending:
+    """A transaction whose handlers are done."""
+
+    transaction: Transaction
+    chunk: Chunk
+    task: asyncio.Task[None]
+
+    @property
+    def places(self) -> set[Place]:
+        return {item.place for item, _ in self.chunk}
+
+
 class ExactlyOnce(GroupServing):
     host: TransactionHost
 
     def __init__(self, host: TransactionHost, one: Binding) -> None:
         super().__init__(host, one)
-        self._producer: TransactionalProducer | None = None
+        self._producers: deque[TransactionalProducer] = deque()  # two; the first is for the next transaction
+        self._ending: Ending | None = None
         self._pending: deque[tuple[Item, int]] = deque()  # taken, with the life of their partition, in order
         self._attempts: dict[tuple[Place, int], int] = {}  # of items that have failed
         self._condemned: dict[tuple[Place, int], Exception] = {}  # those that are not tried again
@@ -66,23 +88,26 @@ class ExactlyOnce(GroupServing):
         self._pending.clear()
         self._attempts.clear()
         self._condemned.clear()
-        self._producer = self.host.transactional_producer(self.source)
-        while True:
-            await self._gather()
-            chunk = self._chunk()
-            if not chunk:
-                if self.stopping:
-                    return
-                continue
-            try:
-                await self._until_committed(chunk)
-            except Stopped:
-                return
+        self._producers.extend(self.host.transactional_producer(self.source) for _ in range(2))
+        try:
+            while not self.stopping:
+                await self._gather()
+                if chunk := self._chunk():
+                    await self._handle_ahead(chunk)
+                elif self._ending is not None and self._ending.task.done():
+                    await self._settle([])
+            await self._settle([])
+        except Stopped:
+            return
 
     async def _end(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            await producer.close()
+        ending, self._ending = self._ending, None
+        if ending is not None:
+            ending.task.cancel()
+            await asyncio.wait([ending.task])
+            _ = ending.task.cancelled() or ending.task.exception()  # looked at, so that nobody reports it
+        while self._producers:
+            await self._producers.popleft().close()
 
     # ---- taking
 
@@ -107,9 +132,9 @@ class ExactlyOnce(GroupServing):
             if give_up is None:
                 give_up = loop.time() + self.policy.transaction_ms / 1000
 
-    def _chunk(self) -> list[tuple[Item, int]]:
+    def _chunk(self) -> Chunk:
         """What the next transaction is about: the first of what is pending."""
-        chunk: list[tuple[Item, int]] = []
+        chunk: Chunk = []
         records = 0
         while self._pending and records < self.policy.transaction_records and not self.stopping:
             item, life = self._pending.popleft()
@@ -118,13 +143,84 @@ class ExactlyOnce(GroupServing):
                 records += _records(self.one, item)
         return chunk
 
+    # ---- handlers run while the transaction before ends
+
+    async def _handle_ahead(self, chunk: Chunk) -> None:
+        """Runs the handlers; when the transaction before has committed, lets this one end while others run."""
+        transaction, failure = self._producers[0].transaction(), None
+        self._busy = {item.place for item, _ in chunk}
+        try:
+            await transaction.__aenter__()
+            try:
+                if self._ending is not None:
+                    transaction.hold_behind(self._ending.transaction)
+                await self._handle_in(transaction, [item for item, _ in chunk])
+            except BaseException as error:
+                await transaction.__aexit__(type(error), error, None)
+                raise
+        except (HandlerFailed, Hopeless, CometError) as error:
+            failure = error
+        try:
+            before = self._ending
+            if before is not None and await self._outcome(before) is not None:
+                if failure is None:
+                    over = TransactionAborted("the one before it did not commit")
+                    await transaction.__aexit__(type(over), over, None)
+                await self._settle(chunk)
+            elif failure is not None:
+                self._ending = None
+                await self._until_committed(chunk, failure)
+            else:
+                self._producers.rotate()
+                task = asyncio.get_running_loop().create_task(self._finish_one(transaction, chunk))
+                self._ending = Ending(transaction, chunk, task)
+        finally:
+            self._busy = set()
+            self._tell()
+
+    async def _finish_one(self, transaction: Transaction, chunk: Chunk) -> None:
+        try:
+            await transaction.__aexit__(None, None, None)
+            self._count(chunk)
+        except BaseException:
+            self.restart = self.restart or transaction.state == "unknown"
+            self._interrupt()  # it is to be done again, and not when the next records come
+            raise
+        finally:
+            self._tell()
+
+    async def _outcome(self, ending: Ending) -> BaseException | None:
+        """What the transaction failed with, once it is over."""
+        await asyncio.wait([ending.task])
+        return ending.task.exception()
+
+    async def _settle(self, chunk: Chunk) -> None:
+        """Waits for the transaction that ends; where it failed, does it again, and what came after it."""
+        ending = self._ending
+        if ending is None:
+            return
+        error = await self._outcome(ending)
+        self._ending = None
+        if error is not None:
+            if not isinstance(error, Exception):
+                raise error
+            await self._until_committed(ending.chunk, error)
+            await self._until_committed(self._mine(chunk))
+
+    def _mine(self, chunk: Chunk) -> Chunk:
+        return [(item, life) for item, life in chunk if self.life(item.place) == life]
+
     # ---- one transaction, until it is committed
 
-    async def _until_committed(self, chunk: list[tuple[Item, int]]) -> None:
+    async def _until_committed(self, chunk: Chunk, failure: Exception | None = None) -> None:
+        """`failure` is what has become of a first attempt."""
         backoff = Backoff(self.host.random)
         while chunk:
             self._busy = {item.place for item, _ in chunk}
             try:
+                if failure is not None:
+                    first, failure = failure, None
+                    raise first
                 await self._transact([item for item, _ in chunk])
                 self._count(chunk)
                 return
@@ -149,7 +245,7 @@ class ExactlyOnce(GroupServing):
                 self._tell()
             if self.stopping:
                 raise Stopped
-            chunk = [(item, life) for item, life in chunk if self.life(item.place) == life]
+            chunk = self._mine(chunk)
 
     async def _rest(self, delay_s: float) -> None:
         try:
@@ -159,23 +255,27 @@ class ExactlyOnce(GroupServing):
             pass
 
     async def _transact(self, items: list[Item]) -> None:
-        assert self._producer is not None
-        assert self.source is not None
-        tx = self._producer.transaction()
+        tx = self._producers[0].transaction()
         try:
             async with tx:
-                token = current_transaction.set(tx)
-                try:
-                    await self._handle_all(items, tx)
-                finally:
-                    current_transaction.reset(token)
-                await tx.commit_offsets(self.source, {item.place: item.end for item in items})
+                await self._handle_in(tx, items)
         finally:
             self.restart = self.restart or tx.state == "unknown"
 
+    async def _handle_in(self, tx: Transaction, items: list[Item]) -> None:
+        assert self.source is not None
+        token = current_transaction.set(tx)
+        try:
+            await self._handle_all(items, tx)
+        finally:
+            current_transaction.reset(token)
+        await tx.commit_offsets(self.source, {item.place: item.end for item in items})
+
     async def _handle_all(self, items: list[Item], tx: Transaction) -> None:
         if self.policy.concurrency == 1:
-            for item in items:
+            for n, item in enumerate(items):
+                if n % limits.TURN_RECORDS == 0:
+                    await asyncio.sleep(0)  # the transaction before gets on, too
                 await self._handle(item, tx)
             return
         dispatch: Dispatch[Item] = Dispatch(self.policy.concurrency, max(len(items), self.policy.concurrency))
@@ -230,7 +330,7 @@ class ExactlyOnce(GroupServing):
             self.one.failed += 1
             raise Hopeless(error)
 
-    def _count(self, chunk: list[tuple[Item, int]]) -> None:
+    def _count(self, chunk: Chunk) -> None:
         """Counts what is committed."""
         one = self.one
         one.handled += len(chunk)
@@ -252,7 +352,7 @@ class ExactlyOnce(GroupServing):
                 else:
                     one.failure(error)
 
-    async def _failed(self, failed: HandlerFailed, chunk: list[tuple[Item, int]]) -> None:
+    async def _failed(self, failed: HandlerFailed, chunk: Chunk) -> None:
         """Its transaction was aborted: waits for the next attempt, or condemns the item."""
         item, error = failed.item, failed.error
         if self.restart:
@@ -282,8 +382,12 @@ class ExactlyOnce(GroupServing):
     # ---- partitions that go
 
     async def _finish(self, places: list[Place]) -> None:
-        while not self._busy.isdisjoint(places):
+        while not self._busy.isdisjoint(places) or self._ends(places):
             await self._changed.wait()
+
+    def _ends(self, places: list[Place]) -> bool:
+        ending = self._ending
+        return ending is not None and not ending.task.done() and not ending.places.isdisjoint(places)
 
 
 def _passes(error: CometError) -> bool:

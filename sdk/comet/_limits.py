@@ -102,6 +102,8 @@ DISPATCH_WINDOW_PER_HANDLER: Final = 16
 COMMITTED_AHEAD_RECORDS: Final = 100
 TRANSACTION_RECORDS_MAX: Final = 100_000
 TRANSACTION_GATHER_MS_MAX: Final = 10_000
+# After so many records whose handlers did not wait for anything, whatever else runs on the loop gets its turn.
+TURN_RECORDS: Final = 64
 # How often what handlers have done is committed, and how long those of a revoked partition may take to finish.
 HANDLED_COMMIT_MS: Final = 500
 REVOKED_GRACE_MS: Final = 30_000

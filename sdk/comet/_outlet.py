@@ -46,7 +46,7 @@ _SLOW_S: Final = limits.GATHER_MS_MAX / 2000  # between records of a stream that
 class Settings:
     """What all outlets of a producer share."""
 
-    __slots__ = ("acks", "codec", "in_flight_max", "linger_s", "producer_id", "timeout_s", "transactional")
+    __slots__ = ("acks", "codec", "held", "in_flight_max", "linger_s", "producer_id", "timeout_s", "transactional")
 
     def __init__(
         self, *, acks: int, codec: Codec, in_flight_max: int, linger_s: float, producer_id: int, timeout_s: float,
@@ -59,6 +59,7 @@ class Settings:
         self.producer_id = producer_id
         self.timeout_s = timeout_s
         self.transactional = transactional
+        self.held = False  # nothing is sent for now
 
 
 class Outlet:
@@ -257,7 +258,7 @@ class Outlet:
         self._queued = None
         lane = self.lane
         while True:
-            if not lane.has_room:
+            if not lane.has_room or self._settings.held:
                 self._blocked = True
                 return None
             if not lane.unsent:
@@ -383,6 +384,12 @@ class Outlet:
         if attachment is None:
             return None
         return Unavailable(f"not acknowledged {within}: the broker at {attachment.connection.address} does not answer")
+
+    def resume(self) -> None:
+        """What was held back goes out."""
+        if self._blocked and self._attachment is not None:
+            self._blocked = False
+            self._queue_up(self._attachment.connection)
 
     def drop(self, error: CometError) -> None:
         """Everything unanswered fails, and answers that still come are told to nobody; it can be used again at once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
@@ -51,6 +51,7 @@ class Transaction:
         self._offsets: dict[int, tuple[OffsetSource, list[Any]]] = {}
         self._sending = 0
         self._quiet: asyncio.Future[None] | None = None
+        self._after: list[Callable[[], None]] | None = []  # called once it sends nothing any more; then None
 
     @property
     def state(self) -> str:
@@ -180,6 +181,7 @@ class Transaction:
         try:
             await self._wait_for_sends()
             await self._writer.drain()
+            self._sent()
             if self._writer.failure is not None:
                 raise self._why()
             source, offsets = self._positions()
@@ -228,7 +230,21 @@ class Transaction:
         ((source, chosen),) = self._offsets.values()
         return source, source.offsets_to_commit(None if None in chosen else _flat(chosen))
 
+    def hold_behind(self, other: Transaction) -> None:
+        """What is sent in this one stays here until all of the other one is acknowledged, or that has failed; so it
+        lies behind it in every partition. It may be committed only after the other one is."""
+        if other._after is not None:
+            self._writer.hold()
+            other._after.append(self._writer.release)
+
+    def _sent(self) -> None:
+        after, self._after = self._after, None
+        for tell in after or ():
+            tell()
+
     def _finish(self) -> None:
+        self._sent()
+
         producer = self._producer
         producer._current = None
         if self._state == "committed":

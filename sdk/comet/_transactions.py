@@ -69,6 +69,7 @@ class Writer(Producer):
     def begin(self, producer_id: int, epoch: int) -> None:
         self._settings.producer_id, self.epoch = producer_id, epoch
         self.failure, self.used = None, False
+        self._settings.held = False
         for outlet in self._outlets():
             outlet.lane.begin(epoch)
 
@@ -80,6 +81,15 @@ class Writer(Producer):
     def _note_failure(self, batch: Batch, error: CometError) -> None:
         batch.seen = True  # the transaction tells it
         self.failure = self.failure or error
+
+    def hold(self) -> None:
+        """Sends nothing until `release`: what is sent now comes behind what another writer is still sending."""
+        self._settings.held = True
+
+    def release(self) -> None:
+        self._settings.held = False
+        for outlet in self._outlets():
+            outlet.resume()
 
     async def drain(self) -> None:
         await self._drain()

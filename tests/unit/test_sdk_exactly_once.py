@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import comet
-from comet.errors import InvalidArgument, SerdeError, StaleGeneration, TransactionAborted
+from comet.errors import DiskFull, InvalidArgument, SerdeError, StaleGeneration, TransactionAborted
+from comet.records import BatchHeader
 from tests.unit.delivery_world import P0, P1, letters, scenario, stop_when
-from tests.unit.sdk_fake import Fate
+from tests.unit.sdk_fake import FakePartition, Fate
 from tests.unit.sdk_fake_group import FakeGroup, GroupApp
 from tests.unit.sdk_fake_transactions import TransactionBroker
 
@@ -122,6 +123,59 @@ async def test_a_transaction_that_is_aborted_by_others_is_done_again(
     stop_when(a, lambda: group.committed[P0] == 5)
     await a.serve()
     assert written(broker) == marked(5)
+
+
+@pytest.mark.parametrize("refused", range(4))
+def test_what_was_handled_while_a_transaction_ended_is_given_up_with_it(refused: int) -> None:
+    @scenario()
+    async def check(broker: TransactionBroker, group: FakeGroup, a: GroupApp) -> None:
+        told = upper(a, transaction_records=5)
+        fates: list[Any] = [Fate.WRITTEN] * 8
+        fates[refused] = TransactionAborted("time is over")
+        broker.ends = lambda ending: fates.pop(0) if fates and ending.commit else Fate.WRITTEN
+        group.write(P0, *letters(20), key=b"k")
+        stop_when(a, lambda: group.committed[P0] == 20)
+        await a.serve()
+        assert written(broker) == marked(20)
+        assert 25 <= len(told["calls"]) <= 30, "the one that was refused, and what was handled behind it"
+
+    check()
+
+
+@scenario()
+async def test_what_is_sent_while_a_transaction_ends_lies_behind_it(
+    broker: TransactionBroker, group: FakeGroup, a: GroupApp
+) -> None:
+    upper(a, transaction_records=5)
+    refusals = dict.fromkeys(range(4), 3)  # per transaction of a producer, how often its first batch is refused
+
+    def full(partition: FakePartition, header: BatchHeader) -> Any:
+        if header.base_sequence == 0 and refusals.get(header.producer_epoch, 0):
+            refusals[header.producer_epoch] -= 1
+            return DiskFull("for a while")
+        return broker._admit(partition, header)
+
+    broker.script = full
+    group.write(P0, *letters(40), key=b"k")
+    stop_when(a, lambda: group.committed[P0] == 40)
+    await a.serve()
+    assert written(broker) == marked(40)
+    assert len(broker.names) == 2, "two producers take turns"
+
+
+@scenario()
+async def test_a_commit_that_fails_while_nothing_comes_is_done_again_at_once(
+    broker: TransactionBroker, group: FakeGroup, a: GroupApp
+) -> None:
+    upper(a)
+    fates: list[Any] = [StaleGeneration("a moment")]
+    broker.ends = lambda ending: fates.pop() if fates and ending.commit else Fate.WRITTEN
+    group.write(P0, *letters(5))
+    serving = asyncio.ensure_future(a.serve())
+    await asyncio.sleep(1)
+    assert written(broker) == marked(5)
+    a.stop()
+    await serving
 
 
 @pytest.mark.parametrize("is_written", [True, False])
