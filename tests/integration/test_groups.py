@@ -13,6 +13,7 @@ from comet.v1 import admin_pb2 as admin
 from comet.v1 import groups_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet_broker.core.slots import slot_of
+from comet_broker.system import SystemClock
 from tests.integration.group_client import Member, Stream, settled
 from tests.integration.local_cluster import LocalCluster, until
 from tests.integration.stream_client import Client
@@ -292,3 +293,35 @@ async def test_a_group_survives_its_coordinator(tmp_path: Path) -> None:
         for one in (first, second):
             await one.close()
         client.session.close()
+
+
+class JumpingClock(SystemClock):
+    """A clock that can show that the process stood still for a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jumped_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.jumped_s
+
+
+async def test_nobody_is_put_out_because_the_broker_itself_stood_still(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path, brokers=1)
+    clock = cluster._clock = JumpingClock()
+    async with cluster:
+        await make_topic(cluster)
+        await ready(cluster)
+        one = Member(cluster.brokers[1])
+        await one.join("t", session_timeout_ms=600)
+        await one.owns(4)
+        clock.jumped_s += 0.7  # its session would be over
+        group = cluster.brokers[1].coordinator.of("g").groups.find("g")
+        assert group is not None
+        before = group.machine.members[one.id].heard
+        await until(lambda: group.machine.members[one.id].heard > before, "the broker has noticed")
+        answer = await one.stream.ask(fetch_committed=pb.FetchCommitted(group="g"))
+        assert answer.WhichOneof("frame") == "committed" and one.id in group.machine.members
+        await one.until(lambda: one.evicted is not None)  # it does not say a word, and has all its time again
+        assert clock.monotonic() - before > 0.7 + 0.6
+        await one.close()

@@ -116,15 +116,18 @@ def _place(board: _Board, free: list[Partition]) -> None:
 
 def _balance(board: _Board) -> None:
     """Moves partitions along paths from members with many to members with few, shortest paths first."""
-    edges = 0
+    edges, loads = 0, board.loads
+    stuck: set[str] = set()  # no way leads from them, and none will while the loads near them only fall
     while edges < EDGES_MAX:
-        for start in sorted(board.loads, key=lambda member: (-board.loads[member], member)):
-            path, looked_at = _path(board, start)
-            edges += looked_at
-            if path:
-                break
-        else:
+        least = min(loads.values())
+        heavy = [member for member, load in loads.items() if load >= least + 2 and member not in stuck]
+        if not heavy:
             return
+        start = min(heavy, key=lambda member: (-loads[member], member))
+        path, looked_at = _path(board, start)
+        edges += looked_at
+        if not path:
+            stuck.add(start)
         for giver, topic, taker in reversed(path):
             board.give(taker, topic, board.take(giver, topic))
 
