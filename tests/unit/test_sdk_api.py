@@ -19,7 +19,18 @@ def test_every_public_class_and_method_is_documented(name: str) -> None:
             assert function.__doc__ or method in {"values", "keys", "offsets", "headers"}, f"{name}.{method}"
 
 
-@pytest.mark.parametrize("cls", [comet.Producer, comet.Consumer, comet.Admin, comet.App, comet.Record])
+@pytest.mark.parametrize(
+    "cls",
+    [
+        comet.Producer,
+        comet.Consumer,
+        comet.GroupConsumer,
+        comet.SharedConsumer,
+        comet.Admin,
+        comet.App,
+        comet.Record,
+    ],
+)
 def test_every_method_of_the_main_classes_has_an_example(cls: Any) -> None:
     assert ">>>" in (cls.__doc__ or "")
     without = [
