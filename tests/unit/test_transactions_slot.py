@@ -266,7 +266,8 @@ async def test_a_producer_that_nobody_knows_has_nothing_open(cluster: Cluster) -
 
 @with_cluster
 async def test_a_marker_that_is_refused_is_sent_again(cluster: Cluster) -> None:
-    cluster.refusals = [NotLeader("not me"), Unavailable("not yet"), NotLeader("not me")]
+    cluster.refusals = [NotLeader("not me"), Unavailable("not yet"), KeyError("nobody has thought of it")]
+    cluster.broken = [KeyError("nor of this")]
     one = await open_both(cluster)
     assert await one.end(commit=True) == 2
     assert cluster.marked(1) == dict.fromkeys(BOTH, True)

@@ -91,7 +91,8 @@ class Cluster:
         self.asked = 0
         self.may_mark = asyncio.Event()
         self.may_mark.set()
-        self.refusals: list[CometError] = []  # of leaders, one per marker
+        self.refusals: list[Exception] = []  # of leaders, one per marker
+        self.broken: list[Exception] = []  # calls that end as nobody has thought of
         self.reachable = True
         self.broker: Any = SimpleNamespace(
             config=member.config,
@@ -166,6 +167,8 @@ class Cluster:
         return Leader(self, place)
 
     async def call(self, _: str, __: str, request: Message, ___: Any, ____: float) -> Message:
+        if self.broken:
+            raise self.broken.pop()
         if not self.reachable:
             raise Unavailable("nobody is there")
         assert isinstance(request, coordination.WriteMarkersRequest)

@@ -92,6 +92,9 @@ class Markers:
                 response = await self._call(leader, part)
         except CometError as error:
             return dict.fromkeys(places, f"broker {leader}: {error}")
+        except Exception as error:  # a decided transaction is not given up, whatever goes wrong
+            log.exception("markers for broker %d", leader)
+            return dict.fromkeys(places, f"broker {leader}: {error!r}")
         if len(response.codes) != len(places):
             return dict.fromkeys(places, f"broker {leader} has answered {len(response.codes)} of {len(places)} places")
         return {
