@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 METHOD: Final = "comet.v1.Coordination/WriteMarkers"
-CALL_S_MAX: Final = 10.0
+CALL_S_MAX: Final = 2.0  # a leader that stands still is replaced in about that time; another call costs little
 CALLS_MAX: Final = 32  # under way to one leader
 RETRY_S: Final = 0.02
 RETRY_S_MAX: Final = 1.0
