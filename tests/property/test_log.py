@@ -171,6 +171,8 @@ class LogMachine(RuleBasedStateMachine):
     @rule(ahead=st.integers(-300, 20))
     def reset(self, ahead: int) -> None:
         offset = max(len(self.values) + ahead, 0)
+        if offset == self.log_start == len(self.values):
+            return  # should it fail, nobody could tell by the log what of it was done
         before = (self.values[:], self.times[:], self.batches[:])
         try:
             self.world.log.reset(offset)

@@ -309,6 +309,15 @@ def test_no_abort_is_forgotten_to_make_room() -> None:
     assert not isolation.check(8, 1)
 
 
+def test_a_log_that_is_read_again_waits_for_nothing_that_is_deleted() -> None:
+    """Nor did it before, when the transaction was forgotten while it was open."""
+    isolation = Isolation()
+    isolation.forget_before(1)
+    isolation.note_batch(7, 1, 0, 1)
+    isolation.note_marker(7, 1, Marker(False, 0), 2)
+    assert (isolation.stable_end(2), isolation.aborted(0, 9)) == (2, [])
+
+
 def test_only_the_last_ends_are_remembered() -> None:
     isolation = Isolation()
     for producer in range(1, ENDED_MAX + 2):

@@ -87,6 +87,8 @@ class Isolation:
 
     def note_marker(self, producer_id: int, epoch: int, marker: Marker, offset: int) -> None:
         known = self._open.pop((producer_id, epoch), None)
+        if known is not None and known.end <= self._log_start:  # while the log is read again
+            known = None
         ended = self._ended.get(producer_id)
         if ended is None or ended.epoch <= epoch:
             self._ended[producer_id] = Ended(epoch, marker.commit, offset)
