@@ -38,6 +38,7 @@ class AtLeastOnce(GroupServing):
             self._dispatch = Dispatch(self.policy.concurrency, window)
 
     async def _serve(self) -> None:
+        self._done, self._failure = {}, None  # after a restart nothing of before counts
         loop = asyncio.get_running_loop()
         tasks = [loop.create_task(self._commit_now_and_then())]
         if self._dispatch is not None:
