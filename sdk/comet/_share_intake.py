@@ -136,9 +136,11 @@ class ShareIntake(Intake):
             self.take()
         return None
 
-    def over_lots(self) -> None:
-        """Forgets lots of connections that are gone."""
+    def _lost(self, connection: Connection, error: CometError) -> None:
+        """The leases that came on it have ended, taken or not."""
+        self._shared = deque(one for one in self._shared if not one[2].over)
         self.lots = {lot for lot in self.lots if not lot.over}
+        super()._lost(connection, error)
 
 
 def _leased(reader: ShareReader, shared: groups_pb.Shared, lot: Lot) -> Iterator[Leased]:

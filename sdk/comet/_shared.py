@@ -209,7 +209,8 @@ class SharedConsumer(Generic[T]):
 
     async def _start(self) -> None:
         await self._member.start()
-        self._client.spawn(self._look_after_leases())
+        if self._renew_s:
+            self._client.spawn(self._renew_leases())
         reading = self._client.spawn(self._intake.start())
         await asyncio.wait({reading}, timeout=limits.FIRST_POSITION_MS / 1000)
         if reading.done():
@@ -247,7 +248,7 @@ class SharedConsumer(Generic[T]):
     def _changed(self, changes: Changes) -> None:
         # Leases are the leaders' matter: a member that is put out goes on with them, and joins anew.
         if not changes.join:
-            for place in changes.lost:
+            for place in self._intake.readers.keys() - self._member.state.owned.keys():
                 self._intake.unassign(place)
         for given in changes.gained:
             known = self._intake.readers.get(given.place)
@@ -259,15 +260,13 @@ class SharedConsumer(Generic[T]):
         if changes.over is not None:
             self._intake.fail(changes.over)
 
-    async def _look_after_leases(self) -> None:
-        """Extends what has run for half its time, where that was asked for."""
+    async def _renew_leases(self) -> None:
+        """Extends what has run for half its time."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep((self._renew_s or limits.LEASE_MS / 1000) / 4)
-            self._intake.over_lots()
-            if self._renew_s:
-                for lot in self._intake.lots:
-                    lot.extend(loop.time() + self._renew_s / 2)
+            await asyncio.sleep(self._renew_s / 4)
+            for lot in self._intake.lots:
+                lot.extend(loop.time() + self._renew_s / 2)
 
     # ---- taking
 

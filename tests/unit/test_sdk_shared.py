@@ -150,6 +150,32 @@ async def test_a_lost_connection_ends_its_leases_and_sharing_goes_on(broker: Sha
             await record.ack()
 
 
+@scenario({"quotes": 1, "orders": 1})
+async def test_what_its_topics_have_become_is_shared_after_it_has_joined_anew(broker: ShareBroker) -> None:
+    async with sharer(broker) as c:
+        broker.give("member-1", [("quotes", 0), ("orders", 0)])
+        await asyncio.sleep(0.1)
+        assert len(c.assignment()) == 2
+        broker.evict("member-1", MemberUnknown("its session has ended"))
+        await asyncio.sleep(1)
+        assert [tuple(place) for place in c.assignment()] == [("quotes", 0)]
+        assert len(broker.shares_asked) == 2
+
+
+@scenario()
+async def test_what_was_not_taken_when_the_connection_was_lost_is_not_kept(broker: ShareBroker) -> None:
+    fill(broker, 50, per_batch=50)
+    async with sharer(broker) as c:
+        await asyncio.sleep(0.1)
+        for _ in range(5):
+            broker.cut()
+            await asyncio.sleep(2)
+        assert c.statistics()["leased"] == 50
+        assert len(c._intake._shared) == 1
+        records = await take(c, 50)
+        assert {record.attempt for record in records} == {6}
+
+
 @scenario()
 async def test_a_connection_lost_with_the_answer_leaves_it_unknown(broker: ShareBroker) -> None:
     fill(broker, 1)
