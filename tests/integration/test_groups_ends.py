@@ -1,0 +1,103 @@
+"""How far logs reach, asked of their leaders: in one call, through others, and when there is nobody to ask."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from comet.v1 import admin_pb2 as admin
+from comet.v1 import coordination_pb2 as pb
+from comet.v1 import types_pb2 as types
+from comet_broker.core.slots import slot_of
+from tests.integration.group_client import Member
+from tests.integration.local_cluster import LocalCluster
+from tests.integration.stream_client import Client
+from tests.integration.test_groups import code, fill, make_topic, ready
+
+ENDS = "comet.v1.Coordination/PartitionEnds"
+
+
+def asked(cluster: LocalCluster, partition: int = 0, **what: Any) -> pb.AskedEnd:
+    state = next(iter(cluster.brokers.values())).view.state
+    return pb.AskedEnd(topic_id=bytes.fromhex(state.topics["t"].value.id), partition=partition, **what)
+
+
+async def ends(cluster: LocalCluster, *wanted: pb.AskedEnd, on: int = 1) -> list[pb.PartitionEnd]:
+    answer = await cluster.call(ENDS, pb.PartitionEndsRequest(asked=wanted), on=on)
+    assert isinstance(answer, pb.PartitionEndsResponse)
+    return list(answer.ends)
+
+
+async def test_a_leader_says_how_far_it_is_and_when_a_record_came(tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path, brokers=1) as cluster:
+        await make_topic(cluster, partitions=2)
+        before_us = cluster.brokers[1].clock.wall_us()
+        await fill(cluster)
+        await fill(cluster)
+        end, empty, none = await ends(
+            cluster, asked(cluster, offset=12, timestamp_us=1_000), asked(cluster, 1, offset=0), asked(cluster, 7)
+        )
+        assert (end.code, end.log_start, end.high_watermark, end.stable_end) == (0, 0, 20, 20)
+        assert before_us <= end.append_time_us <= cluster.brokers[1].clock.wall_us()
+        assert end.offset_at == 0
+        assert (empty.high_watermark, empty.append_time_us) == (0, 0)
+        assert none.code == types.ERROR_CODE_UNAVAILABLE
+        # While somebody reads, the answer comes from memory; it is the same.
+        client = Client(cluster.brokers[1])
+        handle = await client.attach()
+        await client.subscribe(handle, latest=True)
+        await fill(cluster)
+        live, cold = await ends(cluster, asked(cluster, offset=25), asked(cluster, offset=3))
+        partition = cluster.replicas("t")[1]
+        assert partition.tail.entries
+        partition.tail.clear()
+        assert live == (await ends(cluster, asked(cluster, offset=25)))[0]
+        assert before_us <= cold.append_time_us <= end.append_time_us <= live.append_time_us
+        client.session.close()
+
+
+async def test_a_coordinator_asks_leaders_elsewhere_before_it_believes_a_commit(tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path) as cluster:
+        await make_topic(cluster)
+        coordinator = next(iter(cluster.brokers.values())).coordinator.whereabouts(slot_of("g"))[0]
+        await ready(cluster, on=coordinator)
+        leaders = {index: cluster.leader("t", index) for index in range(4)}
+        for index, leader in leaders.items():
+            client = Client(cluster.brokers[leader])
+            client.produce(await client.attach("t", index), *(b"x" for _ in range(5)), acks=2)
+            await client.answer()
+            client.session.close()
+        one = Member(cluster.brokers[coordinator])
+        await one.join("t")
+        await one.owns(4)
+        answer = await one.commit("t", dict.fromkeys(range(4), 5))
+        assert [mark.offset for mark in answer.committed.topics[0].marks] == [5] * 4
+        answer = await one.commit("t", dict.fromkeys(range(4), 6))
+        assert [code(refused.error) for refused in answer.committed.refused] == ["OFFSET_OUT_OF_RANGE"] * 4
+        follower = next(number for number in cluster.brokers if number != leaders[0])
+        (end,) = await ends(cluster, asked(cluster), on=follower)
+        assert end.code == types.ERROR_CODE_NOT_LEADER
+        await one.close()
+
+
+async def test_a_commit_that_nobody_can_vouch_for_is_refused_for_now(tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path, brokers=2) as cluster:
+        await cluster.call("comet.v1.Admin/CreateTopic", admin.CreateTopicRequest(name="t", partitions=4, replicas=1))
+        coordinator = next(iter(cluster.brokers.values())).coordinator.whereabouts(slot_of("g"))[0]
+        other = 3 - coordinator
+        await ready(cluster, on=coordinator)
+        index = next(index for index in range(4) if cluster.leader("t", index) == other)
+        client = Client(cluster.brokers[other])
+        client.produce(await client.attach("t", index), b"x")
+        await client.answer()
+        client.session.close()
+        one = Member(cluster.brokers[coordinator])
+        await one.join("t")
+        await one.owns(4)
+        there = cluster.network.brokers.pop(cluster.address(other))
+        answer = await one.commit("t", {index: 1})
+        assert [code(refused.error) for refused in answer.committed.refused] == ["UNAVAILABLE"]
+        cluster.network.brokers[cluster.address(other)] = there
+        answer = await one.commit("t", {index: 1})
+        assert answer.committed.topics[0].marks[0].offset == 1
+        await one.close()
