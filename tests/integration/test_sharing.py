@@ -396,6 +396,24 @@ async def test_many_groups_and_partitions_keep_few_chunks(broker: Broker, call: 
     assert {status.floor for status in broker.shares.describe("g")} == {2}
 
 
+async def test_an_error_that_nobody_has_thought_of_ends_one_group_at_one_partition(
+    broker: Broker, handle: int, topic: types.Topic
+) -> None:
+    member = Member(broker)
+    other = await member.attach(partition=1)
+    await member.share(handle, other)
+    (state,) = [state for state in broker.shares._states.values() if state.partition.handle == handle]
+    state.shares._again.append(("a", "b"))  # type: ignore[arg-type]  # which cannot be
+    await produce(broker, handle, b"lost?")
+    await produce(broker, other, b"fine")
+    assert [value for _, value, _ in await member.take(1)] == [b"fine"]
+    while not member.ended:
+        member.ended.append((await member.answer()).error)
+    assert (member.ended[0].partition, member.ended[0].error.code) == (handle, types.ERROR_CODE_INTERNAL)
+    await member.share(handle, other)
+    assert [value for _, value, _ in await member.take(1)] == [b"lost?"]
+
+
 # ---- transactions
 
 

@@ -39,7 +39,12 @@ class State:
             self._changed.clear()
             await self._changed.wait()
 
+    def broke(self, error: Exception) -> None:
+        self.over, self.replaced_by = True, repr(error).encode()
+
     def take(self) -> bytes:
+        if self.number < 0:
+            raise ZeroDivisionError("nobody has thought of that")
         self._taken = self.number
         return self._writer + b"%d" % self.number
 
@@ -124,3 +129,20 @@ async def test_while_the_store_is_away_everything_waits(store: FaultyStore, jour
     store.down = False
     await state.wait(1)
     assert [item.key for item in (await store.range("shares/")).items] == ["shares/a"]
+
+
+async def test_an_error_that_nobody_has_thought_of_ends_one_state(store: FaultyStore, journal: ShareJournal) -> None:
+    broken, state = State(journal, "shares/a"), State(journal, "shares/b")
+    broken.set(-1)
+    state.set(1)
+    await state.wait(1)
+    assert broken.over
+    huge = State(journal, "shares/c", writer=b"x" * 2_000_000)
+    huge.set(1)
+    state.set(2)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert huge.over, "more than a transaction takes"
+    state.over = False
+    state.set(3)
+    await state.wait(3)

@@ -60,6 +60,9 @@ class Keeping(Protocol):
     def replaced(self) -> None:
         """Another leader keeps this now."""
 
+    def broke(self, error: Exception) -> None:
+        """An error that nobody has thought of: it is over."""
+
 
 class ShareJournal:
     def __init__(self, store: MetadataStore, tasks: Tasks) -> None:
@@ -82,7 +85,14 @@ class ShareJournal:
     async def _run(self) -> None:
         try:
             while self._dirty:
-                await self._write(self._take())
+                taken = self._take()
+                try:
+                    await self._write(taken)
+                except Closed:
+                    raise
+                except Exception as error:  # noqa: BLE001 - as above, for those of one transaction
+                    for state, _ in taken:
+                        state.broke(error)
                 await asyncio.sleep(GATHER_S)
         except Closed:
             log.info("the metadata store is closed; shared groups are no longer kept")
@@ -99,7 +109,11 @@ class ShareJournal:
             del self._dirty[state]
             if state.over:
                 continue
-            value = state.take()
+            try:
+                value = state.take()
+            except Exception as error:  # noqa: BLE001 - it ends this state, and not the keeping of all others
+                state.broke(error)
+                continue
             taken.append((state, value))
             size += len(value) + len(state.key) + _OVERHEAD_BYTES
             if size > TRANSACTION_BYTES_MAX // 2:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from comet.errors import CometError, DataLoss, InvalidArgument, LimitExceeded, NotLeader
+from comet.errors import CometError, DataLoss, Internal, InvalidArgument, LimitExceeded, NotLeader
 from comet_broker import limits
 from comet_broker.core.share_record import ShareRecord, record_of, share_key
 from comet_broker.core.shares import Granted, Holder, Options, Shares, Snapshot
@@ -204,6 +204,13 @@ class SharedPartition:
         self._set_timer()
 
     def wake(self) -> None:
+        """There may be something to give. Called from where records are written, too, which nothing here may break."""
+        try:
+            self._wake()
+        except Exception as error:  # noqa: BLE001 - reported by broke
+            self.broke(error)
+
+    def _wake(self) -> None:
         """Calls as many of the line as there are records for. Who was called and has not come keeps nobody waiting."""
         if self.closed is not None or not self._line or not self.partition.leads:
             return
@@ -288,6 +295,12 @@ class SharedPartition:
         if self.closed is not None:
             return
         self.table.look_at_the_clock()
+        try:
+            self._take_time()
+        except Exception as error:  # noqa: BLE001 - reported by broke
+            self.broke(error)
+
+    def _take_time(self) -> None:
         if self.shares.expire(self.now):
             self.changed()
             for seat in list(self.seats):
@@ -305,9 +318,7 @@ class SharedPartition:
             return
         if self.touched:
             self.changed()
-        if self.shares.dead:
-            self.dead_letters.start()
-        self.wake()
+        self._take_time()
         needed = self.seats or self._waiting or self._writing or self.shares.dead or self.touched
         self._idle_ticks = 0 if needed else self._idle_ticks + 1
         if self._idle_ticks > IDLE_TICKS_MAX:
@@ -392,6 +403,13 @@ class SharedPartition:
         self.close(self.partition.not_leader(f"another broker shares {self.partition} out now"))
 
     # ---- the end
+
+    def broke(self, error: Exception) -> None:
+        """An error that nobody has thought of ends this group at this partition, here, and nothing else. Members come
+        again, and find what was kept."""
+        if self.closed is None:
+            log.error("%s has broken", self, exc_info=error)
+            self.close(Internal(f"{self}: {error!r}; the broker's log has more"))
 
     def close(self, error: CometError) -> None:
         if self.closed is not None:

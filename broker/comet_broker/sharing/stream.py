@@ -195,7 +195,11 @@ class Sharing:
         while self._called:
             seat = self._called.popleft()
             seat.called = False
-            served = seat.state.serve(seat)
+            try:
+                served = seat.state.serve(seat)
+            except Exception as error:  # noqa: BLE001 - it ends this group at this partition, and not the stream
+                seat.state.broke(error)
+                continue
             if served is not None:
                 chunk, granted = served
                 state = seat.state

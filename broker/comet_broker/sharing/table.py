@@ -158,7 +158,10 @@ class ShareTable:
                 await asyncio.sleep(TICK_S)
                 self.look_at_the_clock()
                 for state in list(self._states.values()):
-                    state.tick()
+                    try:
+                        state.tick()
+                    except Exception as error:  # noqa: BLE001 - it ends this state, and not the looking after all others
+                        state.broke(error)
         finally:
             self._ticking = None
 
