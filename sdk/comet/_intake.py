@@ -23,6 +23,7 @@ from typing import Final, Literal
 from comet import _limits as limits
 from comet._client import Client
 from comet._connection import Attachment, Connection
+from comet._directory import look_at
 from comet._feed import Feed, Reader, window_for
 from comet._gaps import gap_of, way_on
 from comet._replicas import ReadFrom, Replicas
@@ -210,6 +211,8 @@ class Intake:
         try:
             if reader.feed is not None:
                 await self._unsubscribe(reader, reader.feed)
+        except CometError as error:  # the partition is gone, and the subscription to it
+            log.info("comet: %s/%d: was not unsubscribed: %s", *reader.place, error)
         finally:
             reader.leave_feed()
             self._departing.discard(reader.place)
@@ -251,7 +254,8 @@ class Intake:
         """What has become of the attempts to attach; those that take long are waited for the next time."""
         for reader in missing:
             if reader not in self._attaching:
-                self._attaching[reader] = self._client.spawn(self._attach(reader))
+                attaching = self._attaching[reader] = self._client.spawn(self._attach(reader))
+                attaching.add_done_callback(look_at)  # once it is closed, or the partition another's, nobody else does
         await asyncio.wait(self._attaching.values(), timeout=limits.ATTACH_PATIENCE_MS / 1000)
         done = {reader: task for reader, task in self._attaching.items() if task.done()}
         for reader in done:

@@ -20,6 +20,7 @@ from comet import _limits as limits
 from comet import _wire
 from comet._client import Addresses, Client
 from comet._consumer import serde_of
+from comet._directory import look_at
 from comet._holdings import join_frame
 from comet._leases import ACCEPT, EXTEND, REJECT, RELEASE, Lot, Settling
 from comet._member import Member
@@ -212,6 +213,7 @@ class SharedConsumer(Generic[T]):
         if self._renew_s:
             self._client.spawn(self._renew_leases())
         reading = self._client.spawn(self._intake.start())
+        reading.add_done_callback(look_at)
         await asyncio.wait({reading}, timeout=limits.FIRST_POSITION_MS / 1000)
         if reading.done():
             reading.result()
