@@ -97,6 +97,11 @@ async def test_a_commit_that_nobody_can_vouch_for_is_refused_for_now(tmp_path: P
         there = cluster.network.brokers.pop(cluster.address(other))
         answer = await one.commit("t", {index: 1})
         assert [code(refused.error) for refused in answer.committed.refused] == ["UNAVAILABLE"]
+        described = await cluster.call(
+            "comet.v1.Admin/DescribeGroup", admin.DescribeGroupRequest(name="g"), on=coordinator
+        )
+        assert isinstance(described, admin.DescribeGroupResponse)
+        assert [(lag.partition, lag.member) for lag in described.lags] == [(number, one.id) for number in range(4)]
         cluster.network.brokers[cluster.address(other)] = there
         answer = await one.commit("t", {index: 1})
         assert answer.committed.topics[0].marks[0].offset == 1

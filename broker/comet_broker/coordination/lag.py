@@ -27,6 +27,7 @@ LOOK_S: Final = 1.0
 class Behind:
     """One partition, as it was seen last."""
 
+    seen: bool = False  # its leader has said how far it reaches
     committed: int = 0
     log_start: int = 0
     end: int = 0
@@ -101,9 +102,12 @@ class LagWatch:
         now = self._broker.clock.monotonic()
         for (name, place, offset, asked), end in zip(wanted, ends, strict=True):
             known_group = self._behind.get(name)
-            if end.code or known_group is None:
-                continue
+            if known_group is None:
+                continue  # it was forgotten meanwhile
             behind = known_group.setdefault(place, Behind())
+            if end.code:
+                continue
+            behind.seen = True
             behind.committed, behind.log_start, behind.end = offset, end.log_start, end.high_watermark
             if asked.HasField("offset"):
                 behind.oldest_at, behind.oldest_us = offset, end.append_time_us
@@ -116,7 +120,8 @@ class LagWatch:
     def _record(self, group: LiveGroup, now_us: int) -> None:
         topics: dict[str, list[Behind]] = {}
         for (topic_id, _), behind in self._behind.get(group.name, {}).items():
-            topics.setdefault(topic_id, []).append(behind)
+            if behind.seen:
+                topics.setdefault(topic_id, []).append(behind)
         for topic_id, found in topics.items():
             series = self._series.get((group.name, topic_id))
             if series is None:
