@@ -33,6 +33,7 @@ class Mark(NamedTuple):
     since: int
     offset: int
     epoch: int | None
+    expected: int | None = None  # what has to be committed until now
 
 
 class Waiter(NamedTuple):
@@ -51,8 +52,10 @@ def commit_frame(member: Member, marks: Iterable[Mark]) -> groups_pb.Commit:
         topics.setdefault((mark.place.topic, mark.topic_id), []).append(mark)
     for (topic, topic_id), found in topics.items():
         of_topic = frame.topics.add(topic=topic, topic_id=topic_id)
-        for mark in sorted(found):
-            of_topic.marks.add(partition=mark.place.partition, offset=mark.offset, leader_epoch=mark.epoch)
+        for mark in sorted(found, key=lambda mark: mark.place):
+            of_topic.marks.add(
+                partition=mark.place.partition, offset=mark.offset, leader_epoch=mark.epoch, expected=mark.expected
+            )
     return frame
 
 

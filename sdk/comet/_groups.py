@@ -237,7 +237,8 @@ class GroupConsumer(Owning[T]):
         return holding
 
     def offsets_to_commit(self, handled: Handled | None = None) -> groups_pb.Commit:
-        """What a transaction says to commit these positions with its outputs, as the member that this is now.
+        """What a transaction says to commit these positions with its outputs, as the member that this is now. It is
+        refused where more is committed than this member knows of, so that nothing can count twice.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.GroupConsumer(address, "quotes", group="engine") as consumer:
@@ -245,7 +246,9 @@ class GroupConsumer(Owning[T]):
         >>> run(example)
         5
         """
-        return commit_frame(self._member, self._marks(handled))
+        expected = self.committed()
+        marks = [mark._replace(expected=expected.get(mark.place)) for mark in self._marks(handled)]
+        return commit_frame(self._member, marks)
 
     def were_committed(self, offsets: groups_pb.Commit) -> None:
         """A transaction has committed what `offsets_to_commit` gave it.
@@ -335,6 +338,12 @@ class GroupConsumer(Owning[T]):
         0
         0
         """
+        # A commit whose answer was lost may have counted: what this member knows is not enough.
+        marks = await self._known_marks(list(self._holdings.values())) or {}
+        for (topic_id, partition), mark in marks.items():
+            for holding in self._holdings.values():
+                if (holding.given.topic_id, holding.place.partition) == (topic_id, partition):
+                    holding.committed = max(mark.offset, -1 if holding.committed is None else holding.committed)
         at = self.positions()
         wanted: dict[TopicPartition, Position] = {}
         for place, holding in self._holdings.items():

@@ -177,6 +177,28 @@ async def test_a_static_member_that_starts_again_takes_its_place_back(cluster: L
     assert first.assignments == assignments
 
 
+async def test_a_commit_that_names_what_it_follows_is_refused_when_more_is_committed(
+    cluster: LocalCluster, member: Make
+) -> None:
+    """So that what was read before a commit whose answer was lost cannot count once more after it."""
+    await make_topic(cluster, partitions=1)
+    await fill(cluster)
+    one = await member()
+    await one.until(lambda: len(one.owned) == 1)
+
+    async def commit(offset: int, expected: int) -> str:
+        frame = one.commit_frame("t", {0: offset})
+        frame.topics[0].marks[0].expected = expected
+        answer = (await one.stream.ask(commit=frame)).committed
+        return code(answer.refused[0].error) if answer.refused else ""
+
+    assert await commit(4, 3) == "STALE_GENERATION"
+    assert await commit(4, -1) == ""
+    assert await commit(8, -1) == "STALE_GENERATION"
+    assert await commit(8, 4) == ""
+    assert await commit(8, 4) == "STALE_GENERATION", "also where nothing would change"
+
+
 async def test_commits_are_fenced_and_bounded(cluster: LocalCluster, member: Make) -> None:
     await make_topic(cluster, partitions=2)
     await fill(cluster)

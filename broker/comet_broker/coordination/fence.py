@@ -3,6 +3,7 @@
 no such topic, made again, no such partition   TOPIC_NOT_FOUND, PARTITION_NOT_FOUND
 not the member's, or not yet in its generation STALE_GENERATION
 before the first offset, beyond the end        OFFSET_OUT_OF_RANGE
+not where the sender believes that it is       STALE_GENERATION, if it says what it believes
 less than what is committed                    no error: nothing changes, and the answer says what is committed
 """
 
@@ -46,7 +47,7 @@ def admit(group: LiveGroup, commit: pb.Commit, logs: Logs, *, up_to_date: bool) 
             place = (topic_id, mark.partition)
             error = _unknown_place(logs, topic.topic, topic_id, mark.partition)
             if error is None:
-                error = _refusal(group, commit, logs, topic.topic, place, mark.offset)
+                error = _refusal(group, commit, logs, topic.topic, place, mark)
             elif not up_to_date:
                 error = CoordinatorLoading("the coordinator has not heard of all topics yet", retry_after_ms=20)
             if error is not None:
@@ -62,15 +63,22 @@ def admit(group: LiveGroup, commit: pb.Commit, logs: Logs, *, up_to_date: bool) 
 
 
 def _refusal(
-    group: LiveGroup, commit: pb.Commit, logs: Logs, topic: str, place: Place, offset: int
+    group: LiveGroup, commit: pb.Commit, logs: Logs, topic: str, place: Place, mark: pb.Mark
 ) -> CometError | None:
     if commit.member and not group.machine.owns(commit.member, place, commit.generation):
         return StaleGeneration(
             f"{topic}/{place[1]} is not this member's, or was not yet in generation {commit.generation}"
         )
-    if offset < 0:
-        return OffsetOutOfRange(f"{offset} is no offset")
-    return logs.refusal(place, offset)
+    latest = group.positions.latest(place)
+    committed = NONE if latest is None else latest.offset
+    if mark.HasField("expected") and mark.expected != committed:
+        return StaleGeneration(
+            f"{topic}/{place[1]} is committed up to {committed}, not {mark.expected}: what lies between was handled",
+            details={"committed": str(committed)},
+        )
+    if mark.offset < 0:
+        return OffsetOutOfRange(f"{mark.offset} is no offset")
+    return logs.refusal(place, mark.offset)
 
 
 def _unknown_place(logs: Logs, topic: str, topic_id: str, partition: int) -> CometError | None:

@@ -181,14 +181,16 @@ class Released(_message.Message):
     def __init__(self) -> None: ...
 
 class Mark(_message.Message):
-    __slots__ = ("partition", "offset", "leader_epoch")
+    __slots__ = ("partition", "offset", "leader_epoch", "expected")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
     partition: int
     offset: int
     leader_epoch: int
-    def __init__(self, partition: _Optional[int] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
+    expected: int
+    def __init__(self, partition: _Optional[int] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., expected: _Optional[int] = ...) -> None: ...
 
 class TopicMarks(_message.Message):
     __slots__ = ("topic", "topic_id", "marks")
