@@ -201,7 +201,7 @@ class Member:
     def _act(self, changes: Changes) -> None:
         if changes.lost:
             named = ", ".join(f"{topic}/{partition}" for topic, partition in changes.lost)
-            why = "they were given to others" if changes.why is None else str(changes.why)
+            why = "the group does not give them to this member any more" if changes.why is None else str(changes.why)
             held_up = self._watch.explain()
             log.warning("comet: group %s: lost %s: %s%s", self.group, named, why, f"; {held_up}" if held_up else "")
         if changes.over is not None:
