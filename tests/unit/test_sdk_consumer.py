@@ -25,6 +25,8 @@ from comet.errors import (
     TopicNotFound,
     Unavailable,
 )
+from comet.v1 import events_pb2 as pb
+from tests.sim.waiting import until
 from tests.unit.sdk_fake import ADDRESS, FakeBroker, FakePartition
 from tests.unit.test_sdk_producer import now, producer, scenario
 
@@ -333,6 +335,23 @@ async def test_closing_tells_who_waits_and_leaves_nothing_running(broker: FakeBr
         await c.get()
     assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
     assert not broker.streams
+
+
+@scenario()
+async def test_closing_while_a_partition_is_being_attached_leaves_no_error_that_nobody_sees(broker: FakeBroker) -> None:
+    c = consumer(broker)
+    starting = asyncio.create_task(c.start())
+
+    def asked() -> bool:
+        return any(pb.ClientFrame.FromString(frame).WhichOneof("frame") == "attach" for frame in broker.frames)
+
+    assert await until(asked, within_s=1, every_s=0.0001)
+    broker.frozen = True
+    await c.close()
+    with pytest.raises((Closed, asyncio.CancelledError)):
+        await starting
+    (attaching,) = c._intake._attaching.values()
+    assert attaching.done() and not attaching._log_traceback
 
 
 @scenario()
