@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from comet.errors import CometError, LimitExceeded, NotCoordinator
+from comet.errors import CometError, Internal, LimitExceeded, NotCoordinator
 from comet_broker.coordination import journal as module
 from comet_broker.coordination.journal import Head, Journal
 from comet_broker.metadata.memory import MemoryStore
@@ -36,6 +36,8 @@ class Weather(MemoryStore):
 
     async def transact(self, compares: Sequence[Compare], operations: Sequence[Put | Delete]) -> TransactionResult:
         what = self.script.pop(0) if self.script else ""
+        if what == "broken":
+            raise ZeroDivisionError
         if what == "before":
             raise StoreUnavailable("it did not get there")
         await asyncio.sleep(0)  # others get a turn, so that writes gather
@@ -174,6 +176,21 @@ async def test_close_fails_who_waits_and_what_comes_later(world: World) -> None:
     await world.tasks.close()
     assert told == [error] * 3
     assert await world.value("c") is None
+
+
+async def test_an_error_that_nobody_has_thought_of_is_told_to_all_who_wait(world: World) -> None:
+    journal = await world.claim(1, 1)
+    world.store.script = ["", "broken"]
+    told: list[CometError | None] = []
+    journal.write([Put("a", b"")], told.append)
+    await asyncio.sleep(0)  # under way
+    journal.write([Put("b", b"")], told.append)
+    with pytest.raises(Internal):
+        await journal.written(Put("c", b""))
+    assert [error and error.code for error in told] == [None, "INTERNAL"]
+    assert [error.code for error in world.lost] == ["NOT_COORDINATOR"]
+    assert world.tasks.failed
+    world.tasks.failed.clear()
 
 
 @pytest.mark.parametrize("seed", range(30))

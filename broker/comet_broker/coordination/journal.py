@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from comet.errors import Closed, CometError, LimitExceeded, NotCoordinator
+from comet.errors import Closed, CometError, Internal, LimitExceeded, NotCoordinator
 from comet_broker.core.cluster import Stored
 from comet_broker.metadata.store import (
     OPERATIONS_MAX,
@@ -149,6 +149,10 @@ class Journal:
         except NotCoordinator as error:
             self._end(error, under_way)
             self._lost(error)
+        except Exception as error:
+            self._end(Internal(f"writing {self._key} broke: {error!r}"), under_way)
+            self._lost(NotCoordinator("this broker could not go on as the coordinator", retry_after_ms=100))
+            raise
         except asyncio.CancelledError:
             self._end(self.closed or NotCoordinator("this broker is stopping", retry_after_ms=100), under_way)
             raise
