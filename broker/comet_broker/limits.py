@@ -59,6 +59,7 @@ GROUP_PARTITIONS_MAX: Final = 20_000
 GROUP_SUBSCRIPTION_BYTES_MAX: Final = 128 * KIB
 JOIN_TOPICS_MAX: Final = 1_000
 COMMIT_MARKS_MAX: Final = 20_000
+GROUP_WAITING_MAX: Final = 10_000  # commits, and as many other requests, that wait for the metadata store
 INSTANCE_BYTES_MAX: Final = 100
 CLIENT_NAME_BYTES_MAX: Final = 100
 SESSION_MS_MIN: Final = 100

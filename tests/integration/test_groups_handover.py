@@ -12,6 +12,8 @@ import pytest
 
 from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as pb
+from comet.v1 import types_pb2 as types
+from comet_broker import limits
 from comet_broker.broker import Broker
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import Compare, Delete, Put, TransactionResult
@@ -174,3 +176,22 @@ async def test_who_gets_a_partition_goes_on_where_the_last_one_left_off(cluster:
     assert found == acknowledged and not repeated
     for worker in workers:
         await worker.close()
+
+
+async def test_what_waits_for_the_store_is_bounded(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "GROUP_WAITING_MAX", 10)
+    one = Member(cluster.brokers[1])
+    await one.join("t")
+    await one.owns(PARTITIONS)
+    answers = [one.stream.send(commit=one.commit_frame("t", {0: offset})) for offset in range(1, 100)]
+    async with asyncio.timeout(10):
+        frames = [await answer for answer in answers]
+    kinds = [frame.WhichOneof("frame") for frame in frames]
+    assert kinds.count("committed") >= 10 and kinds.count("error") > 10
+    assert {
+        types.ErrorCode.Name(frame.error.error.code) for frame in frames if frame.WhichOneof("frame") == "error"
+    } == {"ERROR_CODE_LIMIT_EXCEEDED"}
+    last = max(offset for offset, kind in enumerate(kinds, 1) if kind == "committed")
+    found = (await one.stream.ask(fetch_committed=pb.FetchCommitted(group="g"))).committed
+    assert found.topics[0].marks[0].offset == last
+    await one.close()

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from comet._wire import error_to_pb
-from comet.errors import CometError, MemberFenced
+from comet.errors import CometError, LimitExceeded, MemberFenced
 from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as pb
+from comet_broker import limits
 from comet_broker.coordination.journal import Journal, Operation, Written
 from comet_broker.coordination.positions import Admitted, Marks, Positions, TopicPositions, mark_to_pb
 from comet_broker.core.cluster import Place
@@ -113,6 +114,7 @@ class LiveGroup:
     # ---- members
 
     def join(self, seat: Desk, request: int, claim: Claim, new_id: Callable[[], str]) -> str:
+        self._check_room(self._waiting)
         entry = self.machine.join(claim, self._clock(), new_id)
         if entry.replaced:
             self.put_out(entry.replaced, MemberFenced("another instance has joined under the same static name"))
@@ -152,12 +154,14 @@ class LiveGroup:
         raise AssertionError(f"{member} is a member")
 
     def leave(self, seat: Desk, request: int, member: str) -> None:
+        self._check_room(self._waiting)
         self.machine.leave(member)
         self.seats.pop(member, None)
         self._evicted(self.name, member)
         self._answer_later(seat, request, events.ServerFrame(request=request, left=pb.Left()))
 
     def release(self, seat: Desk, request: int, member: str, places: Iterable[Place], generation: int) -> None:
+        self._check_room(self._waiting)
         self.machine.release(member, places, generation, self._clock())
         self._answer_later(seat, request, events.ServerFrame(request=request, released=pb.Released()))
 
@@ -172,6 +176,10 @@ class LiveGroup:
 
         self._waiting.append(answer)
         self.kick()
+
+    def _check_room(self, waiting: Sequence[Written]) -> None:
+        if len(waiting) >= limits.GROUP_WAITING_MAX:
+            raise LimitExceeded("too much waits for the metadata store already", retry_after_ms=500)
 
     def put_out(self, member: str, error: CometError) -> None:
         """The machine has no such member any more."""
@@ -281,6 +289,7 @@ class LiveGroup:
         if not admitted.marks and not self.positions.pending:
             done(None)
             return
+        self._check_room(self._committers)
         self.positions.gather(admitted.marks)
         self._committers.append(done)
         if not self._sending:
