@@ -34,7 +34,7 @@ ENDED_MAX: Final = 1024  # producers of which the last end is remembered; the co
 _FIELDS: Final = 5  # of a remembered abort: producer, epoch, first offset, marker's offset, floor
 _HEAD: Final = struct.Struct("<IIII")  # open, decided, ended, aborted
 _OPEN: Final = struct.Struct("<qIqq")  # producer, epoch, first offset, end
-_DECIDED: Final = struct.Struct("<qq")  # marker's offset, first offset
+_DECIDED: Final = struct.Struct("<qqq")  # marker's offset, first offset, end
 _ENDED: Final = struct.Struct("<qIBq")  # producer, epoch, committed, marker's offset
 
 
@@ -52,6 +52,12 @@ class Open(NamedTuple):
     end: int  # of the last batch that is there
 
 
+class Decided(NamedTuple):
+    marker: int  # its offset
+    first: int
+    end: int
+
+
 class Ended(NamedTuple):
     """The last end of a producer's transactions in this partition."""
 
@@ -65,7 +71,7 @@ class Isolation:
         self.all_decided = True  # so that the stable end is the high watermark
         self.any_aborted = False
         self._open: OrderedDict[tuple[int, int], Open] = OrderedDict()  # by first offset
-        self._decided: deque[tuple[int, int]] = deque()  # marker's offset and first offset: not below the watermark yet
+        self._decided: deque[Decided] = deque()  # the marker is not below the watermark yet
         self._ended: OrderedDict[int, Ended] = OrderedDict()  # by producer, the last one at the end
         # Flat, by the marker's offset. No abort that is noted after one has a first offset below its floor.
         self._aborted: array[int] = array("q")
@@ -98,7 +104,7 @@ class Isolation:
         if known is None:
             return  # nothing of it is here
         assert known.end <= offset, "a marker lies behind all that it is about"
-        self._decided.append((offset, known.first))
+        self._decided.append(Decided(offset, *known))
         if not marker.commit:
             floor = next(iter(self._open.values())).first if self._open else offset + 1
             self._aborted.extend((producer_id, epoch, known.first, offset, floor))
@@ -111,6 +117,7 @@ class Isolation:
         del self._aborted[: gone * _FIELDS]
         for key in [key for key, one in self._open.items() if one.end <= log_start]:
             del self._open[key]
+        self._decided = deque(one for one in self._decided if one.end > log_start)
         self._sum_up()
 
     def _sum_up(self) -> None:
@@ -162,13 +169,13 @@ class Isolation:
     def stable_end(self, high_watermark: int) -> int:
         """Below it every transaction is decided. The watermark must not be below that of an earlier call."""
         decided = self._decided
-        while decided and decided[0][0] < high_watermark:
+        while decided and decided[0].marker < high_watermark:
             decided.popleft()
         self.all_decided = not (self._open or decided)
         stable = high_watermark
         if self._open:
             stable = min(stable, next(iter(self._open.values())).first)
-        return min(stable, *(first for _, first in decided)) if decided else stable
+        return min(stable, *(one.first for one in decided)) if decided else stable
 
     def aborted(self, first: int, end: int) -> list[AbortedTransaction]:
         """Those of which the offsets from `first` up to `end` may hold batches."""
@@ -207,7 +214,7 @@ class Isolation:
             one._open[producer_id, epoch] = Open(first, end)
             at += _OPEN.size
         for _ in range(counts[1]):
-            one._decided.append(_DECIDED.unpack_from(data, at))
+            one._decided.append(Decided(*_DECIDED.unpack_from(data, at)))
             at += _DECIDED.size
         for _ in range(counts[2]):
             producer_id, epoch, commit, offset = _ENDED.unpack_from(data, at)
@@ -221,7 +228,7 @@ class Isolation:
 
 class IsolationSnapshot(NamedTuple):
     open: list[tuple[tuple[int, int], Open]]
-    decided: list[tuple[int, int]]
+    decided: list[Decided]
     ended: list[tuple[int, Ended]]
     aborted: array[int]
 
@@ -230,8 +237,8 @@ class IsolationSnapshot(NamedTuple):
         yield _HEAD.pack(len(self.open), len(self.decided), len(self.ended), items // _FIELDS)
         for (producer_id, epoch), (first, end) in self.open:
             yield _OPEN.pack(producer_id, epoch, first, end)
-        for pair in self.decided:
-            yield _DECIDED.pack(*pair)
+        for decided in self.decided:
+            yield _DECIDED.pack(*decided)
         for producer_id, ended in self.ended:
             yield _ENDED.pack(producer_id, *ended)
         yield struct.pack(f"<{items}q", *self.aborted)
