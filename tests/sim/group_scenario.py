@@ -388,6 +388,7 @@ def simulate(seed: int, profile: GroupProfile | None = None) -> Result:
     except (AssertionError, TimeoutError, CometError) as caught:
         error = f"{type(caught).__name__}: {caught}"
     world = worlds[0]
+    world.note(f"in all {scenarios[0].history.counts()}")
     verdict = check_groups(scenarios[0].history)
     verdict.findings["C29"] = Finding(1, list(world.history.complaints))
     seconds = time.perf_counter() - began

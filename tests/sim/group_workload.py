@@ -324,22 +324,33 @@ class Observer:
         return found
 
     async def _intrude(self, coordinator: Coordinator, group: str) -> None:
-        """A commit by somebody who does not own the partition, or by its owner as of before, must not count."""
+        """A commit that must not count, by somebody else than the owner or, so to say, by the owner itself."""
         owners = [one for one in self._history.owned if one.group == group and one.ended < 0]
         if not owners:
             return
         one = self._random.choice(owners)
         place, far = one.place, 1 << 40
-        commit = groups_pb.Commit(group=group, member=self._random.choice(("", "nobody")), generation=1 << 20)
+        member, generation, offset = self._random.choice(
+            (
+                ("", 1 << 20, 0),
+                ("nobody", 1 << 20, 1),
+                (one.member, one.since - 1, 1),
+                (one.member, 1 << 20, far),
+                (one.member, 1 << 20, 0),  # the only one that is taken, and changes nothing where more is committed
+            )
+        )
+        commit = groups_pb.Commit(group=group, member=member, generation=generation)
         topic = commit.topics.add(topic=place[0], topic_id=self._world.topic_ids[place[0]])
-        topic.marks.add(partition=place[1], offset=self._random.choice((0, 1, far)))
+        topic.marks.add(partition=place[1], offset=offset)
         try:
             answer = await coordinator.request(pb.ClientFrame(commit=commit), 3_000)
         except CometError:
             return
-        if not answer.committed.refused and one.ended < 0:
+        harmless = (member, generation, offset) == (one.member, 1 << 20, 0)
+        if not answer.committed.refused and not harmless and one.ended < 0:
             self._world.history.complaints.append(
-                f"{group}: a commit of {place} by {commit.member or 'no member'!r} was taken while {one.process} had it"
+                f"{group}: {place} could be committed up to {offset} by {member or 'no member'!r} in generation "
+                f"{generation}, while {one.process} had it since {one.since}"
             )
 
 

@@ -1,0 +1,476 @@
+"""Planted bugs of groups, shared groups and transactions: each is a mistake that somebody could make.
+
+See `mutants` and `cluster_mutants` for those below. Each has a seed that is known to catch it, which a test runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from comet._commits import Commits
+from comet._groups import GroupConsumer
+from comet._owning import Owning
+from comet._taking import Taking
+from comet._transactions import Writer
+from comet.errors import CometError
+from comet_broker.coordination import fence, groups
+from comet_broker.coordination.coordinator import Coordinator, Slot
+from comet_broker.coordination.group import LiveGroup
+from comet_broker.coordination.groups import Groups
+from comet_broker.coordination.journal import Journal, Operation, Written
+from comet_broker.coordination.logs import Logs
+from comet_broker.coordination.markers import Markers
+from comet_broker.coordination.positions import Positions
+from comet_broker.coordination.transactions import Transactions
+from comet_broker.core.group_record import GroupRecord, Owner
+from comet_broker.core.groups import Group
+from comet_broker.core.isolation import Isolation
+from comet_broker.core.share_window import Window
+from comet_broker.core.shares import Shares
+from comet_broker.enlistments import Enlistments
+from comet_broker.metadata.store import KeyValue
+from comet_broker.sharing.dead_letters import DeadLetters
+from comet_broker.sharing.state import SharedPartition
+from tests.sim.group_checks import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, SHARED
+from tests.sim.group_scenario import GroupProfile
+from tests.sim.planting import Mutant, Patch
+
+GROUP_MUTANTS: Final[dict[str, Mutant]] = {}
+SEEDS_MAX: Final = 40
+
+Patches = Callable[[], list[Patch]]
+
+
+def mutant(
+    why: str, breaks: str, group: str, *faults: str, caught_by: int = 0, **more: Any
+) -> Callable[[Patches], Patches]:
+    given: dict[str, Any] = {
+        "members": 3,
+        "partitions": 3,
+        "fault_every_s": 3.0,
+        "member_fault_every_s": 3.0,
+        "pause_s": 0.4,
+        **more,
+    }
+
+    def register(patches: Patches) -> Patches:
+        profile = GroupProfile(groups=(group,), faults=faults, **given)
+        name = patches.__name__
+        GROUP_MUTANTS[name] = Mutant("groups", why, tuple(breaks.split()), profile, patches, SEEDS_MAX, caught_by)
+        return patches
+
+    return register
+
+
+# ---- the coordinator and its journal
+
+
+@mutant("a commit is confirmed before the metadata store has it", "C21 C20 C34", AT_MOST_ONCE, "kill", "store_slow")
+def confirm_before_it_is_written() -> list[Patch]:
+    real = Journal.write
+
+    def write(self: Journal, operations: Sequence[Operation], done: Written) -> None:
+        real(self, operations, lambda _: None)
+        done(None)
+
+    return [(Journal, "write", write)]
+
+
+@mutant("a coordinator that was replaced goes on writing", "C21 C17 C34 C20", AT_MOST_ONCE, "pause", "lose_store")
+def write_without_comparing() -> list[Patch]:
+    async def apply(self: Journal, writes: list[Any]) -> None:
+        operations = {one.key: one for write in writes for one in write.operations}
+        await self._store.transact([], list(operations.values()))
+
+    return [(Journal, "_apply", apply)]
+
+
+@mutant("a write that got no answer is taken for done", "C21 C20 C34", AT_MOST_ONCE, "store_unsure", "kill")
+def take_no_answer_for_yes() -> list[Patch]:
+    real = Journal._apply
+
+    async def apply(self: Journal, writes: list[Any]) -> None:
+        store, self._store = self._store, _Deaf(self._store)
+        try:
+            await real(self, writes)
+        finally:
+            self._store = store
+
+    return [(Journal, "_apply", apply)]
+
+
+class _Deaf:
+    """A store of which every silence is a yes."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def transact(self, compares: Any, operations: Any) -> Any:
+        from comet_broker.metadata.store import StoreUnavailable, TransactionResult
+
+        try:
+            return await self._store.transact(compares, operations)
+        except StoreUnavailable:
+            return TransactionResult(True, compares[0].mod_revision)
+
+
+@mutant("what was committed is not loaded by the next coordinator", "C21 C34 C29", AT_MOST_ONCE, "kill", "drain")
+def forget_positions() -> list[Patch]:
+    real = Groups.load
+
+    def load(self: Groups, items: Mapping[str, KeyValue]) -> None:
+        real(self, {key: item for key, item in items.items() if not key.startswith("offsets/")})
+
+    return [(Groups, "load", load)]
+
+
+@mutant("while a coordinator loads, it says that nothing was committed", "C21 C34", AT_MOST_ONCE, "kill", "store_slow")
+def take_loading_for_nothing() -> list[Patch]:
+    real = Coordinator.slot
+
+    def slot(self: Coordinator, number: int) -> Slot:
+        found = self._slots.get(number)
+        return real(self, number) if found is None or found.closed is not None else found
+
+    return [(Coordinator, "slot", slot)]
+
+
+@mutant("a lower position overwrites a higher one", "C21 C20", AT_LEAST_ONCE)
+def let_positions_go_back() -> list[Patch]:
+    return [(Positions, "latest", lambda self, place: None)]
+
+
+@mutant("a position may lie beyond the end of the log", "C21 C29", AT_LEAST_ONCE)
+def commit_beyond_the_end() -> list[Patch]:
+    return [(Logs, "refusal", lambda self, place, offset: None)]
+
+
+@mutant("whoever owns a partition may commit, in whichever generation it says", "C29", AT_LEAST_ONCE)
+def commit_in_any_generation() -> list[Patch]:
+    real = Group.owns
+
+    def owns(self: Group, member: str, place: Any, generation: int) -> bool:
+        return real(self, member, place, 1 << 40)
+
+    return [(Group, "owns", owns)]
+
+
+# ---- members
+
+
+@mutant("a partition is given to its next owner before the last one has released it", "C17", AT_LEAST_ONCE)
+def give_without_release() -> list[Patch]:
+    real = Group.plan
+
+    def plan(self: Group, now: float) -> None:
+        real(self, now)
+        moved = [place for place, member in self.target.items() if self.owners[place].member != member]
+        if moved:
+            self.generation += 1
+            self.dirty = True
+        for place in moved:
+            self.owners[place] = Owner(self.target[place], self.generation)
+
+    return [(Group, "plan", plan)]
+
+
+@mutant("members are told before the store knows", "C17 C20 C29", AT_LEAST_ONCE, "kill", "store_slow", "lose_store")
+def tell_before_it_is_stored() -> list[Patch]:
+    real = LiveGroup.kick
+
+    def kick(self: LiveGroup) -> None:
+        journal = self._journal
+        self._journal = _Hasty(journal)  # type: ignore[assignment]
+        try:
+            real(self)
+        finally:
+            self._journal = journal
+
+    return [(LiveGroup, "kick", kick)]
+
+
+class _Hasty:
+    """A journal that says done at once."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def write(self, operations: Sequence[Operation], done: Written) -> None:
+        self._journal.write(operations, lambda _: None)
+        done(None)
+
+
+@mutant("who is silent keeps its partitions for ever", "C29 C20", AT_LEAST_ONCE)
+def let_the_dead_own() -> list[Patch]:
+    return [(Group, "tick", lambda self, now: [])]
+
+
+@mutant("a new coordinator takes all members for gone", "C17", AT_LEAST_ONCE, "kill", "drain")
+def load_without_members() -> list[Patch]:
+    real = Group.restore.__func__  # type: ignore[attr-defined]
+
+    def restore(cls: type[Group], record: GroupRecord, now: float) -> Group:
+        group: Group = real(cls, record, now)
+        for member in list(group.members):
+            group.leave(member)
+        return group
+
+    return [(Group, "restore", classmethod(restore))]
+
+
+@mutant("a generation is given twice", "C17", AT_LEAST_ONCE)
+def keep_the_generation() -> list[Patch]:
+    real = Group.plan
+
+    def plan(self: Group, now: float) -> None:
+        before = self.generation
+        real(self, now)
+        if before:
+            for place, owner in self.owners.items():
+                if owner.since > before:
+                    self.owners[place] = Owner(owner.member, before)
+            self.generation = before
+
+    return [(Group, "plan", plan)]
+
+
+# ---- the SDK
+
+
+@mutant("what is in hand is committed too", "C20", AT_LEAST_ONCE)
+def commit_what_is_in_hand() -> list[Patch]:
+    def done(self: Owning[Any], reader: Any) -> int:
+        last = self._last
+        return last.offset + 1 if self._reader is reader and last is not None else int(reader.position)
+
+    return [(Owning, "_done", done)]
+
+
+@mutant("a partition is released while a record of it is in hand", "C17", AT_LEAST_ONCE)
+def release_what_is_in_hand() -> list[Patch]:
+    return [(Owning, "_in_use", lambda self, reader: False)]
+
+
+@mutant("what was read ahead of a partition is handed out after it was released", "C17 C20", AT_LEAST_ONCE)
+def hand_out_what_is_lost() -> list[Patch]:
+    return [(Owning, "_let_go", lambda self, holding: holding.begin())]
+
+
+@mutant("a partition is read from its beginning, whatever was committed", "C34 C20", AT_MOST_ONCE)
+def begin_at_the_beginning() -> list[Patch]:
+    real = Owning._read
+
+    def read(self: Owning[Any], holding: Any, where: Any, epoch: int | None = None) -> None:
+        from comet.types import Earliest
+
+        real(self, holding, Earliest(), None)
+
+    return [(Owning, "_read", read)]
+
+
+@mutant("a failed commit is taken for done", "C34 C21", AT_MOST_ONCE, "kill", "lose_clients", "stall_links")
+def ignore_commit_errors() -> list[Patch]:
+    real = Commits.commit
+
+    async def commit(self: Commits, marks: Any) -> None:
+        try:
+            await real(self, marks)
+        except CometError:
+            return
+
+    return [(Commits, "commit", commit)]
+
+
+# ---- transactions
+
+
+@mutant("an abort is marked as a commit", "C12 C14 C16", EXACTLY_ONCE)
+def mark_aborts_as_commits() -> list[Patch]:
+    real = Markers.write
+
+    async def write(self: Markers, producer_id: int, epoch: int, commit: bool, places: Any) -> None:
+        await real(self, producer_id, epoch, True, places)
+
+    return [(Markers, "write", write)]
+
+
+@mutant("readers see what is not decided yet", "C14", EXACTLY_ONCE)
+def read_what_is_open() -> list[Patch]:
+    return [(Isolation, "stable_end", lambda self, high_watermark: high_watermark)]
+
+
+@mutant("readers are not told what was aborted", "C14 C16", EXACTLY_ONCE)
+def tell_of_no_abort() -> list[Patch]:
+    return [(Isolation, "aborted", lambda self, first, end: [])]
+
+
+@mutant("a transaction commits its outputs without its positions", "C16", EXACTLY_ONCE)
+def commit_without_positions() -> list[Patch]:
+    real = Groups.write
+
+    def write(self: Groups, admitted: Any, operations: Sequence[Operation], done: Written) -> None:
+        admitted.marks.clear()
+        real(self, admitted, operations, done)
+
+    return [(Groups, "write", write)]
+
+
+@mutant("a transaction's positions are committed before it is decided", "C16", EXACTLY_ONCE, "kill", "store_slow")
+def commit_positions_first() -> list[Patch]:
+    real = Transactions._store
+
+    def store(self: Transactions, one: Any, record: Any, admitted: Any = None) -> None:
+        if admitted is None:
+            real(self, one, record)
+            return
+        self._slot.groups.write(admitted, [], lambda _: None)
+        real(self, one, one.record)  # and the decision is forgotten
+
+    return [(Transactions, "_store", store)]
+
+
+@mutant("a commit is not fenced by who owns the partition", "C16", EXACTLY_ONCE, member_fault_every_s=1.5)
+def commit_for_others() -> list[Patch]:
+    real = fence._refusal
+
+    def refusal(group: LiveGroup, commit: Any, logs: Any, topic: str, place: Any, mark: Any) -> CometError | None:
+        error = real(group, commit, logs, topic, place, mark)
+        return None if error is not None and error.code == "STALE_GENERATION" else error
+
+    known = Groups._known
+
+    def anybody(self: Groups, name: str) -> LiveGroup:
+        group = known(self, name)
+        group.machine.hear = lambda member, now: None  # type: ignore[assignment,method-assign,return-value]
+        return group
+
+    return [(fence, "_refusal", refusal), (Groups, "_known", anybody), (Transactions, "_evicted", lambda *_: None)]
+
+
+@mutant(
+    "a transaction commits whatever its member believes to be new", "C16", EXACTLY_ONCE, "stall_links", "lose_clients",
+    fault_every_s=1.5,
+)  # fmt: skip
+def believe_the_member() -> list[Patch]:
+    real = fence.admit
+
+    def admit(group: LiveGroup, commit: Any, logs: Any, *, up_to_date: bool) -> Any:
+        for topic in commit.topics:
+            for mark in topic.marks:
+                mark.ClearField("expected")
+        return real(group, commit, logs, up_to_date=up_to_date)
+
+    return [(groups, "admit", admit)]
+
+
+@mutant("who coordinates next does not finish what was decided", "C29 C12", EXACTLY_ONCE, "kill", "drain")
+def leave_the_decided_unfinished() -> list[Patch]:
+    return [(Transactions, "load", lambda self, items: None)]
+
+
+@mutant("a new leader does not know which transactions are open", "C14 C12", EXACTLY_ONCE, "kill", "drain")
+def forget_what_is_open() -> list[Patch]:
+    real = Isolation.restore.__func__  # type: ignore[attr-defined]
+
+    def restore(cls: type[Isolation], data: bytes, at: int) -> tuple[Isolation, int]:
+        one, end = real(cls, data, at)
+        one._open.clear()
+        one._decided.clear()
+        one._sum_up()
+        return one, end
+
+    return [(Isolation, "restore", classmethod(restore))]
+
+
+@mutant("nobody is asked whether a transaction is open", "C29 C12 C16", EXACTLY_ONCE)
+def enlist_nowhere() -> list[Patch]:
+    async def enlist(self: Enlistments, transaction: Any) -> None:
+        waiting = self._waiting.pop(transaction)
+        self._held_bytes -= sum(len(batch) for batch, _ in waiting)
+        self._enter(transaction, waiting, None)
+
+    return [(Enlistments, "_enlist", enlist)]
+
+
+@mutant("the next transaction begins before the last is drained", "C12 C16", EXACTLY_ONCE, "kill", "bad_weather")
+def end_before_all_is_written() -> list[Patch]:
+    async def drain(self: Writer) -> None:
+        return None
+
+    return [(Writer, "drain", drain)]
+
+
+@mutant("after an abort reading goes on behind what was read", "C16", EXACTLY_ONCE)
+def go_on_after_an_abort() -> list[Patch]:
+    async def rewind(self: GroupConsumer[Any]) -> None:
+        return None
+
+    return [(GroupConsumer, "rewind", rewind)]
+
+
+@mutant("markers are handed out as records", "C14 C20 C16", EXACTLY_ONCE)
+def hand_out_markers() -> list[Patch]:
+    return [(Taking, "_hidden", lambda self, reader, batch: False)]
+
+
+# ---- shared groups
+
+
+@mutant("a settlement is confirmed before it is kept", "C34", SHARED, "kill", "store_slow", member_fault_every_s=12.0)
+def confirm_settlements_at_once() -> list[Patch]:
+    real = SharedPartition._settled
+
+    def settled(self: SharedPartition, lost: Any, done: Any) -> Any:
+        result = real(self, lost, lambda _: None)
+        done(None)
+        return result
+
+    return [(SharedPartition, "_settled", settled)]
+
+
+@mutant("some of what was accepted is lent again when its lease runs out", "C34", SHARED)
+def lend_what_was_accepted() -> list[Patch]:
+    real = Shares.accept
+
+    def accept(self: Shares, holder: Any, firsts: Sequence[int], ends: Sequence[int]) -> Any:
+        if firsts and firsts[0] % 5 == 0:
+            return []
+        return real(self, holder, firsts, ends)
+
+    return [(Shares, "accept", accept)]
+
+
+@mutant("what is given back is lent to nobody any more", "C29 C35", SHARED)
+def forget_what_is_given_back() -> list[Patch]:
+    return [(Window, "_give_again", lambda self, first, end, due, why: None)]
+
+
+@mutant("leases never run out", "C29 C35", SHARED)
+def lease_for_ever() -> list[Patch]:
+    return [(Shares, "expire", lambda self, now: 0)]
+
+
+@mutant("a rejected record is settled without a dead letter", "C35", SHARED)
+def drop_dead_letters() -> list[Patch]:
+    async def write(self: DeadLetters, offset: int, dead: Any) -> bool:
+        return True
+
+    return [(DeadLetters, "_publish", write)]
+
+
+@mutant("a new leader begins behind all that was lent", "C35 C29", SHARED, "kill", "drain")
+def begin_behind_what_was_lent() -> list[Patch]:
+    real = SharedPartition.take
+
+    def take(self: SharedPartition) -> bytes:
+        window = self.shares
+        for first in range(window.floor, window._next):
+            window._marks[first - window._base] = 255
+        window._advance()
+        return real(self)
+
+    return [(SharedPartition, "take", take)]

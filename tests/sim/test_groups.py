@@ -1,0 +1,64 @@
+"""Groups, shared groups and transactions under faults: no promise is broken, and every planted bug is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.group_mutants import GROUP_MUTANTS, SEEDS_MAX
+from tests.sim.group_scenario import GroupProfile
+from tests.sim.hunting import hunt
+from tests.sim.result import Totals
+from tests.sim.runs import run_many, run_one, tell
+from tests.sim.test_simulation import fingerprint
+
+SEEDS = 16
+MUTANTS_MIN = 15
+
+# Seeds that found a bug once, each with what it was. The groups are named, so that a run is what it was then.
+REGRESSIONS = [
+    (11, ("alo", "amo"), "a partition that came to a member on its way out was never said to be given up"),
+    (38, ("alo", "amo"), "what was given and asked for in one assignment was neither read nor released, for ever"),
+    (2, ("alo", "amo"), "a partition was given twice in one generation, after a static member had come back"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_no_seed_breaks_a_promise() -> None:
+    totals = Totals()
+    for done in run_many("groups", range(SEEDS)):
+        assert done.ok, "\n".join(done.lines)
+        totals.merge(done.totals)
+    unchecked = [name for name, count in totals.checked.items() if not count]
+    assert not unchecked, f"no seed has exercised {unchecked}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("seed", "groups", "bug"), REGRESSIONS)
+def test_a_seed_that_failed_passes(seed: int, groups: tuple[str, ...], bug: str) -> None:
+    result = run_one("groups", seed, GroupProfile(groups=groups))
+    assert result.ok, f"{bug}\n" + "\n".join(tell(result, verbose=False))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_seed_is_one_run() -> None:
+    assert fingerprint(run_one("groups", 3)) == fingerprint(run_one("groups", 3))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)  # a bug can make a run long
+@pytest.mark.parametrize("name", sorted(GROUP_MUTANTS))
+def test_a_planted_bug_is_found_and_the_same_run_without_it_is_clean(name: str) -> None:
+    bug = GROUP_MUTANTS[name]
+    known_first = sorted(range(bug.seeds), key=lambda seed: seed != bug.caught_by)
+    found = hunt(bug, known_first)
+    assert found is not None, f"{name} ({bug.why}) went unnoticed for {bug.seeds} seeds"
+    result = run_one(bug.scenario, found.seed, bug.profile)
+    assert result.ok, "\n".join(tell(result, verbose=False))
+
+
+def test_there_are_enough_and_each_is_found_in_few_seeds() -> None:
+    assert len(GROUP_MUTANTS) >= MUTANTS_MIN
+    assert all(bug.caught_by < SEEDS_MAX for bug in GROUP_MUTANTS.values())
