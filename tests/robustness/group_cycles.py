@@ -1,0 +1,428 @@
+"""`python -m tests.robustness.group_cycles --minutes 5 [--seed N]`: members and brokers die and stand still.
+
+Three brokers and a real etcd; 5 members of a group that handles at least once, 5 of one that consumes, transforms and
+produces exactly once, 3 of a shared group, and 3 tellers of a bank, each a process. All the time some member is killed,
+paused for half a session to two, or leaves, and a broker is killed or paused. Every 20 s the bank holds still and its
+book is added up. At the end everything is mended, the groups come to the end of their input, and all that the members
+wrote down is held against what is in the topics: see group_notes.
+
+Before that, while nothing is wrong, it is measured how long a partition is without an owner that handles it when a
+member leaves, and when it is killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import comet
+from tests.robustness import group_notes
+from tests.robustness.cluster import ClusterProcesses, cluster
+from tests.robustness.group_member import DEAD, OUT, SESSION_MS
+from tests.robustness.group_notes import Verdict
+from tests.robustness.group_world import (
+    BOOK,
+    STALL_S_MAX,
+    Auditor,
+    Feeder,
+    MemberProcess,
+    Observer,
+    balance,
+    decided,
+    whole,
+)
+from tests.sim.waiting import until
+
+IN: Final = "in"
+QUIET: Final = "quiet"
+PARTITIONS: Final = 10
+RATE: Final = 200.0
+KEYS: Final = 40
+BROKER_BYTES_MAX: Final = 400 << 20
+BALANCE_S: Final = 20.0
+SESSION_S: Final = SESSION_MS / 1000
+WORK_MS: Final = 3.0
+
+
+@dataclass(slots=True)
+class Report:
+    faults: Counter[str] = field(default_factory=Counter)
+    verdict: Verdict = field(default_factory=Verdict)
+    left_ms: list[float] = field(default_factory=list)  # from leaving until another handles, per partition
+    killed_ms: list[float] = field(default_factory=list)
+    take_overs: int = 0
+    balances: int = 0
+    transfers: int = 0
+    sent: int = 0
+    acked: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    broker_bytes: dict[int, int] = field(default_factory=dict)
+    caught_up_s: float = 0.0
+
+    @property
+    def violations(self) -> list[str]:
+        return self.verdict.violations
+
+    def __str__(self) -> str:
+        faults = ", ".join(f"{count} {what}" for what, count in sorted(self.faults.items()))
+        memory = ", ".join(f"{bytes_ >> 20}" for bytes_ in self.broker_bytes.values())
+        errors = ", ".join(f"{count} {code}" for code, count in self.errors.most_common()) or "none"
+        counts = ", ".join(f"{what} {count}" for what, count in self.verdict.counts.items())
+        killed = _spread([one - SESSION_MS for one in self.killed_ms])
+        return (
+            f"faults: {faults or 'none'}; {self.take_overs} take-overs; errors that members saw: {errors}\n"
+            f"{self.sent} records sent, {self.acked} acknowledged; {counts}\n"
+            f"bank: {self.transfers} transfers seen, {self.balances} balances\n"
+            f"take-over after leaving: {_spread(self.left_ms)}; after kill -9, beyond the session: {killed}\n"
+            f"brokers' memory at most {memory} MiB; caught up {self.caught_up_s:.1f} s after all was mended; "
+            f"{len(self.violations)} violations"
+        )
+
+
+def _spread(values: list[float]) -> str:
+    if not values:
+        return "-"
+    return f"median {statistics.median(values):.0f} ms, most {max(values):.0f} ms of {len(values)}"
+
+
+class Storm:
+    """One run. Owned by `run`; all on one loop."""
+
+    def __init__(self, folder: Path, one: ClusterProcesses, report: Report, random: Random) -> None:
+        self.folder = folder
+        self.one = one
+        self.report = report
+        self.random = random
+        self.members = [
+            *self._members("at_least_once", "alo", 5),
+            *self._members("exactly_once", "eos", 3),
+            *self._members("exactly_once_app", "eos", 2, first=3),
+            *self._members("shared", "share", 3),
+        ]
+        self.tellers = self._members("teller", "teller", 3, topic=BOOK)
+        self.struck: set[str] = set()
+        self.bank = asyncio.Lock()  # held while no teller may be struck
+        self.over = asyncio.Event()
+
+    def _members(
+        self, kind: str, group: str, count: int, *, first: int = 0, topic: str = IN, work_ms: float = WORK_MS
+    ) -> list[MemberProcess]:
+        addresses = self.one.addresses
+        return [
+            MemberProcess(self.folder, addresses, kind, group, topic, number, work_ms=work_ms)
+            for number in range(first, first + count)
+        ]
+
+    async def topics(self) -> None:
+        async with comet.Admin(self.one.addresses) as admin:
+            for topic, partitions in ((IN, PARTITIONS), (OUT, PARTITIONS), (BOOK, 4), (DEAD, 1), (QUIET, PARTITIONS)):
+                await admin.create_topic(topic, partitions=partitions, replicas=3, min_insync=2)
+        await self._well()
+
+    async def _well(self) -> None:
+        for topic in (IN, OUT, BOOK, QUIET):
+            await self.one.well(topic)
+
+    # ---- how long a partition is without an owner
+
+    async def measure(self, times: int) -> None:
+        members = self._members("at_least_once", "quiet", 3, topic=QUIET, work_ms=0)
+        feeding = asyncio.create_task(self._feed_quietly())
+        for member in members:
+            member.launch()
+        try:
+            for number in range(2 * times):
+                await self._settled("quiet", members)
+                victim = members[number % len(members)]
+                leaves = number % 2 == 0
+                found = self.report.left_ms if leaves else self.report.killed_ms
+                found += await self._take_over(victim, members, leaves=leaves)
+                victim.launch()
+        finally:
+            feeding.cancel()
+            for member in members:
+                await asyncio.to_thread(member.terminate)
+        for member in members:
+            self.report.violations.extend(member.complaints())
+
+    async def _feed_quietly(self) -> None:
+        async with comet.Producer(self.one.addresses, acks=1) as producer:
+            count = 0
+            while True:
+                for partition in range(PARTITIONS):
+                    await producer.send(QUIET, b"q:%d" % count, partition=partition)
+                count += 1
+                await asyncio.sleep(0.02)
+
+    async def _settled(self, group: str, members: list[MemberProcess]) -> None:
+        """Every member has its share, and has handled something of each partition."""
+        share = PARTITIONS // len(members)
+        for member in members:
+            seen: set[str] = set()
+
+            def has_its_share(life: group_notes.Life = member.life, seen: set[str] = seen) -> bool:
+                for note in life.read():
+                    if note.what == "X":
+                        seen.discard(note.words[0])
+                    elif note.what == "H":
+                        seen.add(note.words[0])
+                return len(seen) >= share
+
+            if not await until(has_its_share, within_s=STALL_S_MAX):
+                raise AssertionError(f"{member.life.name} of {group} handles nothing of {PARTITIONS} partitions")
+        await asyncio.sleep(1)  # positions that are committed, heartbeats that are sent
+
+    async def _take_over(self, victim: MemberProcess, members: list[MemberProcess], *, leaves: bool) -> list[float]:
+        """Per partition that it owned the milliseconds until another member has handled a record of it."""
+        others = [member for member in members if member is not victim]
+        for member in others:
+            member.life.read()
+        victim.life.read()
+        owned: set[str] = set()
+        for note in victim.life.notes:
+            if note.what in "AX":
+                (owned.add if note.what == "A" else owned.discard)(note.words[0])
+        began = time.monotonic()
+        if leaves:
+            victim.begin_leaving()
+        else:
+            await asyncio.to_thread(victim.kill)
+        first: dict[str, float] = {}
+
+        def taken_over() -> bool:
+            for member in others:
+                for note in member.life.read():
+                    if note.what == "H" and note.words[0] in owned and note.at > began:
+                        first.setdefault(note.words[0], note.at)
+            return len(first) == len(owned)
+
+        if not await until(taken_over, within_s=STALL_S_MAX, every_s=0.01):
+            raise AssertionError(f"of {sorted(owned)}, which {victim.life.name} had, {sorted(first)} were taken over")
+        if leaves:
+            await asyncio.to_thread(victim.terminate)
+        return [(at - began) * 1000 for at in first.values()]
+
+    # ---- faults
+
+    async def rage(self, seconds: float) -> None:
+        everybody = [*self.members, *self.tellers]
+        for member in everybody:
+            member.launch()
+        feeder = Feeder(self.one.addresses, IN, RATE, KEYS)
+        observer = Observer(self.one.addresses, ["alo", "eos"])
+        auditor = Auditor(self.one.addresses, BOOK)
+        beside = [asyncio.create_task(task) for task in (observer.run(), auditor.run(), self._watch_memory())]
+        feeding = asyncio.create_task(feeder.run())
+        faults = [
+            asyncio.create_task(self._strike_members()),
+            asyncio.create_task(self._strike_members()),
+            asyncio.create_task(self._strike_brokers()),
+            asyncio.create_task(self._balance(auditor)),
+        ]
+        try:
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline:
+                await asyncio.wait([*faults, *beside, feeding], timeout=1, return_when=asyncio.FIRST_COMPLETED)
+                for task in (*faults, *beside, feeding):
+                    if task.done():
+                        task.result()  # raises what ended it
+                        raise AssertionError(f"{task} has ended")
+            self.over.set()
+            await asyncio.gather(*faults)
+            await self._well()
+            feeder.stop.set()
+            await feeding
+            mended = time.monotonic()
+            await self._caught_up()
+            self.report.caught_up_s = time.monotonic() - mended
+            await self._end(feeder, observer, auditor)
+        finally:
+            for task in (*faults, *beside, feeding):
+                task.cancel()
+            for member in everybody:
+                await asyncio.to_thread(member.kill)
+
+    def _count(self, fault: str, whose: str) -> None:
+        self.report.faults[fault] += 1
+        with (self.folder / "faults.log").open("a") as log:
+            log.write(f"{time.monotonic():.3f} {time.strftime('%H:%M:%S')} {fault} {whose}\n")
+
+    async def _strike_members(self) -> None:
+        random = self.random
+        while not self.over.is_set():
+            await self._rest(random.uniform(0.2, 2.5))
+            free = [one for one in (*self.members, *self.tellers) if one.name not in self.struck and one.running]
+            if not free:
+                continue
+            member = random.choice(free)
+            async with self._struck(member):
+                fault = random.choices(("kill", "pause", "leave"), (5, 4, 2))[0]
+                self._count(f"{fault}s of members", member.life.name)
+                if fault == "pause":
+                    member.pause()
+                    await asyncio.sleep(random.uniform(0.5, 2) * SESSION_S)
+                    if random.random() < 0.2:
+                        await asyncio.to_thread(member.kill)
+                        member.launch()
+                    else:
+                        member.resume()
+                    continue
+                await asyncio.to_thread(member.kill if fault == "kill" else member.terminate)
+                await asyncio.sleep(random.choice((0, random.uniform(0, SESSION_S))))
+                member.launch()
+
+    @contextlib.asynccontextmanager
+    async def _struck(self, member: MemberProcess) -> AsyncIterator[None]:
+        """One at a time, and no teller while the bank holds."""
+        async with contextlib.AsyncExitStack() as stack:
+            if member in self.tellers:
+                await stack.enter_async_context(self.bank)
+            self.struck.add(member.name)
+            try:
+                yield
+            finally:
+                self.struck.discard(member.name)
+
+    async def _strike_brokers(self) -> None:
+        """One at a time: two of three must be there."""
+        random, one = self.random, self.one
+        while not self.over.is_set():
+            await self._rest(random.uniform(1, 5))
+            number = random.choice(list(one.brokers))
+            broker = one.brokers[number]
+            if random.random() < 0.4:
+                self._count("pauses of brokers", str(number))
+                broker.signal(signal.SIGSTOP)
+                try:
+                    await asyncio.sleep(random.uniform(0.5, 2) * SESSION_S)
+                finally:
+                    broker.signal(signal.SIGCONT)
+            else:
+                self._count("kills of brokers", str(number))
+                await asyncio.to_thread(broker.kill)
+                await asyncio.sleep(random.uniform(0, SESSION_S))
+                await one.restart(number)
+            await self._well()
+
+    async def _rest(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.over.wait()
+
+    async def _balance(self, auditor: Auditor) -> None:
+        while not self.over.is_set():
+            await self._rest(BALANCE_S)
+            await self._look_at_the_book(auditor)
+
+    async def _look_at_the_book(self, auditor: Auditor) -> None:
+        async with self.bank:
+            self.report.violations.extend(await balance(self.one, self.tellers, auditor, self.folder / "hold"))
+        self.report.balances += 1
+        self.report.transfers = len(auditor.legs)
+
+    async def _watch_memory(self) -> None:
+        while True:
+            for number, broker in self.one.brokers.items():
+                with contextlib.suppress(Exception):  # it is being killed, or started
+                    used = broker.resident_bytes()
+                    self.report.broker_bytes[number] = max(used, self.report.broker_bytes.get(number, 0))
+            await asyncio.sleep(1)
+
+    # ---- the end
+
+    async def _caught_up(self) -> None:
+        lags: dict[str, list[tuple[int, int]]] = {}
+        deadline = time.monotonic() + STALL_S_MAX
+        async with comet.Admin(self.one.addresses) as admin:
+            while time.monotonic() < deadline:
+                for group in ("alo", "eos", "share"):
+                    with contextlib.suppress(comet.CometError):
+                        info = await admin.describe_group(group)
+                        lags[group] = [(lag.partition, lag.lag) for lag in info.lags if lag.lag]
+                if len(lags) == 3 and not any(lags.values()):
+                    return
+                await asyncio.sleep(0.2)
+        self.report.violations.append(f"groups do not come to the end; they lag in {lags}")
+
+    async def _end(self, feeder: Feeder, observer: Observer, auditor: Auditor) -> None:
+        report, verdict = self.report, self.report.verdict
+        await self._look_at_the_book(auditor)
+        everybody = [*self.members, *self.tellers]
+        await asyncio.gather(*(asyncio.to_thread(member.terminate) for member in everybody))
+        for topic in (IN, OUT, BOOK, DEAD):
+            await decided(self.one, topic)
+        given, made, dead = await whole(self.one, IN), await whole(self.one, OUT), await whole(self.one, DEAD)
+        lives = [life for member in self.members for life in member.lives]
+        for member in everybody:
+            for life in member.lives:
+                life.read()
+                report.errors.update(note.words[0] for note in life.notes if note.what == "!")
+            report.violations.extend(member.complaints())
+        report.sent, report.acked = feeder.sent, len(feeder.acked)
+        if feeder.failed:
+            verdict.say(f"{feeder.failed} records were not acknowledged")
+        if any(dead.values()):
+            verdict.say(f"dead letters of records that nobody gave up: {sum(map(len, dead.values()))}")
+        of: Callable[[str], list[group_notes.Life]] = lambda group: [one for one in lives if one.group == group]  # noqa: E731
+        group_notes.inputs(verdict, given, feeder.acked, dict(feeder.numbers))
+        group_notes.at_least_once(
+            verdict, of("alo"), given, [look for look in observer.looks if look.group == "alo"]
+        )  # fmt: skip
+        group_notes.outputs(verdict, made, given)
+        group_notes.transactions(verdict, of("eos"), "exactly once")
+        group_notes.shared(verdict, of("share"), given)
+        group_notes.positions_only_rise(verdict, observer.looks)
+        group_notes.transactions(verdict, [life for one in self.tellers for life in one.lives], "transfers")
+        report.take_overs = group_notes.take_overs(lives)
+        verdict.violations += self.one.complaints()
+        for number, used in report.broker_bytes.items():
+            if used > BROKER_BYTES_MAX:
+                verdict.say(f"broker {number} had {used >> 20} MiB")
+
+
+async def run(folder: Path, *, seconds: float, seed: int, measured: int) -> Report:
+    report = Report()
+    async with cluster(folder, options=("--session-ms", str(SESSION_MS))) as one:
+        storm = Storm(folder, one, report, Random(seed))
+        await storm.topics()
+        if measured:
+            await storm.measure(measured)
+            print(f"take-over: left {_spread(report.left_ms)}, killed {_spread(report.killed_ms)}", flush=True)
+        if seconds:
+            await storm.rage(seconds)
+    return report
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests.robustness.group_cycles", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--take-overs", type=int, default=5, help="how often each kind is measured")
+    parser.add_argument("--folder", type=Path, help="keeps all that brokers and members have written")
+    options = parser.parse_args()
+    began = time.perf_counter()
+    with contextlib.ExitStack() as stack:
+        folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
+        report = asyncio.run(
+            run(folder, seconds=options.minutes * 60, seed=options.seed, measured=options.take_overs)
+        )  # fmt: skip
+    print(f"seed {options.seed}, {time.perf_counter() - began:.0f} s\n{report}")
+    print("\n".join(report.violations[:50]))
+    return 1 if report.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
