@@ -134,7 +134,7 @@ class Owning(Taking[T]):
             if holding.first is None:
                 holding.first = reader.position
             if holding.committed is None:
-                self._commits.add([self._mark(holding, self._done(reader))])
+                self._commits.add([self._mark(holding, holding.first)])
 
     def _holds(self, holding: Holding) -> bool:
         return self._holdings.get(holding.place) is holding
@@ -254,7 +254,7 @@ class Owning(Taking[T]):
                 continue
             if not self.auto_commit and holding.committed is not None:
                 continue
-            done = self._done(holding.reader)
+            done = self._done(holding.reader) if self.auto_commit or holding.first is None else holding.first
             if holding.committed is None or done > holding.committed:
                 found.append(self._mark(holding, done))
         return found

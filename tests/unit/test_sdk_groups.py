@@ -273,6 +273,24 @@ async def test_commits_gather_while_one_is_under_way(broker: GroupBroker) -> Non
 
 
 @scenario()
+async def test_the_beginning_is_committed_and_nothing_behind_it_also_when_that_takes_long(broker: GroupBroker) -> None:
+    fill(broker, [b"%d" % n for n in range(5)])
+    loading = True
+    broker.refuse = lambda kind, frame: CoordinatorLoading("soon") if loading and kind == "commit" else None
+    async with member(broker, auto_commit=False) as c:
+        await take(c, 3)
+        await asyncio.sleep(2)
+        broker.cut()
+        await asyncio.sleep(30)
+        loading = False
+        await asyncio.sleep(5)
+        assert broker.marks[ZERO][0] == 0
+        await c.rewind()
+        assert (await take(c, 1))[0].offset == 0
+    assert broker.marks[ZERO][0] == 0
+
+
+@scenario()
 async def test_without_automatic_commits_only_the_beginning_is_committed(broker: GroupBroker) -> None:
     fill(broker, [b"%d" % n for n in range(5)])
     async with member(broker, auto_commit=False) as c:
@@ -402,3 +420,13 @@ def test_what_makes_no_sense_is_refused(settings: dict[str, Any]) -> None:
 def test_something_has_to_be_read() -> None:
     with pytest.raises(InvalidArgument):
         GroupConsumer(ADDRESS, group="engine")
+
+
+@scenario()
+async def test_without_automatic_commits_whoever_leaves_at_once_commits_nothing_it_has_not(broker: GroupBroker) -> None:
+    """The answer to its first commit, where it began, has not come yet."""
+    fill(broker, [b"%d" % n for n in range(8)], per_batch=4)
+    async with member(broker, auto_commit=False) as c:
+        await c.get_batch(timeout_s=5)
+        assert c.committed() == {}, "the point of this test"
+    assert broker.marks["quotes", 0][0] == 0
