@@ -281,7 +281,7 @@ async def test_the_beginning_is_committed_and_nothing_behind_it_also_when_that_t
         await take(c, 3)
         await asyncio.sleep(2)
         broker.cut()
-        await asyncio.sleep(30)
+        await asyncio.sleep(20)
         loading = False
         await asyncio.sleep(5)
         assert broker.marks[ZERO][0] == 0
