@@ -66,7 +66,14 @@ def mutant(
 # ---- the coordinator and its journal
 
 
-@mutant("a commit is confirmed before the metadata store has it", "C21 C20 C34", AT_MOST_ONCE, "kill", "store_slow")
+@mutant(
+    "a commit is confirmed before the metadata store has it",
+    "C21 C20 C34",
+    AT_MOST_ONCE,
+    "kill",
+    "store_slow",
+    fault_every_s=1.0,
+)
 def confirm_before_it_is_written() -> list[Patch]:
     real = Journal.write
 
@@ -128,7 +135,14 @@ def forget_positions() -> list[Patch]:
     return [(Groups, "load", load)]
 
 
-@mutant("while a coordinator loads, it says that nothing was committed", "C21 C34", AT_MOST_ONCE, "kill", "store_slow")
+@mutant(
+    "while a coordinator loads, it says that nothing was committed",
+    "C21 C34",
+    AT_MOST_ONCE,
+    "kill",
+    "store_slow",
+    fault_every_s=1.0,
+)
 def take_loading_for_nothing() -> list[Patch]:
     real = Coordinator.slot
 
@@ -178,7 +192,9 @@ def give_without_release() -> list[Patch]:
     return [(Group, "plan", plan)]
 
 
-@mutant("members are told before the store knows", "C17 C20 C29", AT_LEAST_ONCE, "kill", "store_slow", "lose_store")
+@mutant(
+    "members are told before the store knows", "C17 C20 C29", AT_LEAST_ONCE, "kill", "store_slow", fault_every_s=1.0
+)
 def tell_before_it_is_stored() -> list[Patch]:
     real = LiveGroup.kick
 
@@ -252,7 +268,7 @@ def commit_what_is_in_hand() -> list[Patch]:
 
 @mutant("a partition is released while a record of it is in hand", "C17", AT_LEAST_ONCE)
 def release_what_is_in_hand() -> list[Patch]:
-    return [(Owning, "_in_use", lambda self, reader: False)]
+    return [(Owning, "_in_hand", lambda self, holding: False)]
 
 
 @mutant("what was read ahead of a partition is handed out after it was released", "C17 C20", AT_LEAST_ONCE)
