@@ -28,6 +28,7 @@ class AtLeastOnce(GroupServing):
     def __init__(self, host: Host, one: Binding) -> None:
         super().__init__(host, one)
         self._done: dict[Place, int] = {}  # positions that are not committed
+        self._passed: dict[Place, int] = {}  # those that were committed while nothing was to be done
         self._busy: Place | None = None  # what runs, where one runs at a time
         self._changed = asyncio.Event()  # set, and another one made, when something ended
         self._committing = asyncio.Lock()
@@ -38,7 +39,7 @@ class AtLeastOnce(GroupServing):
             self._dispatch = Dispatch(self.policy.concurrency, window)
 
     async def _serve(self) -> None:
-        self._done, self._failure = {}, None  # after a restart nothing of before counts
+        self._done, self._passed, self._failure = {}, {}, None  # after a restart nothing of before counts
         loop = asyncio.get_running_loop()
         tasks = [loop.create_task(self._commit_now_and_then())]
         if self._dispatch is not None:
@@ -142,6 +143,10 @@ class AtLeastOnce(GroupServing):
         async with self._committing:
             if self._dispatch is not None:
                 self._done.update(self._dispatch.moved())
+            if self._taking and not self.stopping and (self._dispatch is None or not self._dispatch.held):
+                for place, position in self.passed_over().items():
+                    if position > self._passed.get(place, -1):
+                        self._done[place] = self._passed[place] = position
             done, self._done = self._done, {}
             if not done or self.source is None:
                 return
@@ -173,6 +178,7 @@ class AtLeastOnce(GroupServing):
             self._busy = None
         for place in places:
             self._done.pop(place, None)
+            self._passed.pop(place, None)
         if self._dispatch is not None:
             self._dispatch.forget(places)
         self._tell()

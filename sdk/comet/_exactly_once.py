@@ -29,7 +29,16 @@ from comet._retry import Backoff
 from comet._serving import GroupServing, Host, Restart, Source, Stopped, current_serving
 from comet._transaction import Transaction
 from comet._transactions import TransactionalProducer
-from comet.errors import Closed, CometError, GroupError, ProducerFenced, TransactionAborted, TransactionError
+from comet.errors import (
+    Closed,
+    CometError,
+    GroupError,
+    ProducerFenced,
+    Timeout,
+    TransactionAborted,
+    TransactionError,
+    Unavailable,
+)
 
 log = logging.getLogger("comet")
 
@@ -81,6 +90,7 @@ class ExactlyOnce(GroupServing):
         self._pending: deque[tuple[Item, int]] = deque()  # taken, with the life of their partition, in order
         self._attempts: dict[tuple[Place, int], int] = {}  # of items that have failed
         self._condemned: dict[tuple[Place, int], Exception] = {}  # those that are not tried again
+        self._passed: dict[Place, int] = {}  # committed while nothing was to be done
         self._busy: set[Place] = set()  # of the transaction that runs
         self._changed = asyncio.Event()
 
@@ -88,6 +98,7 @@ class ExactlyOnce(GroupServing):
         self._pending.clear()
         self._attempts.clear()
         self._condemned.clear()
+        self._passed.clear()
         self._producers.extend(self.host.transactional_producer(self.source) for _ in range(2))
         try:
             while not self.stopping:
@@ -123,14 +134,30 @@ class ExactlyOnce(GroupServing):
             timeout_s = None if give_up is None else give_up - loop.time()
             if timeout_s is not None and timeout_s <= 0:
                 return
-            batch = await self.take(timeout_s)
+            batch = await self.take(limits.HANDLED_COMMIT_MS / 1000 if timeout_s is None else timeout_s)
             if batch is None:
+                if timeout_s is None:
+                    await self._pass_over()
                 return
             life = self.life((batch.topic, batch.partition))
             self._pending.extend((item, life) for item in items_of(self.one, batch))
             records += len(batch)
             if give_up is None:
                 give_up = loop.time() + self.policy.transaction_ms / 1000
+
+    async def _pass_over(self) -> None:
+        """Commits what is no event, while there are none."""
+        ending = self._ending
+        if self.stopping or (ending is not None and (not ending.task.done() or ending.task.exception() is not None)):
+            return
+        assert self.source is not None
+        passed = {place: end for place, end in self.passed_over().items() if end > self._passed.get(place, -1)}
+        if passed:
+            try:
+                await self.source.commit(passed)
+                self._passed.update(passed)
+            except (GroupError, Timeout, Unavailable) as error:
+                log.info("comet: handler %s: not committed for now: %s", self.one.name, error)
 
     def _chunk(self) -> Chunk:
         """What the next transaction is about: the first of what is pending."""

@@ -49,6 +49,7 @@ class Source(Protocol):
     async def close(self) -> None: ...
     async def get_batch(self, timeout_s: float | None = None) -> RecordBatch[Any] | None: ...
     async def commit(self, positions: Mapping[Place, int]) -> object: ...
+    def positions(self) -> Mapping[Any, int]: ...
     def offsets_to_commit(self, positions: Any) -> groups_pb.Commit: ...
     def were_committed(self, offsets: groups_pb.Commit) -> None: ...
 
@@ -169,6 +170,7 @@ class GroupServing(Serving):
         self.source: Source | None = None
         self.restart = False  # what became of a commit is not known
         self._lives: dict[Place, int] = {}  # rises each time a partition is given up: what was taken before is void
+        self._taken: dict[Place, int] = {}  # the life in which a partition was last taken from
         self._given_up = asyncio.Event()  # set for a moment with each change of the above, and when the app stops
 
     def stop(self) -> None:
@@ -213,8 +215,19 @@ class GroupServing(Serving):
         assert self.source is not None
         batch: RecordBatch[Any] | None = await self._waiting(self.source.get_batch(timeout_s))
         if batch is not None:
-            self._lives.setdefault((batch.topic, batch.partition), 0)
+            place = (batch.topic, batch.partition)
+            self._taken[place] = self._lives.setdefault(place, 0)
         return batch
+
+    def passed_over(self) -> dict[Place, int]:
+        """Positions behind what is no event, such as the ends of transactions, which nobody would commit otherwise. To
+        be asked only while it waits for events, and all that it has taken is done."""
+        assert self.source is not None
+        return {
+            place: position
+            for place, position in self.source.positions().items()
+            if self._taken.get(place) == self.life(place)  # of one that was given up, something may not be done
+        }
 
     # ---- partitions that go
 

@@ -52,7 +52,7 @@ class FakeMember:
         self.fake = group
         self.serde = None if kind is None else codec_for(kind)
         self.on_revoked, self.on_lost = on_revoked, on_lost
-        self.positions: dict[Place, int] = {}
+        self.at: dict[Place, int] = {}
         self.releasing: set[Place] = set()
         self.closed = False
         group.members.append(self)
@@ -66,7 +66,7 @@ class FakeMember:
         return str(self.fake.members.index(self))
 
     async def start(self) -> None:
-        self.positions = dict(self.fake.committed)
+        self.at = dict(self.fake.committed)
 
     async def close(self) -> None:
         self.closed = True
@@ -83,10 +83,10 @@ class FakeMember:
         while True:
             if self.closed:
                 raise Closed("closed")
-            for place, position in self.positions.items():
+            for place, position in self.at.items():
                 found = self.fake.logs[place][position : position + self.fake.batch_records]
                 if found and place not in self.releasing:
-                    self.positions[place] += len(found)
+                    self.at[place] += len(found)
                     return self._batch(place, position, found)
             await self.fake.more.wait()
 
@@ -101,12 +101,15 @@ class FakeMember:
         await asyncio.sleep(0.001)
         if self.fake.refuse is not None:
             raise self.fake.refuse
-        if any(place not in self.positions for place in positions):
+        if any(place not in self.at for place in positions):
             raise StaleGeneration("not yours")
         self.fake.commits.append(dict(positions))
         for place, position in positions.items():
             assert position >= self.fake.committed[place], "commits only rise"
             self.fake.committed[place] = position
+
+    def positions(self) -> dict[Place, int]:
+        return dict(self.at)
 
     def offsets_to_commit(self, positions: Any) -> groups_pb.Commit:
         found: dict[Place, int] = {}
@@ -130,7 +133,7 @@ class FakeMember:
         marks = {(topic.topic, mark.partition): mark.offset for topic in commit.topics for mark in topic.marks}
         if self.fake.refuse is not None:
             raise self.fake.refuse
-        if member.closed or any(place not in member.positions for place in marks):
+        if member.closed or any(place not in member.at for place in marks):
             raise StaleGeneration("not yours")
         self.fake.committed.update(marks)
 
@@ -139,14 +142,14 @@ class FakeMember:
         self.releasing.add(place)
         await self.on_revoked([place])
         self.releasing.discard(place)
-        del self.positions[place]
+        del self.at[place]
 
     def lose(self, place: Place) -> None:
-        del self.positions[place]
+        del self.at[place]
         self.on_lost([place])
 
     def gain(self, place: Place) -> None:
-        self.positions[place] = self.fake.committed[place]
+        self.at[place] = self.fake.committed[place]
         self.fake.rouse()
 
 

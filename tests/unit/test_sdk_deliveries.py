@@ -273,6 +273,40 @@ def test_what_was_lost_is_not_committed(concurrency: int) -> None:
     check()
 
 
+@pytest.mark.parametrize("concurrency", [1, 3])
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_what_is_no_event_is_passed_over_once_nothing_is_to_be_done(concurrency: int, delivery: Any) -> None:
+    """Else a group would seem to be behind for ever by the mark at the end of a transaction."""
+
+    @scenario()
+    async def check(broker: TransactionBroker, group: FakeGroup, a: GroupApp) -> None:
+        held = asyncio.Event()
+
+        @a.on("in", group="g", concurrency=concurrency, delivery=delivery)
+        async def handle(value: bytes) -> None:
+            if value == b"4":
+                await held.wait()
+
+        group.write(P0, *letters(5))
+        serving = asyncio.ensure_future(a.serve())
+        await asyncio.sleep(2)
+        group.member.at[P0] = 6  # behind a mark
+        await asyncio.sleep(2)
+        assert group.committed[P0] < 5, "the last is not done"
+        held.set()
+        await asyncio.sleep(2)
+        assert group.committed[P0] == 6
+        commits = len(group.commits)
+        await asyncio.sleep(5)
+        assert len(group.commits) == commits, "and not again and again"
+        await group.member.revoke(P0)
+        a.stop()
+        await serving
+        assert group.committed[P0] == 6
+
+    check()
+
+
 @scenario()
 async def test_commits_that_fail_for_now_are_made_up_for(
     broker: TransactionBroker, group: FakeGroup, a: GroupApp
