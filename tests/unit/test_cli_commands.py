@@ -20,7 +20,7 @@ runner = CliRunner()
 def test_help_lists_every_command() -> None:
     shown = runner.invoke(app, ["--help"])
     assert shown.exit_code == 0
-    for command in ("up", "broker", "topic", "produce", "consume", "cluster", "doctor", "bench", "demo"):
+    for command in ("up", "broker", "topic", "produce", "consume", "group", "cluster", "doctor", "bench", "demo"):
         assert f"\n  {command} " in shown.stdout
 
 
@@ -40,6 +40,7 @@ def test_help_lists_every_command() -> None:
             ["topic", name]
             for name in ("create", "list", "describe", "alter", "move", "elect", "delete", "delete-records")
         ),
+        *(["group", name] for name in ("list", "describe", "lag", "reset", "delete")),
     ],
 )
 def test_every_command_explains_itself_and_knows_json(words: list[str]) -> None:
@@ -84,6 +85,13 @@ def test_version() -> None:
         ["topic", "move", "quotes", "0", "--to", "1,1"],
         ["topic", "elect", "quotes", "0", "first"],
         ["bench", "everything"],
+        ["bench", "groups", "live"],
+        ["group", "reset", "engine"],
+        ["group", "reset", "engine", "--to", "latest", "--shift", "1"],
+        ["group", "reset", "engine", "--to", "soon"],
+        ["group", "reset", "engine", "--to", "latest", "--topic", "quotes:a"],
+        ["consume", "quotes", "--group", "engine", "--no-follow"],
+        ["consume", "quotes", "--group", "engine", "--partition", "0"],
     ],
 )
 def test_wrong_usage_ends_with_2_and_no_traceback(words: list[str]) -> None:
@@ -102,6 +110,8 @@ def test_wrong_usage_ends_with_2_and_no_traceback(words: list[str]) -> None:
         ["produce", "quotes"],
         ["topic", "describe", "x"],
         ["cluster", "drain", "1"],
+        ["group", "list"],
+        ["group", "delete", "x", "--yes"],
         ["topic", "move", "x", "0", "--to", "1"],
         ["topic", "elect", "x", "0", "1", "--accept-loss"],
     ],

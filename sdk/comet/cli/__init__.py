@@ -1,6 +1,6 @@
 """The command line, `comet`.
 
-    comet up | broker | topic ... | produce | consume | cluster | doctor | demo | bench
+    comet up | broker | topic ... | produce | consume | group ... | cluster | doctor | demo | bench
 
 `comet.cli` may start the broker and the demo; nothing else in `comet` knows of them. Everything heavy (gRPC,
 the broker, rich) is imported by the command that needs it, so that `comet --help` and completion stay quick.

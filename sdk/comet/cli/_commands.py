@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from comet import __version__
-from comet.cli import bench, broker, cluster, consume, demo, doctor, produce, topic, up
+from comet.cli import bench, broker, cluster, consume, demo, doctor, group, produce, topic, up
 from comet.cli._guard import reraise_all
 
 app = typer.Typer(
@@ -40,6 +40,7 @@ app.command("broker", context_settings=broker.PASS_ON, add_help_option=False)(br
 app.add_typer(topic.app, name="topic")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
+app.add_typer(group.app, name="group")
 app.add_typer(cluster.app, name="cluster")
 app.command("doctor")(doctor.doctor)
 app.command("bench")(bench.bench)

@@ -1,6 +1,6 @@
 """Exit codes and error texts: what the command line makes of an error.
 
-0 done   1 failed   2 wrong usage   3 no such topic, partition or broker   4 broker not reachable, or no answer
+0 done   1 failed   2 wrong usage   3 no such topic, partition, broker or group   4 broker not reachable, or no answer
 130 interrupted by Ctrl-C
 """
 
@@ -23,7 +23,10 @@ _EXIT_CODE: Final[dict[str, int]] = {
     "TOPIC_NOT_FOUND": NOT_FOUND,
     "PARTITION_NOT_FOUND": NOT_FOUND,
     "BROKER_NOT_FOUND": NOT_FOUND,
+    "GROUP_NOT_FOUND": NOT_FOUND,
     "UNAVAILABLE": UNAVAILABLE,
+    "COORDINATOR_LOADING": UNAVAILABLE,
+    "NOT_COORDINATOR": UNAVAILABLE,
     "DRAINING": UNAVAILABLE,
     "TIMEOUT": UNAVAILABLE,
 }
@@ -35,6 +38,8 @@ _HINT: Final[dict[str, str]] = {
     "TOPIC_EXISTS": "look at it: comet topic describe NAME; change it: comet topic alter NAME --set ...",
     "PARTITION_NOT_FOUND": "see its partitions: comet topic describe NAME",
     "BROKER_NOT_FOUND": "see which there are: comet cluster",
+    "GROUP_NOT_FOUND": "see which there are: comet group list; comet group reset --topic TOPIC makes one",
+    "GROUP_NOT_EMPTY": "stop its members, whom comet group describe NAME names; they are gone after their session",
     "NOT_LEADER": "the partition has no leader now; see why: comet cluster",
     "NOT_ENOUGH_REPLICAS": "see which brokers are missing: comet cluster; or produce with --acks 1",
     "TRUNCATED": "the end of the log was lost with a broker; go on with --from OFFSET, or --from earliest",

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+
+if TYPE_CHECKING:
+    from comet import Admin
+    from comet.types import GroupSummary, TopicInfo
 
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
 COMPLETION_TIMEOUT_S: Final = 1.0
@@ -23,6 +28,17 @@ Settings = Annotated[
 
 def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
     """Names of the cluster's topics for the shell; nothing where no broker answers at once."""
+    return _complete(context, incomplete, lambda admin: admin.list_topics())
+
+
+def complete_group(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of its groups."""
+    return _complete(context, incomplete, lambda admin: admin.list_groups())
+
+
+def _complete(
+    context: typer.Context, incomplete: str, listed: Callable[[Admin], Awaitable[Sequence[TopicInfo | GroupSummary]]]
+) -> list[str]:
     import asyncio
 
     from comet.errors import CometError
@@ -31,7 +47,7 @@ def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
         import comet
 
         async with comet.Admin(context.params.get("bootstrap") or DEFAULT_BOOTSTRAP) as admin:
-            return [topic.name for topic in await admin.list_topics()]
+            return [one.name for one in await listed(admin)]
 
     try:
         found = asyncio.run(asyncio.wait_for(names(), COMPLETION_TIMEOUT_S))
@@ -41,3 +57,4 @@ def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
 
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topic)]
+Group = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_group)]

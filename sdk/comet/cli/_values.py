@@ -69,3 +69,20 @@ def format_rate(per_second: float) -> str:
     if per_second >= 1e4:
         return f"{per_second / 1e3:.1f} k/s"
     return f"{per_second:.0f} /s"
+
+
+def format_age(seconds: float) -> str:
+    """A time for the eye, rounded.
+
+    >>> format_age(0.012), format_age(1.5), format_age(200), format_age(7_500), format_age(0)
+    ('12 ms', '1.5 s', '3m 20s', '2h 5m', '0 ms')
+    """
+    if seconds < 1:
+        return f"{seconds * 1e3:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m {rest}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes}m" if hours < 48 else f"{hours // 24}d {hours % 24}h"

@@ -18,7 +18,7 @@ from comet.errors import InvalidArgument
 from comet.types import AtOffset, AtTime, Position, position
 
 if TYPE_CHECKING:
-    from comet import Admin, Consumer, RecordBatch
+    from comet import Admin, Consumer, GroupConsumer, RecordBatch
 
 NEVER: Final = 1 << 62  # an offset that no log reaches
 Offsets = dict[int, int]  # by partition
@@ -42,6 +42,10 @@ async def consume(
     partition: Annotated[
         list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this one; may repeat.")
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-g", help="As a member of this group, going on where it is; commits what is printed."),
+    ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Annotated[
         bool, typer.Option("--json", help="One JSON object a line; the same as --format json.")
@@ -54,6 +58,8 @@ async def consume(
 
     if until is not None and follow:
         raise InvalidArgument("--until says where to stop and --follow not to: give one of them")
+    if group is not None and (until is not None or follow is False or partition):
+        raise InvalidArgument("a group says what its members read: leave --until, --no-follow and --partition out")
     bounded = until is not None or follow is False
     now_us = time.time_ns() // 1000
     start = position(from_ or ("earliest" if bounded else "latest"), now_us=now_us)
@@ -61,6 +67,10 @@ async def consume(
     bounds = Bounds()
     async with comet.Admin(bootstrap) as admin:
         await admin.describe_topic(topic)  # a consumer waits for a broker that is not there; a person should not
+        if group is not None:
+            member = comet.GroupConsumer(bootstrap, topic, group=group, start=start, auto_commit=count is None)
+            await _print_as_member(member, printer)
+            return
         if bounded:
             where = position(until or "latest", now_us=now_us)
             wait_s = max(where.timestamp_us - now_us, 0) / 1e6 if isinstance(where, AtTime) else 0.0
@@ -111,6 +121,18 @@ async def _print(consumer: Consumer[bytes], printer: Printer, bounds: Bounds) ->
             return
 
 
+async def _print_as_member(member: GroupConsumer[bytes], printer: Printer) -> None:
+    """What is out counts as handled. Of a batch that --count cuts short that is only a part, so that is said each time;
+    else the member says it by itself, as it asks for the next batch or leaves."""
+    async with member:
+        async for batch in member.batches():
+            printed = printer.print(batch, NEVER)
+            if not member.auto_commit:
+                await member.commit({(batch.topic, batch.partition): batch.offsets[printed - 1] + 1})
+            if printer.full():
+                return
+
+
 class Printer:
     """Writes records to stdout, a batch at a time. Blocks while stdout is full: that is the back-pressure."""
 
@@ -123,13 +145,14 @@ class Printer:
         """As many as were asked for are out."""
         return self._left == 0
 
-    def print(self, batch: RecordBatch[bytes], end: int) -> None:
-        """Prints the records before offset `end`."""
+    def print(self, batch: RecordBatch[bytes], end: int) -> int:
+        """Prints the records before offset `end`; how many that were."""
         stop = min(bisect_left(batch.offsets, end), self._left)
         if not stop:
-            return
+            return 0
         row = render(self._form, batch.topic, batch.partition)
         columns = (batch.offsets, batch.timestamps, batch.keys, batch.values, batch.headers)
         sys.stdout.buffer.write(b"".join(map(row, islice(zip(*columns, strict=True), stop))))
         sys.stdout.buffer.flush()
         self._left -= stop
+        return stop

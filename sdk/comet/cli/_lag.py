@@ -1,0 +1,111 @@
+"""How far a group is behind, for the eye: rows of tables, and a curve of a few characters. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Final
+
+from comet.cli._values import format_age
+from comet.types import LagPoint, PartitionLag, TopicPartition
+
+_BARS: Final = "▁▂▃▄▅▆▇█"
+CURVE_CHARS: Final = 60
+
+
+def lag_table(lags: Sequence[PartitionLag], *, shared: bool) -> tuple[list[str], list[list[object]]]:
+    """Columns and rows; of a shared group also what is leased, and what was given out again."""
+    columns = ["topic", "partition", "member", "committed", "end", "lag", "age", "drained in"]
+    return columns + (["in flight", "redelivered", "dead letters"] if shared else []), lag_rows(lags, shared=shared)
+
+
+def lag_rows(lags: Sequence[PartitionLag], *, shared: bool) -> list[list[object]]:
+    """One row a partition."""
+    return [
+        [
+            one.topic,
+            one.partition,
+            one.member or "-",
+            "-" if one.committed is None else one.committed,
+            one.end,
+            one.lag,
+            format_age(one.age_s),
+            _drain(one),
+            *([one.in_flight, one.redelivered, one.dead_lettered] if shared else []),
+        ]
+        for one in lags
+    ]
+
+
+def _drain(lag: PartitionLag) -> str:
+    if not lag.lag:
+        return "-"
+    return "never" if lag.drain_s is None else format_age(lag.drain_s)
+
+
+def places_text(places: Sequence[TopicPartition]) -> str:
+    """Partitions by topic, neighbours as one.
+
+    >>> places_text([TopicPartition("quotes", 0), TopicPartition("quotes", 1), TopicPartition("quotes", 3)])
+    'quotes 0-1,3'
+    """
+    by_topic: dict[str, list[int]] = {}
+    for place in sorted(places):
+        by_topic.setdefault(place.topic, []).append(place.partition)
+    return "; ".join(f"{topic} {_ranges(indexes)}" for topic, indexes in by_topic.items()) or "-"
+
+
+def _ranges(indexes: Sequence[int]) -> str:
+    runs: list[list[int]] = []
+    for index in indexes:
+        if runs and index == runs[-1][1] + 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def curve(values: Sequence[int], chars: int = CURVE_CHARS) -> str:
+    """A bar for each value; of more values than fit, the highest of each share.
+
+    >>> curve([0, 1, 2, 4, 8, 4, 0])
+    '▁▁▂▄█▄▁'
+    """
+    if len(values) > chars:
+        edges = [len(values) * at // chars for at in range(chars + 1)]
+        values = [max(values[first:end]) for first, end in pairwise(edges)]
+    top = max(values, default=0)
+    return "".join(_BARS[value * (len(_BARS) - 1) // top if top else 0] for value in values)
+
+
+def topic_trends(history: Sequence[LagPoint]) -> list[list[object]]:
+    """Of each topic: the lag now, the worst, over how long, and its curve."""
+    by_topic: dict[str, list[LagPoint]] = {}
+    for point in history:
+        by_topic.setdefault(point.topic, []).append(point)
+    return [
+        [
+            topic,
+            points[-1].lag,
+            max(point.lag for point in points),
+            format_age((points[-1].time_us - points[0].time_us) / 1e6),
+            curve([point.lag for point in points]),
+        ]
+        for topic, points in sorted(by_topic.items())
+    ]
+
+
+def history_rows(history: Sequence[LagPoint]) -> list[list[object]]:
+    """One row a moment and topic, oldest first."""
+    return [
+        [
+            datetime.fromtimestamp(point.time_us / 1e6, UTC).isoformat(timespec="seconds"),
+            point.topic,
+            point.lag,
+            format_age(point.age_s),
+            point.committed,
+            point.end,
+        ]
+        for point in history
+    ]

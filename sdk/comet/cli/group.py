@@ -1,0 +1,290 @@
+"""`comet group`: which groups there are, who is in them, how far they are behind; reset and delete their positions."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from comet.cli._guard import guarded
+from comet.cli._lag import history_rows, lag_table, places_text, topic_trends
+from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Group, Json, Yes
+from comet.cli._output import note, print_fields, print_json, print_table
+from comet.cli._values import format_age
+from comet.errors import InvalidArgument
+from comet.types import position
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from comet import Admin
+    from comet.types import GroupInfo, GroupMember, GroupSummary, ResetPartition
+
+app = typer.Typer(help="Show groups and how far they are behind; set and delete their positions.", no_args_is_help=True)
+
+WATCH_S: Final = 1.0  # the coordinator looks once a second, too
+HISTORY_POINTS: Final = 60
+_HOME_AND_CLEAR: Final = "\x1b[H\x1b[J"
+
+
+@app.command("list")
+@guarded
+async def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = False) -> None:
+    """List all groups."""
+    import comet
+
+    async with comet.Admin(bootstrap) as admin:
+        groups = await admin.list_groups()
+    if json_output:
+        print_json([asdict(group) for group in groups])
+        return
+    if not groups:
+        note("no groups yet; a consumer makes one: comet consume TOPIC --group NAME")
+        return
+    print_table(
+        ["group", "kind", "state", "members", "coordinator", "generation", "topics"],
+        [
+            [one.name, one.kind, one.state, one.members, one.coordinator, one.generation, ", ".join(one.topics) or "-"]
+            for one in groups
+        ],
+    )
+
+
+@app.command("describe")
+@guarded
+async def describe(name: Group, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = False) -> None:
+    """Show a group's members, what each of them owns, and how far it is behind in every partition."""
+    import comet
+
+    async with comet.Admin(bootstrap) as admin:
+        group = await admin.describe_group(name)
+    if json_output:
+        print_json(group_document(group))
+        return
+    summary = group.summary
+    print_fields(_summary_fields(summary))
+    if group.members:
+        print()
+        print_table(
+            ["member", "instance", "client", "owns", "gives up", "last heard", "session"],
+            [_member_row(member) for member in group.members],
+        )
+    else:
+        note("nobody is in this group now")
+    if group.lags:
+        print()
+        print_table(*lag_table(group.lags, shared=summary.kind == "shared"))
+
+
+@app.command("lag")
+@guarded
+async def lag(
+    name: Group,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every second, until Ctrl-C.")] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="How far it was behind, as far back as its coordinator remembers.")
+    ] = False,
+    points: Annotated[
+        int, typer.Option("--points", min=2, max=10_000, help="With --history: at most so many moments of each topic.")
+    ] = HISTORY_POINTS,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json_output: Json = False,
+) -> None:
+    """Show how far a group is behind: in events, in the age of the oldest, and how long it takes to catch up."""
+    import asyncio
+
+    import comet
+
+    async with comet.Admin(bootstrap) as admin:
+        await _show_lag(admin, name, history=history, points=points, json_output=json_output)
+        while watch:
+            await asyncio.sleep(WATCH_S)
+            if sys.stdout.isatty():
+                sys.stdout.write(_HOME_AND_CLEAR)
+            elif not json_output:
+                print()
+            await _show_lag(admin, name, history=history, points=points, json_output=json_output)
+
+
+async def _show_lag(admin: Admin, name: str, *, history: bool, points: int, json_output: bool) -> None:
+    if not history and not json_output:
+        group = await admin.describe_group(name)
+        if not group.lags:
+            note(f"group {name} has no partitions and no positions")
+        else:
+            print_table(*lag_table(group.lags, shared=group.summary.kind == "shared"))
+    else:
+        now, past = await admin.group_lag(name, points_max=points)
+        if json_output:
+            document: dict[str, Any] = {"group": name, "now": [asdict(one) for one in now]}
+            print_json(document | ({"history": [asdict(point) for point in past]} if history else {}))
+        elif not past:
+            note("nothing is remembered yet: the coordinator looks once a second")
+        else:
+            print_table(["topic", "now", "most", "for", "lag over time"], topic_trends(past))
+            print()
+            print_table(["time", "topic", "lag", "age", "committed", "end"], history_rows(past))
+    sys.stdout.flush()
+
+
+@app.command("reset")
+@guarded
+async def reset(
+    name: Group,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="POSITION", help="earliest, latest, an offset, -15m, or 2026-01-31T12:00:00Z."),
+    ] = None,
+    shift: Annotated[
+        int | None,
+        typer.Option("--shift", metavar="EVENTS", help="So many events on; negative: back, to be read again."),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "-t", metavar="TOPIC[:P,P]", help="Only this, or single partitions; may repeat."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")] = False,
+    yes: Yes = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json_output: Json = False,
+) -> None:
+    """Set where a group goes on, while nobody is in it. Shows what that skips or reads again, and asks."""
+    import comet
+
+    if (to is None) == (shift is None):
+        raise InvalidArgument("say where to: --to POSITION or --shift EVENTS, one of them")
+    # What is shown and what is done are the same moment.
+    where = None if to is None else position(to, now_us=time.time_ns() // 1000)
+    topics = parse_topics(topic or [])
+    async with comet.Admin(bootstrap) as admin:
+        plan = await admin.reset_group(name, where, shift=shift, topics=topics, dry_run=True)
+        if not json_output:
+            _print_plan(plan)
+        if dry_run or not plan:
+            if json_output:
+                print_json(_reset_document(name, plan, dry_run=dry_run))
+            elif not plan:
+                note(f"group {name} has no positions; give it some with --topic TOPIC")
+            return
+        if not yes:
+            typer.confirm(f"Set these positions of group {name}? {_effect(plan)}", abort=True, err=True)
+        done = await admin.reset_group(name, where, shift=shift, topics=topics)
+    if json_output:
+        print_json(_reset_document(name, done, dry_run=False))
+    else:
+        print(f"group {name}: {_partitions(len(done))} set; {_effect(done)}")
+
+
+@app.command("delete")
+@guarded
+async def delete(
+    name: Group, yes: Yes = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = False
+) -> None:
+    """Forget a group that nobody is in, with all its positions."""
+    import comet
+
+    async with comet.Admin(bootstrap) as admin:
+        group = await admin.describe_group(name)
+        if not yes:
+            kept = sum(one.committed is not None for one in group.lags)
+            typer.confirm(f"Delete group {name} with its positions in {_partitions(kept)}?", abort=True, err=True)
+        await admin.delete_group(name)
+    print_json({"deleted": name}) if json_output else print(f"deleted group {name}")
+
+
+_TOPIC: Final = re.compile(r"([^:]+)(?::([0-9]+(?:,[0-9]+)*))?")
+
+
+def parse_topics(words: Sequence[str]) -> list[str | tuple[str, int]]:
+    """Topics and single partitions, from `quotes` and `quotes:0,2`.
+
+    >>> parse_topics(["quotes", "orders:0,2"])
+    ['quotes', ('orders', 0), ('orders', 2)]
+    """
+    found: list[str | tuple[str, int]] = []
+    for word in words:
+        match = _TOPIC.fullmatch(word)
+        if match is None:
+            raise InvalidArgument(f"--topic takes a topic, or TOPIC:P,P for some of its partitions; not {word!r}")
+        found += [match[1]] if match[2] is None else [(match[1], int(index)) for index in match[2].split(",")]
+    return found
+
+
+def group_document(group: GroupInfo) -> dict[str, Any]:
+    """A group as --json shows it."""
+    return asdict(group.summary) | {
+        "members": [
+            asdict(member)
+            | {
+                which: [{"topic": place.topic, "partition": place.partition} for place in getattr(member, which)]
+                for which in ("owned", "release")
+            }
+            for member in group.members
+        ],
+        "partitions": [asdict(one) for one in group.lags],
+    }
+
+
+def _summary_fields(summary: GroupSummary) -> dict[str, object]:
+    return {
+        "group": summary.name,
+        "kind": summary.kind,
+        "state": summary.state,
+        "coordinator": f"broker {summary.coordinator}",
+        "generation": summary.generation,
+        "topics": ", ".join(summary.topics) or "-",
+    }
+
+
+def _member_row(member: GroupMember) -> list[object]:
+    return [
+        member.id,
+        member.instance or "-",
+        member.client or "-",
+        places_text(member.owned),
+        places_text(member.release),
+        f"{format_age(member.silent_ms / 1000)} ago",
+        format_age(member.session_timeout_ms / 1000),
+    ]
+
+
+def _reset_document(name: str, changes: Sequence[ResetPartition], *, dry_run: bool) -> dict[str, Any]:
+    return {"group": name, "dry_run": dry_run, "partitions": [asdict(change) for change in changes]}
+
+
+def _print_plan(plan: Sequence[ResetPartition]) -> None:
+    if plan:
+        print_table(
+            ["topic", "partition", "before", "after", "skipped", "read again", "note"],
+            [
+                [
+                    one.topic,
+                    one.partition,
+                    "-" if one.before is None else one.before,
+                    one.after,
+                    max(one.skipped, 0),
+                    max(-one.skipped, 0),
+                    one.note,
+                ]
+                for one in plan
+            ],
+        )
+
+
+def _effect(changes: Sequence[ResetPartition]) -> str:
+    """What a reset comes to, in one line.
+
+    >>> _effect([])
+    '0 events are skipped, 0 are read again'
+    """
+    skipped = sum(max(one.skipped, 0) for one in changes)
+    again = sum(max(-one.skipped, 0) for one in changes)
+    return f"{skipped:,} events are skipped, {again:,} are read again"
+
+
+def _partitions(count: int) -> str:
+    return f"{count:,} partition" + ("" if count == 1 else "s")
