@@ -20,6 +20,7 @@ from comet import _limits as limits
 from comet._client import Addresses, Client
 from comet._commits import Commits, Mark, commit_frame
 from comet._consumer import Isolation, check_isolation, check_reading, serde_of
+from comet._directory import look_at
 from comet._holdings import GroupSettings, Handled, Holding, OnPartitions, join_frame, positions_of
 from comet._intake import Intake, OutOfRange
 from comet._member import Member
@@ -139,6 +140,7 @@ class GroupConsumer(Owning[T]):
             raise Closed("the consumer was closed")
         if self._starting is None:
             self._starting = self._client.spawn(self._start())
+            self._starting.add_done_callback(look_at)
         await asyncio.shield(self._starting)
 
     async def _start(self) -> None:

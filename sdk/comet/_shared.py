@@ -206,6 +206,7 @@ class SharedConsumer(Generic[T]):
             raise Closed("the consumer was closed")
         if self._starting is None:
             self._starting = self._client.spawn(self._start())
+            self._starting.add_done_callback(look_at)
         await asyncio.shield(self._starting)
 
     async def _start(self) -> None:
