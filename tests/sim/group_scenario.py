@@ -47,7 +47,7 @@ from tests.sim.workload import ProducerClient, ProducerPlan
 
 HARM_S: Final = 30.0
 RUN_S_MAX: Final = 900.0
-FINISH_S_MAX: Final = 120.0
+FINISH_S_MAX: Final = 60.0
 LEAVE_S_MAX: Final = 60.0
 READ_S_MAX: Final = 60.0
 
