@@ -125,6 +125,19 @@ def test_a_follower_that_keeps_up_with_a_moving_end_is_in_sync() -> None:
         assert one.shrunk(end, now=float(second), lag_s=3.0) is None
 
 
+def test_a_follower_that_says_more_often_what_it_has_than_it_takes_to_get_there_is_in_sync() -> None:
+    """Every 10 ms a record and a report, which tells of what was there 200 ms before."""
+    one = replicas()
+    report(one, 2, 100)
+    report(one, 3, 100)
+    for number in range(1, 1000):
+        end, now = 100 + number, number / 100
+        for follower in (2, 3):
+            report(one, follower, max(end - 20, 100), leader_end=end, now=now)
+        assert one.shrunk(end, now=now, lag_s=0.5) is None
+        assert one.keeps_up(2, 20, now, 0.5)
+
+
 def test_a_follower_that_falls_ever_further_behind_is_taken_out() -> None:
     one = replicas()
     report(one, 3, 100)

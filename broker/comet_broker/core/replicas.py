@@ -33,9 +33,9 @@ class Follower:
     incarnation: int
     log_end: int
     flushed_end: int
-    caught_up_at: float  # when it last had all that the leader had, or was on its way through it
-    reported_at: float
-    leader_end: int  # the leader's log end when it reported
+    caught_up_at: float  # the latest time of which it is known that it has had, by now, all that the leader had then
+    goal_at: float  # such a time in the making: once it has what the leader had then
+    goal_end: int
 
 
 class Replicas:
@@ -102,10 +102,11 @@ class Replicas:
         follower.flushed_end = flushed_end
         if log_end >= leader_end:
             follower.caught_up_at = now
-        elif log_end >= follower.leader_end:
-            follower.caught_up_at = max(follower.caught_up_at, follower.reported_at)
-        follower.reported_at = now
-        follower.leader_end = leader_end
+        elif log_end >= follower.goal_end:
+            follower.caught_up_at = max(follower.caught_up_at, follower.goal_at)
+        else:
+            return True  # a goal that moved with every report would never be reached where many are under way
+        follower.goal_at, follower.goal_end = now, leader_end
         return True
 
     # ---- what follows from it
