@@ -22,6 +22,16 @@ FIELDS: Final[dict[str, Callable[[Sequence[float]], float]]] = {
     "startup_s": statistics.median,
     "import_s": statistics.median,
     "subscriber_rss_bytes": max,  # a later run finds memory that an earlier one left
+    # Of groups: the rate beside that of the run which it is compared with; how long partitions take to change hands.
+    "share": statistics.median,
+    "leave_ms": statistics.median,
+    "leave_max_ms": max,
+    "kill_beyond_ms": statistics.median,
+    "kill_beyond_max_ms": max,
+    "join_ms": statistics.median,
+    "join_max_ms": max,
+    "gap_ms": max,
+    "calm_gap_ms": max,
     # Of leaders that are killed: the time without an acknowledgement, and what became of the records.
     "median_ms": statistics.median,
     "max_ms": max,
@@ -33,6 +43,7 @@ _WHOLE: Final = (
     *("records_per_s", "bytes_per_s", "broker_rss_bytes", "subscriber_rss_bytes"),
     *("kills", "lost", "duplicated"),
 )
+_FINE: Final = ("broker_cpu_s", "startup_s", "import_s", "share")
 
 
 def combine(runs: Sequence[Run]) -> Result:
@@ -46,7 +57,7 @@ def combine(runs: Sequence[Run]) -> Result:
     for name, together in FIELDS.items():
         if name in runs[0]:
             value = together([run[name] for run in runs])
-            result[name] = round(value) if name in _WHOLE else round(value, 4 if name.endswith("_s") else 1)
+            result[name] = round(value) if name in _WHOLE else round(value, 4 if name in _FINE else 1)
     return result | {"runs": len(runs)}
 
 
@@ -99,6 +110,17 @@ def _also(result: Mapping[str, float]) -> str:
         notes.append(f"import comet {result['import_s'] * 1e3:.0f} ms")
     if "subscriber_rss_bytes" in result:
         notes.append(f"{result['subscriber_rss_bytes'] / 1e3:.0f} kB a subscriber")
+    if "share" in result:
+        notes.append(f"{result['share']:.0%} of the row above")
+    if "join_ms" in result:
+        notes.append(f"join {result['join_ms']:,.0f} ms, at most {result['join_max_ms']:,.0f} ms")
+    if "leave_ms" in result:
+        notes.append(f"leave {result['leave_ms']:,.0f} ms, at most {result['leave_max_ms']:,.0f} ms")
+    if "kill_beyond_ms" in result:
+        beyond = result["kill_beyond_ms"], result["kill_beyond_max_ms"]
+        notes.append(f"kill session {beyond[0]:+,.0f} ms, at most {beyond[1]:+,.0f} ms")
+    if "gap_ms" in result:
+        notes.append(f"longest wait of an event {result['gap_ms']:,.0f} ms, in calm {result['calm_gap_ms']:,.0f} ms")
     if "kills" in result:
         notes.append(f"median {result['median_ms']:,.0f} ms, at most {result['max_ms']:,.0f} ms without an ack")
         notes.append(f"{result['kills']} kills, {result['lost']} lost, {result['duplicated']} duplicated")

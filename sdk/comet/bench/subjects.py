@@ -95,11 +95,18 @@ class Bench:
     @contextmanager
     def metered(self) -> Iterator[Callable[[], Result]]:
         """Within it, what the broker uses counts; the function it gives tells how much."""
-        meter = self.broker.meter if self.broker else None
-        if meter is not None:
-            meter.restart_peak()
-        before = meter.read() if meter is not None else None
-        yield lambda: _used(meter, before)
+        with broker_use(self.broker) as used:
+            yield used
+
+
+@contextmanager
+def broker_use(broker: Broker | None) -> Iterator[Callable[[], Result]]:
+    """What a broker uses from here on; nothing of one whose process is not ours."""
+    meter = broker.meter if broker else None
+    if meter is not None:
+        meter.restart_peak()
+    before = meter.read() if meter is not None else None
+    yield lambda: _used(meter, before)
 
 
 def _used(meter: ProcessMeter | None, before: Usage | None) -> Result:

@@ -37,17 +37,21 @@ class Link:
         """Reports to be ready and waits for the order to start. The collector does not run on our start-up's litter."""
         gc.collect()
         gc.freeze()
-        self.say("ready", ready)
+        return await self.next_order(**ready)
+
+    async def next_order(self, **state: Any) -> dict[str, Any]:
+        """The answer to the last order, and the next one: for who is asked again and again while he works."""
+        self.say("ready", state)
         return await self._orders.get()
 
 
 def main() -> None:
     import uvloop
 
-    from comet.bench import clients, fire, limits
+    from comet.bench import clients, fire, group_clients, limits
 
     name, config = sys.argv[1], json.loads(sys.argv[2])
-    works: dict[str, Work] = {**clients.WORKS, **fire.WORKS, **limits.WORKS}
+    works: dict[str, Work] = {**clients.WORKS, **fire.WORKS, **group_clients.WORKS, **limits.WORKS}
 
     async def run() -> None:
         link = Link()

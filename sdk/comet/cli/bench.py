@@ -13,16 +13,19 @@ from comet.cli._output import note, print_table
 from comet.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from comet.bench.report import Result
 
 CLUSTER: Final = "cluster"
+GROUPS: Final = "groups"
 
 
 @guarded
 def bench(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="What to measure, or 'cluster'; all but that by default."),
+        typer.Argument(metavar="[NAME]...", help="What to measure, 'cluster', or 'groups'; all but these by default."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller loads, one run each: under 50 s in all.")] = False,
     runs: Annotated[
@@ -43,7 +46,7 @@ def bench(
     """Measure speed, latency and memory, with the machine's own limits beside them."""
     from dataclasses import replace
 
-    from comet.bench import cluster, machine, report
+    from comet.bench import cluster, groups, machine, report
     from comet.bench.runner import run_subjects
     from comet.bench.subjects import FULL, QUICK, SUBJECTS
 
@@ -53,6 +56,7 @@ def bench(
             [
                 *([name, subject.about] for name, subject in SUBJECTS.items()),
                 *([f"{CLUSTER}: {name}", about] for name, about in cluster.ABOUT.items()),
+                *([f"{GROUPS}: {name}", about] for name, about in groups.ABOUT.items()),
             ],
         )
         return
@@ -64,9 +68,17 @@ def bench(
         found = cluster.run_cluster(kind, folder=data, progress=lambda *step: _show(kind.runs, *step))
         _present(report.document(machine.describe(), found), json_file)
         return
-    for name in names or ():
-        if name not in SUBJECTS:
-            raise InvalidArgument(f"there is no benchmark {name!r}; there are {', '.join(SUBJECTS)}")
+    if names and names[0] == GROUPS:
+        _check(names[1:], groups.ABOUT, " of groups")
+        load = groups.QUICK if quick else groups.FULL
+        load = load if runs is None else replace(load, runs=runs, pairs=runs)
+        found = groups.run_groups(
+            names[1:] or list(groups.ABOUT), load, address=bootstrap, folder=data,
+            progress=lambda name, *step: _show(load.pairs if name in groups.COMPARED else load.runs, name, *step),
+        )  # fmt: skip
+        _present(report.document(machine.describe(), found), json_file)
+        return
+    _check(names or [], SUBJECTS)
     sizes = QUICK if quick else FULL
     if runs is not None:
         sizes = replace(sizes, runs=runs)
@@ -74,6 +86,12 @@ def bench(
         names or list(SUBJECTS), sizes, address=bootstrap, folder=data, progress=lambda *step: _show(sizes.runs, *step)
     )
     _present(report.document(machine.describe(), results), json_file)
+
+
+def _check(names: Sequence[str], known: Iterable[str], of_what: str = "") -> None:
+    for name in names:
+        if name not in known:
+            raise InvalidArgument(f"there is no benchmark{of_what} {name!r}; there are {', '.join(known)}")
 
 
 def _present(document: dict[str, Any], json_file: str | None) -> None:

@@ -1,0 +1,360 @@
+"""What the processes of `comet bench groups` do: members of groups, with the SDK exactly as a user has it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+from comet.bench.clients import BLOCKS_IN_FLIGHT, plain_values
+from comet.bench.limits import STAMP
+from comet.bench.timer import Ticker
+from comet.types import TopicPartition
+
+if TYPE_CHECKING:
+    import comet
+    from comet import RecordBatch
+    from comet._leases import Settling
+    from comet._taking import Taking
+    from comet.bench.worker import Link, Work
+
+Positions = dict[tuple[str, int], int]
+
+BLOCK_RECORDS: Final = 10_000
+
+
+async def fill(link: Link, config: Any) -> dict[str, Any]:
+    """Every partition gets the same number of records, in blocks, one partition after the other."""
+    import comet
+
+    values = plain_values(BLOCK_RECORDS, config["record_bytes"])
+    await link.go()
+    async with comet.Producer(config["address"]) as producer:
+        waiting: deque[Any] = deque()
+        for first in range(0, config["records"] // config["partitions"], BLOCK_RECORDS):
+            count = min(BLOCK_RECORDS, config["records"] // config["partitions"] - first)
+            for partition in range(config["partitions"]):
+                waiting.append(await producer.send_many(config["topic"], values[:count], partition=partition))
+                if len(waiting) > BLOCKS_IN_FLIGHT:
+                    await waiting.popleft()
+        for bulk in waiting:
+            await bulk
+    return {}
+
+
+# ---- throughput
+
+
+async def consume_explicit(link: Link, config: Any) -> dict[str, Any]:
+    import comet
+
+    await link.go()
+    async with comet.Consumer(config["address"], config["topic"], start="earliest") as consumer:
+        return await _take_all(consumer, config["records"])
+
+
+async def consume_group(link: Link, config: Any) -> dict[str, Any]:
+    """The only member of its group; commits as a member does by itself."""
+    import comet
+
+    await link.go()
+    async with comet.GroupConsumer(
+        config["address"], config["topic"], group=config["group"], start="earliest"
+    ) as consumer:
+        return await _take_all(consumer, config["records"])
+
+
+async def _take_all(consumer: Taking[bytes], records: int) -> dict[str, Any]:
+    """From the first batch, which is in no figure, to the last: joining is a matter of its own."""
+    batches = consumer.batches()
+    seen = first = len((await anext(batches)).values)
+    start = time.perf_counter()
+    while seen < records:
+        seen += len((await anext(batches)).values)
+    return {"seconds": time.perf_counter() - start, "records": seen - first}
+
+
+async def transform_at_least_once(link: Link, config: Any) -> dict[str, Any]:
+    """Takes a chunk, writes what becomes of it with acks=all, and commits when that is acknowledged."""
+    import comet
+
+    done = 0
+    async with AsyncExitStack() as stack:
+        consumer = await stack.enter_async_context(_input(config))
+        producer = await stack.enter_async_context(comet.Producer(config["address"], acks="all"))
+        await producer.publish(config["out"], b"warm")
+        await link.go()
+        start = time.perf_counter()
+        async for values, positions in chunks(consumer.batches(), config["chunk"]):
+            await (await producer.send_many(config["out"], _transformed(values)))
+            await consumer.commit(positions)
+            done += len(values)
+            if done >= config["records"]:
+                break
+        seconds = time.perf_counter() - start
+    return {"seconds": seconds, "records": done}
+
+
+async def transform_exactly_once(link: Link, config: Any) -> dict[str, Any]:
+    """The same, outputs and positions of a chunk in one transaction."""
+    import comet
+
+    done = 0
+    async with AsyncExitStack() as stack:
+        consumer = await stack.enter_async_context(_input(config))
+        producer = await stack.enter_async_context(comet.TransactionalProducer(config["address"], group=consumer))
+        async with producer.transaction() as tx:
+            await tx.send(config["out"], b"warm")
+        await link.go()
+        start = time.perf_counter()
+        async for values, positions in chunks(consumer.batches(), config["chunk"]):
+            async with producer.transaction() as tx:
+                await tx.send_many(config["out"], _transformed(values))
+                await tx.commit_offsets(consumer, positions)
+            done += len(values)
+            if done >= config["records"]:
+                break
+        seconds = time.perf_counter() - start
+    return {"seconds": seconds, "records": done}
+
+
+def _input(config: Any) -> comet.GroupConsumer[bytes]:
+    import comet
+
+    return comet.GroupConsumer(
+        config["address"], config["topic"], group=config["group"], start="earliest", auto_commit=False
+    )
+
+
+def _transformed(values: Iterable[bytes | None]) -> list[bytes]:
+    return [value.upper() for value in values if value is not None]
+
+
+async def chunks(
+    batches: AsyncIterator[RecordBatch[bytes]] | Any, size: int
+) -> AsyncIterator[tuple[list[bytes | None], Positions]]:
+    """Exactly `size` values each, whatever batches they come in, with the positions behind them."""
+    values: list[bytes | None] = []
+    positions: Positions = {}
+    async for batch in batches:
+        at, count = 0, len(batch)
+        while at < count:
+            end = min(at + size - len(values), count)
+            values += batch.values[at:end]
+            positions[batch.topic, batch.partition] = batch.next_offset if end == count else batch.offsets[end]
+            at = end
+            if len(values) == size:
+                yield values, positions
+                values, positions = [], {}
+
+
+# ---- a shared group
+
+
+async def share(link: Link, config: Any) -> dict[str, Any]:
+    """`members` members of a shared group, each acknowledging record by record; says how many are known to be kept
+    whenever it is asked."""
+    import comet
+
+    sharers = [Sharer() for _ in range(config["members"])]
+    async with AsyncExitStack() as stack:
+        consumers = [
+            await stack.enter_async_context(
+                comet.SharedConsumer(
+                    config["address"], config["topic"], group=config["group"], start="earliest",
+                    in_flight=config["in_flight"],
+                )
+            )
+            for _ in sharers
+        ]  # fmt: skip
+        await link.go()
+        work = [
+            asyncio.create_task(step)
+            for sharer, consumer in zip(sharers, consumers, strict=True)
+            for step in (sharer.take(consumer), sharer.confirm())
+        ]
+        order = "report"
+        while order != "stop":
+            state = {"kept": sum(one.kept for one in sharers), "last": max(one.last for one in sharers)}
+            order = (await link.next_order(**state))["order"]
+            for task in work:
+                if task.done():
+                    task.result()
+        for task in work:
+            task.cancel()
+    return {}
+
+
+class Sharer:
+    """One member: what it takes it acknowledges, and then waits until that is kept, in the order it was said."""
+
+    def __init__(self) -> None:
+        self.kept = 0
+        self.last = 0.0  # when the last of them was
+        self._said: deque[Settling] = deque()
+        self._more = asyncio.Event()
+
+    async def take(self, consumer: comet.SharedConsumer[bytes]) -> None:
+        async for record in consumer:
+            self._said.append(record.ack())
+            self._more.set()
+
+    async def confirm(self) -> None:
+        from comet.errors import LeaseExpired
+
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            while self._said:
+                try:
+                    await self._said.popleft()
+                except LeaseExpired:
+                    continue  # it comes again
+                self.kept += 1
+                self.last = time.perf_counter()
+
+
+# ---- members that come and go
+
+
+class Seat:
+    """One member and what it is given: when, and how old the events are that it gets."""
+
+    def __init__(self, config: Any, number: int) -> None:
+        import comet
+
+        self.changed = 0.0
+        self.owned: set[TopicPartition] = set()
+        self.first_seen: dict[TopicPartition, float] = {}  # since it was given them
+        self.stayed: set[TopicPartition] = set()  # since the mark
+        self._reading: asyncio.Task[None] | None = None
+        self._ages: dict[TopicPartition, float] = {}
+        self._consumer: comet.GroupConsumer[bytes] = comet.GroupConsumer(
+            config["address"], config["topic"], group=config["group"], start="latest", name=f"seat-{number}",
+            session_timeout_ms=config["session_ms"], on_assigned=self._gained, on_revoked=self._gone,
+            on_lost=self._gone,
+        )  # fmt: skip
+
+    def _gained(self, places: list[TopicPartition]) -> None:
+        self.changed = time.perf_counter()
+        self.owned.update(places)
+
+    def _gone(self, places: list[TopicPartition]) -> None:
+        self.owned.difference_update(places)
+        self.stayed.difference_update(places)
+        for place in places:
+            self.first_seen.pop(place, None)
+
+    async def sit(self) -> None:
+        await self._consumer.start()
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        async for batch in self._consumer.batches():
+            now_ns = time.perf_counter_ns()
+            place = TopicPartition(batch.topic, batch.partition)
+            self.first_seen.setdefault(place, now_ns / 1e9)
+            if place in self.stayed:
+                due_ns = min(STAMP.unpack_from(value)[0] for value in batch.values if value is not None)
+                age_s = (now_ns - due_ns) / 1e9
+                if age_s > self._ages.get(place, 0.0):
+                    self._ages[place] = age_s
+
+    def mark(self) -> None:
+        """From now on ages count, of partitions that stay."""
+        self.stayed = set(self.owned)
+        self._ages.clear()
+
+    def gap_s(self) -> float:
+        return max((self._ages.get(place, 0.0) for place in self.stayed), default=0.0)
+
+    def check(self) -> None:
+        if self._reading is not None and self._reading.done():
+            self._reading.result()
+
+    async def leave(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+        await self._consumer.close()
+
+
+async def seats(link: Link, config: Any) -> dict[str, Any]:
+    """`members` members of a group in one process; obeys add, leave, mark, report and stop."""
+    taken = [Seat(config, number) for number in range(config["members"])]
+    await asyncio.gather(*(seat.sit() for seat in taken))
+    busy: set[asyncio.Task[None]] = set()
+    order = (await link.go())["order"]
+    while order != "stop":
+        answer: dict[str, Any] = {}
+        if order == "add":
+            taken.append(Seat(config, len(taken)))
+            answer["at"] = time.perf_counter()
+            busy.add(asyncio.create_task(taken[-1].sit()))
+        elif order == "leave":
+            answer["at"] = time.perf_counter()
+            busy.add(asyncio.create_task(taken.pop().leave()))
+        elif order == "mark":
+            for seat in taken:
+                seat.mark()
+        else:
+            answer = {
+                "owned": [len(seat.owned) for seat in taken],
+                "changed": max((seat.changed for seat in taken), default=0.0),
+                "gap_s": max((seat.gap_s() for seat in taken), default=0.0),
+                "reading": sum(len(seat.first_seen) for seat in taken),
+                "read_since": max((at for seat in taken for at in seat.first_seen.values()), default=0.0),
+            }
+            for seat in taken:
+                seat.check()
+            for task in [task for task in busy if task.done()]:
+                busy.discard(task)
+                task.result()
+        order = (await link.next_order(**answer))["order"]
+    await asyncio.gather(*busy, *(seat.leave() for seat in taken))
+    return {}
+
+
+async def spread(link: Link, config: Any) -> dict[str, Any]:
+    """`rate` events a second, each to the next partition, until told to stop; each carries when it was due."""
+    import comet
+
+    async with comet.Producer(config["address"]) as producer:
+        await producer.publish(config["topic"], STAMP.pack(time.perf_counter_ns()))
+        await link.go()
+        sending = asyncio.create_task(_spread(producer, config))
+        await link.go()
+        if sending.done():
+            sending.result()
+        sending.cancel()
+    return {}
+
+
+async def _spread(producer: comet.Producer, config: Mapping[str, Any]) -> None:
+    interval_ns = 1_000_000_000 // config["rate"]
+    due_ns = time.perf_counter_ns() + interval_ns
+    ticker = Ticker(due_ns, interval_ns, sleepy=True)
+    number = 0
+    try:
+        while True:
+            for _ in range(await ticker.due()):
+                partition = number % config["partitions"]
+                await producer.send(config["topic"], STAMP.pack(due_ns), partition=partition)
+                due_ns += interval_ns
+                number += 1
+    finally:
+        ticker.close()
+
+
+WORKS: Final[dict[str, Work]] = {
+    "fill": fill,
+    "consume_explicit": consume_explicit,
+    "consume_group": consume_group,
+    "transform_at_least_once": transform_at_least_once,
+    "transform_exactly_once": transform_exactly_once,
+    "share": share,
+    "seats": seats,
+    "spread": spread,
+}

@@ -1,0 +1,386 @@
+"""`comet bench groups`: what groups, shared groups and transactions cost, and how quickly partitions change hands.
+
+    explicit             a full topic of several partitions, read without a group
+    group                the same data by the only member of a group; run by run after `explicit`
+    at_least_once        consume, transform, produce in chunks of 1,000 records: acknowledged, then committed
+    exactly_once         the same with a transaction for each chunk; run by run after `at_least_once`
+    shared_ack           a shared group, every record acknowledged by itself
+    takeover             from a member's leave, or its death, until another one reads what it owned
+    rebalance_100x1000   from a join or a leave until everybody has what he is to have, and what others notice of it
+
+What each figure means is in docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from comet.bench.processes import BenchFailed, Broker, Worker, given_broker, own_broker
+from comet.bench.report import Result, combine
+from comet.bench.subjects import RECORD_BYTES, broker_use, delete_topics
+
+if TYPE_CHECKING:
+    from comet.bench.runner import Progress
+
+PARTITIONS: Final = 4
+CHUNK: Final = 1_000
+PROCESSES: Final = 2
+IN_FLIGHT: Final = 5_000
+TAKEOVER_PARTITIONS: Final = 10
+RATE: Final = 1_000  # events a second while members come and go
+SETTLED_S_MAX: Final = 120.0
+POLL_S: Final = 0.02
+CALM_S: Final = 2.0
+# Events that were late reach the application after the partitions have changed hands.
+LATE_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSizes:
+    """How much work a run is."""
+
+    records: int
+    chunked_records: int
+    shared_records: int
+    sharers: int
+    leaves: int
+    kills: int
+    session_ms: int
+    crowd: int
+    crowd_partitions: int
+    cycles: int
+    runs: int
+    pairs: int  # runs of what is compared with each other
+
+
+FULL: Final = GroupSizes(4_000_000, 1_000_000, 500_000, 4, 10, 5, 6_000, 100, 1_000, 5, runs=3, pairs=5)
+QUICK: Final = GroupSizes(2_000_000, 200_000, 200_000, 4, 3, 1, 2_000, 100, 1_000, 2, runs=1, pairs=3)
+
+
+class GroupBench:
+    """The broker under measurement. Every run has topics and groups of its own."""
+
+    def __init__(self, sizes: GroupSizes, broker: Broker) -> None:
+        self.sizes = sizes
+        self._broker = broker
+
+    @contextmanager
+    def topic(self, partitions: int = PARTITIONS) -> Iterator[str]:
+        name = _new_name()
+        asyncio.run(_create(self._broker.address, name, partitions))
+        yield name
+        asyncio.run(delete_topics(self._broker.address, [name]))
+
+    @contextmanager
+    def full_topic(self, records: int) -> Iterator[str]:
+        with self.topic() as topic:
+            with self.worker("fill", topic=topic, records=records, partitions=PARTITIONS) as filler:
+                filler.ready()
+                filler.go()
+                filler.done()
+            yield topic
+
+    def worker(self, name: str, **config: Any) -> Worker:
+        return Worker(name, address=self._broker.address, record_bytes=RECORD_BYTES, **config)
+
+    @contextmanager
+    def metered(self) -> Iterator[Callable[[], Result]]:
+        with broker_use(self._broker) as used:
+            yield used
+
+
+async def _create(address: str, name: str, partitions: int) -> None:
+    import comet
+
+    async with comet.Admin(address) as admin:
+        await admin.create_topic(name, partitions=partitions)
+
+
+def _new_name() -> str:
+    return f"bench-{uuid.uuid4().hex[:12]}"
+
+
+# ---- throughput
+
+
+def _measure(bench: GroupBench, name: str, **config: Any) -> Result:
+    """One worker, from its start order to what it says at the end."""
+    with bench.worker(name, group=_new_name(), **config) as worker:
+        worker.ready()
+        with bench.metered() as used:
+            worker.go()
+            done = worker.done()
+            rate = done["records"] / done["seconds"]
+            return {"records_per_s": rate, "bytes_per_s": rate * RECORD_BYTES} | used()
+
+
+def _pairs(bench: GroupBench, one: Callable[[], Result], other: Callable[[], Result], say: Say) -> list[list[Result]]:
+    """Runs of both in turn; the other's `share` is of the run before it."""
+    ones, others = [], []
+    for number in range(1, bench.sizes.pairs + 1):
+        ones.append(say(0, number, one))
+        other_run = say(1, number, other)
+        others.append(other_run | {"share": other_run["records_per_s"] / ones[-1]["records_per_s"]})
+    return [ones, others]
+
+
+def explicit_and_group(bench: GroupBench, say: Say) -> list[list[Result]]:
+    records = bench.sizes.records
+    with bench.full_topic(records) as topic:
+        return _pairs(
+            bench,
+            lambda: _measure(bench, "consume_explicit", topic=topic, records=records),
+            lambda: _measure(bench, "consume_group", topic=topic, records=records),
+            say,
+        )
+
+
+def transforming(bench: GroupBench, say: Say) -> list[list[Result]]:
+    records = bench.sizes.chunked_records
+    with bench.full_topic(records) as topic:
+
+        def transform(name: str) -> Result:
+            with bench.topic() as out:
+                return _measure(bench, name, topic=topic, out=out, records=records, chunk=CHUNK)
+
+        return _pairs(
+            bench, lambda: transform("transform_at_least_once"), lambda: transform("transform_exactly_once"), say
+        )
+
+
+def shared_ack(bench: GroupBench) -> Result:
+    """Each member confirms by itself; the clock stops when the last confirmation is in."""
+    sizes, group = bench.sizes, _new_name()
+    records = sizes.shared_records
+    with ExitStack() as stack:
+        topic = stack.enter_context(bench.full_topic(records))
+        members = sizes.sharers // PROCESSES
+        sharers = [
+            stack.enter_context(bench.worker("share", topic=topic, group=group, members=members, in_flight=IN_FLIGHT))
+            for _ in range(PROCESSES)
+        ]
+        _hear_all(sharers)
+        with bench.metered() as used:
+            start = time.perf_counter()
+            _tell_and_hear(sharers, "start")
+            states = _wait_until(sharers, lambda states: sum(state["kept"] for state in states) >= records)
+            seconds = max(state["last"] for state in states) - start
+            use = used()
+        _tell_all(sharers, "stop")
+        for sharer in sharers:
+            sharer.done()
+    return {"records_per_s": records / seconds, "bytes_per_s": records * RECORD_BYTES / seconds} | use
+
+
+# ---- hand-over
+
+
+def takeover(bench: GroupBench) -> Result:
+    """One of two members goes; the other one reads on."""
+    sizes = bench.sizes
+    leaves_ms, kills_ms = [], []
+    with ExitStack() as stack:
+        topic = stack.enter_context(bench.topic(TAKEOVER_PARTITIONS))
+        config = {"topic": topic, "group": _new_name(), "members": 1, "session_ms": sizes.session_ms}
+        _load(stack, bench, topic, TAKEOVER_PARTITIONS)
+        stays = stack.enter_context(bench.worker("seats", **config))
+        stays.ready()
+        for number in range(sizes.leaves + sizes.kills):
+            with bench.worker("seats", **config) as goes:
+                goes.ready()
+                _wait_until([stays, goes], lambda states: _reads(states, TAKEOVER_PARTITIONS) and _level(states))
+                if number < sizes.leaves:
+                    goes.go(order="leave")
+                    leaves_ms.append((_taken_over(stays) - goes.ready()["at"]) * 1e3)
+                    goes.go(order="stop")
+                    goes.done()
+                else:
+                    died = time.perf_counter()
+                    goes.process.kill()
+                    kills_ms.append((_taken_over(stays) - died) * 1e3 - sizes.session_ms)
+        _end([stays])
+    return {
+        "leave_ms": statistics.median(leaves_ms),
+        "leave_max_ms": max(leaves_ms),
+        "kill_beyond_ms": statistics.median(kills_ms),
+        "kill_beyond_max_ms": max(kills_ms),
+    }
+
+
+def _taken_over(stays: Worker) -> float:
+    """When it had read something of every partition."""
+    (state,) = _wait_until([stays], lambda states: _reads(states, TAKEOVER_PARTITIONS))
+    return float(state["read_since"])
+
+
+def rebalance(bench: GroupBench) -> Result:
+    """A member more, a member less, again and again, while events flow through every partition."""
+    sizes = bench.sizes
+    figures: dict[str, list[float]] = {"join": [], "leave": [], "gap": [], "calm": []}
+    with ExitStack() as stack:
+        topic = stack.enter_context(bench.topic(sizes.crowd_partitions))
+        config = {"topic": topic, "group": _new_name(), "session_ms": 30_000}
+        before = sizes.crowd - 1
+        share = before // PROCESSES
+        workers = [
+            stack.enter_context(bench.worker("seats", members=members, **config)) for members in (share, before - share)
+        ]
+        _hear_all(workers)
+        _wait_until(workers, lambda states: _settled(states, before, sizes.crowd_partitions))
+        _load(stack, bench, topic, sizes.crowd_partitions)
+        _wait_until(workers, lambda states: _reads(states, sizes.crowd_partitions))
+        for _ in range(sizes.cycles):
+            _tell_and_hear(workers, "mark")
+            time.sleep(CALM_S)
+            figures["calm"].append(_gap_ms(workers))
+            for order, members in (("add", sizes.crowd), ("leave", before)):
+                taken_ms, gap_ms = _change(workers, order, members, sizes.crowd_partitions)
+                figures["join" if order == "add" else order].append(taken_ms)
+                figures["gap"].append(gap_ms)
+        _end(workers)
+    return {
+        "join_ms": statistics.median(figures["join"]),
+        "join_max_ms": max(figures["join"]),
+        "leave_ms": statistics.median(figures["leave"]),
+        "leave_max_ms": max(figures["leave"]),
+        "gap_ms": max(figures["gap"]),
+        "calm_gap_ms": max(figures["calm"]),
+    }
+
+
+def _change(workers: Sequence[Worker], order: str, members: int, partitions: int) -> tuple[float, float]:
+    """Milliseconds until everybody has his share, and the longest wait in what stayed where it was."""
+    _tell_and_hear(workers, "mark")
+    workers[-1].go(order=order)
+    at = workers[-1].ready()["at"]
+    states = _wait_until(workers, lambda states: _settled(states, members, partitions))
+    taken_ms = (max(state["changed"] for state in states) - at) * 1e3
+    time.sleep(LATE_S)
+    return taken_ms, _gap_ms(workers)
+
+
+def _load(stack: ExitStack, bench: GroupBench, topic: str, partitions: int) -> None:
+    """Events for every partition, until the stack ends."""
+    load = stack.enter_context(bench.worker("spread", topic=topic, partitions=partitions, rate=RATE))
+    load.ready()
+    load.go()
+
+
+State = dict[str, Any]
+
+
+def _owned(states: Sequence[State]) -> list[int]:
+    return [count for state in states for count in state["owned"]]
+
+
+def _level(states: Sequence[State]) -> bool:
+    owned = _owned(states)
+    return max(owned) - min(owned) <= 1
+
+
+def _settled(states: Sequence[State], members: int, partitions: int) -> bool:
+    return len(_owned(states)) == members and sum(_owned(states)) == partitions and _level(states)
+
+
+def _reads(states: Sequence[State], partitions: int) -> bool:
+    reading: int = sum(state["reading"] for state in states)
+    return sum(_owned(states)) == partitions == reading
+
+
+def _gap_ms(workers: Sequence[Worker]) -> float:
+    gap_s: float = max(state["gap_s"] for state in _tell_and_hear(workers, "report"))
+    return gap_s * 1e3
+
+
+def _tell_all(workers: Sequence[Worker], order: str) -> None:
+    for worker in workers:
+        worker.go(order=order)
+
+
+def _hear_all(workers: Sequence[Worker]) -> list[State]:
+    return [worker.hear("ready", SETTLED_S_MAX) for worker in workers]
+
+
+def _tell_and_hear(workers: Sequence[Worker], order: str) -> list[State]:
+    _tell_all(workers, order)
+    return _hear_all(workers)
+
+
+def _wait_until(workers: Sequence[Worker], there: Callable[[Sequence[State]], bool]) -> list[State]:
+    """What they report once it is as it should be."""
+    deadline = time.monotonic() + SETTLED_S_MAX
+    while True:
+        states = _tell_and_hear(workers, "report")
+        if there(states):
+            return states
+        if time.monotonic() > deadline:
+            raise BenchFailed(f"after {SETTLED_S_MAX:.0f} s the members are not where they should be: {states}")
+        time.sleep(POLL_S)
+
+
+def _end(workers: Sequence[Worker]) -> None:
+    _tell_all(workers, "stop")
+    for worker in workers:
+        worker.done()
+
+
+# ---- all of it
+
+Say = Callable[[int, int, Callable[[], Result]], Result]  # which of the names, which run, the run
+Subject = Callable[[GroupBench, Say], list[list[Result]]]
+
+
+def _alone(subject: Callable[[GroupBench], Result]) -> Subject:
+    def run(bench: GroupBench, say: Say) -> list[list[Result]]:
+        return [[say(0, number, lambda: subject(bench)) for number in range(1, bench.sizes.runs + 1)]]
+
+    return run
+
+
+# What is compared with each other is measured in turn.
+_SUBJECTS: Final[dict[tuple[str, ...], Subject]] = {
+    ("explicit", "group"): explicit_and_group,
+    ("at_least_once", "exactly_once"): transforming,
+    ("shared_ack",): _alone(shared_ack),
+    ("takeover",): _alone(takeover),
+    ("rebalance_100x1000",): _alone(rebalance),
+}
+COMPARED: Final = frozenset(name for together in _SUBJECTS if len(together) > 1 for name in together)
+ABOUT: Final = {
+    "explicit": "catch up on four partitions without a group",
+    "group": "the same as the only member of a group",
+    "at_least_once": "consume, transform, produce, commit by 1,000 records",
+    "exactly_once": "the same in transactions of 1,000 records",
+    "shared_ack": "a shared group, each record acknowledged by itself",
+    "takeover": "from a member's leave or death until another reads on",
+    "rebalance_100x1000": "a member more or less among 100, with 1,000 partitions",
+}
+
+
+def run_groups(
+    names: Sequence[str], sizes: GroupSizes, *, address: str | None, folder: Path | None, progress: Progress
+) -> dict[str, Result]:
+    """Results by name; those that are compared with each other come together."""
+    results: dict[str, Result] = {}
+    for together, subject in _SUBJECTS.items():
+        if not set(together) & set(names):
+            continue
+
+        def say(which: int, number: int, run: Callable[[], Result], together: tuple[str, ...] = together) -> Result:
+            progress(together[which], number, None)
+            result = run()
+            progress(together[which], number, result)
+            return result
+
+        with given_broker(address) if address is not None else own_broker(folder) as broker:
+            runs = subject(GroupBench(sizes, broker), say)
+        results |= {name: combine(found) for name, found in zip(together, runs, strict=True)}
+    return results
