@@ -128,6 +128,9 @@ class Connection:
         ]
         try:
             answer = await self.call(pb.ClientFrame(hello=self._hello), limits.CONNECT_TIMEOUT_MS)
+        except Timeout as error:
+            self.fail(error)
+            raise Unavailable(error.message) from error  # nothing was asked whose outcome could be unknown
         except BaseException as error:
             self.fail(error if isinstance(error, CometError) else Closed("connecting was given up"))
             raise

@@ -21,6 +21,7 @@ from comet.errors import (
 )
 from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from tests.sim.waiting import until
 from tests.unit.sdk_fake import ADDRESS
 from tests.unit.sdk_fake_groups import GroupBroker
 from tests.unit.test_sdk_groups import scenario
@@ -101,6 +102,21 @@ async def test_no_answer_is_unknown_and_nobody_there_is_not(broker: GroupBroker)
         await coordinator.request(frame(), 2_000)
     broker.up = True
     await coordinator.request(frame())
+    await client.close()
+
+
+@scenario()
+async def test_a_coordinator_that_stands_still_as_it_is_connected_to_is_looked_for_again(broker: GroupBroker) -> None:
+    client = Client(ADDRESS, connect=broker.connect, random=Random(1))
+    began = now()
+    asking = asyncio.create_task(Coordinator(client, "g").request(frame(), 10_000))
+    assert await until(lambda: FIND in broker.calls, within_s=1, every_s=0.0001)
+    broker.frozen = True
+    await asyncio.sleep(6)
+    assert not asking.done(), "connecting was given up, and nothing was asked"
+    broker.frozen = False
+    await asking
+    assert now() - began < 8
     await client.close()
 
 
