@@ -32,6 +32,7 @@ from tests.robustness import group_notes
 from tests.robustness.cluster import ClusterProcesses, cluster
 from tests.robustness.group_member import DEAD, OUT, SESSION_MS
 from tests.robustness.group_notes import Verdict
+from tests.robustness.group_takeover import QUIET, take_over_ms
 from tests.robustness.group_world import (
     BOOK,
     STALL_S_MAX,
@@ -43,10 +44,8 @@ from tests.robustness.group_world import (
     decided,
     whole,
 )
-from tests.sim.waiting import until
 
 IN: Final = "in"
-QUIET: Final = "quiet"
 PARTITIONS: Final = 10
 RATE: Final = 200.0
 KEYS: Final = 40
@@ -70,6 +69,7 @@ class Report:
     errors: Counter[str] = field(default_factory=Counter)
     broker_bytes: dict[int, int] = field(default_factory=dict)
     caught_up_s: float = 0.0
+    silences_s: dict[str, float] = field(default_factory=dict)  # the longest times in which nothing was done
 
     @property
     def violations(self) -> list[str]:
@@ -81,10 +81,11 @@ class Report:
         errors = ", ".join(f"{count} {code}" for code, count in self.errors.most_common()) or "none"
         counts = ", ".join(f"{what} {count}" for what, count in self.verdict.counts.items())
         killed = _spread([one - SESSION_MS for one in self.killed_ms])
+        silences = ", ".join(f"{what} {seconds:.1f} s" for what, seconds in self.silences_s.items())
         return (
             f"faults: {faults or 'none'}; {self.take_overs} take-overs; errors that members saw: {errors}\n"
             f"{self.sent} records sent, {self.acked} acknowledged; {counts}\n"
-            f"bank: {self.transfers} transfers seen, {self.balances} balances\n"
+            f"bank: {self.transfers} transfers seen, {self.balances} balances; longest without: {silences}\n"
             f"take-over after leaving: {_spread(self.left_ms)}; after kill -9, beyond the session: {killed}\n"
             f"brokers' memory at most {memory} MiB; caught up {self.caught_up_s:.1f} s after all was mended; "
             f"{len(self.violations)} violations"
@@ -116,12 +117,9 @@ class Storm:
         self.bank = asyncio.Lock()  # held while no teller may be struck
         self.over = asyncio.Event()
 
-    def _members(
-        self, kind: str, group: str, count: int, *, first: int = 0, topic: str = IN, work_ms: float = WORK_MS
-    ) -> list[MemberProcess]:
-        addresses = self.one.addresses
+    def _members(self, kind: str, group: str, count: int, *, first: int = 0, topic: str = IN) -> list[MemberProcess]:
         return [
-            MemberProcess(self.folder, addresses, kind, group, topic, number, work_ms=work_ms)
+            MemberProcess(self.folder, self.one.addresses, kind, group, topic, number, work_ms=WORK_MS)
             for number in range(first, first + count)
         ]
 
@@ -134,85 +132,6 @@ class Storm:
     async def _well(self) -> None:
         for topic in (IN, OUT, BOOK, QUIET):
             await self.one.well(topic)
-
-    # ---- how long a partition is without an owner
-
-    async def measure(self, times: int) -> None:
-        members = self._members("at_least_once", "quiet", 3, topic=QUIET, work_ms=0)
-        feeding = asyncio.create_task(self._feed_quietly())
-        for member in members:
-            member.launch()
-        try:
-            for number in range(2 * times):
-                await self._settled("quiet", members)
-                victim = members[number % len(members)]
-                leaves = number % 2 == 0
-                found = self.report.left_ms if leaves else self.report.killed_ms
-                found += await self._take_over(victim, members, leaves=leaves)
-                victim.launch()
-        finally:
-            feeding.cancel()
-            for member in members:
-                await asyncio.to_thread(member.terminate)
-        for member in members:
-            self.report.violations.extend(member.complaints())
-
-    async def _feed_quietly(self) -> None:
-        async with comet.Producer(self.one.addresses, acks=1) as producer:
-            count = 0
-            while True:
-                for partition in range(PARTITIONS):
-                    await producer.send(QUIET, b"q:%d" % count, partition=partition)
-                count += 1
-                await asyncio.sleep(0.02)
-
-    async def _settled(self, group: str, members: list[MemberProcess]) -> None:
-        """Every member has its share, and has handled something of each partition."""
-        share = PARTITIONS // len(members)
-        for member in members:
-            seen: set[str] = set()
-
-            def has_its_share(life: group_notes.Life = member.life, seen: set[str] = seen) -> bool:
-                for note in life.read():
-                    if note.what == "X":
-                        seen.discard(note.words[0])
-                    elif note.what == "H":
-                        seen.add(note.words[0])
-                return len(seen) >= share
-
-            if not await until(has_its_share, within_s=STALL_S_MAX):
-                raise AssertionError(f"{member.life.name} of {group} handles nothing of {PARTITIONS} partitions")
-        await asyncio.sleep(1)  # positions that are committed, heartbeats that are sent
-
-    async def _take_over(self, victim: MemberProcess, members: list[MemberProcess], *, leaves: bool) -> list[float]:
-        """Per partition that it owned the milliseconds until another member has handled a record of it."""
-        others = [member for member in members if member is not victim]
-        for member in others:
-            member.life.read()
-        victim.life.read()
-        owned: set[str] = set()
-        for note in victim.life.notes:
-            if note.what in "AX":
-                (owned.add if note.what == "A" else owned.discard)(note.words[0])
-        began = time.monotonic()
-        if leaves:
-            victim.begin_leaving()
-        else:
-            await asyncio.to_thread(victim.kill)
-        first: dict[str, float] = {}
-
-        def taken_over() -> bool:
-            for member in others:
-                for note in member.life.read():
-                    if note.what == "H" and note.words[0] in owned and note.at > began:
-                        first.setdefault(note.words[0], note.at)
-            return len(first) == len(owned)
-
-        if not await until(taken_over, within_s=STALL_S_MAX, every_s=0.01):
-            raise AssertionError(f"of {sorted(owned)}, which {victim.life.name} had, {sorted(first)} were taken over")
-        if leaves:
-            await asyncio.to_thread(victim.terminate)
-        return [(at - began) * 1000 for at in first.values()]
 
     # ---- faults
 
@@ -384,7 +303,15 @@ class Storm:
         group_notes.transactions(verdict, of("eos"), "exactly once")
         group_notes.shared(verdict, of("share"), given)
         group_notes.positions_only_rise(verdict, observer.looks)
-        group_notes.transactions(verdict, [life for one in self.tellers for life in one.lives], "transfers")
+        told = [life for one in self.tellers for life in one.lives]
+        group_notes.transactions(verdict, told, "transfers")
+        for what, doing, letter in (
+            ("handling at least once", of("alo"), "H"),
+            ("a commit exactly once", of("eos"), "C"),
+            ("an acknowledgement in the shared group", of("share"), "K"),
+            ("a transfer", told, "C"),
+        ):
+            report.silences_s[what] = group_notes.longest_silence_s(doing, letter)
         report.take_overs = group_notes.take_overs(lives)
         verdict.violations += self.one.complaints()
         for number, used in report.broker_bytes.items():
@@ -398,7 +325,7 @@ async def run(folder: Path, *, seconds: float, seed: int, measured: int) -> Repo
         storm = Storm(folder, one, report, Random(seed))
         await storm.topics()
         if measured:
-            await storm.measure(measured)
+            report.left_ms, report.killed_ms = await take_over_ms(one, folder, measured)
             print(f"take-over: left {_spread(report.left_ms)}, killed {_spread(report.killed_ms)}", flush=True)
         if seconds:
             await storm.rage(seconds)

@@ -222,3 +222,9 @@ def take_overs(lives: list[Life]) -> int:
             if note.what == "A":
                 found[life.group, note.words[0]].append((note.at, life.name))
     return sum(before[1] != after[1] for owners in map(sorted, found.values()) for before, after in pairwise(owners))
+
+
+def longest_silence_s(lives: list[Life], what: str) -> float:
+    """The longest time in which nobody wrote such a note."""
+    times = sorted(note.at for life in lives for note in life.notes if note.what == what)
+    return max((after - before for before, after in pairwise(times)), default=0.0)
