@@ -124,13 +124,16 @@ def test_a_topic_lives_and_dies(up: Up) -> None:
 def test_a_consumer_follows_until_interrupted(up: Up) -> None:
     up.run("topic", "create", "live")
     with up.start("consume", "live", "--from", "earliest") as consumer:
-        assert consumer.stdout is not None and consumer.stderr is not None
-        for number in range(3):
-            up.run("produce", "live", feed=b"%d\n" % number)
-            assert consumer.stdout.readline() == b"%d\n" % number
-        consumer.send_signal(signal.SIGINT)
-        assert consumer.wait(TIMEOUT_S) == 130
-        assert consumer.stderr.read() == b""
+        try:
+            assert consumer.stdout is not None and consumer.stderr is not None
+            for number in range(3):
+                up.run("produce", "live", feed=b"%d\n" % number)
+                assert consumer.stdout.readline() == b"%d\n" % number
+            consumer.send_signal(signal.SIGINT)
+            assert consumer.wait(TIMEOUT_S) == 130
+            assert consumer.stderr.read() == b""
+        finally:
+            consumer.kill()  # one that does not end must not be waited for
 
 
 def test_a_line_typed_goes_out_before_the_next(up: Up) -> None:
