@@ -14,7 +14,7 @@ from comet._owning import Owning
 from comet._taking import Taking
 from comet._transactions import Writer
 from comet.errors import CometError
-from comet_broker.coordination import fence, groups
+from comet_broker.coordination import fence
 from comet_broker.coordination.coordinator import Coordinator, Slot
 from comet_broker.coordination.group import LiveGroup
 from comet_broker.coordination.groups import Groups
@@ -73,6 +73,7 @@ def mutant(
     "kill",
     "store_slow",
     fault_every_s=1.0,
+    caught_by=2,
 )
 def confirm_before_it_is_written() -> list[Patch]:
     real = Journal.write
@@ -84,7 +85,14 @@ def confirm_before_it_is_written() -> list[Patch]:
     return [(Journal, "write", write)]
 
 
-@mutant("a coordinator that was replaced goes on writing", "C21 C17 C34 C20", AT_MOST_ONCE, "pause", "lose_store")
+@mutant(
+    "a coordinator that was replaced goes on writing",
+    "C21 C17 C34 C20",
+    AT_MOST_ONCE,
+    "pause",
+    "lose_store",
+    caught_by=4,
+)
 def write_without_comparing() -> list[Patch]:
     async def apply(self: Journal, writes: list[Any]) -> None:
         operations = {one.key: one for write in writes for one in write.operations}
@@ -93,7 +101,9 @@ def write_without_comparing() -> list[Patch]:
     return [(Journal, "_apply", apply)]
 
 
-@mutant("a write that got no answer is taken for done", "C21 C20 C34", AT_MOST_ONCE, "store_unsure", "kill")
+@mutant(
+    "a write that got no answer is taken for done", "C21 C20 C34", AT_MOST_ONCE, "store_unsure", "kill", caught_by=1
+)
 def take_no_answer_for_yes() -> list[Patch]:
     real = Journal._apply
 
@@ -266,7 +276,7 @@ def commit_what_is_in_hand() -> list[Patch]:
     return [(Owning, "_done", done)]
 
 
-@mutant("a partition is released while a record of it is in hand", "C17", AT_LEAST_ONCE)
+@mutant("a partition is released while a record of it is in hand", "C17", AT_LEAST_ONCE, caught_by=3)
 def release_what_is_in_hand() -> list[Patch]:
     return [(Owning, "_in_hand", lambda self, holding: False)]
 
@@ -288,7 +298,9 @@ def begin_at_the_beginning() -> list[Patch]:
     return [(Owning, "_read", read)]
 
 
-@mutant("a failed commit is taken for done", "C34 C21", AT_MOST_ONCE, "kill", "lose_clients", "stall_links")
+@mutant(
+    "a failed commit is taken for done", "C34 C21", AT_MOST_ONCE, "kill", "lose_clients", "stall_links", caught_by=4
+)
 def ignore_commit_errors() -> list[Patch]:
     real = Commits.commit
 
@@ -324,17 +336,6 @@ def tell_of_no_abort() -> list[Patch]:
     return [(Isolation, "aborted", lambda self, first, end: [])]
 
 
-@mutant("a transaction commits its outputs without its positions", "C16", EXACTLY_ONCE)
-def commit_without_positions() -> list[Patch]:
-    real = Groups.write
-
-    def write(self: Groups, admitted: Any, operations: Sequence[Operation], done: Written) -> None:
-        admitted.marks.clear()
-        real(self, admitted, operations, done)
-
-    return [(Groups, "write", write)]
-
-
 @mutant("a transaction's positions are committed before it is decided", "C16", EXACTLY_ONCE, "kill", "store_slow")
 def commit_positions_first() -> list[Patch]:
     real = Transactions._store
@@ -365,22 +366,6 @@ def commit_for_others() -> list[Patch]:
         return group
 
     return [(fence, "_refusal", refusal), (Groups, "_known", anybody), (Transactions, "_evicted", lambda *_: None)]
-
-
-@mutant(
-    "a transaction commits whatever its member believes to be new", "C16", EXACTLY_ONCE, "stall_links", "lose_clients",
-    fault_every_s=1.5,
-)  # fmt: skip
-def believe_the_member() -> list[Patch]:
-    real = fence.admit
-
-    def admit(group: LiveGroup, commit: Any, logs: Any, *, up_to_date: bool) -> Any:
-        for topic in commit.topics:
-            for mark in topic.marks:
-                mark.ClearField("expected")
-        return real(group, commit, logs, up_to_date=up_to_date)
-
-    return [(groups, "admit", admit)]
 
 
 @mutant("who coordinates next does not finish what was decided", "C29 C12", EXACTLY_ONCE, "kill", "drain")
@@ -463,11 +448,6 @@ def lend_what_was_accepted() -> list[Patch]:
 @mutant("what is given back is lent to nobody any more", "C29 C35", SHARED)
 def forget_what_is_given_back() -> list[Patch]:
     return [(Window, "_give_again", lambda self, first, end, due, why: None)]
-
-
-@mutant("leases never run out", "C29 C35", SHARED)
-def lease_for_ever() -> list[Patch]:
-    return [(Shares, "expire", lambda self, now: 0)]
 
 
 @mutant("a rejected record is settled without a dead letter", "C35", SHARED)

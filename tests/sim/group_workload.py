@@ -30,7 +30,7 @@ OUT: Final = "out"
 AUDIT: Final = "audit"
 DEAD: Final = "dead"
 SESSION_MS: Final = 4_000
-TRANSACTION_MS: Final = 8_000
+TRANSACTION_MS: Final = 3_000
 LEASE_MS: Final = 3_000
 ATTEMPTS_MAX: Final = 200  # what dies with its member again and again is no dead letter here; a rejected record is
 HANDLING_S: Final = 0.02
@@ -176,15 +176,17 @@ class Member:
     # ---- exactly once
 
     async def _exactly_once(self) -> None:
+        consumer = self._open(auto_commit=False)
         producer = TransactionalProducer(
             self._world.addresses,
-            group=self.group,
+            # With a bare name the coordinator does not know whose transactions these are.
+            group=consumer if self._random.random() < 0.7 else self.group,
             transaction_timeout_ms=TRANSACTION_MS,
             timeout_ms=5_000,
             **self._sdk(),
         )
         try:
-            async with self._open(auto_commit=False) as consumer:
+            async with consumer:
                 while not self.leaving:
                     batch = await consumer.get_batch(timeout_s=0.5)
                     if batch is not None and not await self._transact(producer, consumer, batch):
