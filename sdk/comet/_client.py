@@ -291,7 +291,9 @@ class Client:
                 if candidates:
                     address = candidates.pop(0)
                     call = self._unary_at(address, method, request, response, limits.REQUEST_TIMEOUT_MS)
-                    asked.add(self.spawn(call))
+                    task = self.spawn(call)
+                    task.add_done_callback(look_at)  # once one has answered, nobody else does
+                    asked.add(task)
                 patience_s = limits.METADATA_PATIENCE_MS / 1000 if candidates else None
                 done, asked = await asyncio.wait(asked, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:

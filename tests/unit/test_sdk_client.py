@@ -21,6 +21,7 @@ from comet._limits import (
     BACKOFF_MAX_MS,
     FAILURES_KEPT_MAX,
     HEARTBEAT_MS,
+    METADATA_PATIENCE_MS,
     PING_AFTER_MS,
     PING_TIMEOUT_MS,
 )
@@ -30,7 +31,7 @@ from comet._routing import by_partition, header_pairs
 from comet.errors import Closed, InvalidArgument, Timeout, TopicExists, TopicNotFound, Unavailable
 from comet.records import partition_for
 from comet.v1 import events_pb2 as pb
-from tests.unit.sdk_fake import ADDRESS, FakeBroker
+from tests.unit.sdk_fake import ADDRESS, FakeBroker, FakeChannel
 from tests.unit.test_sdk_producer import now, producer, scenario
 
 
@@ -81,6 +82,29 @@ async def test_any_of_several_addresses_will_do(broker: FakeBroker) -> None:
     with pytest.raises(Unavailable):
         await none.topic("quotes")
     await none.close()
+
+
+@scenario()
+async def test_who_fails_as_another_answers_leaves_no_error_that_nobody_sees(broker: FakeBroker) -> None:
+    loop = asyncio.get_running_loop()
+    at = 0.0
+
+    class Channel(FakeChannel):
+        async def unary(self, *_: Any) -> Any:
+            tasks.append(asyncio.current_task())
+            await asyncio.sleep(at - loop.time())
+            if self.address == "a:1":
+                raise Unavailable("a refuses")
+            return pb.FetchMetadataResponse()
+
+    tasks: list[Any] = []
+    for _ in range(20):  # which of the two is looked at first is chance
+        client = Client("a:1,b:1", connect=lambda address: Channel(broker, address), random=Random(1))
+        at = loop.time() + 2 * METADATA_PATIENCE_MS / 1000
+        await client.ask("comet.v1.Comet/FetchMetadata", pb.FetchMetadataRequest(), pb.FetchMetadataResponse)
+        await client.close()
+    assert len(tasks) == 40
+    assert all(task.done() and not task._log_traceback for task in tasks)
 
 
 @scenario()
