@@ -78,7 +78,7 @@ def test_every_field_can_be_combined_and_is_shown() -> None:
 class Batch:
     """As much of a RecordBatch as chunks need; every second offset is a hole."""
 
-    def __init__(self, partition: int, first: int, values: list[bytes]) -> None:
+    def __init__(self, partition: int, first: int, values: list[bytes | None]) -> None:
         self.topic, self.partition, self.values = "t", partition, values
         self.offsets = [first + 2 * at for at in range(len(values))]
         self.next_offset = self.offsets[-1] + 2
@@ -93,7 +93,7 @@ async def test_chunks_are_whole_and_positions_lie_behind_them(shapes: list[tuple
     ends: dict[int, int] = {}
     for partition, count in shapes:
         first = ends.get(partition, 0)
-        values = [b"%d/%d" % (partition, first + 2 * at) for at in range(count)]
+        values: list[bytes | None] = [b"%d/%d" % (partition, first + 2 * at) for at in range(count)]
         batches.append(Batch(partition, first, values))
         ends[partition] = batches[-1].next_offset
 
@@ -105,7 +105,7 @@ async def test_chunks_are_whole_and_positions_lie_behind_them(shapes: list[tuple
     taken: list[bytes | None] = []
     async for values, positions in chunks(given_batches(), size):
         assert len(values) == size
-        taken += values
+        taken.extend(values)
         behind |= {partition: offset for (_, partition), offset in positions.items()}
         for partition, offset in behind.items():
             of_it = [int(value.split(b"/")[1]) for value in taken if value and value.startswith(b"%d/" % partition)]
