@@ -51,6 +51,7 @@ RATE: Final = 200.0
 KEYS: Final = 40
 BROKER_BYTES_MAX: Final = 400 << 20
 BALANCE_S: Final = 20.0
+LOOK_S: Final = 1.0
 SESSION_S: Final = SESSION_MS / 1000
 WORK_MS: Final = 3.0
 
@@ -69,6 +70,7 @@ class Report:
     errors: Counter[str] = field(default_factory=Counter)
     broker_bytes: dict[int, int] = field(default_factory=dict)
     caught_up_s: float = 0.0
+    stood_still_s: float = 0.0  # not by these faults: the machine had something else to do
     silences_s: dict[str, float] = field(default_factory=dict)  # the longest times in which nothing was done
 
     @property
@@ -85,7 +87,8 @@ class Report:
         return (
             f"faults: {faults or 'none'}; {self.take_overs} take-overs; errors that members saw: {errors}\n"
             f"{self.sent} records sent, {self.acked} acknowledged; {counts}\n"
-            f"bank: {self.transfers} transfers seen, {self.balances} balances; longest without: {silences}\n"
+            f"bank: {self.transfers} transfers seen, {self.balances} balances; longest without: {silences} "
+            f"(all stood still for {self.stood_still_s:.0f} s besides)\n"
             f"take-over after leaving: {_spread(self.left_ms)}; after kill -9, beyond the session: {killed}\n"
             f"brokers' memory at most {memory} MiB; caught up {self.caught_up_s:.1f} s after all was mended; "
             f"{len(self.violations)} violations"
@@ -116,6 +119,7 @@ class Storm:
         self.struck: set[str] = set()
         self.bank = asyncio.Lock()  # held while no teller may be struck
         self.over = asyncio.Event()
+        self.stopped: list[group_notes.Span] = []  # when this process, and so perhaps all, stood still
 
     def _members(self, kind: str, group: str, count: int, *, first: int = 0, topic: str = IN) -> list[MemberProcess]:
         return [
@@ -142,7 +146,7 @@ class Storm:
         feeder = Feeder(self.one.addresses, IN, RATE, KEYS)
         observer = Observer(self.one.addresses, ["alo", "eos"])
         auditor = Auditor(self.one.addresses, BOOK)
-        beside = [asyncio.create_task(task) for task in (observer.run(), auditor.run(), self._watch_memory())]
+        beside = [asyncio.create_task(task) for task in (observer.run(), auditor.run(), self._watch())]
         feeding = asyncio.create_task(feeder.run())
         faults = [
             asyncio.create_task(self._strike_members()),
@@ -251,13 +255,16 @@ class Storm:
         self.report.balances += 1
         self.report.transfers = len(auditor.legs)
 
-    async def _watch_memory(self) -> None:
+    async def _watch(self) -> None:
         while True:
+            began = time.monotonic()
             for number, broker in self.one.brokers.items():
                 with contextlib.suppress(Exception):  # it is being killed, or started
                     used = broker.resident_bytes()
                     self.report.broker_bytes[number] = max(used, self.report.broker_bytes.get(number, 0))
-            await asyncio.sleep(1)
+            await asyncio.sleep(LOOK_S)
+            if time.monotonic() - began > 2 * LOOK_S:
+                self.stopped.append((began, time.monotonic()))
 
     # ---- the end
 
@@ -305,13 +312,14 @@ class Storm:
         group_notes.positions_only_rise(verdict, observer.looks)
         told = [life for one in self.tellers for life in one.lives]
         group_notes.transactions(verdict, told, "transfers")
+        report.stood_still_s = sum(end - began for began, end in self.stopped)
         for what, doing, letter in (
             ("handling at least once", of("alo"), "H"),
             ("a commit exactly once", of("eos"), "C"),
             ("an acknowledgement in the shared group", of("share"), "K"),
             ("a transfer", told, "C"),
         ):
-            report.silences_s[what] = group_notes.longest_silence_s(doing, letter)
+            report.silences_s[what] = group_notes.longest_silence_s(doing, letter, self.stopped)
         report.take_overs = group_notes.take_overs(lives)
         verdict.violations += self.one.complaints()
         for number, used in report.broker_bytes.items():

@@ -224,7 +224,14 @@ def take_overs(lives: list[Life]) -> int:
     return sum(before[1] != after[1] for owners in map(sorted, found.values()) for before, after in pairwise(owners))
 
 
-def longest_silence_s(lives: list[Life], what: str) -> float:
-    """The longest time in which nobody wrote such a note."""
+Span = tuple[float, float]
+
+
+def longest_silence_s(lives: list[Life], what: str, stopped: list[Span]) -> float:
+    """The longest time in which nobody wrote such a note, without those in which the whole machine stood still."""
     times = sorted(note.at for life in lives for note in life.notes if note.what == what)
-    return max((after - before for before, after in pairwise(times)), default=0.0)
+    return max((_without(before, after, stopped) for before, after in pairwise(times)), default=0.0)
+
+
+def _without(began: float, ended: float, spans: list[Span]) -> float:
+    return ended - began - sum(max(min(ended, end) - max(began, first), 0.0) for first, end in spans)
