@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
 
 from comet import records
 from comet._wire import error_to_pb
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from comet_broker.broker import Broker
 
 ASKED_MAX: Final = 1_000  # in one call
+TURN: Final = 100  # so many are answered without letting anybody else work
 _BUFFER_BYTES: Final = 256 << 10
 
 
@@ -26,11 +28,22 @@ async def answer_ends(broker: Broker, request: pb.PartitionEndsRequest) -> pb.Pa
     """Each answer says for itself why it could not be given."""
     if len(request.asked) > ASKED_MAX:
         raise InvalidArgument(f"at most {ASKED_MAX} partitions are asked for at once")
-    ends = await asyncio.gather(*(_answer_one(broker, one) for one in request.asked))
+    ends: list[pb.PartitionEnd] = []
+    slow: list[Coroutine[Any, Any, None]] = []
+    for number, one in enumerate(request.asked):
+        if number and number % TURN == 0:
+            await asyncio.sleep(0)  # whatever else runs here gets its turn
+        end, lookup = _answer_one(broker, one)
+        ends.append(end)
+        if lookup is not None:
+            slow.append(lookup)
+    if slow:
+        await asyncio.gather(*slow)
     return pb.PartitionEndsResponse(ends=ends)
 
 
-async def _answer_one(broker: Broker, asked: pb.AskedEnd) -> pb.PartitionEnd:
+def _answer_one(broker: Broker, asked: pb.AskedEnd) -> tuple[pb.PartitionEnd, Coroutine[Any, Any, None] | None]:
+    """What is known at once, and how to complete it where a log has to be read."""
     place = (asked.topic_id.hex(), asked.partition)
     try:
         state = broker.topics.state_of(*place)
@@ -39,26 +52,55 @@ async def _answer_one(broker: Broker, asked: pb.AskedEnd) -> pb.PartitionEnd:
         partition = broker.topics.leading(place, state.epoch)
         if not partition.settled:
             raise Unavailable("the new leader does not know yet how far its replicas are")
-        end = pb.PartitionEnd(
-            log_start=partition.log.log_start,
-            high_watermark=partition.high_watermark,
-            stable_end=min(partition.high_watermark, partition.stable_end),
-        )
-        if asked.HasField("offset"):
+    except CometError as error:
+        return pb.PartitionEnd(code=error_to_pb(error).code), None
+    end = pb.PartitionEnd(
+        log_start=partition.log.log_start,
+        high_watermark=partition.high_watermark,
+        stable_end=min(partition.high_watermark, partition.stable_end),
+    )
+    status = broker.shares.find(asked.group, asked.topic_id, asked.partition) if asked.group else None
+    if status is not None:
+        end.floor, end.settled, end.in_flight = status.floor, status.settled, status.in_flight
+        end.redelivered, end.dead_lettered = status.redelivered, status.dead_lettered
+    needs_offset = asked.HasField("offset")
+    if needs_offset:
+        at_once = _append_time_at_hand(partition, asked.offset)
+        if at_once is not None:
+            end.append_time_us, needs_offset = at_once, False
+    if needs_offset or asked.HasField("timestamp_us"):
+        return end, _look_up(broker, partition, asked, end, needs_offset=needs_offset)
+    return end, None
+
+
+async def _look_up(
+    broker: Broker, partition: Partition, asked: pb.AskedEnd, end: pb.PartitionEnd, *, needs_offset: bool
+) -> None:
+    try:
+        if needs_offset:
             end.append_time_us = await append_time(broker, partition, asked.offset)
         if asked.HasField("timestamp_us"):
             end.offset_at = await broker.resolve(partition, AtTime(asked.timestamp_us))
-        status = broker.shares.find(asked.group, asked.topic_id, asked.partition) if asked.group else None
-        if status is not None:
-            end.floor, end.settled, end.in_flight = status.floor, status.settled, status.in_flight
-            end.redelivered, end.dead_lettered = status.redelivered, status.dead_lettered
     except CometError as error:
-        return pb.PartitionEnd(code=error_to_pb(error).code)
-    return end
+        end.CopyFrom(pb.PartitionEnd(code=error_to_pb(error).code))
 
 
 async def append_time(broker: Broker, partition: Partition, offset: int) -> int:
     """When the record at an offset was appended, or the first that is there after it; 0: readers see none."""
+    at_once = _append_time_at_hand(partition, offset)
+    if at_once is not None:
+        return at_once
+    extent = partition.log.extent(max(offset, partition.log.log_start), partition.high_watermark)
+    try:
+        return await broker.worker.run(lambda: _read_time(extent))
+    except OSError as error:
+        raise broker.unreadable(partition, error) from error
+    finally:
+        extent.release()
+
+
+def _append_time_at_hand(partition: Partition, offset: int) -> int | None:
+    """The same where no log has to be read for it."""
     offset = max(offset, partition.log.log_start)
     if offset >= partition.high_watermark:
         return 0
@@ -66,13 +108,7 @@ async def append_time(broker: Broker, partition: Partition, offset: int) -> int:
     if entries and entries[0].base_offset <= offset < entries[-1].next_offset:
         entry = entries[bisect_right(entries, offset, key=_base_offset) - 1]
         return int.from_bytes(entry.stamp[8:16], "little", signed=True)
-    extent = partition.log.extent(offset, partition.high_watermark)
-    try:
-        return await broker.worker.run(lambda: _read_time(extent))
-    except OSError as error:
-        raise broker.unreadable(partition, error) from error
-    finally:
-        extent.release()
+    return None
 
 
 def _read_time(extent: Extent) -> int:

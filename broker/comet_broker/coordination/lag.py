@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from comet_broker.coordination.groups import Groups
 
 LOOK_S: Final = 1.0
+LOOK_PLACES: Final = 200
 
 
 @dataclass(slots=True)
@@ -84,24 +85,33 @@ class LagWatch:
         return self._behind.get(group.name, {})
 
     async def _look(self, groups: list[LiveGroup]) -> None:
-        wanted: list[tuple[str, Place, int, coordination.AskedEnd]] = []
+        wanted: list[tuple[LiveGroup, Place]] = []
         for group in groups:
             known = self._behind.setdefault(group.name, {})
             places = set(group.positions.places()) | set(group.machine.owners)
             for gone in known.keys() - places:
                 del known[gone]
-            for place in sorted(places):
-                mark = group.positions.get(place)
-                offset = 0 if mark is None else mark.offset
-                asked = coordination.AskedEnd(topic_id=bytes.fromhex(place[0]), partition=place[1])
-                before = known.get(place)
-                if before is None or before.oldest_at != offset or not before.oldest_us:
-                    asked.offset = offset
-                wanted.append((group.name, place, offset, asked))
-        ends = await self._groups.logs.ask([asked for _, _, _, asked in wanted])
+            wanted += [(group, place) for place in sorted(places)]
+        for first in range(0, len(wanted), LOOK_PLACES):
+            await self._look_at(wanted[first : first + LOOK_PLACES])
+
+    async def _look_at(self, wanted: list[tuple[LiveGroup, Place]]) -> None:
+        """So few at once that members do not wait for it."""
+        questions: list[coordination.AskedEnd] = []
+        offsets: list[int] = []
+        for group, place in wanted:
+            mark = group.positions.get(place)
+            offset = 0 if mark is None else mark.offset
+            asked = coordination.AskedEnd(topic_id=bytes.fromhex(place[0]), partition=place[1])
+            before = self._behind.get(group.name, {}).get(place)
+            if before is None or before.oldest_at != offset or not before.oldest_us:
+                asked.offset = offset
+            questions.append(asked)
+            offsets.append(offset)
+        ends = await self._groups.logs.ask(questions)
         now = self._broker.clock.monotonic()
-        for (name, place, offset, asked), end in zip(wanted, ends, strict=True):
-            known_group = self._behind.get(name)
+        for (group, place), offset, asked, end in zip(wanted, offsets, questions, ends, strict=True):
+            known_group = self._behind.get(group.name)
             if known_group is None:
                 continue  # it was forgotten meanwhile
             behind = known_group.setdefault(place, Behind())
