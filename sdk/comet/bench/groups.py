@@ -35,7 +35,8 @@ CHUNK: Final = 1_000
 PROCESSES: Final = 2
 IN_FLIGHT: Final = 5_000
 TAKEOVER_PARTITIONS: Final = 10
-RATE: Final = 1_000  # events a second while members come and go
+RATE: Final = 1_000  # events a second while one of two members goes,
+CROWD_RATE: Final = 500  # and while a crowd changes: few enough that its processes do not wait for a core
 SETTLED_S_MAX: Final = 120.0
 POLL_S: Final = 0.02
 CALM_S: Final = 2.0
@@ -190,7 +191,7 @@ def takeover(bench: GroupBench) -> Result:
     with ExitStack() as stack:
         topic = stack.enter_context(bench.topic(TAKEOVER_PARTITIONS))
         config = {"topic": topic, "group": _new_name(), "members": 1, "session_ms": sizes.session_ms}
-        _load(stack, bench, topic, TAKEOVER_PARTITIONS)
+        _load(stack, bench, topic, TAKEOVER_PARTITIONS, RATE)
         stays = stack.enter_context(bench.worker("seats", **config))
         stays.ready()
         for number in range(sizes.leaves + sizes.kills):
@@ -236,7 +237,7 @@ def rebalance(bench: GroupBench) -> Result:
         ]
         _hear_all(workers)
         _wait_until(workers, lambda states: _settled(states, before, sizes.crowd_partitions))
-        _load(stack, bench, topic, sizes.crowd_partitions)
+        _load(stack, bench, topic, sizes.crowd_partitions, CROWD_RATE)
         _wait_until(workers, lambda states: _reads(states, sizes.crowd_partitions))
         for _ in range(sizes.cycles):
             _tell_and_hear(workers, "mark")
@@ -268,9 +269,9 @@ def _change(workers: Sequence[Worker], order: str, members: int, partitions: int
     return taken_ms, _gap_ms(workers)
 
 
-def _load(stack: ExitStack, bench: GroupBench, topic: str, partitions: int) -> None:
+def _load(stack: ExitStack, bench: GroupBench, topic: str, partitions: int, rate: int) -> None:
     """Events for every partition, until the stack ends."""
-    load = stack.enter_context(bench.worker("spread", topic=topic, partitions=partitions, rate=RATE))
+    load = stack.enter_context(bench.worker("spread", topic=topic, partitions=partitions, rate=rate))
     load.ready()
     load.go()
 
