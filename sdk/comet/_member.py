@@ -241,6 +241,7 @@ class Member:
         """Tells the coordinator that the partitions are no longer read. They are given up already."""
         frame = groups_pb.Release(group=self.group, member=self.state.member, generation=self.state.generation)
         topics: dict[tuple[str, bytes], list[int]] = {}
+        released = list(released)
         for place, topic_id in released:
             topics.setdefault((place.topic, topic_id), []).append(place.partition)
         for (topic, topic_id), partitions in topics.items():
@@ -248,4 +249,5 @@ class Member:
         try:
             await self.coordinator.request(pb.ClientFrame(release=frame))
         except CometError as error:
+            self.state.not_heard(place for place, _ in released)
             self.heard(error)

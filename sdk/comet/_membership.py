@@ -70,6 +70,9 @@ class Membership:
     member: str = ""
     generation: int = 0
     owned: dict[TopicPartition, Owned] = field(default_factory=dict)
+    # Since when it owned what it has given up, for as long as the coordinator may not have heard of that: an Assignment
+    # that was on its way meanwhile does not give it back.
+    given_up: dict[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def must_join(self) -> bool:
@@ -85,6 +88,7 @@ class Membership:
         self.member = member
         self.generation = generation if lost else max(generation, self.generation)
         self.phase = Phase.IN
+        self.given_up.clear()  # what was said on an earlier stream has perhaps not arrived
         return Changes(lost=lost)
 
     def refused(self, error: CometError) -> Changes:
@@ -132,7 +136,11 @@ class Membership:
         if self.phase is Phase.OVER or member != self.member or generation < self.generation:
             return NOTHING
         self.generation = generation
-        now = {one.place: one for one in given}
+        listed = {one.place: one for one in given}
+        self.given_up = {
+            place: since for place, since in self.given_up.items() if place in listed and listed[place].since == since
+        }
+        now = {place: one for place, one in listed.items() if place not in self.given_up}
         gone = [place for place, had in self.owned.items() if place not in now or now[place].since != had.given.since]
         for place in gone:
             del self.owned[place]
@@ -150,7 +158,13 @@ class Membership:
         if not self.holds(place, since):
             return False
         del self.owned[place]
+        self.given_up[place] = since
         return True
+
+    def not_heard(self, places: Iterable[TopicPartition]) -> None:
+        """The coordinator did not take that they are given up: whoever it says owns them does."""
+        for place in places:
+            self.given_up.pop(place, None)
 
     def refused_mark(self, place: TopicPartition, since: int, error: CometError) -> Changes:
         """A commit was refused for one partition, which it owned since that generation."""

@@ -6,6 +6,7 @@ gained or lost twice, and a member that was put out owns nothing.
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -168,3 +169,23 @@ def test_what_it_still_reads_is_said_by_topic() -> None:
     state.left()
     assert not list(state.still_read())
     assert not state.disconnected().join
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_an_assignment_that_crosses_a_release_gives_nothing_back(again: bool) -> None:
+    """The coordinator has planned anew, for somebody who joined, before it heard of the release."""
+    state = Membership()
+    state.joined("m", 1)
+    place, given = PLACES[0], Given(PLACES[0], b"t", 1)
+    assert state.assigned("m", 1, [given], []).gained == (given,)
+    assert state.assigned("m", 2, [given], [place]).release == (place,)
+    assert state.released(place, 1)
+    assert not state.assigned("m", 3, [given], [place])
+    if again:  # on a new stream nobody knows whether that arrived
+        state.disconnected()
+        state.joined("m", 3)
+        assert state.assigned("m", 3, [given], [place]).gained == (given,)
+        return
+    assert not state.assigned("m", 4, [], [])
+    later = Given(place, b"t", 5)
+    assert state.assigned("m", 5, [later], []).gained == (later,), "given anew, it is its own again"
