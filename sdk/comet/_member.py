@@ -133,9 +133,9 @@ class Member:
             self._pushed(frame)
 
     def _join_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
         if task.cancelled() or self.state.phase is Phase.OVER:
             return
-        error = task.exception()
         if error is None:
             if self._again and self.state.must_join:
                 self._join_soon()

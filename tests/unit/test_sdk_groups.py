@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from comet._directory import share
 from comet._groups import GroupConsumer
 from comet.errors import (
     CometError,
@@ -378,6 +379,24 @@ async def test_a_commit_that_nobody_answers_is_never_taken_for_done(broker: Grou
     await c.close()
     with pytest.raises(CometError):
         await commit
+
+
+@scenario()
+async def test_an_attempt_to_join_that_ends_with_the_consumer_leaves_no_error_that_nobody_sees(
+    broker: GroupBroker,
+) -> None:
+    """Where its attempt to find the coordinator and itself are cancelled in one turn, it ends with Closed."""
+    async with member(broker) as c:
+        loop = asyncio.get_running_loop()
+        finding = loop.create_task(asyncio.sleep(1))
+        joining = loop.create_task(share(finding))
+        joining.add_done_callback(c._member._join_ended)
+        await asyncio.sleep(0)
+        joining.cancel()
+        finding.cancel()
+        c._member.state.left()
+        await asyncio.wait([joining])
+        assert not joining.cancelled() and not joining._log_traceback
 
 
 @scenario({"quotes": 2})
