@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from comet import Admin, Consumer, GroupConsumer, RecordBatch
 
 NEVER: Final = 1 << 62  # an offset that no log reaches
+LOOK_S: Final = 0.05
 Offsets = dict[int, int]  # by partition
 
 
@@ -112,13 +113,13 @@ async def _offsets(admin: Admin, topic: str, where: Position) -> Offsets:
 
 async def _print(consumer: Consumer[bytes], printer: Printer, bounds: Bounds) -> None:
     """Prints what comes until nothing more is wanted."""
-    if printer.full() or bounds.done():
-        return
-    async for batch in consumer.batches():
-        printer.print(batch, bounds.end(batch.partition))
-        bounds.positions[batch.partition] = batch.next_offset
-        if printer.full() or bounds.done():
-            return
+    # The last thing before an end may be the marker of a transaction, which moves the position and is no record.
+    patience_s = None if bounds.ends is None else LOOK_S
+    while not (printer.full() or bounds.done()):
+        batch = await consumer.get_batch(timeout_s=patience_s)
+        if batch is not None:
+            printer.print(batch, bounds.end(batch.partition))
+        bounds.positions.update(consumer.positions())
 
 
 async def _print_as_member(member: GroupConsumer[bytes], printer: Printer) -> None:
