@@ -392,8 +392,8 @@ async def test_an_attempt_to_join_that_ends_with_the_consumer_leaves_no_error_th
         joining = loop.create_task(share(finding))
         joining.add_done_callback(c._member._join_ended)
         await asyncio.sleep(0)
-        joining.cancel()
         finding.cancel()
+        joining.cancel()
         c._member.state.left()
         await asyncio.wait([joining])
         assert not joining.cancelled() and not joining._log_traceback
