@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from comet.errors import CometError, CoordinatorLoading, InvalidArgument, NotCoordinator
+from comet.errors import CometError, CoordinatorLoading, InvalidArgument, NotCoordinator, StoreDamaged
 from comet.v1 import groups_pb2 as pb
 from comet_broker.coordination.coordinator import Slot
 from comet_broker.core import slots
@@ -67,13 +67,27 @@ async def test_only_the_coordinator_answers_for_a_slot(cluster: LocalCluster) ->
 async def test_what_was_written_is_there_for_the_next_coordinator(cluster: LocalCluster) -> None:
     owner = await find(cluster, "g")
     slot = await slot_of(cluster, "g")
-    await slot.journal.written(Put(slot.prefix + "groups/other", b"{}"))
+    await slot.journal.written(Put(slot.prefix + "elsewhere", b"kept"))
     await cluster.stop(owner)
     successor = await slot_of(cluster, "g")
     assert successor.number == slot.number
     assert successor.epoch == slot.epoch + 1
     assert slot.closed is not None
     assert await find(cluster, "g") != owner
+    kept = await cluster.brokers[await find(cluster, "g")].store.get(slot.prefix + "elsewhere")
+    assert kept is not None and kept.value == b"kept"
+
+
+@pytest.mark.parametrize("key", ["groups/spoilt", "offsets/spoilt/00"])
+async def test_a_group_that_cannot_be_read_keeps_no_other_from_being_there(cluster: LocalCluster, key: str) -> None:
+    owner = await find(cluster, "g")
+    slot = await slot_of(cluster, "g")
+    await slot.journal.written(Put(slot.prefix + key, b"{}"))
+    await cluster.stop(owner)
+    successor = await slot_of(cluster, "g")
+    assert successor.groups.find("g") is None
+    with pytest.raises(StoreDamaged):
+        successor.groups.find("spoilt")
 
 
 async def test_a_broker_that_comes_back_takes_its_slots_again(cluster: LocalCluster) -> None:

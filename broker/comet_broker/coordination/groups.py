@@ -9,8 +9,11 @@ One group is run by group.LiveGroup. Owned by the slot.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from comet._wire import error_to_pb
 from comet.errors import (
@@ -21,6 +24,7 @@ from comet.errors import (
     LimitExceeded,
     MemberUnknown,
     NotCoordinator,
+    StoreDamaged,
 )
 from comet.types import check_topic_name
 from comet.v1 import events_pb2 as events
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
     from comet_broker.coordination.coordinator import Slot
     from comet_broker.coordination.desk import Desk
 
+log = logging.getLogger(__name__)
+
 TICK_S: Final = 0.1
 LATE_S: Final = 0.5  # a tick that comes so late says that this broker was away, not the members
 TOPICS_S: Final = 0.02  # changes of topics are gathered for so long
@@ -61,6 +67,7 @@ class Groups:
         self._closed: CometError | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._refresh: asyncio.TimerHandle | None = None
+        self._unreadable: set[str] = set()  # groups of which the store holds what this version cannot read
         self._deleted: set[str] = set()  # ids of topics; their tombstones may be gone before they are looked at
 
     @property
@@ -74,16 +81,22 @@ class Groups:
 
     def load(self, items: Mapping[str, KeyValue]) -> None:
         """Takes over what stands below the slot's prefix, by the rest of the key."""
-        for key, item in items.items():
+        for key, item in sorted(items.items()):  # groups before their offsets
             kind, _, rest = key.partition("/")
-            if kind == "groups":
-                self._make(rest).load(GroupRecord.decode(item.value))
-        for key, item in items.items():
-            kind, _, rest = key.partition("/")
-            if kind == "offsets":
-                name, _, topic_id = rest.partition("/")
-                group = self._groups.get(name) or self._make(name)
-                group.load_positions(topic_id, TopicPositions.decode(item.value))
+            name, _, topic_id = rest.partition("/")
+            if kind not in ("groups", "offsets"):
+                continue
+            group = self._groups.get(name) or self._make(name)
+            try:
+                if kind == "groups":
+                    group.load(GroupRecord.decode(item.value))
+                else:
+                    group.load_positions(topic_id, TopicPositions.decode(item.value))
+            except (msgspec.DecodeError, ValueError, IndexError) as error:
+                log.error("what the metadata store has under %s cannot be read: %s", item.key, error)
+                self._unreadable.add(name)
+        for name in self._unreadable:
+            del self._groups[name]
         self._follow_topics()
         if self._groups:
             self._start_ticking()
@@ -110,6 +123,8 @@ class Groups:
 
     def find(self, name: str) -> LiveGroup | None:
         self._check_open()
+        if name in self._unreadable:
+            raise StoreDamaged(f"what the metadata store holds of group {name!r} cannot be read")
         return self._groups.get(name)
 
     def make(self, name: str) -> LiveGroup:
