@@ -26,7 +26,7 @@
     │   ├── StaleGeneration        the member does not own the partition any more
     │   ├── GroupNotFound, GroupNotEmpty
     │   └── LeaseExpired           the record was leased for too long and is another's by now
-    ├── TransactionError           all or nothing, and it was nothing
+    ├── TransactionError           a transaction that takes nothing more
     │   ├── TransactionAborted     it ran out of time, or was aborted; begin another
     │   └── TransactionNotOpen     a batch of a transaction that is over, or never was
     ├── DiskFull                   nothing was written; retry when there is space
@@ -255,17 +255,18 @@ class LeaseExpired(GroupError):
 
 
 class TransactionError(CometError):
-    """Nothing of the transaction has become visible, and nothing will."""
+    """A transaction that takes nothing more."""
 
 
 class TransactionAborted(TransactionError):
-    """The transaction was open for too long, or was aborted for another reason the message gives; begin another."""
+    """The transaction was open for too long, or was aborted for another reason the message gives. Nothing of it has become
+    visible, and nothing will; begin another."""
 
     code = "TRANSACTION_ABORTED"
 
 
 class TransactionNotOpen(TransactionError):
-    """A batch came for a transaction that is over, or was never opened. It was not written."""
+    """What came is for a transaction that is over, or was never opened. It was not written, and changes nothing."""
 
     code = "TRANSACTION_NOT_OPEN"
 

@@ -151,7 +151,7 @@ class GroupAdmin:
     async def _delete(self, groups: Groups, request: pb.DeleteGroupRequest) -> pb.DeleteGroupResponse:
         group = _found(groups, request.name)
         if group.machine.members:
-            raise GroupNotEmpty(f"group {group.name!r} has {len(group.machine.members)} members; stop them first")
+            raise GroupNotEmpty(f"group {group.name!r} has members ({len(group.machine.members)}); stop them first")
         if group.machine.kind != PARTITIONED:
             try:
                 await self._broker.shares.delete(group.name)

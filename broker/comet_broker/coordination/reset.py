@@ -68,7 +68,7 @@ def _check(group: LiveGroup | None, request: pb.ResetGroupRequest) -> None:
             raise GroupNotFound(f"there is no group {request.name!r}; name the topics to give a new one its positions")
         return
     if group.machine.members:
-        raise GroupNotEmpty(f"group {group.name!r} has {len(group.machine.members)} members; stop them first")
+        raise GroupNotEmpty(f"group {group.name!r} has members ({len(group.machine.members)}); stop them first")
     if group.machine.kind != PARTITIONED:
         raise InvalidArgument(f"group {group.name!r} is shared: it has no positions; delete it to begin anew")
 
