@@ -259,8 +259,8 @@ class TransactionError(CometError):
 
 
 class TransactionAborted(TransactionError):
-    """The transaction was open for too long, or was aborted for another reason the message gives. Nothing of it has become
-    visible, and nothing will; begin another."""
+    """The transaction was open for too long, or was aborted for another reason the message gives. Nothing of it is
+    visible, or will be; begin another."""
 
     code = "TRANSACTION_ABORTED"
 
