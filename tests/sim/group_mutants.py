@@ -350,7 +350,7 @@ def commit_positions_first() -> list[Patch]:
     return [(Transactions, "_store", store)]
 
 
-@mutant("a commit is not fenced by who owns the partition", "C16", EXACTLY_ONCE, member_fault_every_s=1.5)
+@mutant("a commit is not fenced by who owns the partition", "C16", EXACTLY_ONCE, member_fault_every_s=1.5, caught_by=1)
 def commit_for_others() -> list[Patch]:
     real = fence._refusal
 
@@ -373,7 +373,7 @@ def leave_the_decided_unfinished() -> list[Patch]:
     return [(Transactions, "load", lambda self, items: None)]
 
 
-@mutant("a new leader does not know which transactions are open", "C14 C12", EXACTLY_ONCE, "kill", "drain")
+@mutant("a new leader does not know which transactions are open", "C14 C12", EXACTLY_ONCE, "kill", "drain", caught_by=5)
 def forget_what_is_open() -> list[Patch]:
     real = Isolation.restore.__func__  # type: ignore[attr-defined]
 
@@ -421,7 +421,15 @@ def hand_out_markers() -> list[Patch]:
 # ---- shared groups
 
 
-@mutant("a settlement is confirmed before it is kept", "C34", SHARED, "kill", "store_slow", member_fault_every_s=12.0)
+@mutant(
+    "a settlement is confirmed before it is kept",
+    "C34",
+    SHARED,
+    "kill",
+    "store_slow",
+    member_fault_every_s=12.0,
+    caught_by=4,
+)
 def confirm_settlements_at_once() -> list[Patch]:
     real = SharedPartition._settled
 
