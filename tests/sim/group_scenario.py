@@ -197,7 +197,7 @@ class GroupScenario:
         random = world.random(f"{group}-{number}")
         instance = f"static-{number}" if number == 0 and random.random() < 0.5 else ""
         life = 0
-        while True:
+        while not self.over:
             name = f"{group}-{number}.{life}"
             life += 1
             member = self.members[name] = Member(world, self.history, group, name, instance=instance)
@@ -223,8 +223,6 @@ class GroupScenario:
                 world.history.complaints.append(f"{name} did not leave:\n" + "\n".join(world.stuck(name)))
                 world.kill_client(name)
                 member.died()
-            if self.over:
-                return
             await world.sleep(random, 0.5)
 
     async def _watch(self) -> None:
