@@ -230,22 +230,30 @@ def outputs_in_order(history: GroupHistory, finding: Finding) -> None:
 def all_or_nothing(history: GroupHistory, finding: Finding) -> None:
     """C12. Of a transaction all outputs are there in the end, or none, and as it was said."""
     there = {(place[0], value) for place, records in history.outputs.items() for value in records.values()}
-    told: dict[tuple[str, bytes], bool] = {}  # by another transaction that sent the same and committed
+    # Who may have put an output there: an input that is taken again after an abort has the same outputs.
+    senders: Counter[tuple[str, bytes]] = Counter()
     for one in history.transactions:
-        if one.outcome is Outcome.OK:
-            told.update(dict.fromkeys(one.outputs, True))
+        if one.outcome in (Outcome.OK, Outcome.UNKNOWN):
+            senders.update(one.outputs)
     for one in history.transactions:
         present = [output in there for output in one.outputs]
         if one.outcome is Outcome.OK and not finding.holds(all(present)):
-            finding.violations.append(f"{one.process} committed transaction {one.number}, and {present.count(False)} "
-                                      f"of its {len(present)} outputs are not there")  # fmt: skip
-        own = [is_there for is_there, output in zip(present, one.outputs, strict=True) if output not in told]
-        if one.outcome is not Outcome.OK and own and not finding.holds(all(own) or not any(own)):
-            finding.violations.append(f"of transaction {one.number} of {one.process} ({one.outcome.value}) "
-                                      f"{own.count(True)} of {len(own)} outputs are there")  # fmt: skip
+            finding.violations.append(
+                f"{one.process} committed transaction {one.number}, and {present.count(False)} of its {len(present)} "
+                "outputs are not there"
+            )
+        mine = int(one.outcome is not Outcome.FAIL)
+        own = [is_there for is_there, sent in zip(present, one.outputs, strict=True) if senders[sent] <= mine]
+        if one.outcome is Outcome.UNKNOWN and own and not finding.holds(all(own) or not any(own)):
+            finding.violations.append(
+                f"of transaction {one.number} of {one.process}, which may have committed, {own.count(True)} of "
+                f"{len(own)} outputs are there"
+            )
         if one.outcome is Outcome.FAIL and not finding.holds(not any(own)):
-            finding.violations.append(f"{one.process} was told {one.code or 'that it aborted'} of transaction "
-                                      f"{one.number}, and {own.count(True)} of its outputs are there")  # fmt: skip
+            finding.violations.append(
+                f"{one.process} was told {one.code or 'that it aborted'} of transaction {one.number}, and "
+                f"{own.count(True)} of its outputs are there"
+            )
 
 
 def nothing_read_early(history: GroupHistory, finding: Finding) -> None:

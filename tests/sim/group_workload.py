@@ -204,10 +204,10 @@ class Member:
         self._number += 1
         self._history.transactions.append(tx)
         current = producer.transaction()
+        given = zip(batch.offsets, batch.values, strict=True)
+        taken = [self._take(place, offset, value) for offset, value in given]
         try:
             async with current:
-                given = zip(batch.offsets, batch.values, strict=True)
-                taken = [self._take(place, offset, value) for offset, value in given]
                 for one in taken:
                     for topic in (OUT, AUDIT):
                         output = one.value + b"|" + topic.encode()
