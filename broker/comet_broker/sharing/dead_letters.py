@@ -16,7 +16,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from comet import records
-from comet.errors import CometError, DataLoss, OffsetOutOfRange
+from comet.errors import CometError, DataLoss, OffsetOutOfRange, Unavailable
 from comet.v1 import events_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL
 from comet_broker.core.shares import Dead
@@ -92,6 +92,8 @@ class DeadLetters:
     async def _record(self, offset: int) -> pb.Record | None:
         """The record as it is in the log; None if it is gone."""
         broker, partition = self._state.table.broker, self._state.partition
+        if offset >= partition.high_watermark:  # it was below that of an earlier leader
+            raise Unavailable(f"the new leader of {partition} does not know yet how far its replicas are")
         try:
             extent = partition.log.extent(offset, partition.high_watermark)
             try:
