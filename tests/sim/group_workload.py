@@ -170,7 +170,8 @@ class Member:
             else:
                 one.outcome = Outcome.OK
             one.completed = self._world.now()
-            if one.outcome is Outcome.OK or place not in self._owned:
+            # What was taken before the partition was lost is not this member's, even if the partition is again.
+            if one.outcome is Outcome.OK or one.code == "STALE_GENERATION" or place not in self._owned:
                 return one.outcome is Outcome.OK
 
     # ---- exactly once
