@@ -21,11 +21,12 @@ from comet._client import Addresses, Client
 from comet._commits import Commits, Mark, commit_frame
 from comet._consumer import Isolation, check_isolation, check_reading, serde_of
 from comet._directory import look_at
-from comet._holdings import GroupSettings, Handled, Holding, OnPartitions, join_frame, positions_of
+from comet._holdings import GroupSettings, Handled, Holding, OnPartitions, begins_of, join_frame, positions_of
 from comet._intake import Intake, OutOfRange
 from comet._member import Member
 from comet._owning import Owning
 from comet._producer import wall_clock_us
+from comet._record import Record, RecordBatch
 from comet._replicas import ReadFrom
 from comet._transport import Connect
 from comet._watchdog import PROCESS, Watch
@@ -248,7 +249,9 @@ class GroupConsumer(Owning[T]):
         >>> run(example)
         5
         """
-        expected = self.committed()
+        if handled is not None and not isinstance(handled, Record | RecordBatch | Mapping):
+            handled = list(handled)  # it is gone through twice
+        expected = {**self.committed(), **begins_of(handled)}
         marks = [mark._replace(expected=expected.get(mark.place)) for mark in self._marks(handled)]
         return commit_frame(self._member, marks)
 

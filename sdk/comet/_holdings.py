@@ -74,6 +74,22 @@ class GroupSettings(TypedDict, total=False):
     clock_us: Callable[[], int]
 
 
+def begins_of(handled: Handled | None) -> dict[TopicPartition, int]:
+    """Per partition the first offset of the records and batches that were handled.
+
+    >>> begins_of({("quotes", 0): 5})
+    {}
+    """
+    found: dict[TopicPartition, int] = {}
+    if handled is None or isinstance(handled, Mapping):
+        return found
+    for one in [handled] if isinstance(handled, Record | RecordBatch) else handled:
+        first = one.offsets[0] if isinstance(one, RecordBatch) else one.offset
+        place = TopicPartition(one.topic, one.partition)
+        found[place] = min(first, found.get(place, first))
+    return found
+
+
 def positions_of(handled: Handled) -> dict[TopicPartition, int]:
     """Per partition the offset behind what was handled.
 

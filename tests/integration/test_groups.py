@@ -192,7 +192,6 @@ async def test_a_commit_that_names_what_it_follows_is_refused_when_more_is_commi
         answer = (await one.stream.ask(commit=frame)).committed
         return code(answer.refused[0].error) if answer.refused else ""
 
-    assert await commit(4, 3) == "STALE_GENERATION"
     assert await commit(4, -1) == ""
     assert await commit(8, -1) == "STALE_GENERATION"
     assert await commit(8, 4) == ""

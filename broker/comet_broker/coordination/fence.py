@@ -3,7 +3,7 @@
 no such topic, made again, no such partition   TOPIC_NOT_FOUND, PARTITION_NOT_FOUND
 not the member's, or not yet in its generation STALE_GENERATION
 before the first offset, beyond the end        OFFSET_OUT_OF_RANGE
-not where the sender believes that it is       STALE_GENERATION, if it says what it believes
+more is committed than the sender says         STALE_GENERATION, if it says what it expects
 less than what is committed                    no error: nothing changes, and the answer says what is committed
 """
 
@@ -71,7 +71,7 @@ def _refusal(
         )
     latest = group.positions.latest(place)
     committed = NONE if latest is None else latest.offset
-    if mark.HasField("expected") and mark.expected != committed:
+    if mark.HasField("expected") and committed > mark.expected:
         return StaleGeneration(
             f"{topic}/{place[1]} is committed up to {committed}, not {mark.expected}: what lies between was handled",
             details={"committed": str(committed)},
