@@ -44,7 +44,7 @@ log = logging.getLogger("comet")
 
 
 class TransactionHost(Host, Protocol):
-    def transactional_producer(self, source: Source | None) -> TransactionalProducer: ...
+    def _transactional_producer_for(self, source: Source | None) -> TransactionalProducer: ...
 
 
 class Hopeless(Exception):
@@ -99,7 +99,7 @@ class ExactlyOnce(GroupServing):
         self._attempts.clear()
         self._condemned.clear()
         self._passed.clear()
-        self._producers.extend(self.host.transactional_producer(self.source) for _ in range(2))
+        self._producers.extend(self.host._transactional_producer_for(self.source) for _ in range(2))
         try:
             while not self.stopping:
                 await self._gather()

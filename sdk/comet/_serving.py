@@ -61,8 +61,8 @@ class Host(Protocol):
     dead_letters: DeadLetters
     random: Random
 
-    def consumer(self, one: Binding) -> Consumer[Any]: ...
-    def group_consumer(self, one: Binding, **hooks: Any) -> Source: ...
+    def _consumer_for(self, one: Binding) -> Consumer[Any]: ...
+    def _group_consumer_for(self, one: Binding, **hooks: Any) -> Source: ...
 
 
 class Stopped(Exception):
@@ -141,7 +141,7 @@ class PlainServing(Serving):
 
     async def _run(self) -> None:
         one = self.one
-        consumer = self.host.consumer(one)
+        consumer = self.host._consumer_for(one)
         try:
             if await self._waiting(self._started(consumer)) is None:
                 return
@@ -183,7 +183,7 @@ class GroupServing(Serving):
 
     async def _run(self) -> None:
         while True:
-            self.source = self.host.group_consumer(self.one, on_revoked=self._revoked, on_lost=self._lost)
+            self.source = self.host._group_consumer_for(self.one, on_revoked=self._revoked, on_lost=self._lost)
             self.restart = False
             try:
                 if await self._waiting(self._started()) is None:

@@ -22,7 +22,7 @@ log = logging.getLogger("comet")
 
 
 class SharedHost(Host, Protocol):
-    def shared_consumer(self, one: Binding) -> SharedConsumer[Any]: ...
+    def _shared_consumer_for(self, one: Binding) -> SharedConsumer[Any]: ...
 
 
 class SharedWork(Serving):
@@ -36,7 +36,7 @@ class SharedWork(Serving):
         self._running: set[asyncio.Task[None]] = set()
 
     async def _run(self) -> None:
-        consumer = self.host.shared_consumer(self.one)
+        consumer = self.host._shared_consumer_for(self.one)
         room = asyncio.Semaphore(self.policy.concurrency)
         loop = asyncio.get_running_loop()
         try:

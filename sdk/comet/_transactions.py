@@ -177,6 +177,7 @@ class TransactionalProducer:
 
     @property
     def group(self) -> str:
+        """The group whose positions its transactions can commit; empty: none."""
         return self._group
 
     # ---- life

@@ -288,11 +288,11 @@ class App:
 
     # ---- what servings ask for
 
-    def consumer(self, one: Binding) -> Consumer[Any]:
+    def _consumer_for(self, one: Binding) -> Consumer[Any]:
         options: dict[str, Any] = {**one.options, **self._world, "name": self._name, "type": one.signature.type}
         return Consumer(self._addresses, one.topic, **options)
 
-    def group_consumer(self, one: Binding, **hooks: Any) -> Source:
+    def _group_consumer_for(self, one: Binding, **hooks: Any) -> Source:
         assert one.policy is not None
         options: dict[str, Any] = {**one.options, **self._world, **hooks, "name": self._name}
         consumer: Source = GroupConsumer(
@@ -300,13 +300,13 @@ class App:
         )
         return consumer
 
-    def shared_consumer(self, one: Binding) -> SharedConsumer[Any]:
+    def _shared_consumer_for(self, one: Binding) -> SharedConsumer[Any]:
         assert one.policy is not None
         options: dict[str, Any] = {**one.options, **self._world, "name": self._name}
         group, kind = one.policy.group, one.signature.type
         return SharedConsumer(self._addresses, one.topic, group=group, type=kind, renew=True, **options)
 
-    def transactional_producer(self, source: Source | None) -> TransactionalProducer:
+    def _transactional_producer_for(self, source: Source | None) -> TransactionalProducer:
         return TransactionalProducer(self._addresses, group=source or "", name=self._name, **self._world)
 
     # ---- producing
@@ -381,7 +381,7 @@ class App:
         serving = current_serving.get()
         source = None if messages is None else self._source_of(serving)
         idle = self._transactional.setdefault(source, [])
-        producer = idle.pop() if idle else self.transactional_producer(source)
+        producer = idle.pop() if idle else self._transactional_producer_for(source)
         tx = producer.transaction()
         try:
             async with tx:

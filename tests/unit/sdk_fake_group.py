@@ -158,5 +158,5 @@ class GroupApp(App):
         super().__init__(ADDRESS, connect=broker.connect, random=Random(4), **settings)
         self.fake = group
 
-    def group_consumer(self, one: Binding, **hooks: Any) -> Source:
+    def _group_consumer_for(self, one: Binding, **hooks: Any) -> Source:
         return FakeMember(self.fake, one.signature.type, **hooks)
