@@ -55,6 +55,8 @@ class GroupWorld(RuleBasedStateMachine):
         self.believers: dict[str, Believer] = {}
         self.number = 0
         self.seen_generation = 0
+        self.entering: set[str] = set()  # told nothing before the store knows of them
+        self.entered: set[str] = set()
         self.owner_in: dict[tuple[Place, int], str] = {}  # who was told that it owns a place since a generation
         for number in range(members):  # so that there is something to hand over
             self.join(("a",), "i1" if number == 1 else "")
@@ -75,6 +77,7 @@ class GroupWorld(RuleBasedStateMachine):
             return
         entry = self.group.join(Claim(topics=topics, instance=instance), self.now, self.new_id)
         self.believers[entry.member] = Believer(entry.member, instance, topics)
+        self.entering.add(entry.member)
 
     def pick(self, index: int) -> Believer | None:
         known = sorted(self.believers)
@@ -169,6 +172,7 @@ class GroupWorld(RuleBasedStateMachine):
     @rule()
     def write(self) -> None:
         self.group.plan(self.now)
+        self.entered = set(self.entering)
         if self.group.dirty:
             self.group.dirty = False
             self.writing = self.group.record()
@@ -188,7 +192,8 @@ class GroupWorld(RuleBasedStateMachine):
             self.written()
 
     def tell(self) -> None:
-        for member_id, view in self.group.news().items():
+        self.entering -= self.entered
+        for member_id, view in self.group.news(self.entering).items():
             for place, since in view.owned.items():
                 assert self.owner_in.setdefault((place, since), member_id) == member_id, "two owners in one generation"
             believer = self.believers.get(member_id)
