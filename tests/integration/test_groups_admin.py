@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 import comet
-from comet.errors import GroupNotEmpty, GroupNotFound, InvalidArgument
+from comet.errors import CoordinatorLoading, GroupNotEmpty, GroupNotFound, InvalidArgument, NotCoordinator
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import groups_pb2 as pb
 from comet.v1 import types_pb2 as types
+from comet_broker.coordination import admin as module
 from comet_broker.core.slots import slot_of
 from tests.integration.group_client import Member, Stream
 from tests.integration.local_cluster import LocalCluster, until
@@ -178,6 +179,18 @@ async def test_any_broker_answers(tmp_path: Path) -> None:
             found = await ask(cluster, "DescribeGroup", admin.DescribeGroupRequest(name="g"), on=number)
             assert [lag.committed for lag in found.lags] == [0] * 4
         await ask(cluster, "DeleteGroup", admin.DeleteGroupRequest(name="g"), on=2)
+
+
+async def test_a_list_that_would_lack_groups_is_refused_and_not_short(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while the metadata store is away, and coordinators have given up what they cannot be sure of."""
+    request = admin.ResetGroupRequest(name="g", topics=ALL, position=to(earliest=True))
+    await ask(cluster, "ResetGroup", request)
+    monkeypatch.setattr(module, "FIND_S_MAX", 0.1)
+    cluster.brokers[1].coordinator.give_up(NotCoordinator("the lease has run out"))
+    with pytest.raises(CoordinatorLoading):
+        await ask(cluster, "ListGroups", admin.ListGroupsRequest())
 
 
 async def test_through_the_sdk() -> None:

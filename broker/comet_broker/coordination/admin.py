@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from comet.errors import (
-    CometError,
     CoordinatorLoading,
     GroupNotEmpty,
     GroupNotFound,
@@ -49,6 +48,24 @@ class GroupAdmin:
     # ---- looking
 
     async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
+        """Waits a moment for slots that are being taken over: "loading" is never "none"."""
+        clock = self._broker.clock
+        give_up = clock.monotonic() + FIND_S_MAX
+        while True:
+            try:
+                return await self._list(request)
+            except (CoordinatorLoading, Timeout, Unavailable):
+                if request.local or clock.monotonic() >= give_up:
+                    raise
+            await asyncio.sleep(PAUSE_S)
+
+    async def _list(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
+        unready = self._broker.coordinator.unready()
+        if unready:
+            raise CoordinatorLoading(
+                f"nobody is known to serve {len(unready)} slots of groups now, so the list would lack some",
+                retry_after_ms=100,
+            )
         found = [
             self._summary(group)
             for slot in self._broker.coordinator.ready_slots()
@@ -56,25 +73,22 @@ class GroupAdmin:
             if group.exists or group.machine.members
         ]
         if not request.local:
-            me = self._broker.config.broker_id
-            others = [broker for broker in self._broker.view.state.brokers if broker != me]
+            coordinator = self._broker.coordinator
+            owners = {coordinator.owner(number) for number in self._broker.view.state.coordinators}
+            others = sorted(owner for owner in owners if owner not in (None, self._broker.config.broker_id))
             for answer in await asyncio.gather(*(self._listed_by(broker) for broker in others)):
                 found.extend(answer)
         by_name = {summary.name: summary for summary in found}
         return pb.ListGroupsResponse(groups=[by_name[name] for name in sorted(by_name)])
 
     async def _listed_by(self, broker: int) -> list[pb.GroupSummary]:
-        """Nothing from a broker that cannot be reached; others are about to take over what it has."""
         address = self._broker.address_of(broker)
         if address is None:
-            return []
+            raise Unavailable(f"broker {broker} has just gone", retry_after_ms=100)
         request = pb.ListGroupsRequest(local=True)
-        try:
-            answer = await self._broker.peers.call(
-                address, "comet.v1.Admin/ListGroups", request, pb.ListGroupsResponse, LIST_S_MAX
-            )
-        except CometError:
-            return []
+        answer = await self._broker.peers.call(
+            address, "comet.v1.Admin/ListGroups", request, pb.ListGroupsResponse, LIST_S_MAX
+        )
         return list(answer.groups)
 
     def _summary(self, group: LiveGroup) -> pb.GroupSummary:

@@ -154,6 +154,17 @@ class Coordinator:
     def ready_slots(self) -> list[Slot]:
         return [slot for slot in self._slots.values() if slot.ready]
 
+    def unready(self) -> list[int]:
+        """Slots that somebody has needed, and that nobody is known to serve: their owner is dead, or it is this broker
+        and does not, or not yet."""
+        ready = {slot.number for slot in self.ready_slots()} if self._broker.membership.alive() else set()
+        me = self._broker.config.broker_id
+        return [
+            number
+            for number in self._broker.view.state.coordinators
+            if (owner := self.owner(number)) is None or (owner == me and number not in ready)
+        ]
+
     def statistics(self) -> list[dict[str, Any]]:
         """Of each slot that is here."""
         return [{**slot.groups.statistics(), **slot.transactions.statistics()} for slot in self.ready_slots()]
