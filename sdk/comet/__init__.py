@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from comet._consumer import Consumer
     from comet._delivery import BulkDelivery, Delivery
     from comet._groups import GroupConsumer
+    from comet._leasing import LeasedRecord, Leases
     from comet._producer import Producer
+    from comet._reader import Fetched, Reader
     from comet._record import Record, RecordBatch
     from comet._run import run
     from comet._shared import SharedConsumer, SharedRecord
@@ -123,6 +125,7 @@ __all__ = [
     "DiskFull",
     "Draining",
     "Earliest",
+    "Fetched",
     "Flush",
     "Gap",
     "GroupConsumer",
@@ -138,6 +141,8 @@ __all__ = [
     "Latest",
     "LeadershipLost",
     "LeaseExpired",
+    "LeasedRecord",
+    "Leases",
     "LimitExceeded",
     "LogFailed",
     "MalformedFrame",
@@ -154,6 +159,7 @@ __all__ = [
     "Producer",
     "ProducerError",
     "ProducerFenced",
+    "Reader",
     "Receipt",
     "ReceiptRange",
     "Record",
@@ -193,8 +199,12 @@ _OWN = {
     "BulkDelivery": "comet._delivery",
     "Consumer": "comet._consumer",
     "Delivery": "comet._delivery",
+    "Fetched": "comet._reader",
     "GroupConsumer": "comet._groups",
+    "LeasedRecord": "comet._leasing",
+    "Leases": "comet._leasing",
     "Producer": "comet._producer",
+    "Reader": "comet._reader",
     "Record": "comet._record",
     "RecordBatch": "comet._record",
     "SharedConsumer": "comet._shared",

@@ -60,6 +60,16 @@ class CometStub:
                 request_serializer=comet_dot_v1_dot_events__pb2.FetchRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_events__pb2.FetchResponse.FromString,
                 _registered_method=True)
+        self.Lease = channel.unary_unary(
+                '/comet.v1.Comet/Lease',
+                request_serializer=comet_dot_v1_dot_groups__pb2.LeaseRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_groups__pb2.LeaseResponse.FromString,
+                _registered_method=True)
+        self.SettleLeases = channel.unary_unary(
+                '/comet.v1.Comet/SettleLeases',
+                request_serializer=comet_dot_v1_dot_groups__pb2.SettleLeasesRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_groups__pb2.SettleLeasesResponse.FromString,
+                _registered_method=True)
 
 
 class CometServicer:
@@ -97,6 +107,19 @@ class CometServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Lease(self, request, context):
+        """Shared groups without a stream: for clients that come and go, such as those behind a gateway; see groups.proto.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SettleLeases(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CometServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -124,6 +147,16 @@ def add_CometServicer_to_server(servicer, server):
                     servicer.Fetch,
                     request_deserializer=comet_dot_v1_dot_events__pb2.FetchRequest.FromString,
                     response_serializer=comet_dot_v1_dot_events__pb2.FetchResponse.SerializeToString,
+            ),
+            'Lease': grpc.unary_unary_rpc_method_handler(
+                    servicer.Lease,
+                    request_deserializer=comet_dot_v1_dot_groups__pb2.LeaseRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_groups__pb2.LeaseResponse.SerializeToString,
+            ),
+            'SettleLeases': grpc.unary_unary_rpc_method_handler(
+                    servicer.SettleLeases,
+                    request_deserializer=comet_dot_v1_dot_groups__pb2.SettleLeasesRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_groups__pb2.SettleLeasesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -261,6 +294,60 @@ class Comet:
             '/comet.v1.Comet/Fetch',
             comet_dot_v1_dot_events__pb2.FetchRequest.SerializeToString,
             comet_dot_v1_dot_events__pb2.FetchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Lease(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Comet/Lease',
+            comet_dot_v1_dot_groups__pb2.LeaseRequest.SerializeToString,
+            comet_dot_v1_dot_groups__pb2.LeaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SettleLeases(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Comet/SettleLeases',
+            comet_dot_v1_dot_groups__pb2.SettleLeasesRequest.SerializeToString,
+            comet_dot_v1_dot_groups__pb2.SettleLeasesResponse.FromString,
             options,
             channel_credentials,
             insecure,

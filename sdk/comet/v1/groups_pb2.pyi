@@ -389,3 +389,91 @@ class AbortedTransaction(_message.Message):
     first: int
     end: int
     def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., first: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class LeaseRequest(_message.Message):
+    __slots__ = ("group", "topic", "partitions", "records_max", "bytes_max", "wait_ms", "options")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_MAX_FIELD_NUMBER: _ClassVar[int]
+    BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    partitions: _containers.RepeatedScalarFieldContainer[int]
+    records_max: int
+    bytes_max: int
+    wait_ms: int
+    options: ShareOptions
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ..., records_max: _Optional[int] = ..., bytes_max: _Optional[int] = ..., wait_ms: _Optional[int] = ..., options: _Optional[_Union[ShareOptions, _Mapping]] = ...) -> None: ...
+
+class LeaseResponse(_message.Message):
+    __slots__ = ("ranges",)
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    ranges: _containers.RepeatedCompositeFieldContainer[LeasedRange]
+    def __init__(self, ranges: _Optional[_Iterable[_Union[LeasedRange, _Mapping]]] = ...) -> None: ...
+
+class LeasedRange(_message.Message):
+    __slots__ = ("partition", "topic_id", "leader_epoch", "lease", "records", "batches")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    topic_id: bytes
+    leader_epoch: int
+    lease: int
+    records: _containers.RepeatedCompositeFieldContainer[Lease]
+    batches: bytes
+    def __init__(self, partition: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., leader_epoch: _Optional[int] = ..., lease: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., batches: _Optional[bytes] = ...) -> None: ...
+
+class SettleLeasesRequest(_message.Message):
+    __slots__ = ("group", "topic", "settlements", "forwarded")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SETTLEMENTS_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    settlements: _containers.RepeatedCompositeFieldContainer[LeaseSettlement]
+    forwarded: bool
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., settlements: _Optional[_Iterable[_Union[LeaseSettlement, _Mapping]]] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+
+class LeaseSettlement(_message.Message):
+    __slots__ = ("partition", "topic_id", "lease", "kind", "firsts", "ends", "delay_ms", "reason")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    FIRSTS_FIELD_NUMBER: _ClassVar[int]
+    ENDS_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    topic_id: bytes
+    lease: int
+    kind: Settlement
+    firsts: _containers.RepeatedScalarFieldContainer[int]
+    ends: _containers.RepeatedScalarFieldContainer[int]
+    delay_ms: int
+    reason: str
+    def __init__(self, partition: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., lease: _Optional[int] = ..., kind: _Optional[_Union[Settlement, str]] = ..., firsts: _Optional[_Iterable[int]] = ..., ends: _Optional[_Iterable[int]] = ..., delay_ms: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class SettleLeasesResponse(_message.Message):
+    __slots__ = ("settled",)
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    settled: _containers.RepeatedCompositeFieldContainer[LeaseSettled]
+    def __init__(self, settled: _Optional[_Iterable[_Union[LeaseSettled, _Mapping]]] = ...) -> None: ...
+
+class LeaseSettled(_message.Message):
+    __slots__ = ("lost_firsts", "lost_ends", "error")
+    LOST_FIRSTS_FIELD_NUMBER: _ClassVar[int]
+    LOST_ENDS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    lost_firsts: _containers.RepeatedScalarFieldContainer[int]
+    lost_ends: _containers.RepeatedScalarFieldContainer[int]
+    error: _types_pb2.Error
+    def __init__(self, lost_firsts: _Optional[_Iterable[int]] = ..., lost_ends: _Optional[_Iterable[int]] = ..., error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ...) -> None: ...

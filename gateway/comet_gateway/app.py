@@ -1,0 +1,46 @@
+"""The application: routes, what surrounds them, and what lives as long as they do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+
+import comet
+from comet.errors import CometError
+from comet_gateway.backend import Backend
+from comet_gateway.config import GatewayConfig
+from comet_gateway.problems import Problem
+from comet_gateway.routes import brokers, fetch, groups, leases, produce, topics
+
+
+def create_app(config: GatewayConfig | None = None) -> FastAPI:
+    """A gateway as an ASGI application, to be served, or mounted in one of your own.
+
+    Routes find what they need at `request.app.state`: `config`, and while the lifespan lasts `backend` and `hub`.
+    """
+    config = config or GatewayConfig()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with Backend(config) as backend:
+            app.state.backend = backend
+            yield
+
+    app = FastAPI(title="Comet", version=comet.__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.state.config = config
+    for routes in (produce, fetch, leases, groups, topics, brokers):
+        app.include_router(routes.router)
+
+    @app.exception_handler(CometError)
+    async def refused(request: Request, error: CometError) -> Response:  # noqa: ARG001 - what FastAPI calls it with
+        problem = Problem.of(error)
+        return Response(problem.body(), problem.kind.status, problem.headers())
+
+    @app.exception_handler(Problem)
+    async def wrong(request: Request, problem: Problem) -> Response:  # noqa: ARG001
+        return Response(problem.body(), problem.kind.status, problem.headers())
+
+    return app

@@ -1,0 +1,63 @@
+"""What a gateway is told when it starts. Every limit bounds memory or work that a stranger causes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request, connection or gateway may take. Beyond it: 413, 429 or 503, or a close code that says so."""
+
+    # requests
+    body_bytes_max: int = 16 * MIB  # as it comes
+    unpacked_bytes_max: int = 64 * MIB  # a body that was compressed
+    line_bytes_max: int = 2 * MIB  # one line of NDJSON
+    records_max: int = 10_000  # in one JSON document, or one answer
+    answer_bytes_max: int = 8 * MIB  # records in one answer
+    wait_ms_max: int = 30_000  # of a request that waits for records
+    timeout_ms_max: int = 60_000  # of a request that writes
+    page_max: int = 1_000
+    requests_max: int = 1_000  # at once
+    request_bytes_max: int = 128 * MIB  # of bodies held at once, all requests together
+
+    # connections that stay
+    connections_max: int = 10_000
+    subscriptions_max: int = 64  # of one WebSocket
+    frame_bytes_max: int = 1 * MIB  # that a client sends
+    handshake_s: float = 10.0  # until the first frame
+    idle_s: float = 60.0  # without a sign of life; pings keep a connection
+    delivery_bytes: int = 64 * KIB  # records in one frame, unless one alone is larger
+    outgoing_bytes_max: int = 256 * KIB  # that wait in one connection to be written
+    in_flight_max: int = 1_000  # produce and ack frames of one connection that are not answered
+
+    # what is kept for all of them
+    feed_bytes: int = 16 * MIB  # recent records of one topic, kept for those who follow it
+    feeds_bytes_max: int = 256 * MIB  # of all topics
+    feeds_max: int = 1_000  # topics that are followed at once
+    feed_idle_s: float = 30.0  # that a topic is followed on after the last subscriber went
+    table_keys_max: int = 100_000  # latest values of one topic, for snapshots and conflation
+    table_bytes_max: int = 64 * MIB
+    replay_ms_max: int = 24 * 3_600_000  # of one replay
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """Everything about one gateway that its owner chooses."""
+
+    bootstrap: str = "localhost:9092"  # brokers to begin with, separated by commas
+    host: str = "127.0.0.1"
+    port: int = 8080  # 0: any free one
+    origins: tuple[str, ...] = ()  # pages of these origins may call; the gateway's own are always allowed
+    hosts: tuple[str, ...] = ()  # names it may be called by, beside localhost and `host`; "*": any
+    tokens_file: str = ""  # bearer tokens and their roles; empty: no authentication, loopback only
+    tls_cert: str = ""
+    tls_key: str = ""
+    drain_s: float = 10.0  # that clients have to move when the gateway stops
+    docs: bool = True  # the page of the API
+    log_level: str = "warning"
+    limits: Limits = field(default_factory=Limits)

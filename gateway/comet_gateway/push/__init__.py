@@ -1,0 +1,1 @@
+"""What stays connected: WebSocket and SSE. `hub` follows topics once for all, the rest is one subscriber's."""

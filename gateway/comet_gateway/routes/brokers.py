@@ -1,0 +1,7 @@
+"""Brokers and the cluster."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+router = APIRouter(prefix="/v1")

@@ -1,0 +1,7 @@
+"""Topics."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+router = APIRouter(prefix="/v1")
