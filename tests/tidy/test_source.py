@@ -68,7 +68,12 @@ def test_no_test_patches_what_it_tests() -> None:
 
 
 # They pace real processes, as a load does; nothing in them waits for something by sleeping.
-PACED = ("tests/robustness/group_cycles.py", "tests/robustness/group_member.py")
+PACED = (
+    "tests/robustness/gateway_cycles.py",
+    "tests/robustness/gateway_process.py",
+    "tests/robustness/group_cycles.py",
+    "tests/robustness/group_member.py",
+)
 
 
 def _virtual(source: Source) -> bool:

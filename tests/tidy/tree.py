@@ -9,7 +9,12 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = {"comet": ROOT / "sdk", "comet_broker": ROOT / "broker", "comet_gateway": ROOT / "gateway", "comet_demo": ROOT / "demo"}
+PACKAGES = {
+    "comet": ROOT / "sdk",
+    "comet_broker": ROOT / "broker",
+    "comet_gateway": ROOT / "gateway",
+    "comet_demo": ROOT / "demo",
+}
 GENERATED = ROOT / "sdk/comet/v1"
 SKIPPED = {".git", ".venv", "build", "dist", "node_modules", "__pycache__"}
 
