@@ -21,20 +21,24 @@ class CreateTopicRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., config: _Optional[_Union[_types_pb2.TopicConfig, _Mapping]] = ..., replicas: _Optional[int] = ...) -> None: ...
 
 class ListTopicsRequest(_message.Message):
-    __slots__ = ("page_token", "page_size")
+    __slots__ = ("page_token", "page_size", "filter")
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
     page_token: str
     page_size: int
-    def __init__(self, page_token: _Optional[str] = ..., page_size: _Optional[int] = ...) -> None: ...
+    filter: str
+    def __init__(self, page_token: _Optional[str] = ..., page_size: _Optional[int] = ..., filter: _Optional[str] = ...) -> None: ...
 
 class ListTopicsResponse(_message.Message):
-    __slots__ = ("topics", "next_page_token")
+    __slots__ = ("topics", "next_page_token", "total")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[_types_pb2.Topic]
     next_page_token: str
-    def __init__(self, topics: _Optional[_Iterable[_Union[_types_pb2.Topic, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+    total: int
+    def __init__(self, topics: _Optional[_Iterable[_Union[_types_pb2.Topic, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., total: _Optional[int] = ...) -> None: ...
 
 class DescribeTopicRequest(_message.Message):
     __slots__ = ("name", "local")
@@ -255,20 +259,22 @@ class PartitionLag(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., member: _Optional[str] = ..., committed: _Optional[int] = ..., log_start: _Optional[int] = ..., end: _Optional[int] = ..., lag: _Optional[int] = ..., age_s: _Optional[float] = ..., drain_s: _Optional[float] = ..., in_flight: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ...) -> None: ...
 
 class ResetGroupRequest(_message.Message):
-    __slots__ = ("name", "topics", "position", "shift", "dry_run", "forwarded")
+    __slots__ = ("name", "topics", "position", "shift", "dry_run", "marks", "forwarded")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     SHIFT_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    MARKS_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     name: str
     topics: _containers.RepeatedCompositeFieldContainer[_groups_pb2.TopicPartitions]
     position: _types_pb2.Position
     shift: int
     dry_run: bool
+    marks: _containers.RepeatedCompositeFieldContainer[_groups_pb2.TopicMarks]
     forwarded: bool
-    def __init__(self, name: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[_groups_pb2.TopicPartitions, _Mapping]]] = ..., position: _Optional[_Union[_types_pb2.Position, _Mapping]] = ..., shift: _Optional[int] = ..., dry_run: _Optional[bool] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[_groups_pb2.TopicPartitions, _Mapping]]] = ..., position: _Optional[_Union[_types_pb2.Position, _Mapping]] = ..., shift: _Optional[int] = ..., dry_run: _Optional[bool] = ..., marks: _Optional[_Iterable[_Union[_groups_pb2.TopicMarks, _Mapping]]] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class ResetGroupResponse(_message.Message):
     __slots__ = ("partitions",)
