@@ -57,7 +57,9 @@ class GatewayConfig:
     tokens_file: str = ""  # bearer tokens and their roles; empty: no authentication, loopback only
     tls_cert: str = ""
     tls_key: str = ""
+    proxies: tuple[str, ...] = ()  # addresses whose X-Forwarded-For and -Proto are believed
     drain_s: float = 10.0  # that clients have to move when the gateway stops
+    drain_notice_s: float = 0.0  # that it still takes requests for load balancers to see that it is not ready
     docs: bool = True  # the page of the API
     log_level: str = "warning"
     limits: Limits = field(default_factory=Limits)

@@ -1,0 +1,160 @@
+"""The gateway as a process: uvicorn on uvloop, signals, and an end that clients hear of in time.
+
+SIGTERM   /readyz says no ─► answers close their connection ─► streams tell their clients to move
+          ─► when nobody is left, or after drain_s: cut what remains, close the way to the brokers, exit 0
+SIGHUP    read the tokens file again
+
+The only module, with `protocol`, that knows uvicorn; the application runs on any ASGI server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import uvicorn
+
+from comet.errors import InvalidArgument, Unavailable
+from comet_gateway.app import create_app
+from comet_gateway.config import GatewayConfig
+from comet_gateway.protocol import Protocol
+
+log = logging.getLogger(__name__)
+
+KEEP_ALIVE_S: Final = 75  # longer than load balancers keep theirs, so that they are the ones who close
+BACKLOG: Final = 2048
+CUT_S: Final = 1  # that what is cut off has to end
+
+
+class Server(uvicorn.Server):
+    """One gateway, listening. `on_ready` gets its URL once it takes requests."""
+
+    def __init__(self, config: GatewayConfig, on_ready: Callable[[str], None] | None = None) -> None:
+        self.app = create_app(config)
+        self.gateway = config
+        self.url = ""
+        self._on_ready = on_ready
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        limits = config.limits
+        super().__init__(
+            uvicorn.Config(
+                self.app,
+                http=Protocol,
+                ws="websockets-sansio",
+                ws_max_size=limits.frame_bytes_max,
+                ws_ping_interval=limits.idle_s / 3,
+                ws_ping_timeout=limits.idle_s,
+                ws_per_message_deflate=False,  # it would compress the same bytes anew for each client
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=bool(config.proxies),
+                forwarded_allow_ips=list(config.proxies),
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=CUT_S,
+                backlog=BACKLOG,
+                ssl_certfile=config.tls_cert or None,
+                ssl_keyfile=config.tls_key or None,
+            )
+        )
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:  # type: ignore[override] # ours are the loop's
+        loop = asyncio.get_running_loop()
+        handlers = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop, signal.SIGHUP: self.reload}
+        for number, handler in handlers.items():
+            loop.add_signal_handler(number, handler)
+        try:
+            yield
+        finally:
+            for number in handlers:
+                loop.remove_signal_handler(number)
+
+    def stop(self) -> None:
+        """The first time in good order, the second time at once."""
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
+
+    def reload(self) -> None:
+        """Reads the tokens file again."""
+
+    async def run_until_stopped(self) -> None:
+        listening = _listen(self.gateway)
+        with listening:
+            await self.serve(sockets=[listening])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        assert sockets is not None
+        self.url = _url(self.gateway, sockets[0])
+        # What was made to get here stays for good: no full collection needs to walk it again.
+        gc.collect()
+        gc.freeze()
+        log.info("the gateway serves %s", self.url)
+        if self._on_ready is not None:
+            self._on_ready(self.url)
+
+    async def main_loop(self) -> None:
+        while not self._stop.is_set():
+            await self.on_tick(0)  # the date of answers
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._stop.wait()
+        await self._drain()
+
+    async def _drain(self) -> None:
+        log.info("the gateway drains")
+        self.app.state.draining.set()
+        state, websockets = self.server_state, self.config.ws_protocol_class
+        deadline = asyncio.get_running_loop().time() + self.gateway.drain_s
+        notice = asyncio.get_running_loop().time() + self.gateway.drain_notice_s
+        while not self._hurry.is_set():
+            for connection in list(state.connections):
+                if websockets is None or not isinstance(connection, websockets):
+                    connection.shutdown()  # an idle one closes, another does after its answer
+            now = asyncio.get_running_loop().time()
+            if now >= deadline or (now >= notice and not state.connections and not state.tasks):
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await self._hurry.wait()
+
+
+def _listen(config: GatewayConfig) -> socket.socket:
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    try:
+        return socket.create_server((config.host, config.port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise Unavailable(
+            f"cannot listen on {config.host}:{config.port}: {error.strerror or error}",
+            details={"hint": "is something else there? choose another --port"},
+        ) from None
+
+
+def _url(config: GatewayConfig, listening: socket.socket) -> str:
+    """As a client on this machine would call it."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.host, config.host)  # noqa: S104 - compared, not bound
+    scheme = "https" if config.tls_cert else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+
+
+def serve(config: GatewayConfig, on_ready: Callable[[str], None] | None = None) -> None:
+    """Runs a gateway until SIGTERM or SIGINT. `on_ready` gets its URL once it takes requests."""
+    import comet
+
+    if bool(config.tls_cert) != bool(config.tls_key):
+        raise InvalidArgument("tls_cert and tls_key belong together: give both or neither")
+    comet.run(_serve(config, on_ready))
+
+
+async def _serve(config: GatewayConfig, on_ready: Callable[[str], None] | None) -> None:
+    await Server(config, on_ready).run_until_stopped()
