@@ -119,11 +119,14 @@ class Control:
 
     async def list_topics(self, request: admin.ListTopicsRequest) -> admin.ListTopicsResponse:
         size = min(request.page_size or limits.LIST_PAGE_MAX, limits.LIST_PAGE_MAX)
-        names = sorted(name for name in self._state.topics if name > request.page_token)
-        page = names[:size]
+        wanted = request.filter.casefold()
+        names = [name for name in self._state.topics if wanted in name.casefold()]
+        rest = sorted(name for name in names if name > request.page_token)
+        page = rest[:size]
         return admin.ListTopicsResponse(
             topics=[self._topic_pb(name) for name in page],
-            next_page_token=page[-1] if len(names) > size else "",
+            next_page_token=page[-1] if len(rest) > size else "",
+            total=len(names),
         )
 
     async def describe_topic(self, request: admin.DescribeTopicRequest) -> admin.DescribeTopicResponse:

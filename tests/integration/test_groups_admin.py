@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 import comet
-from comet.errors import CoordinatorLoading, GroupNotEmpty, GroupNotFound, InvalidArgument, NotCoordinator
+from comet.errors import (
+    CoordinatorLoading,
+    GroupNotEmpty,
+    GroupNotFound,
+    InvalidArgument,
+    NotCoordinator,
+    TopicNotFound,
+)
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import groups_pb2 as pb
 from comet.v1 import types_pb2 as types
@@ -93,6 +100,31 @@ async def test_positions_are_set_to_ends_offsets_times_and_shifts(cluster: Local
     assert beyond.after == 10 and "beyond the log's end" in beyond.note
     with pytest.raises(InvalidArgument):
         await reset(cluster)
+
+
+async def test_each_partition_is_set_to_an_offset_of_its_own(cluster: LocalCluster) -> None:
+    def marks(**topics: dict[int, int]) -> list[pb.TopicMarks]:
+        return [
+            pb.TopicMarks(topic=name, marks=[pb.Mark(partition=index, offset=at) for index, at in offsets.items()])
+            for name, offsets in topics.items()
+        ]
+
+    changes = await reset(cluster, marks=marks(t={1: 3, 0: 4}))
+    assert [(one.partition, one.after) for one in changes] == [(1, 0), (0, 4)]
+    assert "beyond the log's end" in changes[0].note
+    back = await reset(cluster, marks=marks(t={0: 1}), dry_run=True)
+    assert [(one.before, one.after, one.skipped) for one in back] == [(4, 1, -3)]
+    for wrong in (
+        {"marks": marks(t={0: 1}), "topics": FIRST},
+        {"marks": marks(t={0: 1}), "shift": 1},
+        {"marks": marks(t={0: -1})},
+        {"marks": marks(t={2: 1})},
+        {"marks": [*marks(t={0: 1}), *marks(t={0: 2})]},
+    ):
+        with pytest.raises(InvalidArgument):
+            await reset(cluster, **wrong)
+    with pytest.raises(TopicNotFound):
+        await reset(cluster, marks=marks(other={0: 1}))
 
 
 async def test_a_reset_says_what_retention_has_taken(cluster: LocalCluster) -> None:
