@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from comet._leasing import LeasedRecord, Leases
     from comet._producer import Producer
     from comet._reader import Fetched, Reader
-    from comet._record import Record, RecordBatch
+    from comet._record import NewRecord, Record, RecordBatch
     from comet._run import run
     from comet._shared import SharedConsumer, SharedRecord
     from comet._transaction import Transaction
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         GroupNotFound,
         Internal,
         InvalidArgument,
+        KeyReused,
         LeadershipLost,
         LeaseExpired,
         LimitExceeded,
@@ -137,6 +138,7 @@ __all__ = [
     "GroupSummary",
     "Internal",
     "InvalidArgument",
+    "KeyReused",
     "LagPoint",
     "Latest",
     "LeadershipLost",
@@ -148,6 +150,7 @@ __all__ = [
     "MalformedFrame",
     "MemberFenced",
     "MemberUnknown",
+    "NewRecord",
     "NotCoordinator",
     "NotEnoughReplicas",
     "NotLeader",
@@ -203,6 +206,7 @@ _OWN = {
     "GroupConsumer": "comet._groups",
     "LeasedRecord": "comet._leasing",
     "Leases": "comet._leasing",
+    "NewRecord": "comet._record",
     "Producer": "comet._producer",
     "Reader": "comet._reader",
     "Record": "comet._record",

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
+from comet._routing import Headers, Key
 from comet.errors import SerdeError
 from comet.records import Batch
 
@@ -17,6 +18,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HeaderList = list[tuple[str, bytes]]
+
+
+class NewRecord(NamedTuple):
+    """A record that is to be written. `value` is what Producer.send takes: bytes, str, None, or an event; without a
+    timestamp it gets that of the broker.
+
+    >>> async def example(address: str) -> None:
+    ...     records = [comet.NewRecord("EURUSD 1.08", key="EURUSD", headers={"source": "demo"})]
+    ...     async with comet.Producer(address, acks="all") as producer:
+    ...         for _ in range(2):
+    ...             receipts = await producer.publish_once("quotes", records, idempotency_key="quote 4711")
+    ...             print(receipts[0].offset, receipts[0].duplicate)
+    >>> run(example)
+    0 False
+    0 True
+    """
+
+    value: Any
+    key: Key = None
+    headers: Headers = ()
+    timestamp_us: int | None = None
+    partition: int | None = None
 
 
 class Record(NamedTuple, Generic[T]):

@@ -6,7 +6,8 @@
     │   ├── CorruptBatch           bytes that are no record batch, or were damaged on the way
     │   ├── UnsupportedVersion     a format, codec or flag this version does not know
     │   ├── RecordTooLarge         more bytes than the topic or the broker takes
-    │   └── SerdeError             a value that the codec of the type cannot encode or decode
+    │   ├── SerdeError             a value that the codec of the type cannot encode or decode
+    │   └── KeyReused              an idempotency key that came with another content before
     ├── TopicNotFound, TopicExists, PartitionNotFound, BrokerNotFound
     ├── NotLeader                  ask another broker; metadata is stale
     │   └── LeadershipLost         it was written, by a leader that was replaced before it could acknowledge
@@ -122,6 +123,12 @@ class SerdeError(InvalidArgument):
     """A value that cannot be encoded, or bytes that cannot be decoded, as the type asked for."""
 
     code = "SERDE"
+
+
+class KeyReused(InvalidArgument):
+    """A request with the same idempotency key and another content was written before; this one was not."""
+
+    code = "KEY_REUSED"
 
 
 class TopicNotFound(CometError):

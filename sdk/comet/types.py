@@ -200,7 +200,8 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Where a record was written: what the broker's acknowledgement says. `offset` is -1 with acks=0.
+    """Where a record was written: what the broker's acknowledgement says. `offset` is -1 with acks=0. A `duplicate` was
+    written by an earlier request with the same idempotency key.
 
     >>> receipt = Receipt("quotes", partition=0, offset=41, append_time_us=1_767_225_600_000_000)
     >>> f"{receipt.topic}/{receipt.partition}/{receipt.offset}"
@@ -211,6 +212,7 @@ class Receipt:
     partition: int
     offset: int
     append_time_us: int
+    duplicate: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ STATUS: Final[dict[str, grpc.StatusCode]] = {
     "LEASE_EXPIRED": grpc.StatusCode.FAILED_PRECONDITION,
     "TRANSACTION_ABORTED": grpc.StatusCode.ABORTED,
     "TRANSACTION_NOT_OPEN": grpc.StatusCode.FAILED_PRECONDITION,
+    "KEY_REUSED": grpc.StatusCode.INVALID_ARGUMENT,
 }
 DOMAIN: Final = "comet"
 

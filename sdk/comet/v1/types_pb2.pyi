@@ -46,6 +46,7 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_LEASE_EXPIRED: _ClassVar[ErrorCode]
     ERROR_CODE_TRANSACTION_ABORTED: _ClassVar[ErrorCode]
     ERROR_CODE_TRANSACTION_NOT_OPEN: _ClassVar[ErrorCode]
+    ERROR_CODE_KEY_REUSED: _ClassVar[ErrorCode]
 
 class Acks(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -102,6 +103,7 @@ ERROR_CODE_GROUP_NOT_EMPTY: ErrorCode
 ERROR_CODE_LEASE_EXPIRED: ErrorCode
 ERROR_CODE_TRANSACTION_ABORTED: ErrorCode
 ERROR_CODE_TRANSACTION_NOT_OPEN: ErrorCode
+ERROR_CODE_KEY_REUSED: ErrorCode
 ACKS_NONE: Acks
 ACKS_LEADER: Acks
 ACKS_ALL: Acks
