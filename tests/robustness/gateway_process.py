@@ -30,7 +30,13 @@ class GatewayProcess:
         self._command = [
             sys.executable, "-m", "comet_gateway", "--bootstrap", ",".join(brokers), "--port", str(self.port), *options
         ]  # fmt: skip
+        self.broker = brokers[0]
         self._process: Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def launch(self) -> None:
         with self.log.open("ab") as log:
