@@ -115,3 +115,15 @@ class PartitionEnd(_message.Message):
     redelivered: int
     dead_lettered: int
     def __init__(self, code: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., stable_end: _Optional[int] = ..., append_time_us: _Optional[int] = ..., offset_at: _Optional[int] = ..., floor: _Optional[int] = ..., settled: _Optional[int] = ..., in_flight: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ...) -> None: ...
+
+class FoundGroupRequest(_message.Message):
+    __slots__ = ("group", "topic_id")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic_id: bytes
+    def __init__(self, group: _Optional[str] = ..., topic_id: _Optional[bytes] = ...) -> None: ...
+
+class FoundGroupResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -54,6 +54,11 @@ class CoordinationStub:
                 request_serializer=comet_dot_v1_dot_coordination__pb2.PartitionEndsRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_coordination__pb2.PartitionEndsResponse.FromString,
                 _registered_method=True)
+        self.FoundGroup = channel.unary_unary(
+                '/comet.v1.Coordination/FoundGroup',
+                request_serializer=comet_dot_v1_dot_coordination__pb2.FoundGroupRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_coordination__pb2.FoundGroupResponse.FromString,
+                _registered_method=True)
 
 
 class CoordinationServicer:
@@ -88,6 +93,14 @@ class CoordinationServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FoundGroup(self, request, context):
+        """A leader, to the coordinator of a group: its records are leased without members. From now on the group is there,
+        and shared, until it is deleted; refused where it is of the other kind.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CoordinationServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -110,6 +123,11 @@ def add_CoordinationServicer_to_server(servicer, server):
                     servicer.PartitionEnds,
                     request_deserializer=comet_dot_v1_dot_coordination__pb2.PartitionEndsRequest.FromString,
                     response_serializer=comet_dot_v1_dot_coordination__pb2.PartitionEndsResponse.SerializeToString,
+            ),
+            'FoundGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.FoundGroup,
+                    request_deserializer=comet_dot_v1_dot_coordination__pb2.FoundGroupRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_coordination__pb2.FoundGroupResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -220,6 +238,33 @@ class Coordination:
             '/comet.v1.Coordination/PartitionEnds',
             comet_dot_v1_dot_coordination__pb2.PartitionEndsRequest.SerializeToString,
             comet_dot_v1_dot_coordination__pb2.PartitionEndsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FoundGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Coordination/FoundGroup',
+            comet_dot_v1_dot_coordination__pb2.FoundGroupRequest.SerializeToString,
+            comet_dot_v1_dot_coordination__pb2.FoundGroupResponse.FromString,
             options,
             channel_credentials,
             insecure,

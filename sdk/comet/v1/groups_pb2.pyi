@@ -21,6 +21,7 @@ class Settlement(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SETTLEMENT_RELEASE: _ClassVar[Settlement]
     SETTLEMENT_REJECT: _ClassVar[Settlement]
     SETTLEMENT_EXTEND: _ClassVar[Settlement]
+    SETTLEMENT_RETURN: _ClassVar[Settlement]
 GROUP_KIND_UNSPECIFIED: GroupKind
 GROUP_KIND_PARTITIONED: GroupKind
 GROUP_KIND_SHARED: GroupKind
@@ -29,6 +30,7 @@ SETTLEMENT_ACCEPT: Settlement
 SETTLEMENT_RELEASE: Settlement
 SETTLEMENT_REJECT: Settlement
 SETTLEMENT_EXTEND: Settlement
+SETTLEMENT_RETURN: Settlement
 
 class FindCoordinatorRequest(_message.Message):
     __slots__ = ("name",)
@@ -391,7 +393,7 @@ class AbortedTransaction(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., first: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class LeaseRequest(_message.Message):
-    __slots__ = ("group", "topic", "partitions", "records_max", "bytes_max", "wait_ms", "options")
+    __slots__ = ("group", "topic", "partitions", "records_max", "bytes_max", "wait_ms", "options", "peek", "forwarded")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
@@ -399,6 +401,8 @@ class LeaseRequest(_message.Message):
     BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    PEEK_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
     partitions: _containers.RepeatedScalarFieldContainer[int]
@@ -406,7 +410,9 @@ class LeaseRequest(_message.Message):
     bytes_max: int
     wait_ms: int
     options: ShareOptions
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ..., records_max: _Optional[int] = ..., bytes_max: _Optional[int] = ..., wait_ms: _Optional[int] = ..., options: _Optional[_Union[ShareOptions, _Mapping]] = ...) -> None: ...
+    peek: bool
+    forwarded: bool
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ..., records_max: _Optional[int] = ..., bytes_max: _Optional[int] = ..., wait_ms: _Optional[int] = ..., options: _Optional[_Union[ShareOptions, _Mapping]] = ..., peek: _Optional[bool] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class LeaseResponse(_message.Message):
     __slots__ = ("ranges",)
