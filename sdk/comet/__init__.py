@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from comet import sync, testing
-    from comet._admin import Admin
+    from comet._admin import Admin, TopicPage
     from comet._consumer import Consumer
     from comet._delivery import BulkDelivery, Delivery
+    from comet._group_positions import CommitPartition, GroupPosition
     from comet._groups import GroupConsumer
     from comet._leasing import LeasedRecord, Leases
     from comet._producer import Producer
@@ -116,6 +117,7 @@ __all__ = [
     "Closed",
     "ClusterInfo",
     "CometError",
+    "CommitPartition",
     "Consistency",
     "Consumer",
     "CoordinatorLoading",
@@ -135,6 +137,7 @@ __all__ = [
     "GroupMember",
     "GroupNotEmpty",
     "GroupNotFound",
+    "GroupPosition",
     "GroupSummary",
     "Internal",
     "InvalidArgument",
@@ -180,6 +183,7 @@ __all__ = [
     "TopicExists",
     "TopicInfo",
     "TopicNotFound",
+    "TopicPage",
     "TopicPartition",
     "Transaction",
     "TransactionAborted",
@@ -200,10 +204,12 @@ _OWN = {
     "Admin": "comet._admin",
     "App": "comet.app",
     "BulkDelivery": "comet._delivery",
+    "CommitPartition": "comet._group_positions",
     "Consumer": "comet._consumer",
     "Delivery": "comet._delivery",
     "Fetched": "comet._reader",
     "GroupConsumer": "comet._groups",
+    "GroupPosition": "comet._group_positions",
     "LeasedRecord": "comet._leasing",
     "Leases": "comet._leasing",
     "NewRecord": "comet._record",
@@ -213,6 +219,7 @@ _OWN = {
     "RecordBatch": "comet._record",
     "SharedConsumer": "comet._shared",
     "SharedRecord": "comet._shared",
+    "TopicPage": "comet._admin",
     "Transaction": "comet._transaction",
     "TransactionalProducer": "comet._transactions",
     "event": "comet.serde",

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Iterable, Sequence
-from random import Random
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from comet import _group_wire, _wire
-from comet import _limits as limits
-from comet._client import Addresses, Client
-from comet._producer import wall_clock_us
-from comet._transport import Connect
-from comet.errors import InvalidArgument
+from comet import _wire
+from comet._group_admin import SERVICE, GroupAdmin
+from comet.errors import BrokerNotFound, InvalidArgument
 from comet.types import (
     REPLICAS_MAX,
     ClusterInfo,
-    GroupInfo,
-    GroupSummary,
-    LagPoint,
-    PartitionLag,
     PartitionStatus,
-    ResetPartition,
     StartLike,
     TopicConfig,
     TopicInfo,
@@ -33,16 +25,28 @@ from comet.types import (
 )
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import events_pb2 as pb
-from comet.v1 import groups_pb2 as groups
 from comet.v1 import types_pb2 as types
 
 M = TypeVar("M", bound=Message)
 
-_SERVICE = "comet.v1.Admin/"
 _PAGE = 1000
+_AT_ONCE = 32  # questions to brokers
 
 
-class Admin:
+@dataclass(frozen=True, slots=True)
+class TopicPage:
+    """Some of the topics, by name. `after` is what to go on after; None: that was all. `total` counts all there are.
+
+    >>> comet.TopicPage(topics=(), after=None, total=0).after is None
+    True
+    """
+
+    topics: tuple[TopicInfo, ...]
+    after: str | None
+    total: int
+
+
+class Admin(GroupAdmin):
     """Manages topics. Async; `comet.sync.Admin` is the same for synchronous code.
 
     >>> async def example(address: str) -> None:
@@ -53,23 +57,15 @@ class Admin:
     ['quotes', 'trades']
     """
 
-    def __init__(
-        self,
-        addresses: Addresses,
-        *,
-        timeout_ms: int = limits.REQUEST_TIMEOUT_MS,
-        name: str = "",
-        connect: Connect | None = None,
-        random: Random | None = None,
-        clock_us: Callable[[], int] = wall_clock_us,
-    ) -> None:
-        self._client = Client(addresses, name=name, connect=connect, random=random)
-        self._timeout_ms = timeout_ms
-        self._clock_us = clock_us
-
-    async def _ask(self, method: str, request: Message, response: type[M]) -> M:
-        self._client.check_open()
-        return await self._client.unary(_SERVICE + method, request, response, self._timeout_ms)
+    async def _ask_at(self, broker: int | None, method: str, request: Message, response: type[M]) -> M:
+        """Asks that broker; None: any."""
+        if broker is None:
+            return await self._ask(method, request, response)
+        brokers = (await self.describe_cluster()).brokers
+        address = next((f"{one.host}:{one.port}" for one in brokers if one.id == broker), None)
+        if address is None:
+            raise BrokerNotFound(f"there is no broker {broker}; alive are {', '.join(str(one.id) for one in brokers)}")
+        return await self._client.unary_at(address, SERVICE + method, request, response, self._timeout_ms)
 
     # ---- topics
 
@@ -117,9 +113,31 @@ class Admin:
             if not token:
                 return found
 
-    async def describe_topic(self, name: str) -> tuple[TopicInfo, list[PartitionStatus]]:
-        """A topic, and what its partitions hold on the brokers that lead them; one without a leader is left out.
-        Raises TopicNotFound.
+    async def find_topics(self, part: str = "", *, after: str = "", limit: int = 100) -> TopicPage:
+        """Some topics, by name: those that have this in their name, in capitals or not, and come after a name.
+        Cheap, however many there are.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         await admin.create_topic("trades")
+        ...         page = await admin.find_topics("", limit=1)
+        ...         print([topic.name for topic in page.topics], page.after, page.total)
+        ...         page = await admin.find_topics("", after=page.after)
+        ...         print([topic.name for topic in page.topics], page.after)
+        >>> run(example)
+        ['quotes'] quotes 2
+        ['trades'] None
+        """
+        if not 1 <= limit <= _PAGE:
+            raise InvalidArgument(f"limit must be from 1 to {_PAGE}, not {limit!r}")
+        request = admin.ListTopicsRequest(page_token=after, page_size=limit, filter=part)
+        answer = await self._ask("ListTopics", request, admin.ListTopicsResponse)
+        topics = tuple(map(_wire.topic_from_pb, answer.topics))
+        return TopicPage(topics, answer.next_page_token or None, answer.total)
+
+    async def describe_topic(self, name: str, *, broker: int | None = None) -> tuple[TopicInfo, list[PartitionStatus]]:
+        """A topic, and what its partitions hold on the brokers that lead them; of one without a leader there is nothing
+        but its number. With `broker`, what the replicas on that one hold. Raises TopicNotFound, BrokerNotFound.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
@@ -128,7 +146,8 @@ class Admin:
         >>> run(example)
         604800000 [0]
         """
-        answer = await self._ask("DescribeTopic", admin.DescribeTopicRequest(name=name), admin.DescribeTopicResponse)
+        request = admin.DescribeTopicRequest(name=name, local=broker is not None)
+        answer = await self._ask_at(broker, "DescribeTopic", request, admin.DescribeTopicResponse)
         return _wire.topic_from_pb(answer.topic), [_wire.status_from_pb(status) for status in answer.partitions]
 
     async def alter_topic(self, name: str, **settings: Any) -> TopicInfo:
@@ -199,108 +218,17 @@ class Admin:
         where = _wire.position_to_pb(position(at, now_us=self._clock_us()))
         self._client.forget(topic)
         info = await self._client.topic(topic)
-        found: dict[int, int] = {}
-        for partition in info.partitions:
-            attachment = await self._client.attach(topic, partition.index)
-            find = pb.ClientFrame(find_offset=pb.FindOffset(partition=attachment.handle, position=where))
-            answer = await attachment.connection.call(find, self._timeout_ms)
-            found[partition.index] = answer.found_offset.offset
-        return found
 
-    # ---- groups
+        async def find(partition: int) -> int:
+            attachment = await self._client.attach(topic, partition)
+            frame = pb.ClientFrame(find_offset=pb.FindOffset(partition=attachment.handle, position=where))
+            return (await attachment.connection.call(frame, self._timeout_ms)).found_offset.offset
 
-    async def list_groups(self) -> list[GroupSummary]:
-        """All groups, by name.
-
-        >>> async def example(address: str) -> None:
-        ...     async with comet.Admin(address) as admin:
-        ...         print(await admin.list_groups())
-        >>> run(example)
-        []
-        """
-        answer = await self._ask("ListGroups", admin.ListGroupsRequest(), admin.ListGroupsResponse)
-        return [_group_wire.summary_from_pb(summary) for summary in answer.groups]
-
-    async def describe_group(self, name: str) -> GroupInfo:
-        """A group with its members, what they own, and how far they are behind. Raises GroupNotFound.
-
-        >>> async def example(address: str) -> None:
-        ...     async with comet.Admin(address) as admin:
-        ...         await admin.reset_group("engine", "earliest", topics=["quotes"])
-        ...         group = await admin.describe_group("engine")
-        ...         print(group.summary.state, [lag.committed for lag in group.lags])
-        >>> run(example)
-        empty [0]
-        """
-        request = admin.DescribeGroupRequest(name=name)
-        return _group_wire.group_from_pb(await self._ask("DescribeGroup", request, admin.DescribeGroupResponse))
-
-    async def group_lag(self, name: str, *, points_max: int = 300) -> tuple[list[PartitionLag], list[LagPoint]]:
-        """How far a group is behind now, per partition, and how far it was, per topic, as far back as is remembered.
-
-        >>> async def example(address: str) -> None:
-        ...     async with comet.Producer(address) as producer:
-        ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
-        ...     async with comet.Admin(address) as admin:
-        ...         await admin.reset_group("engine", 1, topics=["quotes"])
-        ...         now, history = await admin.group_lag("engine")
-        ...         print([lag.lag for lag in now])
-        >>> run(example)
-        [2]
-        """
-        request = admin.GroupLagRequest(name=name, points_max=points_max)
-        answer = await self._ask("GroupLag", request, admin.GroupLagResponse)
-        return (
-            [_group_wire.lag_from_pb(lag) for lag in answer.now],
-            [_group_wire.point_from_pb(point) for point in answer.history],
-        )
-
-    async def reset_group(
-        self,
-        name: str,
-        to: StartLike | None = None,
-        *,
-        shift: int | None = None,
-        topics: Iterable[str | tuple[str, int]] = (),
-        dry_run: bool = False,
-    ) -> list[ResetPartition]:
-        """Sets where a group without members goes on: `to` an end, an offset, a time or a time ago, or by `shift`
-        events. With `topics`, only those, or only single partitions of them; else all that it has positions of.
-        With `dry_run` it only says what would happen. Raises GroupNotEmpty.
-
-        >>> async def example(address: str) -> None:
-        ...     async with comet.Producer(address) as producer:
-        ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
-        ...     async with comet.Admin(address) as admin:
-        ...         await admin.reset_group("engine", "latest", topics=["quotes"])
-        ...         for change in await admin.reset_group("engine", shift=-2, dry_run=True):
-        ...             print(change.before, change.after, change.skipped)
-        >>> run(example)
-        3 1 -2
-        """
-        request = admin.ResetGroupRequest(name=name, dry_run=dry_run)
-        if (to is None) == (shift is None):
-            raise InvalidArgument("give either a position or a shift")
-        if to is not None:
-            request.position.CopyFrom(_wire.position_to_pb(position(to, now_us=self._clock_us())))
-        else:
-            request.shift = shift or 0
-        request.topics.extend(_selected(topics))
-        answer = await self._ask("ResetGroup", request, admin.ResetGroupResponse)
-        return [_group_wire.reset_from_pb(change) for change in answer.partitions]
-
-    async def delete_group(self, name: str) -> None:
-        """Forgets a group without members, with all its positions. Raises GroupNotFound, GroupNotEmpty.
-
-        >>> async def example(address: str) -> None:
-        ...     async with comet.Admin(address) as admin:
-        ...         await admin.reset_group("engine", "earliest", topics=["quotes"])
-        ...         await admin.delete_group("engine")
-        ...         print(await admin.list_groups())
-        >>> run(example)
-        []
-        """
-        await self._ask("DeleteGroup", admin.DeleteGroupRequest(name=name), admin.DeleteGroupResponse)
+        indexes = [partition.index for partition in info.partitions]
+        found: list[int] = []
+        for first in range(0, len(indexes), _AT_ONCE):
+            found += await asyncio.gather(*map(find, indexes[first : first + _AT_ONCE]))
+        return dict(zip(indexes, found, strict=True))
 
     # ---- the cluster
 
@@ -357,32 +285,18 @@ class Admin:
         brokers = tuple(map(_wire.broker_from_pb, answer.brokers))
         return ClusterInfo(answer.cluster_id, answer.controller, brokers, answer.topics, answer.partitions)
 
-    async def statistics(self) -> dict[str, Any]:
-        """The broker's own numbers, all of them.
+    async def statistics(self, broker: int | None = None) -> dict[str, Any]:
+        """A broker's own numbers, all of them; without an id those of any. Raises BrokerNotFound.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
-        ...         print((await admin.statistics())["topics"])
+        ...         print((await admin.statistics())["topics"], (await admin.statistics(1))["broker_id"])
         >>> run(example)
-        1
+        1 1
         """
-        answer = await self._ask("Statistics", admin.StatisticsRequest(), admin.StatisticsResponse)
+        answer = await self._ask_at(broker, "Statistics", admin.StatisticsRequest(), admin.StatisticsResponse)
         found: dict[str, Any] = json.loads(answer.json)
         return found
-
-    # ---- life
-
-    async def close(self) -> None:
-        """Closes the connections."""
-        await self._client.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
 
 def _settings(config: TopicConfig | None, settings: dict[str, Any]) -> types.TopicConfig:
@@ -391,11 +305,3 @@ def _settings(config: TopicConfig | None, settings: dict[str, Any]) -> types.Top
     if settings:
         raise InvalidArgument("give the settings as a TopicConfig or by name, not both")
     return _wire.config_to_pb(config)
-
-
-def _selected(topics: Iterable[str | tuple[str, int]]) -> list[groups.TopicPartitions]:
-    found: dict[str, set[int]] = {}
-    for one in topics:
-        topic, indexes = (one, ()) if isinstance(one, str) else (one[0], (one[1],))
-        found.setdefault(topic, set()).update(indexes)
-    return [groups.TopicPartitions(topic=topic, partitions=sorted(indexes)) for topic, indexes in found.items()]

@@ -262,12 +262,13 @@ class Client:
         failures: list[CometError] = []
         for address in self._candidates():
             try:
-                return await self._unary_at(address, method, request, response, timeout_ms)
+                return await self.unary_at(address, method, request, response, timeout_ms)
             except Unavailable as error:
                 failures.append(error)
         raise _nobody(failures)
 
-    async def _unary_at(self, address: str, method: str, request: Message, response: type[M], timeout_ms: int) -> M:
+    async def unary_at(self, address: str, method: str, request: Message, response: type[M], timeout_ms: int) -> M:
+        """Asks the broker at that address. Tries once."""
         peer = self._peer(address)
         try:
             answer = await peer.channel().unary(method, request, response, timeout_ms / 1000)
@@ -290,7 +291,7 @@ class Client:
             while candidates or asked:
                 if candidates:
                     address = candidates.pop(0)
-                    call = self._unary_at(address, method, request, response, limits.REQUEST_TIMEOUT_MS)
+                    call = self.unary_at(address, method, request, response, limits.REQUEST_TIMEOUT_MS)
                     task = self.spawn(call)
                     task.add_done_callback(look_at)  # once one has answered, nobody else does
                     asked.add(task)

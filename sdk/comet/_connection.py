@@ -145,6 +145,11 @@ class Connection:
         else:
             self._lost_callbacks.append(callback)
 
+    def off_lost(self, callback: Callable[[CometError], None]) -> None:
+        """Nobody waits for that any more."""
+        if callback in self._lost_callbacks:
+            self._lost_callbacks.remove(callback)
+
     def fail(self, error: CometError) -> None:
         """Ends the connection; everyone who waits is told."""
         if self.lost is not None:

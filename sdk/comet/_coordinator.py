@@ -41,6 +41,7 @@ class Coordinator:
         self._hint: str | None = None  # where another broker says that it is; believed once
         self._listener: Listener | None = None
         self._moved: Callable[[CometError], None] | None = None
+        self._on_lost: Callable[[CometError], None] | None = None  # what the connection calls
 
     def listen(self, listener: Listener, moved: Callable[[CometError], None] | None = None) -> None:
         """Frames with an assignment or eviction go to the listener. `moved` hears that the stream to the coordinator
@@ -126,7 +127,8 @@ class Coordinator:
             self._connection = connection
             if self._listener is not None:
                 connection.listen(self.name, self._listener)
-            connection.on_lost(partial(self._lost, connection))
+            self._on_lost = partial(self._lost, connection)
+            connection.on_lost(self._on_lost)
         return connection
 
     def misled(self, connection: Connection, error: CometError) -> None:
@@ -142,10 +144,16 @@ class Coordinator:
         if connection is self._connection:
             self._leave(error)
 
+    def close(self) -> None:
+        """Nothing is asked of it any more; the connection serves others."""
+        self._leave(Closed("it was closed"))
+
     def _leave(self, error: CometError) -> None:
         connection, self._connection = self._connection, None
         if connection is None:
             return
+        if self._on_lost is not None:
+            connection.off_lost(self._on_lost)
         connection.unlisten(self.name)
         if self._moved is not None and not isinstance(error, Closed):
             self._moved(error)

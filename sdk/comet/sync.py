@@ -17,8 +17,10 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, overload
 
 from comet import _admin, _consumer, _delivery, _producer
+from comet._admin import TopicPage
 from comet._background import call, computed, made
 from comet._client import Addresses
+from comet._group_positions import CommitPartition, GroupPosition, Offsets
 from comet._record import Record, RecordBatch
 from comet._routing import Headers, Key
 from comet._sync_groups import GroupConsumer, SharedConsumer, SharedRecord
@@ -329,9 +331,13 @@ class Admin:
         """All topics, by name."""
         return call(self._admin.list_topics())
 
-    def describe_topic(self, name: str) -> tuple[TopicInfo, list[PartitionStatus]]:
-        """A topic, and what its partitions hold."""
-        return call(self._admin.describe_topic(name))
+    def find_topics(self, part: str = "", *, after: str = "", limit: int = 100) -> TopicPage:
+        """Some topics, by name: those that have this in their name, and come after a name."""
+        return call(self._admin.find_topics(part, after=after, limit=limit))
+
+    def describe_topic(self, name: str, *, broker: int | None = None) -> tuple[TopicInfo, list[PartitionStatus]]:
+        """A topic, and what its partitions hold on their leaders, or on one broker."""
+        return call(self._admin.describe_topic(name, broker=broker))
 
     def alter_topic(self, name: str, **settings: Any) -> TopicInfo:
         """Changes the settings that are named."""
@@ -371,11 +377,20 @@ class Admin:
         to: StartLike | None = None,
         *,
         shift: int | None = None,
+        offsets: Offsets | None = None,
         topics: Iterable[str | tuple[str, int]] = (),
         dry_run: bool = False,
     ) -> list[ResetPartition]:
         """Sets where a group without members goes on, or with `dry_run` only says what would happen."""
-        return call(self._admin.reset_group(name, to, shift=shift, topics=topics, dry_run=dry_run))
+        return call(self._admin.reset_group(name, to, shift=shift, offsets=offsets, topics=topics, dry_run=dry_run))
+
+    def group_positions(self, name: str) -> list[GroupPosition]:
+        """Where a group goes on, by topic and partition."""
+        return call(self._admin.group_positions(name))
+
+    def commit_positions(self, name: str, positions: Offsets) -> list[CommitPartition]:
+        """Commits positions of a group that has no members; what is refused is told for each partition."""
+        return call(self._admin.commit_positions(name, positions))
 
     def delete_group(self, name: str) -> None:
         """Forgets a group without members, with all its positions."""
@@ -397,9 +412,9 @@ class Admin:
         """Which brokers there are."""
         return call(self._admin.describe_cluster())
 
-    def statistics(self) -> dict[str, Any]:
-        """The broker's own numbers."""
-        return call(self._admin.statistics())
+    def statistics(self, broker: int | None = None) -> dict[str, Any]:
+        """A broker's own numbers."""
+        return call(self._admin.statistics(broker))
 
     def close(self) -> None:
         """Closes the connections."""

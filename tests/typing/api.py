@@ -134,6 +134,8 @@ def synchronously() -> None:
             shared.ack()
     with comet.sync.Admin("localhost:9092") as admin:
         assert_type(admin.list_topics(), list[comet.TopicInfo])
+        assert_type(admin.find_topics("q", limit=10), comet.TopicPage)
+        assert_type(admin.group_positions("engine"), list[comet.GroupPosition])
         assert_type(admin.move_partition("quotes", 0, [2, 1]), comet.TopicInfo)
         assert_type(admin.elect_leader("quotes", 0, 2, accept_loss=True), comet.TopicInfo)
         assert_type(admin.drain_broker(1, undo=True), int)
@@ -170,7 +172,11 @@ async def admin() -> None:
         assert_type(await admin.elect_leader("quotes", 0, 2, accept_loss=True), comet.TopicInfo)
         assert_type(await admin.drain_broker(1), int)
         assert_type(await admin.offsets("quotes", "-1h"), dict[int, int])
-        statistics: dict[str, Any] = await admin.statistics()
+        assert_type(await admin.commit_positions("engine", {("quotes", 0): 4}), list[comet.CommitPartition])
+        at = {comet.TopicPartition("quotes", 0): 4}
+        assert_type(await admin.reset_group("engine", offsets=at), list[comet.ResetPartition])
+        await admin.commit_positions("engine", {"quotes": 4})  # type: ignore[arg-type]
+        statistics: dict[str, Any] = await admin.statistics(1)
         assert described
         assert statistics
 
