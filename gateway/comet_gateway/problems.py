@@ -89,9 +89,14 @@ KINDS: Final[dict[str, Kind]] = {
     "NOT_ACCEPTABLE": Kind(406, "No such representation"),
     "UNSUPPORTED_MEDIA_TYPE": Kind(415, "A Content-Type or Content-Encoding that is not known here"),
     "BODY_TOO_LARGE": Kind(413, "The body is too large", "Send less at once, or stream NDJSON."),
+    "BODY_STALLED": Kind(408, "The body did not come to its end", "Send it in one go."),
     "KEY_REUSED": Kind(422, "The Idempotency-Key was used for another body", "Take a new key for each request."),
     "VALIDATION": Kind(422, "The request does not fit its schema"),
+    "SUBSCRIPTION_EXISTS": Kind(409, "A subscription of that id is open", "Take another id, or unsubscribe first."),
+    "SUBSCRIPTION_NOT_FOUND": Kind(404, "No such subscription on this connection"),
+    "TOO_MANY_SUBSCRIPTIONS": Kind(429, "Too many subscriptions on one connection", "Open another connection."),
     "TOO_MANY_REQUESTS": Kind(429, "Too much at once", retry_after_s=1),
+    "OVERLOADED": Kind(503, "The gateway has its hands full", "Try again, or ask another gateway.", retry_after_s=1),
 }  # fmt: skip
 
 assert KINDS.keys() >= BY_CODE.keys(), "every error of the SDK has a status"
@@ -156,6 +161,6 @@ def answers(*codes: str) -> dict[int | str, dict[str, Any]]:
 _REFERENCE: Final = {"$ref": "#/components/schemas/ProblemDocument"}
 # What every route can answer, put into the OpenAPI by the app.
 EVERYWHERE: Final = (
-    "INVALID_ARGUMENT", "UNAUTHENTICATED", "FORBIDDEN", "FOREIGN_HOST", "VALIDATION", "TOO_MANY_REQUESTS", "INTERNAL",
-    "UNAVAILABLE", "TIMEOUT",
+    "INVALID_ARGUMENT", "UNAUTHENTICATED", "FORBIDDEN", "FOREIGN_ORIGIN", "FOREIGN_HOST", "VALIDATION",
+    "TOO_MANY_REQUESTS", "LIMIT_EXCEEDED", "INTERNAL", "UNAVAILABLE", "OVERLOADED", "DRAINING", "TIMEOUT",
 )  # fmt: skip

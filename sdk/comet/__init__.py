@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from comet import sync, testing
     from comet._admin import Admin, TopicPage
     from comet._consumer import Consumer
-    from comet._delivery import BulkDelivery, Delivery
+    from comet._delivery import BulkDelivery, Delivery, FailedRange
     from comet._group_positions import CommitPartition, GroupPosition
     from comet._groups import GroupConsumer
     from comet._leasing import LeasedRecord, Leases
@@ -128,6 +128,7 @@ __all__ = [
     "DiskFull",
     "Draining",
     "Earliest",
+    "FailedRange",
     "Fetched",
     "Flush",
     "Gap",
@@ -207,6 +208,7 @@ _OWN = {
     "CommitPartition": "comet._group_positions",
     "Consumer": "comet._consumer",
     "Delivery": "comet._delivery",
+    "FailedRange": "comet._delivery",
     "Fetched": "comet._reader",
     "GroupConsumer": "comet._groups",
     "GroupPosition": "comet._group_positions",

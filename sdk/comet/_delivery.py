@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from comet._batching import Batch
 from comet.errors import CometError
@@ -35,6 +35,18 @@ def check(batch: Batch) -> None:
     if error is not None:
         batch.seen = True
         raise error.with_traceback(None)
+
+
+class FailedRange(NamedTuple):
+    """A run of records that were not acknowledged; without an error, not yet.
+
+    >>> failed = FailedRange(2, comet.Timeout("no acknowledgement came in time"))
+    >>> failed.count, failed.error.outcome_unknown
+    (2, True)
+    """
+
+    count: int
+    error: CometError | None
 
 
 class Delivery:
@@ -111,3 +123,30 @@ class BulkDelivery:
     def done(self) -> bool:
         """It is known what became of every record."""
         return all(batch.done for batch in self._batches)
+
+    async def outcomes(self) -> list[ReceiptRange | FailedRange]:
+        """Waits like awaiting it does, and says of each run of records, in their order, what became of it.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         bulk = await producer.send_many("quotes", [b"1", b"2", b"3"])
+        ...         print([(outcome.first, outcome.count) for outcome in await bulk.outcomes()])
+        >>> run(example)
+        [(0, 3)]
+        """
+        for batch in self._batches:
+            if not batch.done:
+                await wait(batch)
+        return self.known()
+
+    def known(self) -> list[ReceiptRange | FailedRange]:
+        """The same as far as it is known: what is still under way is a FailedRange without an error. Failures that
+        were, or are to be, found out are then not raised by `flush`."""
+        return [_outcome(batch) for batch in self._batches]
+
+
+def _outcome(batch: Batch) -> ReceiptRange | FailedRange:
+    batch.seen = True
+    if batch.error is not None or not batch.done:
+        return FailedRange(batch.count if batch.done else len(batch), batch.error)
+    return ReceiptRange(batch.lane.topic, batch.lane.partition, batch.base_offset, batch.count, batch.append_time_us)

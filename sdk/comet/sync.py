@@ -24,6 +24,7 @@ from comet._group_positions import CommitPartition, GroupPosition, Offsets
 from comet._record import Record, RecordBatch
 from comet._routing import Headers, Key
 from comet._sync_groups import GroupConsumer, SharedConsumer, SharedRecord
+from comet._sync_reader import Reader
 from comet.errors import SerdeError
 from comet.types import (
     ClusterInfo,
@@ -47,6 +48,7 @@ __all__ = [
     "Delivery",
     "GroupConsumer",
     "Producer",
+    "Reader",
     "SharedConsumer",
     "SharedRecord",
     "call",
@@ -102,6 +104,10 @@ class BulkDelivery:
     def result(self, timeout_s: float | None = None) -> list[ReceiptRange]:
         """Waits for the receipts."""
         return call(_wait_bulk(self._delivery), timeout_s)
+
+    def outcomes(self, timeout_s: float | None = None) -> list[ReceiptRange | _delivery.FailedRange]:
+        """Waits, and says of each run of records what became of it."""
+        return call(self._delivery.outcomes(), timeout_s)
 
     def done(self) -> bool:
         """It is known what became of every record."""
