@@ -6,10 +6,8 @@ what another broker leads is passed on to it, once.
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 from comet import records
 from comet._wire import position_from_pb
@@ -23,8 +21,8 @@ from comet_broker.core.cluster import NOBODY, TopicSpec
 from comet_broker.core.isolation import AbortedTransaction
 from comet_broker.feed import read_waiting
 from comet_broker.partition import Partition
+from comet_broker.ranges import Ranges, end_of, wait_for_more
 from comet_broker.session import resolve
-from comet_broker.site import Waiter
 
 BATCH_OVERHEAD_BYTES = 64 << 10
 FORWARD_S_MAX = 30.0
@@ -35,6 +33,7 @@ class Thin:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._ranges = Ranges(broker)
         self._turn = 0  # where the next records without a key go
 
     # ---- publish
@@ -43,7 +42,7 @@ class Thin:
         if self._broker.draining:
             raise Draining("this broker is about to stop", retry_after_ms=200)
         self._check(request)
-        spec = self._broker.topics.spec(request.topic)
+        spec = await self._spec(request.topic)
         places: dict[int, list[int]] = defaultdict(list)  # partition -> positions in the request
         for position, index in enumerate(self._partitions(spec, request)):
             places[index].append(position)
@@ -88,6 +87,11 @@ class Thin:
                 f"passed on to the leader at {address}, the records may or may not be written: {error}"
             ) from error
         return answer.receipts[0].offset if answer.receipts else 0
+
+    async def _spec(self, topic: str) -> TopicSpec:
+        if topic not in self._broker.view.state.topics:
+            await self._broker.look_for_topic(topic)  # it may have been made on another broker just now
+        return self._broker.topics.spec(topic)
 
     def _led_elsewhere(self, spec: TopicSpec, index: int) -> str | None:
         """The address of the broker that leads the partition; None if it is this one, or nobody."""
@@ -140,8 +144,8 @@ class Thin:
 
     async def fetch(self, request: pb.FetchRequest) -> pb.FetchResponse:
         records_max = min(request.records_max or 100, limits.FETCH_RECORDS_MAX)
-        bytes_max = min(request.bytes_max or limits.KIB * limits.KIB, limits.FETCH_BYTES_MAX)
-        spec = self._broker.topics.spec(request.topic)
+        bytes_max = min(request.bytes_max or limits.MIB, limits.FETCH_BYTES_MAX)
+        spec = await self._spec(request.topic)
         address = None if request.forwarded else self._led_elsewhere(spec, request.partition)
         if address is not None:
             passed_on = pb.FetchRequest()
@@ -152,18 +156,19 @@ class Thin:
                 address, "comet.v1.Comet/Fetch", passed_on, pb.FetchResponse, timeout_s
             )
         partition = self._broker.topics.partition(request.topic, request.partition)
+        if request.whole_batches:
+            return await self._ranges.fetch(partition, request)
         at: Position = position_from_pb(request.start) if request.HasField("start") else Earliest()
         uncommitted = request.uncommitted
         if isinstance(at, Latest):
             offset = resolve(partition, at, uncommitted=uncommitted)
         else:
             offset = await self._broker.resolve(partition, at)
-        if offset >= _end_of(partition, uncommitted=uncommitted) and request.wait_ms:
-            waiting = partition.idle_uncommitted if uncommitted else partition.idle
-            await self._wait(waiting, min(request.wait_ms, limits.FETCH_WAIT_MS_MAX) / 1000)
+        if offset >= end_of(partition, uncommitted=uncommitted) and request.wait_ms:
+            await wait_for_more(partition, request.wait_ms, uncommitted=uncommitted)
         found: list[pb.Record] = []
         size = 0
-        while offset < (end := _end_of(partition, uncommitted=uncommitted)):
+        while offset < (end := end_of(partition, uncommitted=uncommitted)):
             if len(found) >= records_max or size >= bytes_max:
                 break
             data, next_offset = await self._read(partition, offset, end, bytes_max)
@@ -201,35 +206,6 @@ class Thin:
         finally:
             extent.release()
         return data[:size], next_offset
-
-    async def _wait(self, waiting: dict[Any, Waiter], seconds: float) -> None:
-        """Until there is something new, or the time is up."""
-        waiter = FetchWaiter(asyncio.get_running_loop().create_future())
-        waiting[waiter] = waiter
-        try:
-            async with asyncio.timeout(seconds):
-                await waiter.future
-        except TimeoutError:
-            pass
-        finally:
-            waiting.pop(waiter, None)
-
-
-class FetchWaiter:
-    def __init__(self, future: asyncio.Future[None]) -> None:
-        self.future = future
-
-    def advanced(self) -> None:
-        if not self.future.done():
-            self.future.set_result(None)
-
-    def partition_closed(self, error: CometError) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
-
-
-def _end_of(partition: Partition, *, uncommitted: bool) -> int:
-    return partition.high_watermark if uncommitted else partition.stable_end
 
 
 def _counts(header: records.BatchHeader, aborted: Sequence[AbortedTransaction]) -> bool:

@@ -6,6 +6,7 @@ from typing import Final
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
+UINT32_MAX: Final = (1 << 32) - 1
 
 # One gRPC message, both ways; the broker's limit is the same.
 MESSAGE_BYTES_MAX: Final = 16 * MIB

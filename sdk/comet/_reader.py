@@ -1,20 +1,52 @@
-"""The reader: parts of a partition, asked for one by one. It holds no position and no subscription."""
+"""The reader: parts of a partition, asked for one by one. It holds no position and no subscription.
+
+    fetch ─► the partition's leader, found again while it moves ─► whole batches ─► what was asked for, as columns
+
+Each call stands alone, so that any number of them may be under way at once, also for one partition.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from bisect import bisect_left
+from collections.abc import Callable
 from random import Random
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
+from comet import _limits as limits
+from comet import records
 from comet._client import Addresses, Client
-from comet._consumer import Isolation
+from comet._connection import Attachment
+from comet._consumer import Isolation, check_isolation
+from comet._discards import CONTROL, MARKED, Discards
+from comet._producer import wall_clock_us
 from comet._record import RecordBatch
+from comet._retry import Backoff
+from comet._taking import hole
 from comet._transport import Connect
-from comet.types import StartLike
+from comet._wire import position_to_pb
+from comet.errors import CometError, CorruptBatch, InvalidArgument, NotLeader, PartitionNotFound, Timeout
+from comet.types import AtOffset, AtTime, Position, StartLike, TopicPartition, check_topic_name, position
+from comet.v1 import events_pb2 as pb
+
+_FETCH: Final = "comet.v1.Comet/Fetch"
+INT64_MAX: Final = (1 << 63) - 1
 
 
 class Fetched(NamedTuple):
-    """A part of a partition: whole and parts of batches, with nothing in them that was not asked for."""
+    """A part of a partition: whole and parts of batches, with nothing in them that was not asked for.
+
+    >>> async def example(address: str) -> None:
+    ...     async with comet.Producer(address) as producer:
+    ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
+    ...     async with comet.Reader(address) as reader:
+    ...         first = await reader.fetch("quotes", 0, "earliest", records_max=2)
+    ...         rest = await reader.fetch("quotes", 0, first.next_offset, epoch=first.epoch)
+    ...     print([batch.values for batch in first.batches], [batch.values for batch in rest.batches], rest.log_end)
+    >>> run(example)
+    [[b'1', b'2']] [[b'3']] 3
+    """
 
     batches: list[RecordBatch[bytes]]
     first_offset: int  # what the start that was asked for means
@@ -24,13 +56,43 @@ class Fetched(NamedTuple):
     log_end: int  # what can be read ends there, for now
 
 
+class _Asked(NamedTuple):
+    place: TopicPartition
+    records_max: int
+    bytes_max: int
+    uncommitted: bool
+    give_up: float
+
+
 class Reader:
-    """Reads what is asked for: a range of a partition, once. For followers there is Consumer."""
+    """Reads what is asked for: a range of a partition, once. For followers there is Consumer.
+
+    Async; `comet.sync.Reader` is the same for synchronous code. While a partition has no leader, or its leader cannot
+    be reached, a call goes on trying for `timeout_ms`, and for as long as it may wait for records.
+
+    >>> async def example(address: str) -> None:
+    ...     async with comet.Producer(address) as producer:
+    ...         await producer.publish("quotes", b"EURUSD 1.08")
+    ...     async with comet.Reader(address) as reader:
+    ...         found = await reader.fetch("quotes", 0, "-1h")
+    ...     print(found.first_offset, found.next_offset, [list(batch.values) for batch in found.batches])
+    >>> run(example)
+    0 1 [[b'EURUSD 1.08']]
+    """
 
     def __init__(
-        self, addresses: Addresses, *, name: str = "", connect: Connect | None = None, random: Random | None = None
+        self,
+        addresses: Addresses,
+        *,
+        timeout_ms: int = limits.REQUEST_TIMEOUT_MS,
+        name: str = "",
+        connect: Connect | None = None,
+        random: Random | None = None,
+        clock_us: Callable[[], int] = wall_clock_us,
     ) -> None:
         self._client = Client(addresses, name=name, connect=connect, random=random)
+        self._timeout_ms = timeout_ms
+        self._clock_us = clock_us
 
     async def fetch(
         self,
@@ -44,15 +106,105 @@ class Reader:
         wait_ms: int = 0,
         isolation: Isolation = "committed",
     ) -> Fetched:
-        """At most so many records and bytes, but one record at least where there is one; waits for the first up to
-        `wait_ms`.
+        """At most so many records and bytes (of keys and values), but one record at least where there is one; waits for
+        the first up to `wait_ms`.
 
         With an offset, `epoch` is that of the record before it: where the log was cut behind it since, Truncated
         is raised.
         Raises OffsetOutOfRange, with `log_start` and `log_end` in its details, TopicNotFound,
         PartitionNotFound, DataLoss.
         """
-        raise NotImplementedError
+        at = position(start, now_us=self._clock_us())
+        _check(at, epoch)
+        _within("partition", partition, 0)
+        _within("records_max", records_max, 1)
+        _within("bytes_max", bytes_max, 1)
+        _within("wait_ms", wait_ms, 0)
+        loop = asyncio.get_running_loop()
+        wait_until = loop.time() + wait_ms / 1000
+        asked = _Asked(
+            TopicPartition(check_topic_name(topic), partition),
+            records_max,
+            bytes_max,
+            check_isolation(isolation),
+            give_up=wait_until + self._timeout_ms / 1000,
+        )
+        first_offset: int | None = None
+        damaged = False
+        while True:
+            answer = await self._ask(asked, at, epoch, wait_until)
+            if first_offset is None:
+                first_offset = answer.first_offset
+            try:
+                batches, next_offset, found_epoch = _open(asked, answer)
+            except CorruptBatch as error:
+                if damaged:
+                    raise _damaged(asked.place, error) from error
+                damaged = True  # on its way, as it seems
+                continue
+            epoch = found_epoch or (epoch if next_offset == answer.first_offset else None)
+            now = loop.time()
+            # What came may all have been markers, or aborted.
+            if batches or now >= asked.give_up or (next_offset >= answer.readable_end and now >= wait_until):
+                return Fetched(batches, first_offset, next_offset, epoch, answer.log_start, answer.readable_end)
+            at = AtOffset(next_offset)
+
+    async def _ask(self, asked: _Asked, at: Position, epoch: int | None, wait_until: float) -> pb.FetchResponse:
+        """The answer of the partition's leader, whoever that is by then."""
+        loop = asyncio.get_running_loop()
+        backoff = Backoff(self._client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
+        problem: CometError | None = None
+        while True:
+            attachment: Attachment | None = None
+            try:
+                async with asyncio.timeout_at(asked.give_up):
+                    attachment = await self._client.attach(*asked.place)
+                    return await self._ask_at(attachment.connection.address, asked, at, epoch, wait_until)
+            except TimeoutError:
+                raise _too_late(asked.place, problem) from problem
+            except CometError as error:
+                again = error.retriable or isinstance(error, Timeout)
+                if isinstance(error, PartitionNotFound):  # it may have been added, or given to another broker
+                    again = not isinstance(problem, PartitionNotFound)
+                if not again or self._client.closed:
+                    raise
+                problem = error
+                self._misled(asked.place, attachment, error)
+                wait_s = backoff.next_s(error.retry_after_ms)
+            if loop.time() + wait_s >= asked.give_up:
+                raise problem
+            await asyncio.sleep(wait_s)
+
+    async def _ask_at(
+        self, address: str, asked: _Asked, at: Position, epoch: int | None, wait_until: float
+    ) -> pb.FetchResponse:
+        now = asyncio.get_running_loop().time()
+        request = pb.FetchRequest(
+            topic=asked.place.topic,
+            partition=asked.place.partition,
+            start=position_to_pb(at),
+            records_max=asked.records_max,
+            bytes_max=asked.bytes_max,
+            wait_ms=max(int((wait_until - now) * 1000), 0),
+            uncommitted=asked.uncommitted,
+            whole_batches=True,
+            leader_epoch=epoch,
+            forwarded=True,  # to be refused by who does not lead, rather than passed on
+        )
+        timeout_ms = max(int((asked.give_up - now) * 1000), 1)
+        return await self._client.unary_at(address, _FETCH, request, pb.FetchResponse, timeout_ms)
+
+    def _misled(self, place: TopicPartition, attachment: Attachment | None, error: CometError) -> None:
+        """What is known of the leader may be out of date."""
+        if attachment is None:
+            return  # the client knows
+        connection = attachment.connection
+        if error.metadata_stale:
+            connection.detach(*place)
+        if isinstance(error, NotLeader):
+            self._client.misled(*place, connection.broker_id, error)
+        elif error.metadata_stale:
+            self._client.forget(place.topic)
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -65,3 +217,70 @@ class Reader:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _check(at: Position, epoch: int | None) -> None:
+    if isinstance(at, AtOffset):
+        number = at.offset
+    else:
+        number = at.timestamp_us if isinstance(at, AtTime) else 0
+        if epoch is not None:
+            raise InvalidArgument("an epoch is that of the record before an offset: give an offset")
+    if not -INT64_MAX <= number <= INT64_MAX:
+        raise InvalidArgument(f"{number} is no offset, and no time, in 64 bits")
+    _within("epoch", epoch or 0, 0)
+
+
+def _within(name: str, value: int, least: int) -> None:
+    if not least <= value <= limits.UINT32_MAX:
+        raise InvalidArgument(f"{name} must be from {least} to {limits.UINT32_MAX}, not {value!r}")
+
+
+def _open(asked: _Asked, answer: pb.FetchResponse) -> tuple[list[RecordBatch[bytes]], int, int | None]:
+    """The batches without what was not asked for, where they end, and the epoch that was written in up to there."""
+    discards = Discards()
+    for one in answer.aborted:
+        discards.add(one.producer_id, one.epoch, one.first, one.end)
+    found: list[RecordBatch[bytes]] = []
+    expected, epoch = answer.first_offset, 0
+    records_left, bytes_left = asked.records_max, asked.bytes_max
+    for batch in records.iterate(memoryview(answer.batches), check=True, stamped=True):
+        header = batch.header
+        if header.next_offset <= expected:
+            continue
+        if header.base_offset > expected:
+            raise hole(*asked.place, expected, header.base_offset)
+        if not (header.flags & MARKED and _hidden(header, discards, uncommitted=asked.uncommitted)):
+            skip = bisect_left(batch.offsets, expected) if header.base_offset < expected else 0
+            fitting = max(batch.fitting(skip, bytes_left), 0 if found else 1)
+            end = skip + min(records_left, fitting)
+            if end == skip:
+                return found, expected, epoch or None
+            part = RecordBatch[bytes](
+                *asked.place, batch, skip=skip, end=end,
+                high_watermark=answer.high_watermark, leader_epoch=header.leader_epoch,
+            )  # fmt: skip
+            found.append(part)
+            if end < len(batch):
+                return found, part.next_offset, header.leader_epoch
+            records_left -= end - skip
+            bytes_left -= batch.size_of(skip, end)
+        expected, epoch = header.next_offset, header.leader_epoch
+    return found, answer.next_offset, answer.leader_epoch or None
+
+
+def _hidden(header: records.BatchHeader, discards: Discards, *, uncommitted: bool) -> bool:
+    """A marker is for nobody; what was aborted only for those who asked for everything."""
+    return bool(header.flags & CONTROL) if uncommitted else discards.drops(header)
+
+
+def _damaged(place: TopicPartition, error: CorruptBatch) -> CorruptBatch:
+    return CorruptBatch(
+        f"{place.topic}/{place.partition}: what the broker sent is damaged: {error.message}",
+        details={"topic": place.topic, "partition": str(place.partition)},
+    )
+
+
+def _too_late(place: TopicPartition, problem: CometError | None) -> CometError:
+    why = "" if problem is None else f": {problem.message}"
+    return Timeout(f"the leader of {place.topic}/{place.partition} did not answer in time{why}")

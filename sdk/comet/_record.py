@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
@@ -82,7 +83,7 @@ class RecordBatch(Generic[T]):
     [b'1', b'2', b'3'] [0, 1, 2] [1, 2, 3] 3
     """
 
-    __slots__ = ("_batch", "_serde", "_skip", "high_watermark", "leader_epoch", "partition", "topic")
+    __slots__ = ("_batch", "_part", "_serde", "high_watermark", "leader_epoch", "partition", "topic")
 
     def __init__(
         self,
@@ -91,6 +92,7 @@ class RecordBatch(Generic[T]):
         batch: Batch,
         *,
         skip: int = 0,
+        end: int | None = None,
         high_watermark: int = -1,
         leader_epoch: int = 0,
         serde: Serde[T] | None = None,
@@ -100,11 +102,13 @@ class RecordBatch(Generic[T]):
         self.high_watermark = high_watermark
         self.leader_epoch = leader_epoch
         self._batch = batch
-        self._skip = skip  # records at its beginning that were not asked for
+        # The records that were asked for; None: all.
+        self._part = slice(skip, len(batch) if end is None else end) if skip or end is not None else None
         self._serde = serde
 
     def __len__(self) -> int:
-        return len(self._batch) - self._skip
+        part = self._part
+        return len(self._batch) if part is None else part.stop - part.start
 
     def __repr__(self) -> str:
         return f"<RecordBatch of {len(self)} from {self.topic}/{self.partition} at {self.first_offset}>"
@@ -112,48 +116,64 @@ class RecordBatch(Generic[T]):
     @property
     def first_offset(self) -> int:
         """Offset of the first record."""
-        return self.offsets[0] if self._skip else self._batch.offsets[0]
+        return self.offsets[0]
 
     @property
     def next_offset(self) -> int:
-        """Where the partition goes on after this batch."""
-        return self._batch.header.next_offset
+        """Where the partition goes on after this batch, or after the part of it that this is."""
+        part = self._part
+        if part is None or part.stop == len(self._batch):
+            return self._batch.header.next_offset
+        return self._batch.offsets[part.stop - 1] + 1
+
+    @property
+    def epoch(self) -> int:
+        """Of the leader that wrote these records: with `next_offset`, what it takes to notice that they are gone."""
+        return self._batch.header.leader_epoch
 
     def after(self, offset: int) -> RecordBatch[T] | None:
         """The part of the batch from `offset` on; None if there is none."""
-        skip = self._skip + sum(known < offset for known in self.offsets)
-        if skip >= len(self._batch):
-            return None
-        rest = RecordBatch(self.topic, self.partition, self._batch, skip=skip, serde=self._serde)
-        rest.high_watermark, rest.leader_epoch = self.high_watermark, self.leader_epoch
-        return rest
+        before = bisect_left(self.offsets, offset)
+        return None if before >= len(self) else self._cut(before, len(self))
+
+    def before(self, offset: int) -> RecordBatch[T] | None:
+        """The part of the batch up to, not including, `offset`; None if there is none."""
+        upto = bisect_left(self.offsets, offset)
+        return None if upto == 0 else self._cut(0, upto)
+
+    def _cut(self, first: int, end: int) -> RecordBatch[T]:
+        at = 0 if self._part is None else self._part.start
+        return RecordBatch(
+            self.topic, self.partition, self._batch, skip=at + first, end=at + end,
+            high_watermark=self.high_watermark, leader_epoch=self.leader_epoch, serde=self._serde,
+        )  # fmt: skip
 
     @property
     def values(self) -> Sequence[bytes | None]:
         """The values as bytes; None is a tombstone."""
         values = self._batch.values
-        return values[self._skip :] if self._skip else values
+        return values if self._part is None else values[self._part]
 
     @property
     def keys(self) -> Sequence[bytes | None]:
         keys = self._batch.keys
-        return keys[self._skip :] if self._skip else keys
+        return keys if self._part is None else keys[self._part]
 
     @property
     def offsets(self) -> Sequence[int]:
         offsets = self._batch.offsets
-        return offsets[self._skip :] if self._skip else offsets
+        return offsets if self._part is None else offsets[self._part]
 
     @property
     def timestamps(self) -> Sequence[int]:
         """Microseconds since 1970, as the producers gave them."""
         timestamps = self._batch.timestamps
-        return timestamps[self._skip :] if self._skip else timestamps
+        return timestamps if self._part is None else timestamps[self._part]
 
     @property
     def headers(self) -> Sequence[HeaderList]:
         headers = self._batch.headers
-        return headers[self._skip :] if self._skip else headers
+        return headers if self._part is None else headers[self._part]
 
     def events(self) -> list[T]:
         """The values as events of the consumer's type; without one, as `values`. A tombstone stays None.
@@ -219,4 +239,4 @@ class RecordBatch(Generic[T]):
         Needs pyarrow: pip install "comet-stream[arrow]".
         """
         table = self._batch.to_arrow()
-        return table.slice(self._skip) if self._skip else table
+        return table if self._part is None else table.slice(self._part.start, len(self))

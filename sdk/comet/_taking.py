@@ -181,7 +181,7 @@ class Taking(Generic[T]):
                 if header.next_offset <= expected:
                     continue
                 if base > expected >= 0:
-                    raise _hole(reader, expected, base)
+                    raise hole(*reader.place, expected, base)
                 reader.read(base, header.leader_epoch)
                 if header.flags & MARKED and self._hidden(reader, batch):
                     reader.position = header.next_offset
@@ -275,8 +275,8 @@ class Batches(Generic[T]):
         return await self._consumer._take_batch()
 
 
-def _hole(reader: Reader, first: int, end: int) -> DataLoss:
+def hole(topic: str, partition: int, first: int, end: int) -> DataLoss:
     return DataLoss(
-        f"{reader.topic}/{reader.partition}: offsets {first} to {end - 1} are missing from what the broker sent",
-        details={"topic": reader.topic, "partition": str(reader.partition), "first": str(first), "end": str(end)},
+        f"{topic}/{partition}: offsets {first} to {end - 1} are missing from what the broker sent",
+        details={"topic": topic, "partition": str(partition), "first": str(first), "end": str(end)},
     )

@@ -162,6 +162,23 @@ class Batch:
                 return length
         return None
 
+    def fitting(self, first: int, size: int) -> int:
+        """How many records from `first` on take no more than `size` bytes together; see size_of."""
+        count = len(self)
+        if self.size_of(first, count) <= size:
+            return count - first
+        return bisect_right(range(first + 1, count + 1), size, key=lambda end: self.size_of(first, end))
+
+    def size_of(self, first: int, end: int) -> int:
+        """Bytes of the keys and values of some records. What is said of offsets that fall means nothing."""
+        return sum(offsets[end] - offsets[first] for offsets in self._ends)
+
+    @cached_property
+    def _ends(self) -> list[Sequence[int]]:
+        columns = [self.values_column] if self.keys_column is None else [self.values_column, self.keys_column]
+        size = 4 * len(self) + 4
+        return [view_i32(self.body[column.offsets : column.offsets + size]) for column in columns]
+
     def _read_times(self, at: int) -> list[int]:
         return read_i64(self.body[at : at + 8 * len(self)])
 
