@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 import pytest
 
@@ -16,6 +17,7 @@ from comet.v1 import events_pb2 as pb
 from comet.v1 import types_pb2 as types
 from tests.integration.local_cluster import LocalCluster, until
 
+COMPRESSIONS: list[Literal["none", "lz4", "zstd"]] = ["none", "lz4", "zstd"]
 Written = list[tuple[int, bytes | None, bytes | None]]
 
 
@@ -41,7 +43,7 @@ async def write(cluster: LocalCluster, random: Random, batches: int) -> Written:
             None if random.random() < 0.1 else b"v" * random.choice([0, 7, 300]) for _ in range(random.randint(1, 60))
         ]
         keys = [random.choice([None, b"k", b"key" * 20]) for _ in values] if random.random() < 0.5 else None
-        compression = random.choice([None, "lz4", "zstd"])
+        compression = random.choice(COMPRESSIONS)
         async with comet.Producer(
             cluster.addresses, connect=cluster.network.connect, compression=compression, acks="all"
         ) as producer:
@@ -161,8 +163,10 @@ async def test_what_is_not_there_is_said(cluster: LocalCluster, reader: comet.Re
         await reader.fetch("u", 0)
     with pytest.raises(comet.PartitionNotFound):
         await reader.fetch("t", 2)
-    for wrong in ({"records_max": 0}, {"bytes_max": 0}, {"wait_ms": -1}, {"epoch": 1, "start": "latest"},
-                  {"start": 1 << 63}, {"start": -1}, {"isolation": "none"}, {"partition": -1}, {"epoch": -1}):  # fmt: skip
+    for wrong in (
+        {"records_max": 0}, {"bytes_max": 0}, {"wait_ms": -1}, {"epoch": 1, "start": "latest"}, {"epoch": -1},
+        {"start": 1 << 63}, {"start": -1}, {"isolation": "none"}, {"partition": -1},
+    ):  # fmt: skip
         with pytest.raises(comet.InvalidArgument):
             await reader.fetch(**{"topic": "t", "partition": 0, "start": 0} | wrong)  # type: ignore[arg-type]
     await reader.close()
@@ -179,7 +183,7 @@ async def test_reading_goes_on_while_brokers_come_and_go(tmp_path: Path) -> None
 
         async def read() -> tuple[list[bytes | None], set[int]]:
             got: list[bytes | None] = []
-            epochs = set()
+            epochs: set[int] = set()
             at, epoch = 0, None
             async with comet.Reader(addresses, connect=connect, timeout_ms=30_000) as reader:
                 while not over.is_set() or got[-1:] != [b"end"]:
