@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from comet._batching import Batch
 from comet.errors import CometError
@@ -37,7 +38,8 @@ def check(batch: Batch) -> None:
         raise error.with_traceback(None)
 
 
-class FailedRange(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FailedRange:
     """A run of records that were not acknowledged; without an error, not yet.
 
     >>> failed = FailedRange(2, comet.Timeout("no acknowledgement came in time"))
