@@ -8,48 +8,77 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
 
-from fastapi import FastAPI, Request
-from fastapi.responses import Response
+from fastapi import FastAPI
 
 import comet
-from comet.errors import CometError
+from comet.errors import InvalidArgument
+from comet_gateway import answers
+from comet_gateway.admission import Admission
+from comet_gateway.auth import Gatekeeper
 from comet_gateway.backend import Backend
 from comet_gateway.config import GatewayConfig
-from comet_gateway.problems import Problem
-from comet_gateway.routes import brokers, fetch, groups, leases, produce, topics
+from comet_gateway.front import Front
+from comet_gateway.metrics import Metrics
+from comet_gateway.readiness import Readiness
+from comet_gateway.routes import brokers, fetch, groups, leases, operations, produce, topics
+from comet_gateway.security import Security, is_loopback
+from comet_gateway.traffic import Traffic
 
 
 def create_app(config: GatewayConfig | None = None) -> FastAPI:
     """A gateway as an ASGI application, to be served, or mounted in one of your own.
 
-    Routes find what they need at `request.app.state`: `config`, and while the lifespan lasts `backend` and `hub`.
+    Routes find what they need at `request.app.state`: `config`, `draining` (an asyncio.Event, set when the gateway is
+    about to stop), and while the lifespan lasts `backend` and `hub`.
     """
     config = config or GatewayConfig()
+    if not config.tokens_file and not is_loopback(config.host):
+        raise InvalidArgument(
+            f"whoever reaches {config.host} could do anything: a gateway that others can reach needs a tokens_file",
+            details={"hint": "make a token: comet gateway token NAME --role admin"},
+        )
+    app = FastAPI(
+        title="Comet",
+        version=comet.__version__,
+        lifespan=_lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    state = app.state
+    state.config = config
+    state.draining = asyncio.Event()
+    state.security = Security(config)
+    state.gatekeeper = Gatekeeper(config.tokens_file)
+    state.traffic = Traffic(config.limits)
+    state.readiness = Readiness(state.draining)
+    state.metrics = Metrics()
+    state.metrics.watch("traffic", state.traffic.statistics)
 
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
-            backend = app.state.backend = await stack.enter_async_context(Backend(config))
-            if find_spec("comet_gateway.push.hub"):
-                hub = app.state.hub = import_module("comet_gateway.push.hub").Hub(config, backend)
-                stack.push_async_callback(hub.close)
-            yield
-
-    app = FastAPI(title="Comet", version=comet.__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.state.config = config
-    app.state.draining = asyncio.Event()  # set when the gateway is about to stop
-    for routes in (produce, fetch, leases, groups, topics, brokers):
-        app.include_router(routes.router)
+    admission = Admission(state.gatekeeper, state.traffic, config.limits)
+    modules = [produce, fetch, leases, groups, topics, brokers, operations]
     if find_spec("comet_gateway.routes.push"):
-        app.include_router(import_module("comet_gateway.routes.push").router)
-
-    @app.exception_handler(CometError)
-    async def refused(request: Request, error: CometError) -> Response:  # noqa: ARG001 - what FastAPI calls it with
-        problem = Problem.of(error)
-        return Response(problem.body(), problem.kind.status, problem.headers())
-
-    @app.exception_handler(Problem)
-    async def wrong(request: Request, problem: Problem) -> Response:  # noqa: ARG001
-        return Response(problem.body(), problem.kind.status, problem.headers())
-
+        modules.insert(2, import_module("comet_gateway.routes.push"))
+    for module in modules:
+        # Put in flat, because a router within a router is asked anew at each request.
+        app.router.routes += [admission.guard(route) for route in module.router.routes]
+    answers.install(app)
+    app.add_middleware(
+        Front, security=state.security, traffic=state.traffic, metrics=state.metrics, draining=state.draining
+    )
     return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    state = app.state
+    async with AsyncExitStack() as stack:
+        backend = state.backend = await stack.enter_async_context(Backend(state.config))
+        if find_spec("comet_gateway.push.hub"):
+            hub = state.hub = import_module("comet_gateway.push.hub").Hub(state.config, backend)
+            stack.push_async_callback(hub.close)
+            state.metrics.watch("hub", hub.statistics)
+        state.readiness.backend = backend
+        stack.push_async_callback(state.readiness.close)
+        yield

@@ -15,6 +15,7 @@ class Limits:
 
     # requests
     body_bytes_max: int = 16 * MIB  # as it comes
+    document_bytes_max: int = 1 * MIB  # JSON that is no records: settings of a topic, tokens of leases
     unpacked_bytes_max: int = 64 * MIB  # a body that was compressed
     line_bytes_max: int = 2 * MIB  # one line of NDJSON
     records_max: int = 10_000  # in one JSON document, or one answer
@@ -27,12 +28,18 @@ class Limits:
 
     # connections that stay
     connections_max: int = 10_000
+    client_connections_max: int = 0  # of one address; 0: as many as of all, because a proxy is one address, too
     subscriptions_max: int = 64  # of one WebSocket
     frame_bytes_max: int = 1 * MIB  # that a client sends
     handshake_s: float = 10.0  # until the first frame
     idle_s: float = 60.0  # without a sign of life; pings keep a connection
     delivery_bytes: int = 64 * KIB  # records in one frame, unless one alone is larger
     outgoing_bytes_max: int = 256 * KIB  # that wait in one connection to be written
+    members_max: int = 1_000  # of groups, all WebSockets together
+    member_bytes: int = 256 * KIB  # that wait in the gateway for one member
+    replays_max: int = 200  # at once
+    replay_bytes: int = 1 * MIB  # of records that one replay reads ahead
+    heartbeat_s: float = 15.0  # of silence, after which an SSE client is sent a comment
     in_flight_max: int = 1_000  # produce and ack frames of one connection that are not answered
 
     # what is kept for all of them

@@ -143,6 +143,8 @@ class Problem(Exception):
 
     def headers(self) -> dict[str, str]:
         headers = {"content-type": MEDIA_TYPE, "cache-control": "no-store"}
+        if self.kind.status == 401:
+            headers["www-authenticate"] = "Bearer"
         if self.retry_after_s:
             headers["retry-after"] = str(math.ceil(self.retry_after_s))
         return headers

@@ -1,0 +1,229 @@
+"""Who is asking, and what they may do.
+
+    [[token]]                    the tokens file, TOML; `comet gateway token NAME --role ROLE` prints such a row
+    name = "grafana"             what the audit log calls them
+    role = "viewer"              viewer reads, operator also writes and works in groups, admin also destroys
+    sha256 = "…"                 of the token; the token itself is written nowhere
+
+A token comes as `Authorization: Bearer <token>`; from a page's WebSocket, which can send no headers, as one of its
+subprotocols, `comet.bearer.<token in base64url>`, beside `comet.v1`. Never in an address: those end in logs.
+ROLES is the one table of who may do what; each route of the application has its row there.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import logging
+import re
+import secrets
+import tomllib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from time import monotonic
+from typing import Final, TypeVar
+
+from comet.errors import InvalidArgument
+from comet_gateway.problems import Problem
+
+K = TypeVar("K")
+V = TypeVar("V")
+log = logging.getLogger(__name__)
+
+TOKENS_MAX: Final = 1_000
+TOKEN_BYTES_MAX: Final = 512
+FAILURES_MAX: Final = 10  # of one address in a window; then it is not heard until the window is over
+WINDOW_S: Final = 60.0
+ADDRESSES_MAX: Final = 10_000  # that are remembered
+SUBPROTOCOL: Final = "comet.bearer."
+_PREFIX: Final = "comet_"  # so that tools which look for secrets in code find them
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class Role(IntEnum):
+    """Each may do what those before it may."""
+
+    ANYONE = 0  # without a token
+    VIEWER = 1
+    OPERATOR = 2
+    ADMIN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Whom a token belongs to. At `scope["comet.who"]` of each request and WebSocket that was let in."""
+
+    name: str
+    role: Role
+
+    def require(self, role: Role) -> None:
+        """Raises FORBIDDEN."""
+        if self.role < role:
+            raise Problem(
+                "FORBIDDEN", f"this needs the role {role.name.lower()}, and {self.name} is {self.role.name.lower()}"
+            )
+
+
+NOBODY: Final = Who("anyone", Role.ANYONE)
+EVERYBODY: Final = Who("anyone", Role.ADMIN)  # where no tokens are configured, and only this machine can reach us
+
+_VIEWER, _OPERATOR, _ADMIN = Role.VIEWER, Role.OPERATOR, Role.ADMIN
+# (method, route) -> role. "WS": a WebSocket; what is sent in its frames is checked frame by frame.
+ROLES: Final[Mapping[tuple[str, str], Role]] = {
+    ("GET", "/livez"): Role.ANYONE,
+    ("GET", "/readyz"): Role.ANYONE,
+    ("GET", "/docs"): Role.ANYONE,
+    ("GET", "/docs/{file}"): Role.ANYONE,
+    ("GET", "/openapi.json"): Role.ANYONE,
+    ("GET", "/metrics"): _VIEWER,
+}  # fmt: skip
+# Changes that are the work itself, thousands a second, and are in the log of the topic or group anyway.
+UNAUDITED: Final[frozenset[tuple[str, str]]] = frozenset({
+    ("POST", "/v1/topics/{topic}/records"),
+})  # fmt: skip
+
+
+class Tokens:
+    """The tokens of one file. Immutable; a reload makes another one."""
+
+    def __init__(self, rows: list[tuple[bytes, Who]]) -> None:
+        self._rows = rows
+
+    @classmethod
+    def load(cls, path: Path) -> Tokens:
+        """Raises InvalidArgument, never with a secret in it."""
+        try:
+            table = tomllib.loads(path.read_text())
+        except OSError as error:
+            raise InvalidArgument(f"cannot read the tokens file {path}: {error.strerror or error}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InvalidArgument(f"{path} is no TOML: {error}") from None
+        found = table.get("token")
+        if set(table) != {"token"} or not isinstance(found, list) or not 0 < len(found) <= TOKENS_MAX:
+            raise InvalidArgument(f"{path}: it takes [[token]] tables and nothing else, 1 to {TOKENS_MAX} of them")
+        rows = [_row(path, number, one) for number, one in enumerate(found, 1)]
+        names = [who.name for _, who in rows]
+        if len(set(names)) < len(names):
+            raise InvalidArgument(f"{path}: two tokens have the same name; the audit log could not tell them apart")
+        return cls(rows)
+
+    def whose(self, token: str) -> Who | None:
+        """Compares with all of them, in the same time whether it is one or not."""
+        digest, found = hashlib.sha256(token.encode()).digest(), None
+        for expected, who in self._rows:
+            if hmac.compare_digest(expected, digest):
+                found = who
+        return found
+
+
+def _row(path: Path, number: int, one: object) -> tuple[bytes, Who]:
+    where = f"{path}: token {number}"
+    if not isinstance(one, dict) or set(one) != {"name", "role", "sha256"}:
+        raise InvalidArgument(f"{where} takes name, role and sha256, and all of them")
+    name, role, digest = one["name"], one["role"], one["sha256"]
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidArgument(f"{where}: name takes up to 64 letters, digits and . _ @ -")
+    if role not in ("viewer", "operator", "admin"):
+        raise InvalidArgument(f"{where}: role must be viewer, operator or admin, not {role!r}")
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+        raise InvalidArgument(f"{where}: sha256 takes 64 hexadecimal digits in lower case: the digest, not the token")
+    return bytes.fromhex(digest), Who(name, Role[role.upper()])
+
+
+def new_token(name: str, role: str) -> tuple[str, str]:
+    """A token, and its row for the tokens file."""
+    token = _PREFIX + secrets.token_urlsafe(32)
+    row = f'[[token]]\nname = "{name}"\nrole = "{role}"\nsha256 = "{hashlib.sha256(token.encode()).hexdigest()}"\n'
+    _row(Path("token"), 1, tomllib.loads(row)["token"][0])
+    return token, row
+
+
+def bearer(headers: Mapping[bytes, bytes], subprotocols: list[str] | None = None) -> str | None:
+    """The token of a request, None where it has none. Raises UNAUTHENTICATED for what only looks like one."""
+    given = headers.get(b"authorization")
+    if given is not None:
+        scheme, _, token = given.decode("latin-1").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise Problem("UNAUTHENTICATED", "the Authorization header holds no bearer token")
+        return _bounded(token.strip())
+    for one in subprotocols or ():
+        if one.startswith(SUBPROTOCOL):
+            text = one.removeprefix(SUBPROTOCOL)
+            try:
+                return _bounded(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode())
+            except (binascii.Error, ValueError):
+                raise Problem("UNAUTHENTICATED", f"what follows {SUBPROTOCOL} is no token in base64url") from None
+    return None
+
+
+def _bounded(token: str) -> str:
+    if len(token) > TOKEN_BYTES_MAX:
+        raise Problem("UNAUTHENTICATED", "no token is that long")
+    return token
+
+
+class Gatekeeper:
+    """Knows the tokens, and the addresses that came with wrong ones. One for an application."""
+
+    def __init__(self, path: str, clock: Callable[[], float] = monotonic) -> None:
+        self._path = Path(path).expanduser() if path else None
+        self._tokens = Tokens.load(self._path) if self._path else None
+        self._clock = clock
+        self._failures: OrderedDict[str, tuple[float, int]] = OrderedDict()  # address -> end of its window, count
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()  # who was let in, from where
+        self.refused = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether nobody needs a token."""
+        return self._tokens is None
+
+    def reload(self) -> None:
+        """Reads the file again; where it is wrong, the tokens stay as they were. Raises InvalidArgument."""
+        if self._path is not None:
+            self._tokens = Tokens.load(self._path)
+
+    def who(self, address: str, token: str | None) -> Who:
+        """Raises UNAUTHENTICATED for a token that is none, TOO_MANY_REQUESTS for an address that keeps trying."""
+        if self._tokens is None:
+            return EVERYBODY
+        if token is None:
+            return NOBODY
+        found = self._tokens.whose(token)
+        if self._shut_out(address) and (found is None or (address, found.name) not in self._known):
+            # Not even a right one is heard, else this would be no brake; who was known before is not locked out.
+            left = self._failures[address][0] - self._clock()
+            raise Problem(
+                "TOO_MANY_REQUESTS", "too many wrong tokens came from there", retry_after_ms=max(1, round(left * 1000))
+            )
+        if found is None:
+            self._failed(address)
+            raise Problem("UNAUTHENTICATED", "this token is not known here")
+        _remember(self._known, (address, found.name), None)
+        return found
+
+    def _shut_out(self, address: str) -> bool:
+        until, count = self._failures.get(address, (0.0, 0))
+        return count >= FAILURES_MAX and self._clock() < until
+
+    def _failed(self, address: str) -> None:
+        self.refused += 1
+        now = self._clock()
+        until, count = self._failures.get(address, (0.0, 0))
+        until, count = (until, count + 1) if now < until else (now + WINDOW_S, 1)
+        _remember(self._failures, address, (until, count))
+        if count == FAILURES_MAX:
+            log.warning("%d wrong tokens from %s: it is not heard for a while", count, address)
+
+
+def _remember(table: OrderedDict[K, V], key: K, value: V) -> None:
+    table[key] = value
+    table.move_to_end(key)
+    if len(table) > ADDRESSES_MAX:
+        table.popitem(last=False)

@@ -1,0 +1,140 @@
+"""What /metrics shows: counted as it happens, put into Prometheus' form when somebody asks.
+
+Counting costs a dictionary and a list; prometheus_client's own counters would cost more than the rest of the guard.
+Everything else is read at that moment from the `statistics()` of those who know.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+import comet
+
+CONTENT_TYPE: Final = "text/plain; version=1.0.0; charset=utf-8"
+BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+Statistics = Callable[[], Mapping[str, Any]]
+
+
+class Metrics(Collector):
+    """One for an application, with a registry of its own."""
+
+    def __init__(self) -> None:
+        self._requests: dict[tuple[str, str, int], int] = {}
+        self._times: dict[tuple[str, str], list[float]] = {}  # method, route -> count of each bucket, then the sum
+        self._sent: dict[str, int] = {}
+        self._sources: dict[str, Statistics] = {}
+        self.records_in = 0
+        self.records_out = 0
+        self.bytes_in = 0  # of bodies
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def watch(self, name: str, statistics: Statistics) -> None:
+        """Has `traffic` or `hub` shown, too."""
+        self._sources[name] = statistics
+
+    def answered(self, method: str, route: str, status: int, seconds: float, sent_bytes: int) -> None:
+        """A request is over; status 0: the client had gone."""
+        if not route:
+            method, route = "other", "none"  # what strangers make up must not make new series
+        key = (method, route, status)
+        self._requests[key] = self._requests.get(key, 0) + 1
+        times = self._times.get(key[:2])
+        if times is None:
+            times = self._times[key[:2]] = [0.0] * (len(BUCKETS_S) + 2)
+        times[bisect_left(BUCKETS_S, seconds)] += 1
+        times[-1] += seconds
+        self._sent[route] = self._sent.get(route, 0) + sent_bytes
+
+    def exposition(self) -> bytes:
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        yield _gauge("comet_gateway_info", "The version that runs.", [({"version": comet.__version__}, 1)])
+        yield _counter(
+            "comet_gateway_requests",
+            "Requests by route and status; 0: the client did not wait for the answer.",
+            [({"method": m, "route": r, "status": str(s)}, n) for (m, r, s), n in self._requests.items()],
+        )
+        latency = HistogramMetricFamily(
+            "comet_gateway_request_seconds", "How long answers took.", labels=("method", "route")
+        )
+        for key, times in self._times.items():
+            total, buckets = 0.0, []
+            for bound, number in zip([*map(str, BUCKETS_S), "+Inf"], times, strict=False):
+                total += number
+                buckets.append((bound, total))
+            latency.add_metric(key, buckets, sum_value=times[-1])
+        yield latency
+        sent = [({"route": route}, size) for route, size in self._sent.items()]
+        yield _counter("comet_gateway_sent_bytes", "Bytes of bodies of answers.", sent)
+        yield _counter("comet_gateway_received_bytes", "Bytes of bodies of requests.", [({}, self.bytes_in)])
+        flow = [({"direction": "in"}, self.records_in), ({"direction": "out"}, self.records_out)]
+        yield _counter("comet_gateway_records", "Records written and read by requests.", flow)
+        if (traffic := self._sources.get("traffic")) is not None:
+            yield from _traffic(traffic())
+        if (hub := self._sources.get("hub")) is not None:
+            yield from _hub(hub())
+
+
+def _traffic(now: Mapping[str, Any]) -> Iterator[Metric]:
+    yield _gauge("comet_gateway_requests_running", "Requests being answered.", [({}, now["requests"])])
+    yield _gauge("comet_gateway_body_bytes_held", "Bytes of requests in memory.", [({}, now["body_bytes"])])
+    kinds = [({"kind": "sse"}, now["streams"]), ({"kind": "websocket"}, now["sockets"])]
+    yield _gauge("comet_gateway_connections", "Connections that stay.", kinds)
+    reasons = [({"limit": limit}, number) for limit, number in now["turned_away"].items()]
+    yield _counter("comet_gateway_turned_away", "What was refused because a limit was reached.", reasons)
+
+
+# Names in the hub's statistics -> what they mean.
+_TOTALS: Final = {
+    "delivered": "Records given to connections that stay.",
+    "dropped": "Records that slow subscribers with drop_oldest did not get.",
+    "conflated": "Records that later ones of their keys took the place of.",
+}
+_FEED: Final = {
+    "subscribers": "Subscribers of a topic that is followed.",
+    "ring_records": "Recent records of it that are kept.",
+    "ring_bytes": "Bytes of those.",
+    "table_keys": "Keys in its table of latest values.",
+}
+
+
+def _hub(now: Mapping[str, Any]) -> Iterator[Metric]:
+    for name, about in _TOTALS.items():
+        if name in now:
+            yield _counter(f"comet_gateway_push_{name}", about, [({}, now[name])])
+    feeds = now.get("feeds", {})
+    rows = feeds.items() if isinstance(feeds, Mapping) else [(feed["topic"], feed) for feed in feeds]
+    listed = list(rows)
+    yield _gauge("comet_gateway_feeds", "Topics that are followed.", [({}, len(listed))])
+    for name, about in _FEED.items():
+        found = [({"topic": topic}, feed[name]) for topic, feed in listed if name in feed]
+        if found:
+            yield _gauge(f"comet_gateway_feed_{name}", about, found)
+
+
+Samples = Sequence[tuple[dict[str, str], float]]
+
+
+def _counter(name: str, about: str, samples: Samples) -> Metric:
+    return _family(CounterMetricFamily, name, about, samples)
+
+
+def _gauge(name: str, about: str, samples: Samples) -> Metric:
+    return _family(GaugeMetricFamily, name, about, samples)
+
+
+def _family(kind: type[CounterMetricFamily | GaugeMetricFamily], name: str, about: str, samples: Samples) -> Metric:
+    labels = list(samples[0][0]) if samples else []
+    family = kind(name, about, labels=labels)
+    for values, number in samples:
+        family.add_metric(list(values.values()), number)
+    return family
