@@ -65,9 +65,8 @@ class Who:
     def require(self, role: Role) -> None:
         """Raises FORBIDDEN."""
         if self.role < role:
-            raise Problem(
-                "FORBIDDEN", f"this needs the role {role.name.lower()}, and {self.name} is {self.role.name.lower()}"
-            )
+            needed, own = role.name.lower(), self.role.name.lower()
+            raise Problem("FORBIDDEN", f"this needs the role {needed}, and {self.name} is {own}")
 
 
 NOBODY: Final = Who("anyone", Role.ANYONE)

@@ -67,7 +67,7 @@ class Server(uvicorn.Server):
         )
 
     @contextmanager
-    def capture_signals(self) -> Iterator[None]:  # type: ignore[override] # ours are the loop's
+    def capture_signals(self) -> Iterator[None]:  # ours are the loop's
         loop = asyncio.get_running_loop()
         handlers = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop, signal.SIGHUP: self.reload}
         for number, handler in handlers.items():

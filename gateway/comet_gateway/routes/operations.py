@@ -54,9 +54,7 @@ _TEXT: dict[str, Any] = {"schema": {"type": "string"}, "example": "comet_gateway
     "/metrics",
     summary="Figures for Prometheus",
     response_class=Response,
-    responses={
-        200: {"description": "Prometheus' text format.", "content": {metrics.CONTENT_TYPE.partition(";")[0]: _TEXT}}
-    },
+    responses={200: {"description": "Prometheus' text format.", "content": {"text/plain": _TEXT}}},
 )
 async def show_metrics(request: Request) -> Response:
     """Requests, latencies, connections, deliveries. Topics' and groups' own figures are the brokers'."""
