@@ -107,6 +107,7 @@ def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
         "comet._transport",
         "comet._tuning",
         "comet._units",
+        "comet.settings",
         "comet.v1",
     )
 

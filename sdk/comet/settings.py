@@ -1,0 +1,217 @@
+"""What a server is told, and the three ways to tell it: a flag, the environment, a file. In this precedence.
+
+    --session-ms 5s          a flag
+    COMET_SESSION_MS=5s      the environment
+    session_ms = "5s"        a line of the TOML file that --config, or a variable, names
+    3s                       else the default
+
+A `Table` is the one list of a server's settings: its flags, the reading and the page for operators come from it. A
+secret has no flag, because others on the machine can read those, and its value appears in no message. For the broker
+and the gateway; names end in their unit, which says how they are read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+from comet._units import format_setting, parse_bytes, parse_duration_ms, parse_number
+from comet.errors import InvalidArgument
+
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+_SWITCH: Final = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
+_METAVAR: Final = {
+    "text": "TEXT",
+    "path": "PATH",
+    "addresses": "HOST:PORT,...",
+    "words": "NAME,...",
+    "number": "N",
+    "bytes": "SIZE",
+    "duration": "TIME",
+    "seconds": "TIME",
+    "level": "LEVEL",
+    "switch": "yes|no",
+    "value": "VALUE",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row.
+
+    `kind` says how text becomes a value: text, path, addresses, words, number, bytes, duration (in ms), seconds,
+    level, switch, or value, which `parse` reads.
+    """
+
+    name: str
+    kind: str
+    about: str
+    low: int = 0
+    high: int = 0
+    secret: bool = False
+    default: object = None
+    parse: Callable[[str], Any] | None = None
+    prefix: str = "COMET_"
+
+    @property
+    def variable(self) -> str:
+        return f"{self.prefix}{self.name.upper()}"
+
+    @property
+    def flag(self) -> str:
+        return "" if self.secret else "--" + self.name.replace("_", "-")
+
+    @property
+    def shown_default(self) -> str:
+        """The default as a person would write it."""
+        if self.default is None or self.default in ("", ()):
+            return ""
+        if isinstance(self.default, bool):
+            return "yes" if self.default else "no"
+        if isinstance(self.default, float):
+            return f"{self.default:g}s"
+        return format_setting(self.name, self.default)
+
+    def read(self, value: object) -> Any:
+        """The value of what somebody wrote: text, or what TOML made of it. Raises InvalidArgument."""
+        match self.kind:
+            case "addresses" | "words":
+                return _listed(value, self.kind)
+            case "switch":
+                return _switch(self.name, value)
+        if isinstance(value, bool) or not isinstance(value, (str, int)):
+            raise InvalidArgument(f"{self.name} takes one value, not a {type(value).__name__}")
+        text = str(value).strip()
+        match self.kind:
+            case "value":
+                assert self.parse is not None
+                return self.parse(text)
+            case "number":
+                return self._within(parse_number(self.name, text))
+            case "bytes":
+                return self._within(parse_bytes(text))
+            case "duration":
+                return self._within(parse_duration_ms(text))
+            case "seconds":  # what has no unit is in the one that its name ends in
+                return (
+                    self._within(parse_duration_ms(f"{text}s" if text.replace(".", "", 1).isdecimal() else text)) / 1000
+                )
+            case "path":
+                return Path(text).expanduser() if text else None
+            case "level":
+                if text not in LOG_LEVELS:
+                    raise InvalidArgument(f"{self.name} must be one of {', '.join(LOG_LEVELS)}, not {text!r}")
+        return text
+
+    def _within(self, number: int) -> int:
+        if not self.low <= number <= self.high:
+            # Bounds of what is read as milliseconds are shown as such, whatever the name ends in.
+            unit = "_ms" if self.kind in ("duration", "seconds") else self.name
+            low, high = (format_setting(unit, bound) for bound in (self.low, self.high))
+            raise InvalidArgument(f"{self.name} must lie between {low} and {high}")
+        return number
+
+
+class Table:
+    """The settings of one server."""
+
+    def __init__(self, rows: Sequence[Setting], *, config_variable: str) -> None:
+        self.rows = tuple(rows)
+        self.by_name = {row.name: row for row in rows}
+        self.config_variable = config_variable
+        assert len(self.by_name) == len(self.rows)
+
+    def add_flags(self, parser: argparse.ArgumentParser) -> None:
+        """A flag for every setting that may have one, and --config. What is absent stays None."""
+        parser.add_argument("--config", metavar="FILE", help="Settings as TOML, one name = value a line.")
+        for row in self.rows:
+            if row.flag:
+                default = f" Default: {row.shown_default}." if row.shown_default else ""
+                text = (row.about + default).replace("%", "%%")
+                parser.add_argument(row.flag, dest=row.name, metavar=_METAVAR[row.kind], help=text)
+
+    def told(self, flags: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+        """Puts flags (by setting name; None: not given), environment and file together: the value of what was given.
+        Raises InvalidArgument, naming where the trouble stands."""
+        values: dict[str, Any] = {}
+        path = flags.get("config") or environ.get(self.config_variable)
+        said = self._from_file(Path(path).expanduser()) if path else []
+        said += [(row, row.variable, environ[row.variable]) for row in self.rows if row.variable in environ]
+        said += [(row, row.flag, flags[row.name]) for row in self.rows if flags.get(row.name) is not None]
+        for row, where, value in said:
+            try:
+                values[row.name] = row.read(value)
+            except InvalidArgument as error:
+                raise InvalidArgument(f"{where}: {error.message}{_kubernetes(where, value)}") from None
+        return values
+
+    def _from_file(self, path: Path) -> list[tuple[Setting, str, object]]:
+        try:
+            table = tomllib.loads(path.read_text())
+        except OSError as error:
+            raise InvalidArgument(f"cannot read the settings file {path}: {error.strerror or error}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            # Its message names line and column, and never a value.
+            raise InvalidArgument(f"{path} is no TOML: {error}") from None
+        for name in table:
+            if name not in self.by_name:
+                near = get_close_matches(name.replace("-", "_"), self.by_name, 1)
+                advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(self.by_name)}"
+                raise InvalidArgument(f"{path}: there is no setting {name!r}; {advice}")
+        return [(self.by_name[name], f"{path}", value) for name, value in table.items()]
+
+    def cells(self) -> list[list[str]]:
+        """The table for people: setting, flag, environment, default, what it is."""
+        return [[row.name, row.flag, row.variable, row.shown_default, row.about] for row in self.rows]
+
+    def markdown(self) -> str:
+        """The table as the page for operators shows it."""
+        lines = ["| setting | flag | environment | default | |", "|---|---|---|---|---|"]
+        for name, flag, variable, default, about in self.cells():
+            row = [f"`{name}`", f"`{flag}`" if flag else "none: a secret", f"`{variable}`", default, about]
+            lines.append("| " + " | ".join(row) + " |")
+        return "\n".join(lines)
+
+
+def _listed(value: object, kind: str) -> tuple[str, ...]:
+    """`a,b`, or a list of them in the file. Addresses are host:port."""
+    shape = "host:port,host:port" if kind == "addresses" else "name,name"
+    words = value.split(",") if isinstance(value, str) else value
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise InvalidArgument(f"{kind} are written {shape}, or as a list of strings in the file")
+    found = tuple(word.strip() for word in words if word.strip())
+    for address in found if kind == "addresses" else ():
+        host, _, port = address.rpartition(":")
+        if not host or "/" in host or not port.isdecimal():
+            raise InvalidArgument(f"{address!r} is no host:port; give just that, e.g. etcd-1:2379")
+    return found
+
+
+def _switch(name: str, value: object) -> bool:
+    found = _SWITCH.get(str(value).strip().lower()) if isinstance(value, (str, int)) else None
+    if found is None:
+        raise InvalidArgument(f"{name} takes yes or no, not {value!r}")
+    return found
+
+
+def _kubernetes(where: str, value: object) -> str:
+    """For a service called `comet` Kubernetes sets COMET_PORT to an address, which helps nobody."""
+    found = where.startswith("COMET_") and str(value).startswith("tcp://")
+    service = "-".join(where.lower().split("_")[:-1])
+    return (
+        f"; Kubernetes set it for a service called {service}: say enableServiceLinks: false in the pod" if found else ""
+    )
