@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import Any, Final
 
 _PROC: Final = Path("/proc")
-_PACKAGES: Final = ("grpcio", "protobuf", "uvloop", "msgspec", "crc32c")
+_PACKAGES: Final = (
+    "grpcio",
+    "protobuf",
+    "uvloop",
+    "msgspec",
+    "crc32c",
+    "uvicorn",
+    "fastapi",
+    "httptools",
+    "websockets",
+)
 
 
 def describe() -> dict[str, Any]:

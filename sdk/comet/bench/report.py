@@ -32,6 +32,17 @@ FIELDS: Final[dict[str, Callable[[Sequence[float]], float]]] = {
     "join_max_ms": max,
     "gap_ms": max,
     "calm_gap_ms": max,
+    # Of the gateway: requests answered; frames or events that clients were given; what it used for that.
+    "requests_per_s": statistics.median,
+    "deliveries_per_s": statistics.median,
+    "updates_per_s": statistics.median,
+    "updates_per_key_s_max": max,
+    "p50_ms": statistics.median,
+    "p99_ms": statistics.median,
+    "gateway_cores": statistics.median,
+    "gateway_before_bytes": max,
+    "gateway_rss_bytes": max,
+    "cut_off": max,
     # Of leaders that are killed: the time without an acknowledgement, and what became of the records.
     "median_ms": statistics.median,
     "max_ms": max,
@@ -41,9 +52,10 @@ FIELDS: Final[dict[str, Callable[[Sequence[float]], float]]] = {
 }
 _WHOLE: Final = (
     *("records_per_s", "bytes_per_s", "broker_rss_bytes", "subscriber_rss_bytes"),
-    *("kills", "lost", "duplicated"),
+    *("requests_per_s", "deliveries_per_s", "updates_per_s", "gateway_before_bytes", "gateway_rss_bytes"),
+    *("kills", "lost", "duplicated", "cut_off", "updates_per_key_s_max"),
 )
-_FINE: Final = ("broker_cpu_s", "startup_s", "import_s", "share")
+_FINE: Final = ("broker_cpu_s", "startup_s", "import_s", "share", "gateway_cores", "p50_ms", "p99_ms")
 
 
 def combine(runs: Sequence[Run]) -> Result:
@@ -110,6 +122,7 @@ def _also(result: Mapping[str, float]) -> str:
         notes.append(f"import comet {result['import_s'] * 1e3:.0f} ms")
     if "subscriber_rss_bytes" in result:
         notes.append(f"{result['subscriber_rss_bytes'] / 1e3:.0f} kB a subscriber")
+    notes += _of_gateway(result)
     if "share" in result:
         notes.append(f"{result['share']:.0%} of the row above")
     if "join_ms" in result:
@@ -125,3 +138,22 @@ def _also(result: Mapping[str, float]) -> str:
         notes.append(f"median {result['median_ms']:,.0f} ms, at most {result['max_ms']:,.0f} ms without an ack")
         notes.append(f"{result['kills']} kills, {result['lost']} lost, {result['duplicated']} duplicated")
     return ", ".join(notes)
+
+
+def _of_gateway(result: Mapping[str, float]) -> list[str]:
+    notes = [
+        f"{result[field]:,.0f} {name}/s"
+        for field, name in (("requests_per_s", "requests"), ("deliveries_per_s", "deliveries"))
+        if field in result
+    ]
+    if "p50_ms" in result:
+        notes.append(f"p50 {result['p50_ms']:,.2f} ms, p99 {result['p99_ms']:,.2f} ms")
+    if "updates_per_key_s_max" in result:
+        notes.append(
+            f"of {result['updates_per_s']:,.0f} updates/s at most {result['updates_per_key_s_max']} a key and s"
+        )
+    if "gateway_before_bytes" in result:
+        notes.append(f"gateway {result['gateway_before_bytes'] / 1e6:.0f} MB before, {result['cut_off']} cut off")
+    if "gateway_rss_bytes" in result:
+        notes.append(f"gateway {result['gateway_rss_bytes'] / 1e6:.0f} MB, {result['gateway_cores']:.2f} cores")
+    return notes

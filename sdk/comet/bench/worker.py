@@ -48,10 +48,16 @@ class Link:
 def main() -> None:
     import uvloop
 
-    from comet.bench import clients, fire, group_clients, limits
+    from comet.bench import clients, fire, gateway_load, group_clients, limits
 
     name, config = sys.argv[1], json.loads(sys.argv[2])
-    works: dict[str, Work] = {**clients.WORKS, **fire.WORKS, **group_clients.WORKS, **limits.WORKS}
+    works: dict[str, Work] = {
+        **clients.WORKS,
+        **fire.WORKS,
+        **gateway_load.WORKS,
+        **group_clients.WORKS,
+        **limits.WORKS,
+    }
 
     async def run() -> None:
         link = Link()

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 CLUSTER: Final = "cluster"
 GROUPS: Final = "groups"
+GATEWAY: Final = "gateway"
 
 
 @guarded
 def bench(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="What to measure, 'cluster', or 'groups'; all but these by default."),
+        typer.Argument(metavar="[NAME]...", help="What to measure, or 'cluster', 'groups' or 'gateway'."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller loads, one run each: under 50 s in all.")] = False,
     runs: Annotated[
@@ -46,7 +47,7 @@ def bench(
     """Measure speed, latency and memory, with the machine's own limits beside them."""
     from dataclasses import replace
 
-    from comet.bench import cluster, groups, machine, report
+    from comet.bench import cluster, gateway, groups, machine, report
     from comet.bench.runner import run_subjects
     from comet.bench.subjects import FULL, QUICK, SUBJECTS
 
@@ -57,6 +58,7 @@ def bench(
                 *([name, subject.about] for name, subject in SUBJECTS.items()),
                 *([f"{CLUSTER}: {name}", about] for name, about in cluster.ABOUT.items()),
                 *([f"{GROUPS}: {name}", about] for name, about in groups.ABOUT.items()),
+                *([f"{GATEWAY}: {name}", about] for name, about in gateway.ABOUT.items()),
             ],
         )
         return
@@ -75,6 +77,16 @@ def bench(
         found = groups.run_groups(
             names[1:] or list(groups.ABOUT), load, address=bootstrap, folder=data,
             progress=lambda name, *step: _show(load.pairs if name in groups.COMPARED else load.runs, name, *step),
+        )  # fmt: skip
+        _present(report.document(machine.describe(), found), json_file)
+        return
+    if names and names[0] == GATEWAY:
+        _check(names[1:], gateway.ABOUT, " of the gateway")
+        much = gateway.QUICK if quick else gateway.FULL
+        much = much if runs is None else replace(much, runs=runs, pairs=runs)
+        found = gateway.run_gateway(
+            names[1:] or list(gateway.ABOUT), much, address=bootstrap, folder=data,
+            progress=lambda name, *step: _show(much.pairs if name in gateway.COMPARED else much.runs, name, *step),
         )  # fmt: skip
         _present(report.document(machine.describe(), found), json_file)
         return

@@ -1,0 +1,157 @@
+"""What came to the clients of a gateway, held against what was sent. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from comet.bench.gateway_wire import MARK, Listener, Tally
+from comet.errors import CometError
+
+HOT_SYMBOLS: Final = 100
+_PARSED_MAX: Final = 256  # frames of which the content is known: those in step get the same
+_FIELDS: Final = (b"id:", b"event:", b"data:")
+
+
+class Wrong(CometError):
+    """A client did not get what it should have."""
+
+
+class _Value(msgspec.Struct):
+    n: str = "-1"
+
+
+class _Record(msgspec.Struct):
+    offset: str
+    value: _Value
+    key: str = ""
+
+
+class _Frame(msgspec.Struct):
+    records: list[_Record]
+    cursor: str
+
+
+_frame: Final = msgspec.json.Decoder(_Frame).decode
+_record: Final = msgspec.json.Decoder(_Record).decode
+
+
+def check_frames(frames: Iterable[bytes], records: int) -> None:
+    """Every record once and in order, and a cursor in every frame. Raises Wrong."""
+
+    def opened() -> Iterator[_Record]:
+        for frame in frames:
+            content = _frame(frame)
+            if not content.cursor:
+                raise Wrong(f"a frame without a cursor: {frame[:200]!r}")
+            yield from content.records
+
+    _check(opened(), records)
+
+
+def check_events(events: Iterable[bytes], records: int) -> None:
+    """The same of server-sent events, one for each record with its cursor as id."""
+
+    def opened() -> Iterator[_Record]:
+        for one in map(plain_event, events):
+            fields = dict(line.split(b":", 1) for line in one.splitlines() if line)
+            if not fields.get(b"id", b"").strip():
+                raise Wrong(f"an event without a cursor: {one[:200]!r}")
+            yield _record(fields[b"data"])
+
+    _check(opened(), records)
+
+
+def _check(given: Iterator[_Record], records: int) -> None:
+    seen = [(int(record.offset), int(record.value.n)) for record in given]
+    first = seen[0][0] if seen else 0
+    for number, (offset, sent) in enumerate(seen):
+        if (offset, sent) != (first + number, number):
+            raise Wrong(f"in place of record {number} at offset {first + number} came {sent} at {offset}")
+    if len(seen) != records:
+        raise Wrong(f"{len(seen)} records in place of {records}")
+
+
+def plain_event(event: bytes) -> bytes:
+    r"""An event without what HTTP has put around it.
+
+    >>> plain_event(b"1f\r\nid: c1\ndata: {}\n\n")
+    b'id: c1\ndata: {}\n\n'
+    """
+    return b"".join(line + b"\n" for line in event.split(b"\n") if line.startswith(_FIELDS)) + b"\n"
+
+
+def hot_symbol(number: int, symbols: int) -> int:
+    """Every other update is of one of the hot symbols, which so have many a second; the rest take turns."""
+    half = number // 2
+    return half % HOT_SYMBOLS if number % 2 else HOT_SYMBOLS + half % (symbols - HOT_SYMBOLS)
+
+
+class Conflated(Tally):
+    """What conflating clients have: the last value of each key, and how often one was updated."""
+
+    def __init__(self, records: int, symbols: int) -> None:
+        super().__init__()
+        self._latest = {f"S{hot_symbol(number, symbols):05}": f"{number:08}" for number in range(records)}
+        self._last: dict[Listener, dict[str, str]] = {}
+        self._parsed: dict[bytes, dict[str, str]] = {}
+        self._paces: dict[Listener, Pace] = {}
+
+    def take(self, client: Listener, data: bytes, start: int, end: int) -> None:
+        count = data.count(MARK, start, end)
+        if not count:
+            client.hear(data[start:end])
+            return
+        client.records += count
+        self.records += count
+        self.deliveries += 1
+        updates = self._open(data[start:end])
+        self._last.setdefault(client, {}).update(updates)
+        if client.sampled:
+            self._paces.setdefault(client, Pace()).take(time.perf_counter(), updates)
+
+    def _open(self, frame: bytes) -> dict[str, str]:
+        updates = self._parsed.get(frame)
+        if updates is None:
+            updates = {record.key: record.value.n for record in _frame(frame).records}
+            if len(self._parsed) >= _PARSED_MAX:
+                del self._parsed[next(iter(self._parsed))]
+            self._parsed[frame] = updates
+        return updates
+
+    def wrong(self, clients: Sequence[Listener]) -> str:
+        """What is not as it was sent last; nothing, if all is well."""
+        bad = 0
+        for client in clients:
+            bad += sum(self._last.get(client, {}).get(key) != number for key, number in self._latest.items())
+        return f"{bad} of {len(clients) * len(self._latest)}" if bad else ""
+
+    def updates_per_second_max(self) -> int:
+        return max(pace.most for pace in self._paces.values())
+
+
+class Pace:
+    """The most updates that one key had within a second, wherever that second begins."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self._recent: deque[tuple[float, dict[str, Any]]] = deque()
+        self._counts: Counter[str] = Counter()
+
+    def take(self, now: float, updates: dict[str, Any]) -> None:
+        """
+        >>> pace = Pace()
+        >>> for at in (0.0, 0.25, 0.5, 0.75, 1.0):
+        ...     pace.take(at, {"EURUSD": 1})
+        >>> pace.most
+        4
+        """
+        while self._recent and now - self._recent[0][0] >= 1:
+            self._counts.subtract(self._recent.popleft()[1].keys())
+        self._recent.append((now, updates))
+        self._counts.update(updates.keys())
+        self.most = max(self.most, *(self._counts[key] for key in updates))
