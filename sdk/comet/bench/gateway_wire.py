@@ -140,7 +140,12 @@ class WebSocketClient(Listener):
         if self._held:
             data = self._held + data
         if not self._open:
-            data = self._shake_hands(data)
+            head, found, rest = data.partition(b"\r\n\r\n")
+            if not found:
+                self._held = data
+                return
+            self._shake_hands(head)
+            data = rest
         at, size = 0, len(data)
         while size - at >= 2:
             length = data[at + 1]
@@ -161,18 +166,13 @@ class WebSocketClient(Listener):
             at = end
         self._held = data[at:] if at else data
 
-    def _shake_hands(self, data: bytes) -> bytes:
-        head, found, rest = data.partition(b"\r\n\r\n")
-        if not found:
-            self._held = data
-            return b""
-        if not head.startswith(b"HTTP/1.1 101"):
-            self.end(data[:500].decode(errors="replace"))
-            self.transport.abort()
-            return b""
+    def _shake_hands(self, head: bytes) -> None:
         self._open = True
-        self.transport.write(masked(0x81, self._subscribe))
-        return rest
+        if head.startswith(b"HTTP/1.1 101"):
+            self.transport.write(masked(0x81, self._subscribe))
+        else:
+            self.end(head[:500].decode(errors="replace"))
+            self.transport.abort()
 
     def _control(self, first: int, payload: bytes) -> None:
         if first == 0x89:
@@ -202,7 +202,12 @@ class EventsClient(Listener):
         if self._held:
             data = self._held + data
         if not self._open:
-            data = self._begin(data)
+            head, found, rest = data.partition(b"\r\n\r\n")
+            if not found:
+                self._held = data
+                return
+            self._begin(head)
+            data = rest
         end = data.rfind(b"\n\n") + 2
         if end == 1:
             self._held = data
@@ -217,16 +222,11 @@ class EventsClient(Listener):
                 at = behind
         self._held = data[end:]
 
-    def _begin(self, data: bytes) -> bytes:
-        head, found, rest = data.partition(b"\r\n\r\n")
-        if not found:
-            return data
-        if not head.startswith(b"HTTP/1.1 200"):
-            self.end(data[:500].decode(errors="replace"))
-            self.transport.abort()
-            return b""
+    def _begin(self, head: bytes) -> None:
         self._open = True
-        return rest
+        if not head.startswith(b"HTTP/1.1 200"):
+            self.end(head[:500].decode(errors="replace"))
+            self.transport.abort()
 
 
 async def connect(clients: Sequence[Listener], host: str, port: int, *, ethernet: int = 0) -> None:
