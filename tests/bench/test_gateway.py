@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -151,7 +152,7 @@ def _of(first: int, count: int) -> range:
 
 def pieces(data: bytes, cuts: Sequence[int]) -> list[bytes]:
     at = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
-    return [data[start:end] for start, end in zip(at, at[1:], strict=False)]
+    return [data[start:end] for start, end in itertools.pairwise(at)]
 
 
 def listening(client: Listener) -> Transport:
