@@ -47,6 +47,9 @@ class Limits:
     feeds_bytes_max: int = 256 * MIB  # of all topics
     feeds_max: int = 1_000  # topics that are followed at once
     feed_idle_s: float = 30.0  # that a topic is followed on after the last subscriber went
+    feed_start_s: float = 10.0  # that a subscriber waits until its topic can be followed
+    reads_max: int = 64  # pieces of the log that are read at once, for those who are behind
+    buffer_max: int = 1_000_000  # records that a subscriber with drop_oldest may ask to be behind
     table_keys_max: int = 100_000  # latest values of one topic, for snapshots and conflation
     table_bytes_max: int = 64 * MIB
     replay_ms_max: int = 24 * 3_600_000  # of one replay
