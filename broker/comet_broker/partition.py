@@ -207,12 +207,12 @@ class Partition(Flushing):
             )
         header = records.verify(batch, 0, stamped=False)
         admit(header, batch, self.topic, self.log.config.record_bytes_max)
-        if header.flags >= _TRANSACTIONAL:
+        if header.flags & _TRANSACTIONAL:
             self.enlistments.check(header, acks)
         duplicate = self.log.producers.check(header)
         if duplicate is not None:
             end = duplicate.base_offset + header.last_offset_delta + 1
-            return Accepted(duplicate.base_offset, end, duplicate.append_time_us)
+            return Accepted(duplicate.base_offset, end, duplicate.append_time_us, duplicate=True)
         appended = self.log.append(header, batch, self.leader_epoch)
         end = appended.base_offset + header.last_offset_delta + 1
         assert end == self.log.log_end

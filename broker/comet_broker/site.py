@@ -70,6 +70,7 @@ class Accepted:
     base_offset: int
     end_offset: int
     append_time_us: int
+    duplicate: bool = False
 
 
 class Gap(Exception):

@@ -6,12 +6,14 @@ what another broker leads is passed on to it, once.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from comet import records
 from comet._wire import position_from_pb
-from comet.errors import CometError, Draining, InvalidArgument, Timeout, Unavailable
+from comet.errors import CometError, Draining, InvalidArgument, KeyReused, Timeout, Unavailable
 from comet.types import Earliest, Latest, Position
 from comet.v1 import events_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER, ACKS_NONE
@@ -19,10 +21,12 @@ from comet_broker import limits
 from comet_broker.broker import Broker
 from comet_broker.core.cluster import NOBODY, TopicSpec
 from comet_broker.core.isolation import AbortedTransaction
+from comet_broker.core.requests import KEY_CHARS_MAX, Content, digest_of, id_of
 from comet_broker.feed import read_waiting
 from comet_broker.partition import Partition
 from comet_broker.ranges import Ranges, end_of, wait_for_more
 from comet_broker.session import resolve
+from comet_broker.site import Accepted
 
 BATCH_OVERHEAD_BYTES = 64 << 10
 FORWARD_S_MAX = 30.0
@@ -46,25 +50,33 @@ class Thin:
         places: dict[int, list[int]] = defaultdict(list)  # partition -> positions in the request
         for position, index in enumerate(self._partitions(spec, request)):
             places[index].append(position)
+        digest = _digest(request) if request.idempotency_key else 0
+        parts = [
+            self._publish_to(spec, index, request, [request.records[position] for position in positions], digest)
+            for index, positions in places.items()
+        ]
         receipts: list[pb.Receipt] = [pb.Receipt()] * len(request.records)
-        for index, positions in places.items():
-            chosen = [request.records[position] for position in positions]
-            base_offset = await self._publish_to(spec, index, request, chosen)
+        for (index, positions), accepted in zip(places.items(), await _done(parts, at_once=digest != 0), strict=True):
             for delta, position in enumerate(positions):
-                receipts[position] = pb.Receipt(partition=index, offset=base_offset + delta)
+                receipts[position] = pb.Receipt(
+                    partition=index,
+                    offset=accepted.base_offset + delta,
+                    append_time_us=accepted.append_time_us,
+                    duplicate=accepted.duplicate,
+                )
         return pb.PublishResponse(receipts=receipts if request.acks != ACKS_NONE else [])
 
     async def _publish_to(
-        self, spec: TopicSpec, index: int, request: pb.PublishRequest, chosen: list[pb.Record]
-    ) -> int:
-        """Writes records to one partition, here or where it is led; the offset of the first."""
-        address = None if request.forwarded else self._led_elsewhere(spec, index)
+        self, spec: TopicSpec, index: int, request: pb.PublishRequest, chosen: list[pb.Record], digest: int
+    ) -> Accepted:
+        """Writes records to one partition, here or where it is led."""
+        address = None if request.forwarded else self._led_elsewhere(request.topic, spec, index)
         if address is None:
             partition = self._broker.topics.partition(request.topic, index)
-            accepted = partition.produce(memoryview(self._encode(request, chosen)), request.acks)
+            accepted = partition.produce(memoryview(self._encode(request, chosen, digest)), request.acks)
             if request.acks != ACKS_NONE:
                 await partition.acked(accepted.end_offset, request.acks)
-            return accepted.base_offset
+            return accepted
         passed_on = pb.PublishRequest(
             topic=request.topic,
             partition=index,
@@ -73,6 +85,8 @@ class Thin:
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
             sequence=request.sequence,
+            idempotency_key=request.idempotency_key,
+            content_digest=digest,
             forwarded=True,
         )
         try:
@@ -86,19 +100,23 @@ class Thin:
             raise Timeout(
                 f"passed on to the leader at {address}, the records may or may not be written: {error}"
             ) from error
-        return answer.receipts[0].offset if answer.receipts else 0
+        first = answer.receipts[0] if answer.receipts else pb.Receipt()
+        return Accepted(first.offset, first.offset + len(chosen), first.append_time_us, first.duplicate)
 
     async def _spec(self, topic: str) -> TopicSpec:
         if topic not in self._broker.view.state.topics:
             await self._broker.look_for_topic(topic)  # it may have been made on another broker just now
         return self._broker.topics.spec(topic)
 
-    def _led_elsewhere(self, spec: TopicSpec, index: int) -> str | None:
-        """The address of the broker that leads the partition; None if it is this one, or nobody."""
-        state = self._broker.topics.state_of(spec.id, index)
-        if state is None or state.leader in (NOBODY, self._broker.config.broker_id):
+    def _led_elsewhere(self, topic: str, spec: TopicSpec, index: int) -> str | None:
+        """The address of the broker that leads the partition; None if it is this one, or nobody and it may be here."""
+        me, state = self._broker.config.broker_id, self._broker.topics.state_of(spec.id, index)
+        if state is None or state.leader == me:
             return None
-        return self._broker.address_of(state.leader)
+        address = None if state.leader == NOBODY else self._broker.address_of(state.leader)
+        if address is None and me not in state.holders:
+            raise Unavailable(f"partition {index} of {topic!r} has no leader now", retry_after_ms=50)
+        return address
 
     def _check(self, request: pb.PublishRequest) -> None:
         if not 1 <= len(request.records) <= limits.PUBLISH_RECORDS_MAX:
@@ -111,19 +129,32 @@ class Thin:
             raise InvalidArgument("an idempotent publish names its partition: sequences are counted per partition")
         if request.producer_id < 0 or request.sequence < 0:
             raise InvalidArgument("producer_id and sequence are not negative")
+        if len(request.idempotency_key) > KEY_CHARS_MAX:
+            raise InvalidArgument(f"an idempotency key has at most {KEY_CHARS_MAX} characters")
+        if request.idempotency_key and request.producer_id:
+            raise InvalidArgument("a publish has either an idempotency key, or a producer id with a sequence")
 
     def _partitions(self, spec: TopicSpec, request: pb.PublishRequest) -> list[int]:
-        """The partition of each record: the one asked for, else by key, else this call's turn."""
+        """The partition of each record: the one asked for, else by key, else that of the request's idempotency key, so
+        that it goes there again, else this call's turn."""
         if request.HasField("partition"):
             return [request.partition] * len(request.records)
-        self._turn += 1
         count = spec.partitions
+        if request.idempotency_key:
+            other = records.partition_for(request.idempotency_key.encode(), count)
+        else:
+            self._turn += 1
+            other = self._turn % count
         return [
-            records.partition_for(record.key, count) if record.HasField("key") else self._turn % count
+            record.partition
+            if record.HasField("partition")
+            else records.partition_for(record.key, count)
+            if record.HasField("key")
+            else other
             for record in request.records
         ]
 
-    def _encode(self, request: pb.PublishRequest, chosen: list[pb.Record]) -> bytes:
+    def _encode(self, request: pb.PublishRequest, chosen: list[pb.Record], digest: int) -> bytes:
         now = self._broker.clock.wall_us()
         keyed = any(record.HasField("key") for record in chosen)
         headed = any(record.headers for record in chosen)
@@ -134,9 +165,10 @@ class Thin:
             headers=[[(header.name, header.value) for header in record.headers] for record in chosen]
             if headed
             else None,
-            producer_id=request.producer_id,
+            producer_id=id_of(request.topic, request.idempotency_key) if digest else request.producer_id,
             producer_epoch=request.producer_epoch,
-            base_sequence=request.sequence,
+            base_sequence=digest or request.sequence,
+            keyed=digest != 0,
         )
         return b"".join(parts)
 
@@ -146,7 +178,7 @@ class Thin:
         records_max = min(request.records_max or 100, limits.FETCH_RECORDS_MAX)
         bytes_max = min(request.bytes_max or limits.MIB, limits.FETCH_BYTES_MAX)
         spec = await self._spec(request.topic)
-        address = None if request.forwarded else self._led_elsewhere(spec, request.partition)
+        address = None if request.forwarded else self._led_elsewhere(request.topic, spec, request.partition)
         if address is not None:
             passed_on = pb.FetchRequest()
             passed_on.CopyFrom(request)
@@ -206,6 +238,39 @@ class Thin:
         finally:
             extent.release()
         return data[:size], next_offset
+
+
+async def _done(parts: list[Coroutine[Any, Any, Accepted]], *, at_once: bool) -> list[Accepted]:
+    """What has become of the parts of a request. All at once where each can be sent again; else one after the other, so
+    that behind the first that fails nothing is written."""
+    if not at_once or len(parts) == 1:
+        try:
+            return [await part for part in parts]
+        finally:
+            for part in parts:
+                part.close()
+    results = await asyncio.gather(*parts, return_exceptions=True)
+    errors = [result for result in results if isinstance(result, BaseException)]
+    if errors:
+        raise next((error for error in errors if isinstance(error, KeyReused)), errors[0])
+    return [result for result in results if isinstance(result, Accepted)]
+
+
+def _digest(request: pb.PublishRequest) -> int:
+    """Of the whole request, also where this is the part of it that another broker passes on."""
+    if request.forwarded and request.content_digest:
+        return request.content_digest
+    whole = request.partition if request.HasField("partition") else -1
+    return digest_of(
+        Content(
+            record.partition if whole < 0 and record.HasField("partition") else whole,
+            record.timestamp_us,
+            record.key if record.HasField("key") else None,
+            record.value if record.HasField("value") else None,
+            [(header.name, header.value) for header in record.headers],
+        )
+        for record in request.records
+    )
 
 
 def _counts(header: records.BatchHeader, aborted: Sequence[AbortedTransaction]) -> bool:

@@ -53,6 +53,10 @@ CASES: dict[str, list[dict[str, Any]]] = {
     }],
     "marker_commit": [{"marker": [3 << 56 | 7, 12, True, 41, NOW]}],
     "marker_abort": [{"marker": [2**62, 2**32 - 1, False, -1, NOW]}],
+    "keyed": [{
+        "values": [b"a", b"b"], "keys": [b"k", None], "timestamps": NOW, "producer_id": 0x0123456789ABCDEF,
+        "base_sequence": 2**62 - 1, "keyed": True,
+    }],
     "transaction": [
         {"values": [b"a", b"b"], "timestamps": NOW, "producer_id": 7, "producer_epoch": 1, "transactional": True,
          "stamp": [1000, NOW + 7, 3]},

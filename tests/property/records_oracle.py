@@ -62,7 +62,7 @@ def read(data: bytes, *, stamped: bool = False) -> tuple[dict[str, int], list[Re
 
 
 def check_header(h: dict[str, int], available: int) -> None:
-    if h["version"] != 1 or h["codec"] > 2 or h["flags"] > 511:
+    if h["version"] != 1 or h["codec"] > 2 or h["flags"] > 1023:
         raise FromTheFuture
     n = h["record_count"]
     need(88 < h["length"] <= available, "length")
@@ -78,6 +78,9 @@ def check_header(h: dict[str, int], available: int) -> None:
         need((h["codec"], n, h["base_sequence"], h["body_size"]) == (0, 1, 0, 24), "a marker is one value of 16 bytes")
     if h["flags"] & 128:
         need(h["producer_id"] > 0, "TRANSACTIONAL needs a producer")
+    if h["flags"] & 512:
+        need(h["producer_id"] > 0 and h["producer_epoch"] == 0, "KEYED needs a producer id alone")
+        need(not h["flags"] & 128, "KEYED is part of no transaction")
     if h["flags"] & 16:
         need(n - 1 <= h["last_offset_delta"] < 2**31, "last_offset_delta")
     else:

@@ -42,6 +42,8 @@ def columns(draw: st.DrawFn, codecs: tuple[Codec, ...] = tuple(Codec)) -> dict[s
         drawn["producer_epoch"] = draw(st.integers(0, 2**32 - 1))
         drawn["base_sequence"] = draw(st.integers(0, 2**63 - 1 - count))
         drawn["transactional"] = draw(st.booleans())
+        if not drawn["transactional"] and draw(st.booleans()):
+            drawn |= {"keyed": True, "producer_epoch": 0}
     drawn["schema_id"] = draw(st.integers(0, 2**32 - 1))
     return drawn
 

@@ -37,6 +37,7 @@ def test_what_was_encoded_is_decoded(drawn: Columns) -> None:
     for name in ("producer_id", "producer_epoch", "base_sequence", "schema_id"):
         assert getattr(batch.header, name) == drawn.get(name, 0)
     assert batch.header.transactional == drawn.get("transactional", False) and not batch.header.control
+    assert batch.header.keyed == drawn.get("keyed", False)
     assert (batch.header.min_timestamp_us, batch.header.max_timestamp_us) == (
         min(batch.timestamps),
         max(batch.timestamps),
@@ -80,7 +81,7 @@ def test_the_encoding_is_canonical(drawn: Columns) -> None:
     again = drawn | {
         "values": batch.values, "keys": batch.keys, "timestamps": batch.timestamps, "headers": batch.headers,
         "offset_deltas": batch.deltas, "due": batch.due, "expiry": batch.expiry,
-        "transactional": batch.header.transactional,
+        "transactional": batch.header.transactional, "keyed": batch.header.keyed,
     }  # fmt: skip
     assert build(again) == data
 

@@ -261,14 +261,15 @@ def test_a_snapshot_gives_the_transactions_back() -> None:
     assert restored.isolation.aborted(0, 105) == [(8, 1, 102, 104)]
 
 
-def test_a_snapshot_from_before_there_were_transactions_is_read() -> None:
+def test_a_snapshot_from_before_there_were_transactions_or_requests_is_read() -> None:
     table = written(header(0, 2, producer=2), header(0, producer=3))
     now = table.snapshot(9).encode()
-    before = bytearray(now[:-4][: -4 * 4])  # without the four counts of none
-    before[8:12] = (1).to_bytes(4, "little")
-    offset, restored = ProducerTable.restore(bytes(before) + crc32c(before).to_bytes(4, "little"))
-    assert offset == 9
-    assert restored.snapshot(9).encode() == now
+    for version, counts in ((1, 5), (2, 1)):  # that were not there: of requests, and the four of transactions
+        before = bytearray(now[:-4][: -4 * counts])
+        before[8:12] = version.to_bytes(4, "little")
+        offset, restored = ProducerTable.restore(bytes(before) + crc32c(before).to_bytes(4, "little"))
+        assert offset == 9
+        assert restored.snapshot(9).encode() == now
 
 
 @pytest.mark.parametrize(

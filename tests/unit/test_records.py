@@ -72,7 +72,7 @@ def test_header_properties() -> None:
     [
         ({"version": 2}, "version 2"),
         ({"codec": 3}, "codec 3"),
-        ({"flags": 0x200}, "0x0200"),
+        ({"flags": 0x400}, "0x0400"),
         ({"flags": 0x8000}, "0x8000"),
         ({"version": 9, "length": 1 << 31, "record_count": 0}, "version 9"),  # the cause, not what follows from it
     ],

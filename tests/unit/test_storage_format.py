@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from comet.records import Flag
 from comet_broker.core.producers import Duplicate, ProducerTable
 from comet_broker.storage.checkpoint import (
     ENTRY_BYTES,
@@ -55,7 +56,7 @@ PRODUCERS_1 = bytes.fromhex(  # without transactions, as before there were any
     "0100000000000000 00000000 0100000000000000 3900000000000000 04000000"
     "0000000000000000 0100000000000000 6800000000000000 3900000000000000 627c11d7"
 )
-PRODUCERS = bytes.fromhex(
+PRODUCERS_2 = bytes.fromhex(  # without requests that have a key
     "434f4d4554505244020000006900000000000000020000000700000000000000"
     "0200000004000000000000003800000000000000080000000000000000000000"
     "0300000000000000640000000000000037000000000000000300000000000000"
@@ -63,6 +64,16 @@ PRODUCERS = bytes.fromhex(
     "0000000001000000000000003900000000000000040000000000000000000000"
     "0100000000000000680000000000000039000000000000000000000000000000"
     "00000000000000008e09393a"
+)
+PRODUCERS = bytes.fromhex(
+    "434f4d4554505244030000006b00000000000000020000000700000000000000"
+    "0200000004000000000000003800000000000000080000000000000000000000"
+    "0300000000000000640000000000000037000000000000000300000000000000"
+    "0100000000000000670000000000000038000000000000000100000000000000"
+    "0000000001000000000000003900000000000000040000000000000000000000"
+    "0100000000000000680000000000000039000000000000000100000009000000"
+    "0000000029000000000000000200000069000000000000003a00000000000000"
+    "00000000000000000000000000000000cdb7533a"
 )
 FOLDER = "log"
 
@@ -120,10 +131,12 @@ def test_a_snapshot_of_producers() -> None:
     table.record(header(0, 3, producer=7, epoch=2), 100, 55)
     table.record(header(3, 1, producer=7, epoch=2), 103, 56)
     table.record(header(0, producer=1), 104, 57)
-    assert table.snapshot(105).encode() == PRODUCERS
-    for known in (PRODUCERS, PRODUCERS_1):
+    table.record(header(41, 2, producer=9)._replace(flags=int(Flag.KEYED)), 105, 58)
+    assert table.snapshot(107).encode() == PRODUCERS
+    for known, end in ((PRODUCERS, 107), (PRODUCERS_2, 105), (PRODUCERS_1, 105)):
         offset, restored = ProducerTable.restore(known)
-        assert offset == 105
+        assert offset == end
+        assert len(restored.requests) == (known is PRODUCERS)
         assert restored.check(header(3, 1, producer=7, epoch=2)) == Duplicate(103, 56)
 
 

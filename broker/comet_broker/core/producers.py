@@ -2,7 +2,8 @@
 
     producer id ─► epoch, next sequence, the last 64 batches: (first sequence, count, offset, append time)
 
-and of the transactions among them: see isolation.py.
+and of the transactions among them, see isolation.py; and of requests with an idempotency key, which are no producers'
+and must not push those out: see requests.py.
 
 A producer numbers its records per partition from 0; a batch carries the number of its first record.
 
@@ -32,7 +33,11 @@ from crc32c import crc32c
 
 from comet.errors import CorruptBatch, ProducerFenced, SequenceGap, SequenceTooOld, UnknownProducer
 from comet.records import BatchHeader, Flag, Marker
+from comet_broker.core import requests
 from comet_broker.core.isolation import Isolation, IsolationSnapshot
+from comet_broker.core.requests import Duplicate, Requests
+
+__all__ = ["PRODUCERS_MAX", "WINDOW_BATCHES", "Duplicate", "Producer", "ProducerSnapshot", "ProducerTable"]
 
 WINDOW_BATCHES: Final = 64
 PRODUCERS_MAX: Final = 1024  # per partition; with full windows about 2 MiB
@@ -43,16 +48,11 @@ _MAGIC: Final = b"COMETPRD"
 _HEAD: Final = struct.Struct("<8sIqI")  # magic, version, offset, producers
 _ENTRY: Final = struct.Struct("<qIqqI")  # id, epoch, next sequence, last append time, items of the window
 _CRC: Final = struct.Struct("<I")
-_VERSION: Final = 2
-_WITHOUT_TRANSACTIONS: Final = 1  # the version before it: written when there were none
+_VERSION: Final = 3
+_WITHOUT_REQUESTS: Final = 2  # the versions before it: written when there were none
+_WITHOUT_TRANSACTIONS: Final = 1
 _TRANSACTIONAL: Final = int(Flag.TRANSACTIONAL)
-
-
-class Duplicate(NamedTuple):
-    """Where a repeated batch was written the first time."""
-
-    base_offset: int
-    append_time_us: int
+_KEYED: Final = int(Flag.KEYED)
 
 
 class Producer:
@@ -81,6 +81,7 @@ class ProducerTable:
     def __init__(self) -> None:
         self._producers: OrderedDict[int, Producer] = OrderedDict()
         self.isolation = Isolation()
+        self.requests = Requests()
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -89,6 +90,8 @@ class ProducerTable:
         """None if the batch may be written; where an exact repeat was; else raises the reason against it."""
         if not header.producer_id:
             return None
+        if header.flags & _KEYED:
+            return self.requests.check(header)
         known = self._producers.get(header.producer_id)
         if known is None:
             if header.base_sequence == 0:
@@ -134,7 +137,10 @@ class ProducerTable:
         batch comes what it says."""
         if not header.producer_id:
             return
-        if header.flags >= _TRANSACTIONAL:
+        if header.flags & _KEYED:
+            self.requests.record(header, base_offset, append_time_us)
+            return
+        if header.flags & _TRANSACTIONAL:
             if marker is not None:  # nothing that its producer wrote
                 self.isolation.note_marker(header.producer_id, header.producer_epoch, marker, base_offset)
                 return
@@ -172,7 +178,7 @@ class ProducerTable:
             (_ENTRY.pack(number, one.epoch, one.next_sequence, one.last_append_us, len(one.window)), one.window[:])
             for number, one in self._producers.items()
         ]
-        return ProducerSnapshot(offset, entries, self.isolation.snapshot())
+        return ProducerSnapshot(offset, entries, self.requests.snapshot(), self.isolation.snapshot())
 
     @classmethod
     def restore(cls, data: bytes) -> tuple[int, ProducerTable]:
@@ -187,7 +193,7 @@ class ProducerTable:
         if len(data) < _HEAD.size + _CRC.size or crc32c(data[: -_CRC.size]) != _CRC.unpack(data[-_CRC.size :])[0]:
             raise CorruptBatch("a producer snapshot with a bad checksum")
         magic, version, offset, count = _HEAD.unpack_from(data)
-        if magic != _MAGIC or version not in (_VERSION, _WITHOUT_TRANSACTIONS):
+        if magic != _MAGIC or version not in (_VERSION, _WITHOUT_REQUESTS, _WITHOUT_TRANSACTIONS):
             raise CorruptBatch("not a producer snapshot of this version")
         table = cls()
         at = _HEAD.size
@@ -197,6 +203,8 @@ class ProducerTable:
             window = array("q", struct.unpack_from(f"<{items}q", data, at))
             at += 8 * items
             table._producers[number] = Producer(epoch, next_sequence, last_append_us, window)
+        if version == _VERSION:
+            table.requests, at = Requests.restore(data, at)
         if version != _WITHOUT_TRANSACTIONS:
             table.isolation, at = Isolation.restore(data, at)
         if at != len(data) - _CRC.size:
@@ -209,11 +217,12 @@ class ProducerSnapshot(NamedTuple):
 
     offset: int
     entries: list[tuple[bytes, array[int]]]
+    requests: list[tuple[int, bytes]]
     isolation: IsolationSnapshot
 
     def encode(self) -> bytes:
         head = _HEAD.pack(_MAGIC, _VERSION, self.offset, len(self.entries))
-        data = b"".join((head, *_flat(self.entries), *self.isolation.encode()))
+        data = b"".join((head, *_flat(self.entries), *requests.encode(self.requests), *self.isolation.encode()))
         return data + _CRC.pack(crc32c(data))
 
 

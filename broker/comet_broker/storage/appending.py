@@ -106,7 +106,7 @@ class Appending:
         if base_offset + header.last_offset_delta >= _OFFSET_MAX:
             raise LimitExceeded(f"the log ends at offset {base_offset}: there are no offsets left")
         stamp = make_stamp(base_offset, now, leader_epoch, header.length)
-        marker = _marker(batch) if header.flags >= _CONTROL else None
+        marker = _marker(batch) if header.flags & _CONTROL else None
         self._write((stamp, memoryview(batch)[STAMP_BYTES:]), header, base_offset, now, leader_epoch, marker)
         return Appended(base_offset, now, stamp)
 
@@ -120,7 +120,7 @@ class Appending:
         base_offset = header.base_offset
         if base_offset != self.log_end:
             self._begin_within(header)
-        marker = _marker(batch) if header.flags >= _CONTROL else None
+        marker = _marker(batch) if header.flags & _CONTROL else None
         self._write((batch,), header, base_offset, header.append_time_us, header.leader_epoch, marker)
 
     def _write(

@@ -378,6 +378,7 @@ class Log(Appending):
             "segments": len(self._segments),
             "rolls": self._rolls,
             "producers": len(self.producers),
+            "requests": len(self.producers.requests),
             **self.producers.isolation.statistics(),
             "lost_ranges": len(self.lost),
             "failed": self.failed.message if self.failed is not None else "",

@@ -172,7 +172,7 @@ def walk(file: File, position: int, limit: int, expected: int) -> Iterator[Found
 
 
 def _found(window: Window, position: int, header: BatchHeader) -> Found:
-    if header.flags < _CONTROL:
+    if not header.flags & _CONTROL:
         return Found(position, header)
     return Found(position, header, marker_of(decode(window.at(position, header.length), check=False)))
 
@@ -212,7 +212,7 @@ def _verified(view: memoryview, at: int) -> BatchHeader | None:
     """
     try:
         header = verify(view, at, stamped=False)
-        if header.flags >= _CONTROL:
+        if header.flags & _CONTROL:
             marker_of(decode(view, at, check=False))
         return header
     except UnsupportedVersion:

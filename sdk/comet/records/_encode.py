@@ -26,6 +26,7 @@ from comet.records._header import (
     HEADERS,
     INT64_MAX,
     KEY_NULLS,
+    KEYED,
     KEYS,
     OFFSET_DELTAS,
     PREFIX,
@@ -61,11 +62,13 @@ def encode(
     due: Sequence[int] | None = None,
     expiry: Sequence[int] | None = None,
     transactional: bool = False,
+    keyed: bool = False,
 ) -> list[bytes]:
     """The parts of an unstamped batch, header first; b"".join(parts) is the batch.
 
     `lengths` is what `measure` says of the values, for those who have asked already. A `transactional` batch counts
-    only once the transaction of its producer and epoch is committed.
+    only once the transaction of its producer and epoch is committed; a `keyed` one is what a request with an
+    idempotency key wrote.
 
     Raises InvalidArgument where columns differ in length or hold what the format cannot.
 
@@ -79,7 +82,9 @@ def encode(
     _check_producer(producer_id, producer_epoch, base_sequence, count)
     if transactional and not producer_id:
         raise InvalidArgument("a transactional batch needs a producer id")
-    part = TRANSACTIONAL if transactional else 0
+    if keyed and (transactional or producer_epoch or not producer_id):
+        raise InvalidArgument("a keyed batch needs a producer id without an epoch, and is part of no transaction")
+    part = TRANSACTIONAL if transactional else KEYED if keyed else 0
     rare = offset_deltas is not None or due is not None or expiry is not None
     if count == 1 and codec == Codec.NONE and keys is None and headers is None and not rare:
         alone = _encode_one(values[0], timestamps, producer_id, producer_epoch, base_sequence, schema_id, part)

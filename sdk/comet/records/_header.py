@@ -43,8 +43,8 @@ class Codec(IntEnum):
 
 
 class Flag(IntFlag):
-    """Which columns a batch has, and what part it has in a transaction. The codec itself uses plain integers: IntFlag
-    arithmetic takes a microsecond."""
+    """Which columns a batch has, what part it has in a transaction, and whether its request has a key. The codec itself
+    uses plain integers: IntFlag arithmetic takes a microsecond."""
 
     KEYS = 1
     KEY_NULLS = 2
@@ -55,6 +55,7 @@ class Flag(IntFlag):
     EXPIRY = 64
     TRANSACTIONAL = 128
     CONTROL = 256
+    KEYED = 512
 
 
 KEYS: Final = 1
@@ -66,6 +67,7 @@ DUE: Final = 32
 EXPIRY: Final = 64
 TRANSACTIONAL: Final = 128
 CONTROL: Final = 256
+KEYED: Final = 512
 
 HEADER: Final = Struct("<qqIIIIBBHIqqqqIIII")
 TAIL: Final = Struct("<BBHIqqqqIIII")  # bytes 32..88, the part of the header that `crc` covers
@@ -77,14 +79,20 @@ MARKER_BODY_BYTES: Final = 24
 
 INT64_MAX: Final = (1 << 63) - 1
 INT32_MAX: Final = (1 << 31) - 1
-_FLAGS_KNOWN: Final = 511
+_FLAGS_KNOWN: Final = 1023
 _MARKER: Final = TRANSACTIONAL | CONTROL
-# The flags that make sense together: KEY_NULLS never goes without KEYS, and a marker has no column but its value.
-_FLAGS_VALID: Final = frozenset(f for f in range(CONTROL) if f & KEYS or not f & KEY_NULLS) | {_MARKER}
+_OF_A_PRODUCER: Final = TRANSACTIONAL | KEYED
+# The flags that make sense together: KEY_NULLS never goes without KEYS, a marker has no column but its value, and a
+# request with a key is part of no transaction.
+_FLAGS_VALID: Final = frozenset(
+    f for f in (*range(CONTROL), *range(KEYED, KEYED + TRANSACTIONAL)) if f & KEYS or not f & KEY_NULLS
+) | {_MARKER}
 
 assert HEADER.size == HEADER_BYTES == PREFIX.size + TAIL.size
 assert _STAMPED.size + _U32.size == STAMP_BYTES
-assert _FLAGS_KNOWN == sum(Flag) == (KEYS | KEY_NULLS | VALUE_NULLS | HEADERS | OFFSET_DELTAS | DUE | EXPIRY | _MARKER)
+assert _FLAGS_KNOWN == sum(Flag) == (
+    KEYS | KEY_NULLS | VALUE_NULLS | HEADERS | OFFSET_DELTAS | DUE | EXPIRY | _MARKER | KEYED
+)  # fmt: skip
 
 
 class BatchHeader(NamedTuple):
@@ -134,6 +142,11 @@ class BatchHeader(NamedTuple):
         """It is no data, but says how a transaction ended; see `marker_of`."""
         return self.flags & CONTROL != 0
 
+    @property
+    def keyed(self) -> bool:
+        """It is what a request with an idempotency key wrote: the producer id says which, the sequence what."""
+        return self.flags & KEYED != 0
+
 
 def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
     """The header at `at`, once everything that it says about itself and the buffer's size holds. No checksum.
@@ -163,11 +176,18 @@ def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
         and 0 <= base_offset <= INT64_MAX - 1 - last_delta
         and min_timestamp <= max_timestamp
         and (producer_id > 0 and 0 <= base_sequence <= INT64_MAX - count if producer_id else not base_sequence)
-        and (producer_id or not (producer_epoch or flags & TRANSACTIONAL))
-        and (flags < CONTROL or (count == 1 and codec == 0 and body_size == MARKER_BODY_BYTES and not base_sequence))
+        and (producer_id or not (producer_epoch or flags & _OF_A_PRODUCER))
+        and (flags < CONTROL or _adds_up(flags, count, codec, body_size, base_sequence, producer_epoch))
     ):
         return tuple.__new__(BatchHeader, header)
     raise _refusal(tuple.__new__(BatchHeader, header), len(buffer) - at)
+
+
+def _adds_up(flags: int, count: int, codec: int, body_size: int, base_sequence: int, producer_epoch: int) -> bool:
+    """What must hold besides for a marker, or a request with a key."""
+    if flags & CONTROL:
+        return count == 1 and codec == 0 and body_size == MARKER_BODY_BYTES and not base_sequence
+    return not producer_epoch
 
 
 def _refusal(h: BatchHeader, available: int) -> CometError:
@@ -189,7 +209,8 @@ def _refusal(h: BatchHeader, available: int) -> CometError:
         (h.min_timestamp_us > h.max_timestamp_us, "min_timestamp_us"),
         (h.producer_id < 0, "producer_id"),
         (h.producer_epoch and not idempotent, "producer_epoch"),
-        (h.transactional and not idempotent, "producer_id"),
+        ((h.transactional or h.keyed) and not idempotent, "producer_id"),
+        (h.keyed and h.producer_epoch, "producer_epoch"),
         (h.base_sequence < 0 or h.end_sequence > INT64_MAX or (h.base_sequence and not idempotent), "base_sequence"),
         (h.last_offset_delta + 1 != h.record_count and not h.flags & OFFSET_DELTAS, "last_offset_delta"),
         (not h.record_count <= h.last_offset_delta + 1 <= INT32_MAX + 1, "last_offset_delta"),
