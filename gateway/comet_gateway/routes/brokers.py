@@ -1,7 +1,158 @@
-"""Brokers and the cluster."""
+"""The cluster, its brokers, and what they lead."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from dataclasses import asdict
+from typing import Annotated, Any, Final
 
-router = APIRouter(prefix="/v1")
+from fastapi import APIRouter, Query
+
+import comet
+from comet_gateway.problems import answers
+from comet_gateway.routes.admin import AdminClient, links
+from comet_gateway.schemas.brokers import Broker, BrokerDetails, BrokerList, Cluster, Drain, Handover
+from comet_gateway.schemas.lists import PAGE, BrokerId, DryRun, Filter, Limit
+
+router = APIRouter(prefix="/v1", tags=["brokers"])
+
+HANDOVERS_MAX: Final = 1_000
+EXACT_MAX: Final = 2**53  # beyond it, JSON numbers lose digits in browsers
+_SAME: Final = {"parameters": {"broker": "$request.path.broker"}}
+
+
+@router.get(
+    "/cluster",
+    operation_id="describeCluster",
+    responses={200: links(describeBroker={"parameters": {"broker": "$response.body#/controller"}})},
+)
+async def describe_cluster(admin: AdminClient) -> Cluster:
+    """The brokers of the cluster, and how much they hold."""
+    found = await admin.describe_cluster()
+    return Cluster(
+        cluster_id=found.cluster_id,
+        controller=found.controller or None,
+        brokers=[_broker(found, one) for one in found.brokers],
+        topics=found.topics,
+        partitions=found.partitions,
+    )
+
+
+def _broker(cluster: comet.ClusterInfo, broker: comet.BrokerInfo) -> Broker:
+    return Broker(**asdict(broker), controller=broker.id == cluster.controller)
+
+
+@router.get("/brokers", operation_id="listBrokers")
+async def list_brokers(
+    admin: AdminClient,
+    limit: Limit = PAGE,
+    after: Annotated[str, Query(pattern=r"^[0-9]{0,10}$", description="Those with a higher id.")] = "",
+    filter: Filter = "",  # noqa: A002 - what the rules of the wire call it
+) -> BrokerList:
+    """Brokers that are alive, by id, page by page; the filter looks at address and rack."""
+    cluster = await admin.describe_cluster()
+    part = filter.casefold()
+    found = [broker for broker in cluster.brokers if part in f"{broker.host}:{broker.port} {broker.rack}".casefold()]
+    rest = [broker for broker in found if broker.id > int(after or 0)]
+    return BrokerList(
+        items=[_broker(cluster, broker) for broker in rest[:limit]],
+        next=str(rest[limit - 1].id) if len(rest) > limit else None,
+        total=len(found),
+    )
+
+
+@router.get(
+    "/brokers/{broker}",
+    operation_id="describeBroker",
+    responses={**answers("BROKER_NOT_FOUND"), 200: links(getStatistics=_SAME, undoDrain=_SAME)},
+)
+async def describe_broker(admin: AdminClient, broker: BrokerId) -> BrokerDetails:
+    """A broker and its most important numbers."""
+    cluster = await admin.describe_cluster()
+    numbers = await admin.statistics(broker)
+    partitions = numbers["partitions"]
+    return BrokerDetails(
+        **_broker(cluster, _found(cluster, broker)).model_dump(),
+        started_us=numbers["started_us"],
+        now_us=numbers["now_us"],
+        sessions=numbers["session_count"],
+        partitions=len(partitions),
+        leading=sum(one["leader"] for one in partitions),
+        bytes=sum(one["bytes"] for one in partitions),
+        free_bytes=numbers["free_bytes"],
+        tail_bytes=numbers["tail_bytes"],
+        problems=[f"{name}: {text}" for name, text in numbers["problems"].items()],
+        failures=numbers["failures"],
+    )
+
+
+def _found(cluster: comet.ClusterInfo, broker: int) -> comet.BrokerInfo:
+    for one in cluster.brokers:
+        if one.id == broker:
+            return one
+    alive = ", ".join(str(one.id) for one in cluster.brokers)
+    raise comet.BrokerNotFound(f"there is no broker {broker}; alive are {alive}")
+
+
+@router.get("/brokers/{broker}/statistics", operation_id="getStatistics", responses=answers("BROKER_NOT_FOUND"))
+async def get_statistics(admin: AdminClient, broker: BrokerId) -> dict[str, Any]:
+    """A broker's own numbers, all of them, as it gives them: for people and tools that look closely. What there is may
+    change with every version. Numbers are numbers here; only those beyond 2^53 are strings."""
+    found: dict[str, Any] = _exact(await admin.statistics(broker))
+    return found
+
+
+def _exact(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _exact(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_exact(one) for one in value]
+    return str(value) if isinstance(value, int) and abs(value) > EXACT_MAX else value
+
+
+# ---- draining
+
+
+@router.post("/brokers/{broker}/drain", operation_id="drainBroker", responses=answers("BROKER_NOT_FOUND"))
+async def drain_broker(admin: AdminClient, broker: BrokerId, dry_run: DryRun = False) -> Drain:
+    """Has a broker pass on the partitions that it leads, before it is stopped. Answered when it is decided: ask again
+    until it leads none."""
+    return await _drain(admin, broker, dry_run=dry_run)
+
+
+@router.post("/brokers/{broker}/drain/undo", operation_id="undoDrain", responses=answers("BROKER_NOT_FOUND"))
+async def undo_drain(admin: AdminClient, broker: BrokerId, dry_run: DryRun = False) -> Drain:
+    """The broker may lead again."""
+    return await _drain(admin, broker, undo=True, dry_run=dry_run)
+
+
+async def _drain(admin: comet.Admin, broker: int, *, undo: bool = False, dry_run: bool) -> Drain:
+    cluster = await admin.describe_cluster()
+    draining = _found(cluster, broker).draining
+    led = _led(await admin.list_topics(), broker, {one.id for one in cluster.brokers if not one.draining})
+    leading = len(led)
+    if not dry_run:
+        leading = await admin.drain_broker(broker, undo=undo)
+        draining = not undo
+    return Drain(
+        dry_run=dry_run,
+        broker=broker,
+        draining=draining,
+        leading=leading,
+        staying=sum(one.to is None for one in led),
+        partitions=led[:HANDOVERS_MAX],
+    )
+
+
+def _led(topics: list[comet.TopicInfo], broker: int, calm: set[int]) -> list[Handover]:
+    """What a broker leads, and to whom the controller gives it when that one drains: the first of the other replicas
+    that is in sync and drains not."""
+    return [
+        Handover(
+            topic=topic.name,
+            partition=one.index,
+            to=next((to for to in one.replicas if to != broker and to in one.in_sync and to in calm), None),
+        )
+        for topic in topics
+        for one in topic.partitions
+        if one.leader == broker
+    ]

@@ -1,7 +1,223 @@
-"""Groups: members, positions, lag."""
+"""Groups: who is in them, how far they are behind, where they go on."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Annotated, Any, Final
 
-router = APIRouter(prefix="/v1")
+from fastapi import APIRouter, Query, Response
+
+import comet
+from comet_gateway.problems import answers
+from comet_gateway.routes.admin import AdminClient, links, problem_of
+from comet_gateway.schemas.groups import (
+    Group,
+    GroupDeletion,
+    GroupDetails,
+    GroupList,
+    Lag,
+    LagHistory,
+    LagPoint,
+    Member,
+    NewPositions,
+    Places,
+    Position,
+    PositionOutcome,
+    PositionOutcomes,
+    Positions,
+    Reset,
+    ResetOutcome,
+    ResetPartition,
+    State,
+)
+from comet_gateway.schemas.lists import (
+    NAME_PATTERN,
+    PAGE,
+    After,
+    DryRun,
+    Filter,
+    GroupName,
+    Integer,
+    Limit,
+)
+
+router = APIRouter(prefix="/v1", tags=["groups"])
+
+POINTS: Final = 300
+POINTS_MAX: Final = 10_000
+_SAME: Final = {"parameters": {"group": "$request.path.group"}}
+_MOVING: Final = ("NOT_COORDINATOR", "COORDINATOR_LOADING")  # nobody may coordinate it for a moment
+
+
+# ---- looking
+
+
+@router.get("/groups", operation_id="listGroups", responses=answers(*_MOVING))
+async def list_groups(
+    admin: AdminClient,
+    limit: Limit = PAGE,
+    after: After = "",
+    filter: Filter = "",  # noqa: A002 - what the rules of the wire call it
+    state: Annotated[State | None, Query(description="Only those in this state.")] = None,
+    topic: Annotated[str | None, Query(pattern=NAME_PATTERN, description="Only those that read this topic.")] = None,
+) -> GroupList:
+    """Groups by name, page by page. While a coordinator is being replaced there is no list: it would lack some."""
+    part = filter.casefold()
+    found = [
+        group
+        for group in await admin.list_groups()
+        if part in group.name.casefold() and state in (None, group.state) and (topic is None or topic in group.topics)
+    ]
+    rest = [group for group in found if group.name > after]
+    return GroupList(
+        items=[Group(**{**asdict(group), "topics": list(group.topics)}) for group in rest[:limit]],
+        next=rest[limit - 1].name if len(rest) > limit else None,
+        total=len(found),
+    )
+
+
+@router.get(
+    "/groups/{group}",
+    operation_id="describeGroup",
+    responses={
+        **answers("GROUP_NOT_FOUND", *_MOVING),
+        200: links(getLag=_SAME, getPositions=_SAME, deleteGroup=_SAME),
+    },
+)
+async def describe_group(admin: AdminClient, group: GroupName) -> GroupDetails:
+    """A group with its members, what they own, and how far it is behind in events and in seconds."""
+    found = await admin.describe_group(group)
+    lags = [_lag(lag) for lag in found.lags]
+    summary = {**asdict(found.summary), "topics": list(found.summary.topics)}
+    summary["members"] = [_member(member) for member in found.members]
+    return GroupDetails(
+        **summary,
+        partitions=lags,
+        lag=sum(lag.lag for lag in lags),
+        age_s=max((lag.age_s for lag in lags), default=0.0),
+    )
+
+
+def _member(member: comet.GroupMember) -> Member:
+    return Member(**{**asdict(member), "owned": _places(member.owned), "release": _places(member.release)})
+
+
+def _places(places: Iterable[comet.TopicPartition]) -> list[Places]:
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for place in places:
+        found[place.topic].append(place.partition)
+    return [Places(topic=topic, partitions=indexes) for topic, indexes in found.items()]
+
+
+def _lag(lag: comet.PartitionLag) -> Lag:
+    return Lag(**{**asdict(lag), "member": lag.member or None})
+
+
+@router.get("/groups/{group}/lag", operation_id="getLag", responses=answers("GROUP_NOT_FOUND", *_MOVING))
+async def get_lag(
+    admin: AdminClient,
+    group: GroupName,
+    points: Annotated[
+        int, Integer, Query(ge=1, le=POINTS_MAX, description="How many of each topic at most, evenly spread.")
+    ] = POINTS,
+) -> LagHistory:
+    """How far a group is behind now, and how far it was."""
+    now, history = await admin.group_lag(group, points_max=points)
+    return LagHistory(
+        group=group, now=[_lag(lag) for lag in now], history=[LagPoint(**asdict(point)) for point in history]
+    )
+
+
+# ---- positions
+
+
+@router.get("/groups/{group}/positions", operation_id="getPositions", responses=answers("GROUP_NOT_FOUND", *_MOVING))
+async def get_positions(admin: AdminClient, group: GroupName) -> Positions:
+    """Where a group goes on, by topic and partition. A shared group has no positions."""
+    found = await admin.group_positions(group)
+    return Positions(group=group, positions=[Position(**asdict(position)) for position in found])
+
+
+@router.put(
+    "/groups/{group}/positions",
+    operation_id="commitPositions",
+    responses={
+        **answers("GROUP_NOT_EMPTY", *_MOVING),
+        200: {
+            "description": "All are committed.",
+            **links(describeGroup=_SAME, getPositions=_SAME, resetGroup={**_SAME, "requestBody": {"to": "earliest"}}),
+        },
+        207: {"model": PositionOutcomes, "description": "Some are not; `error` says why."},
+    },
+)
+async def commit_positions(
+    admin: AdminClient, group: GroupName, body: NewPositions, response: Response
+) -> PositionOutcomes:
+    """Commits positions for readers that hold no session, while the group has no members; makes a group that is new.
+
+    A position never goes back: where more is committed already, the answer says so. To go back there is `reset`. So a
+    request can be sent again when its answer was lost."""
+    wanted = {(one.topic, one.partition): one.offset for one in body.positions}
+    found = await admin.commit_positions(group, wanted)
+    if any(one.error for one in found):
+        response.status_code = 207
+    return PositionOutcomes(
+        group=group,
+        positions=[
+            PositionOutcome(
+                topic=one.topic,
+                partition=one.partition,
+                offset=one.offset,
+                error=None if one.error is None else problem_of(one.error),
+            )
+            for one in found
+        ],
+    )
+
+
+@router.post(
+    "/groups/{group}/reset",
+    operation_id="resetGroup",
+    responses=answers("GROUP_NOT_FOUND", "TOPIC_NOT_FOUND", "GROUP_NOT_EMPTY", *_MOVING),
+)
+async def reset_group(admin: AdminClient, group: GroupName, body: Reset, dry_run: DryRun = False) -> ResetOutcome:
+    """Sets where a group without members goes on: all the positions, or none of them."""
+    changes = await admin.reset_group(group, **_target(body), dry_run=dry_run)
+    return ResetOutcome(
+        dry_run=dry_run,
+        group=group,
+        partitions=[ResetPartition(**asdict(change)) for change in changes],
+        skipped=sum(max(0, change.skipped) for change in changes),
+        repeated=sum(max(0, -change.skipped) for change in changes),
+    )
+
+
+def _target(body: Reset) -> dict[str, Any]:
+    if body.offsets is not None:
+        return {"offsets": {(one.topic, one.partition): one.offset for one in body.offsets}}
+    topics: list[str | tuple[str, int]] = []
+    for one in body.topics:
+        topics += [one] if isinstance(one, str) else [(one.topic, index) for index in one.partitions]
+    return {"to": body.to, "shift": body.shift, "topics": topics}
+
+
+@router.delete(
+    "/groups/{group}",
+    operation_id="deleteGroup",
+    responses=answers("GROUP_NOT_FOUND", "GROUP_NOT_EMPTY", *_MOVING),
+)
+async def delete_group(admin: AdminClient, group: GroupName, dry_run: DryRun = False) -> GroupDeletion:
+    """Forgets a group without members, with all its positions."""
+    found = await admin.describe_group(group)
+    if found.members:
+        raise comet.GroupNotEmpty(f"group {group!r} has members ({len(found.members)}); stop them first")
+    if not dry_run:
+        await admin.delete_group(group)
+    return GroupDeletion(
+        dry_run=dry_run,
+        group=group,
+        positions=sum(lag.committed is not None for lag in found.lags),
+        lag=sum(lag.lag for lag in found.lags),
+    )

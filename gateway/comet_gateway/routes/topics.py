@@ -1,7 +1,219 @@
-"""Topics."""
+"""Topics: list, make, look at, alter, delete."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+import time
+from dataclasses import asdict, replace
+from typing import Annotated, Any, Final
 
-router = APIRouter(prefix="/v1")
+from fastapi import APIRouter, Query, Response
+
+import comet
+from comet.types import AtTime
+from comet_gateway.problems import answers
+from comet_gateway.routes import partitions
+from comet_gateway.routes.admin import (
+    AdminClient,
+    described,
+    links,
+    partition_document,
+    settings_document,
+    topic_document,
+    topic_fields,
+)
+from comet_gateway.schemas.lists import PAGE, After, DryRun, Filter, Limit, TopicName
+from comet_gateway.schemas.topics import (
+    PartitionOffset,
+    Reading,
+    Topic,
+    TopicAlteration,
+    TopicChanges,
+    TopicCreation,
+    TopicDeletion,
+    TopicDetails,
+    TopicList,
+    TopicOffsets,
+    TopicTotals,
+)
+
+router = APIRouter(prefix="/v1", tags=["topics"])
+
+_THIS: Final = {"parameters": {"topic": "$response.body#/name"}}
+_SAME: Final = {"parameters": {"topic": "$request.path.topic"}}
+_FIRST: Final = {"parameters": {"topic": "$response.body#/name", "partition": 0}}
+_IN_NO_GROUP_YET: Final = {
+    "parameters": {"group": "engine"},
+    "requestBody": {"positions": [{"topic": "$response.body#/name", "partition": 0, "offset": "0"}]},
+}
+
+
+@router.get("/topics", operation_id="listTopics")
+async def list_topics(
+    admin: AdminClient,
+    limit: Limit = PAGE,
+    after: After = "",
+    filter: Filter = "",  # noqa: A002 - what the rules of the wire call it
+) -> TopicList:
+    """Topics by name, page by page."""
+    page = await admin.find_topics(filter, after=after, limit=limit)
+    return TopicList(items=[topic_document(topic) for topic in page.topics], next=page.after, total=page.total)
+
+
+@router.post(
+    "/topics",
+    operation_id="createTopic",
+    status_code=201,
+    responses={
+        **answers("TOPIC_EXISTS", "LIMIT_EXCEEDED"),
+        201: {
+            "description": "It is made, and its partitions have leaders.",
+            "headers": {"Location": {"description": "Its address.", "schema": {"type": "string"}}},
+            **links(
+                describeTopic=_THIS,
+                alterTopic={**_THIS, "requestBody": {"retention_ms": "3600000"}},
+                deleteTopic=_THIS,
+                describePartition=_FIRST,
+                produce={**_THIS, "requestBody": {"value": {"symbol": "EURUSD", "bid": 1.08}}},
+                fetch=_FIRST,
+                commitPositions=_IN_NO_GROUP_YET,
+            ),
+        },
+    },
+)
+async def create_topic(admin: AdminClient, body: TopicCreation, response: Response) -> Topic:
+    """Makes a topic."""
+    settings = body.config.model_dump(exclude_none=True)
+    made = await admin.create_topic(body.name, partitions=body.partitions, replicas=body.replicas, **settings)
+    response.headers["location"] = f"/v1/topics/{made.name}"
+    return topic_document(made)
+
+
+@router.get(
+    "/topics/{topic}",
+    operation_id="describeTopic",
+    responses={**answers("TOPIC_NOT_FOUND"), 200: links(listTopics={}, addPartitions=_SAME, deleteTopic=_SAME)},
+)
+async def describe_topic(admin: AdminClient, topic: TopicName) -> TopicDetails:
+    """A topic with its partitions, and what their leaders hold."""
+    info, statuses = await described(admin, topic)
+    return TopicDetails(
+        **topic_fields(info),
+        partitions=[partition_document(one, statuses.get(one.index)) for one in info.partitions],
+        totals=_totals(info, statuses),
+    )
+
+
+def _totals(info: comet.TopicInfo, statuses: dict[int, comet.PartitionStatus]) -> TopicTotals:
+    return TopicTotals(
+        records=sum(status.log_end - status.log_start for status in statuses.values()),
+        bytes=sum(status.bytes for status in statuses.values()),
+        complete=len(statuses) == len(info.partitions),
+    )
+
+
+@router.get("/topics/{topic}/offsets", operation_id="findOffsets", responses=answers("TOPIC_NOT_FOUND", "NOT_LEADER"))
+async def find_offsets(
+    admin: AdminClient,
+    topic: TopicName,
+    at: Annotated[
+        str,
+        Query(max_length=100, description="earliest, latest, a time (2026-01-31T12:00:00Z) or a time ago (-15m)."),
+    ] = "latest",
+) -> TopicOffsets:
+    """Per partition the offset that a position stands for."""
+    found = await admin.offsets(topic, at)
+    return TopicOffsets(
+        topic=topic,
+        at=at,
+        partitions=[PartitionOffset(partition=partition, offset=offset) for partition, offset in found.items()],
+    )
+
+
+# ---- changing
+
+
+@router.patch("/topics/{topic}", operation_id="alterTopic", responses=answers("TOPIC_NOT_FOUND", "NOT_LEADER"))
+async def alter_topic(
+    admin: AdminClient, topic: TopicName, body: TopicChanges, dry_run: DryRun = False
+) -> TopicAlteration:
+    """Changes the settings that are named and leaves the others alone. Retention that becomes shorter deletes records:
+    `records` says how many, by the times that they bear."""
+    changes = body.model_dump(exclude_none=True)
+    info, statuses = await described(admin, topic)
+    before = info.config
+    after = _altered(info, changes)
+    records = await _expiring(admin, topic, statuses, before, after)
+    if not dry_run:
+        after = (await admin.alter_topic(topic, **changes)).config
+    return TopicAlteration(
+        dry_run=dry_run,
+        topic=topic,
+        changed=[name for name, value in asdict(after).items() if getattr(before, name) != value],
+        before=settings_document(before),
+        after=settings_document(after),
+        records=records,
+    )
+
+
+def _altered(info: comet.TopicInfo, changes: dict[str, Any]) -> comet.TopicConfig:
+    """Raises InvalidArgument, as the broker would."""
+    enums = {"flush": comet.Flush, "consistency": comet.Consistency}
+    typed = {name: enums[name](value) if name in enums else value for name, value in changes.items()}
+    config = replace(info.config, **typed)
+    replicas = max(len(one.replicas) for one in info.partitions)
+    if config.min_insync > replicas:
+        raise comet.InvalidArgument(f"min_insync={config.min_insync} can never be met with {replicas} replicas")
+    return config
+
+
+async def _expiring(
+    admin: comet.Admin,
+    topic: str,
+    statuses: dict[int, comet.PartitionStatus],
+    before: comet.TopicConfig,
+    after: comet.TopicConfig,
+) -> int:
+    """How many records the new retention lets go that the old one keeps, if every one of them went."""
+
+    def shorter(name: str) -> bool:
+        old: int = getattr(before, name)
+        new: int = getattr(after, name)
+        return new != comet.types.NO_LIMIT and (old == comet.types.NO_LIMIT or new < old)
+
+    starts = {index: status.log_start for index, status in statuses.items()}
+    if shorter("retention_ms"):
+        since = await admin.offsets(topic, AtTime(time.time_ns() // 1_000 - after.retention_ms * 1_000))
+        starts = {index: max(start, since.get(index, 0)) for index, start in starts.items()}
+    for index, status in statuses.items():
+        count = status.log_end - status.log_start
+        if shorter("retention_events"):
+            starts[index] = max(starts[index], status.log_end - after.retention_events)
+        if shorter("retention_bytes") and status.bytes > after.retention_bytes:
+            gone = count - count * after.retention_bytes // status.bytes
+            starts[index] = max(starts[index], status.log_start + gone)
+    return sum(starts[index] - status.log_start for index, status in statuses.items())
+
+
+@router.delete(
+    "/topics/{topic}", operation_id="deleteTopic", responses=answers("TOPIC_NOT_FOUND", "COORDINATOR_LOADING")
+)
+async def delete_topic(admin: AdminClient, topic: TopicName, dry_run: DryRun = False) -> TopicDeletion:
+    """Deletes a topic and everything in it, and the positions that groups have in it. A topic that is made again under
+    the name is another one."""
+    info, statuses = await described(admin, topic)
+    groups = [group for group in await admin.list_groups() if topic in group.topics]
+    if not dry_run:
+        await admin.delete_topic(topic)
+    totals = _totals(info, statuses)
+    return TopicDeletion(
+        dry_run=dry_run,
+        topic=topic,
+        partitions=len(info.partitions),
+        records=totals.records,
+        bytes=totals.bytes,
+        complete=totals.complete,
+        groups=[Reading(group=group.name, state=group.state, members=group.members) for group in groups],
+    )
+
+
+router.include_router(partitions.router)

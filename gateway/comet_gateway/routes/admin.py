@@ -1,0 +1,124 @@
+"""What routes of topics, groups and brokers share: the client they ask, and how its answers become documents."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Annotated, Any, Final
+
+from fastapi import Depends, Request
+
+import comet
+from comet.errors import CometError
+from comet_gateway.problems import Problem
+from comet_gateway.schemas.common import ProblemDocument
+from comet_gateway.schemas.topics import OffsetRange, Partition, Replica, Topic, TopicSettings
+
+INTERNAL: Final = "__"
+
+
+async def _admin(request: Request) -> comet.Admin:
+    found: comet.Admin = request.app.state.backend.admin
+    return found
+
+
+AdminClient = Annotated[comet.Admin, Depends(_admin)]
+
+
+def links(**operations: dict[str, Any]) -> dict[str, Any]:
+    """OpenAPI links to other operations, by their ids, with what of this answer they take."""
+    return {"links": {name: {"operationId": name, **given} for name, given in operations.items()}}
+
+
+def problem_of(error: CometError) -> ProblemDocument:
+    """What went wrong with a part of a request."""
+    return ProblemDocument.model_validate(Problem.of(error).document())
+
+
+# ---- topics
+
+
+def settings_document(config: comet.TopicConfig) -> TopicSettings:
+    return TopicSettings(**{**asdict(config), "flush": config.flush.value, "consistency": config.consistency.value})
+
+
+def topic_fields(topic: comet.TopicInfo) -> dict[str, Any]:
+    partitions = topic.partitions
+    return {
+        "name": topic.name,
+        "id": topic.id.hex(),
+        "internal": topic.name.startswith(INTERNAL),
+        "created_us": topic.created_us,
+        "partition_count": len(partitions),
+        "replicas": max((len(one.replicas) for one in partitions), default=0),
+        "in_sync": min((len(one.in_sync) for one in partitions), default=0),
+        "under_replicated": sum(not set(one.replicas).issubset(one.in_sync) for one in partitions),
+        "leaderless": sum(not one.leader for one in partitions),
+        "config": settings_document(topic.config),
+    }
+
+
+def topic_document(topic: comet.TopicInfo) -> Topic:
+    return Topic(**topic_fields(topic))
+
+
+_OF_LEADER: Final = ("log_start", "log_end", "high_watermark", "stable_end", "bytes", "segments", "failed")
+_OF_REPLICA: Final = ("log_start", "log_end", "high_watermark", "bytes", "segments", "failed")
+
+
+def _known(status: comet.PartitionStatus | None, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: None if status is None else getattr(status, name) for name in names}
+
+
+def partition_fields(partition: comet.PartitionInfo, status: comet.PartitionStatus | None) -> dict[str, Any]:
+    lost = None if status is None else [OffsetRange(first=first, end=end) for first, end in status.lost]
+    return {
+        "partition": partition.index,
+        "leader": partition.leader or None,
+        "leader_epoch": partition.leader_epoch,
+        "replicas": list(partition.replicas),
+        "in_sync": list(partition.in_sync),
+        "records": None if status is None else status.log_end - status.log_start,
+        "lost": lost,
+        **_known(status, _OF_LEADER),
+    }
+
+
+def partition_document(partition: comet.PartitionInfo, status: comet.PartitionStatus | None) -> Partition:
+    return Partition(**partition_fields(partition, status))
+
+
+def by_partition(statuses: Iterable[comet.PartitionStatus]) -> dict[int, comet.PartitionStatus]:
+    """Those that a broker has answered for."""
+    return {status.index: status for status in statuses if status.broker}
+
+
+async def described(admin: comet.Admin, topic: str) -> tuple[comet.TopicInfo, dict[int, comet.PartitionStatus]]:
+    info, statuses = await admin.describe_topic(topic)
+    return info, by_partition(statuses)
+
+
+def partition_of(info: comet.TopicInfo, index: int) -> comet.PartitionInfo:
+    if index >= len(info.partitions):
+        raise comet.PartitionNotFound(f"topic {info.name!r} has {len(info.partitions)} partitions, so none {index}")
+    return info.partitions[index]
+
+
+async def copies(admin: comet.Admin, info: comet.TopicInfo, index: int) -> list[Replica]:
+    """What each broker that has a replica says of it, all of them asked at once."""
+    partition = partition_of(info, index)
+
+    async def copy(broker: int) -> Replica:
+        try:
+            _, statuses = await admin.describe_topic(info.name, broker=broker)
+        except CometError:
+            statuses = []  # it cannot be asked, which the document says
+        return Replica(
+            broker=broker,
+            leader=broker == partition.leader,
+            in_sync=broker in partition.in_sync,
+            **_known(by_partition(statuses).get(index), _OF_REPLICA),
+        )
+
+    return await asyncio.gather(*map(copy, partition.replicas))

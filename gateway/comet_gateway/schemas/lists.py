@@ -1,0 +1,64 @@
+"""What lists and dangerous requests have in common: pages, filters, `dry_run`, and the parts that paths are made of."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import Path, Query
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from comet_gateway.schemas.common import Model
+
+NAME_CHARS_MAX: Final = 249
+PAGE: Final = 100
+PAGE_MAX: Final = 1_000
+BROKER_MAX: Final = 2**31 - 1
+PARTITION_MAX: Final = 99_999
+
+
+class Strict(Model):
+    """A request's body: a number is a number there, and "5" is none."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+def _integer(value: Any) -> Any:
+    """Digits as everyone writes them, and nothing else that Python would take for a number."""
+    if not isinstance(value, str) or not value.removeprefix("-").isascii() or not value.removeprefix("-").isdecimal():
+        raise ValueError("not a whole number")
+    return int(value[:20])
+
+
+def _boolean(value: Any) -> Any:
+    if value not in ("true", "false"):
+        raise ValueError("either true or false")
+    return value == "true"
+
+
+Integer = BeforeValidator(_integer)
+Boolean = BeforeValidator(_boolean)
+
+NAME_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,248}$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+
+TopicName = Annotated[str, Path(pattern=NAME_PATTERN, description="Name of a topic.", examples=["quotes"])]
+GroupName = Annotated[str, Path(pattern=NAME_PATTERN, description="Name of a group.", examples=["engine"])]
+PartitionIndex = Annotated[
+    int, Integer, Path(ge=0, le=PARTITION_MAX, description="Number of a partition, from 0.", examples=[0])
+]
+BrokerId = Annotated[int, Integer, Path(ge=1, le=BROKER_MAX, description="Id of a broker.", examples=[1])]
+
+Limit = Annotated[int, Integer, Query(ge=1, le=PAGE_MAX, description="How many at most.")]
+After = Annotated[
+    str, Query(max_length=NAME_CHARS_MAX, description="Those after this name: `next` of the page before.")
+]
+Filter = Annotated[
+    str, Query(max_length=NAME_CHARS_MAX, description="Only those with this in their name, in capitals or not.")
+]
+DryRun = Annotated[
+    bool,
+    Boolean,
+    Query(description="Only say what would happen, in numbers. The answer is the same document, with `dry_run` true."),
+    WithJsonSchema({"type": "boolean"}),
+]
+DRY_RUN_TEXT: Final = "True: nothing was done, and the numbers say what would happen."
