@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
-from comet.types import Latest, Position
+from comet.types import Latest, Position, check_topic_name
+from comet_gateway.config import Limits
 from comet_gateway.cursor import Cursor
+from comet_gateway.problems import Problem
+
+INTERVAL_MS_MIN: Final = 10
+INTERVAL_MS_MAX: Final = 60_000
+PERMITS_MAX: Final = 2**31 - 1
 
 
 class Policy(StrEnum):
@@ -43,3 +50,23 @@ class Asked:
     permits: int | None = (
         None  # records that may be sent before more are permitted; None: as many as the connection takes
     )
+
+
+def check(asked: Asked, limits: Limits) -> None:
+    """Raises Problem for what makes no sense."""
+    if bool(asked.topics) == bool(asked.pattern):
+        raise Problem("INVALID_ARGUMENT", "give topics or a pattern")
+    for topic in asked.topics:
+        check_topic_name(topic)
+    if len(set(asked.topics)) < len(asked.topics):
+        raise Problem("INVALID_ARGUMENT", "a topic is named twice")
+    if asked.partitions is not None and not asked.partitions:
+        raise Problem("INVALID_ARGUMENT", "no partition is asked for")
+    for name, low, high in (
+        ("buffer", 1, limits.buffer_max),
+        ("interval_ms", INTERVAL_MS_MIN, INTERVAL_MS_MAX),
+        ("permits", 0, PERMITS_MAX),
+    ):
+        value = getattr(asked, name)
+        if value is not None and not low <= value <= high:
+            raise Problem("INVALID_ARGUMENT", f"{name} must be from {low} to {high}, not {value}")

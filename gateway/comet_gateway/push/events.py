@@ -79,12 +79,13 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The subscription is over: the topic is gone, or cannot be read."""
+    """A topic of the subscription, or all of it, is over: it is gone, or cannot be read."""
 
     code: str  # as in problems.py
     detail: str
     more: Mapping[str, str]
     retry_after_ms: int = 0
+    topic: str = ""  # which; empty: all of them
 
 
 Event = Records | Latest | Begun | Lost | Failed

@@ -1,0 +1,200 @@
+"""Reading the log for those whom the ring does not help: where they begin, and what lies behind the ring.
+
+All of the gateway's subscribers read through one Log. Several who are at the same place at the same time, as after a
+restart, share what is read. No broker there: they wait.
+
+    deleted      the log begins behind the place           on where it begins
+    truncated    it was cut back before the place           on from the cut
+    damaged      what is there cannot be read               on behind it
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from random import uniform
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from comet.errors import CometError, DataLoss, OffsetOutOfRange, PartitionNotFound, Timeout, Truncated
+from comet.types import AtOffset, Position
+from comet_gateway.cursor import INT64_MAX, Cursor, Place
+from comet_gateway.push.chunk import Source
+from comet_gateway.push.events import Missing
+from comet_gateway.push.ring import Ring
+
+if TYPE_CHECKING:
+    import comet
+    from comet_gateway.backend import Backend
+    from comet_gateway.config import Limits
+
+log = logging.getLogger("comet.gateway")
+
+_BACKOFF_FIRST_S: Final = 0.05
+_BACKOFF_MAX_S: Final = 2.0
+_WAIT_MS: Final = 100  # for what should be there in a moment
+ANEW: Final = "topic made again"
+
+
+class Piece(NamedTuple):
+    """What was read at a place, or why that is not there; and where to go on."""
+
+    sources: list[Source]
+    following: Place
+    missing: Missing | None = None
+
+
+class Beginning(NamedTuple):
+    """Where a subscriber begins; `recovered` only of one that comes back."""
+
+    places: dict[int, Place]
+    recovered: bool | None
+    missing: tuple[Missing, ...]
+
+
+class Log:
+    """Owned by the hub."""
+
+    def __init__(self, backend: Backend, limits: Limits) -> None:
+        self.waiting = 0  # reads that wait for a broker
+        self.reads = 0
+        self._reader = backend.reader
+        self._admin = backend.admin
+        self._limits = limits
+        self._room = asyncio.Semaphore(limits.reads_max)
+        self._flights: dict[tuple[str, int, Place, int], asyncio.Task[Piece]] = {}
+
+    async def close(self) -> None:
+        flights = list(self._flights.values())
+        for flight in flights:
+            flight.cancel()
+        if flights:
+            await asyncio.wait(flights)
+
+    # ---- where to begin
+
+    async def begin(self, ring: Ring, start: Position, partitions: frozenset[int] | None) -> Beginning:
+        """A start that is not the end. What an offset stands for is checked; what was deleted is said."""
+        chosen = sorted(ring.places if partitions is None else partitions)
+        if isinstance(start, AtOffset):
+            pieces = await asyncio.gather(*(self.look(ring, index, Place(start.offset)) for index in chosen))
+            for index, piece in zip(chosen, pieces, strict=True):
+                if piece.missing is not None and piece.missing.reason != "deleted":
+                    end = piece.following.offset
+                    raise OffsetOutOfRange(
+                        f"{ring.topic}/{index} holds records up to {end}, not {start.offset}",
+                        details={"log_end": str(end), "partition": str(index)},
+                    )
+            missing = tuple(piece.missing for piece in pieces if piece.missing is not None)
+            return Beginning(
+                {index: piece.following for index, piece in zip(chosen, pieces, strict=True)}, None, missing
+            )
+        offsets = await self._admin.offsets(ring.topic, start)
+        return Beginning({index: Place(offsets[index]) for index in chosen if index in offsets}, None, ())
+
+    async def resume(self, ring: Ring, cursor: Cursor, partitions: frozenset[int] | None) -> Beginning:
+        """Where a cursor says, or where there is something; with what is gone since."""
+        chosen = sorted(ring.places if partitions is None else partitions)
+        if cursor.topic_id != ring.topic_id:
+            # Nothing is known of where the old one ended.
+            lost = [Missing(index, cursor.places[index].offset, INT64_MAX, ANEW) for index in sorted(cursor.places)]
+            found = await self._pieces(ring, dict.fromkeys(chosen, Place(0)))
+            return Beginning(found.places, False, (*lost, *found.missing))
+        return await self._pieces(ring, {index: cursor.places.get(index, Place(0)) for index in chosen})
+
+    async def _pieces(self, ring: Ring, wanted: Mapping[int, Place]) -> Beginning:
+        unsure = [index for index, place in wanted.items() if not ring.vouches(index, place)]
+        pieces = await asyncio.gather(*(self.look(ring, index, wanted[index]) for index in unsure))
+        found = dict(wanted) | {index: piece.following for index, piece in zip(unsure, pieces, strict=True)}
+        missing = tuple(piece.missing for piece in pieces if piece.missing is not None)
+        return Beginning(found, not missing, missing)
+
+    async def look(self, ring: Ring, partition: int, place: Place) -> Piece:
+        """Whether the log can be read on at a place. Raises what it answers, when it cannot be asked for long."""
+        async with asyncio.timeout(self._limits.feed_start_s):
+            piece = await self._shared(ring.topic, partition, place, 0)
+        return piece if piece.missing is not None else Piece([], place)
+
+    # ---- reading
+
+    async def read(self, ring: Ring, partition: int, place: Place) -> Piece:
+        """A piece of a partition. Waits for brokers for as long as it takes. Raises what no waiting helps against."""
+        return await self._shared(ring.topic, partition, place, self._limits.delivery_bytes)
+
+    async def _shared(self, topic: str, partition: int, place: Place, bytes_max: int) -> Piece:
+        key = (topic, partition, place, bytes_max)
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = self._flights[key] = asyncio.create_task(
+                self._until_answered(*key), name=f"gateway: read {topic}/{partition}"
+            )
+            flight.add_done_callback(lambda done: self._landed(key, done))
+        return await asyncio.shield(flight)
+
+    def _landed(self, key: Any, flight: asyncio.Task[Piece]) -> None:
+        del self._flights[key]
+        if not flight.cancelled():
+            flight.exception()  # whoever waits is told; nobody may
+
+    async def _until_answered(self, topic: str, partition: int, place: Place, bytes_max: int) -> Piece:
+        wait_s = _BACKOFF_FIRST_S
+        while True:
+            try:
+                async with self._room:
+                    return await self._once(topic, partition, place, bytes_max)
+            except CometError as error:
+                found = gone(error, partition, place)
+                if found is not None:
+                    return found
+                if not (error.retriable or isinstance(error, Timeout | PartitionNotFound)):
+                    raise
+                log.debug("gateway: %s/%d at %d: %s", topic, partition, place.offset, error)
+                pause_s = max(error.retry_after_ms / 1000, uniform(wait_s / 2, wait_s))
+            self.waiting += 1
+            try:
+                await asyncio.sleep(pause_s)
+            finally:
+                self.waiting -= 1
+            wait_s = min(wait_s * 2, _BACKOFF_MAX_S)
+
+    async def _once(self, topic: str, partition: int, place: Place, bytes_max: int) -> Piece:
+        self.reads += 1
+        fetched: comet.Fetched = await self._reader.fetch(
+            topic,
+            partition,
+            place.offset,
+            epoch=place.epoch,
+            records_max=self._limits.records_max if bytes_max else 1,
+            bytes_max=bytes_max or 1,
+            wait_ms=_WAIT_MS if bytes_max else 0,
+        )
+        epoch = place.epoch if fetched.next_offset == place.offset else fetched.epoch
+        return Piece(
+            [Source(batch, epoch_of(batch)) for batch in fetched.batches], Place(fetched.next_offset, epoch)
+        )  # fmt: skip
+
+
+def epoch_of(batch: comet.RecordBatch[bytes]) -> int | None:
+    """Of the leader that wrote it."""
+    found: int | None = getattr(batch, "epoch", None)
+    return found
+
+
+def gone(error: CometError, partition: int, place: Place) -> Piece | None:
+    """What is missing, where an error says so."""
+    offset, log_start, log_end = place.offset, _number(error, "log_start"), _number(error, "log_end")
+    match error:
+        case OffsetOutOfRange() if offset < log_start:
+            return Piece([], Place(log_start), Missing(partition, offset, log_start, "deleted"))
+        case OffsetOutOfRange() | Truncated() if 0 <= log_end < offset:
+            return Piece([], Place(log_end), Missing(partition, log_end, offset, "truncated"))
+        case DataLoss():
+            first, end = _number(error, "first"), _number(error, "end")
+            if 0 <= first < end and offset < end:
+                return Piece([], Place(end), Missing(partition, max(first, offset), end, "damaged"))
+    return None
+
+
+def _number(error: CometError, name: str) -> int:
+    found = error.details.get(name, "")
+    return int(found) if found.isdecimal() else -1

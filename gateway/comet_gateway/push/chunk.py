@@ -1,0 +1,224 @@
+"""Records on their way to subscribers: encoded once for each form, whoever gets them.
+
+    Source    one batch as it was read; its records as JSON, made when somebody first wants them
+    Slice     some of its records in one form, with the cursor behind them: what a subscriber is given
+    Chunk     a part of a batch of at most `delivery_bytes`, in its place in the ring; whole, all share its slices
+
+A cursor's text ends with the partition that moved, so the text before that, the prefix, is the same for all records of
+a chunk.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import comet
+from comet_gateway.cursor import Place
+from comet_gateway.push.asked import Values
+from comet_gateway.push.events import Missing
+from comet_gateway.representation import fragments
+
+RECORD_OVERHEAD: Final = 100  # bytes of JSON around a record's key and value
+CHUNK_OVERHEAD: Final = 2048  # bytes of memory that a chunk takes beside its records
+
+
+class Source:
+    """A batch, and its records as JSON. Lives as long as a chunk or a subscriber has some of them."""
+
+    __slots__ = ("_fragments", "batch", "epoch", "next_offset", "offsets", "partition", "topic")
+
+    def __init__(self, batch: comet.RecordBatch[bytes], epoch: int | None) -> None:
+        self.batch = batch
+        self.topic = batch.topic
+        self.partition = batch.partition
+        self.offsets: Sequence[int] = batch.offsets
+        self.next_offset = batch.next_offset
+        self.epoch = epoch
+        self._fragments: dict[Values, list[bytes]] = {}
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def fragments(self, values: Values) -> list[bytes]:
+        found = self._fragments.get(values)
+        if found is None:
+            found = self._fragments[values] = fragments(self.batch, values)
+        return found
+
+    def index(self, offset: int) -> int:
+        """Of the first record at or behind an offset."""
+        return bisect_left(self.offsets, offset)
+
+    def place(self, end: int) -> Place:
+        """Behind the first `end` records."""
+        return Place(self.next_offset if end == len(self.offsets) else self.offsets[end - 1] + 1, self.epoch)
+
+    def sizes(self) -> list[int]:
+        """About how many bytes each record has as JSON."""
+        keys, values = self.batch.keys, self.batch.values
+        return [RECORD_OVERHEAD + len(key or b"") + len(value or b"") for key, value in zip(keys, values, strict=True)]
+
+    def cuts(self, bytes_max: int) -> Iterator[tuple[int, int, int]]:
+        """The batch in parts of at most so many bytes, but one record at least: (begin, end, bytes) of each."""
+        begin = size = 0
+        for index, one in enumerate(self.sizes()):
+            if size + one > bytes_max and index > begin:
+                yield begin, index, size
+                begin, size = index, 0
+            size += one
+        if begin < len(self):
+            yield begin, len(self), size
+
+
+class Slice:
+    """Some records of one batch in one form: `events.Records`. Its bytes are made once."""
+
+    __slots__ = ("_begin", "_end", "_grew", "_members", "_prefix", "_source", "_sse", "_values")
+
+    def __init__(
+        self,
+        source: Source,
+        begin: int,
+        end: int,
+        values: Values,
+        prefix: str,
+        grew: Callable[[int], None] | None = None,
+    ) -> None:
+        assert 0 <= begin < end <= len(source)
+        self._source = source
+        self._begin = begin
+        self._end = end
+        self._values = values
+        self._prefix = prefix
+        self._grew = grew  # hears how many bytes were made that stay as long as the chunk
+        self._members: bytes | None = None
+        self._sse: bytes | None = None
+
+    @property
+    def topic(self) -> str:
+        return self._source.topic
+
+    @property
+    def partition(self) -> int:
+        return self._source.partition
+
+    @property
+    def count(self) -> int:
+        return self._end - self._begin
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        return self._source.offsets[self._begin : self._end]
+
+    @property
+    def cursor(self) -> str:
+        return self._prefix + self._source_place(self._end)
+
+    def _source_place(self, end: int) -> str:
+        offset, epoch = self._source.place(end)
+        return f"{self.partition}-{offset}" if epoch is None else f"{self.partition}-{offset}-{epoch}"
+
+    def members(self) -> bytes:
+        if self._members is None:
+            self._members = b'"topic":"%b","partition":%d,"records":[%b],"cursor":"%b"' % (
+                self.topic.encode(), self.partition, b",".join(self._fragments()), self.cursor.encode(),
+            )  # fmt: skip
+            self._made(self._members)
+        return self._members
+
+    def sse(self) -> bytes:
+        if self._sse is None:
+            source, begin, end = self._source, self._begin, self._end
+            # Behind a record lies the next one; behind the last of a batch may be what no reader gets.
+            behind = [offset + 1 for offset in source.offsets[begin : end - 1]]
+            behind.append(source.place(end).offset)
+            head = f"id: {self._prefix}{self.partition}-".encode()
+            tail = b"\ndata: " if source.epoch is None else b"-%d\ndata: " % source.epoch
+            records = self._fragments()
+            self._sse = b"".join(
+                [b"%b%d%b%b\n\n" % (head, offset, tail, one) for offset, one in zip(behind, records, strict=True)]
+            )
+            self._made(self._sse)
+        return self._sse
+
+    def _fragments(self) -> list[bytes]:
+        made = self._source.fragments(self._values)
+        return made if self.count == len(made) else made[self._begin : self._end]
+
+    def _made(self, made: bytes) -> None:
+        if self._grew is not None:
+            self._grew(2 * len(made))  # and once more, as fragments
+
+
+class Chunk:
+    """Owned by a ring. What it holds in memory counts there, also what is encoded later."""
+
+    __slots__ = ("_forms", "_grew", "before", "begin", "end", "next", "partition", "prefix", "size", "source", "start")
+
+    def __init__(
+        self, source: Source, begin: int, end: int, size: int, *, start: Place, prefix: str, before: int,
+        grew: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        self.source = source
+        self.begin = begin
+        self.end = end
+        self.partition = source.partition
+        self.start = start  # where the partition was before it
+        self.next = source.place(end)
+        self.prefix = prefix
+        self.before = before  # records that came before it, of all partitions
+        self.size = size + CHUNK_OVERHEAD + len(prefix)
+        self._forms: dict[Values, Slice] = {}
+        self._grew: Callable[[int], None] | None = grew
+
+    @property
+    def count(self) -> int:
+        return self.end - self.begin
+
+    def whole(self, values: Values) -> Slice:
+        found = self._forms.get(values)
+        if found is None:
+            found = Slice(self.source, self.begin, self.end, values, self.prefix, self._grow)
+            self._forms[values] = found
+        return found
+
+    def part(self, skip: int, count: int, values: Values, prefix: str | None = None) -> Slice:
+        """Some of its records, from the one with that number on; with a cursor of its own where there is a prefix."""
+        if prefix is None and skip == 0 and count == self.count:
+            return self.whole(values)
+        begin = self.begin + skip
+        return Slice(self.source, begin, begin + count, values, self.prefix if prefix is None else prefix)
+
+    def skip_to(self, offset: int) -> int:
+        """The number of its first record at or behind an offset."""
+        return max(self.source.index(offset), self.begin) - self.begin
+
+    def place(self, skip: int) -> Place:
+        """Before the record of that number."""
+        return self.start if skip == 0 else self.source.place(self.begin + skip)
+
+    def _grow(self, size: int) -> None:
+        if self._grew is not None:
+            self.size += size
+            self._grew(size)
+
+    def leave(self) -> None:
+        """The ring has it no more."""
+        self._grew = None
+
+
+class Hole:
+    """Records that are not there, in their place in the ring."""
+
+    __slots__ = ("before", "missing", "next", "partition", "prefix", "size", "start")
+
+    def __init__(self, missing: Missing, *, start: Place, next: Place, prefix: str, before: int) -> None:  # noqa: A002
+        self.missing = missing
+        self.partition = missing.partition
+        self.start = start
+        self.next = next
+        self.prefix = prefix
+        self.before = before
+        self.size = CHUNK_OVERHEAD

@@ -1,0 +1,196 @@
+"""The hub: who subscribes is given a seat at the feed of each topic, and each topic is followed once.
+
+Made by the app's lifespan, closed after the last connection. Belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from comet.errors import Closed, PartitionNotFound, Timeout
+from comet.types import Latest
+from comet_gateway.config import GatewayConfig
+from comet_gateway.cursor import Cursor
+from comet_gateway.problems import Problem
+from comet_gateway.push.asked import Asked, check
+from comet_gateway.push.catchup import Beginning, Log
+from comet_gateway.push.events import Begun, Failed
+from comet_gateway.push.feed import Feed
+from comet_gateway.push.follower import Follower
+from comet_gateway.push.subscription import Subscription
+
+if TYPE_CHECKING:
+    from comet_gateway.backend import Backend
+
+
+class Hub:
+    """Feeds all subscribers of this gateway.
+
+    subscription = await hub.subscribe(Asked(topics=("quotes",)))
+    event = await subscription.next()
+    subscription.close()
+    """
+
+    def __init__(self, config: GatewayConfig, backend: Backend) -> None:
+        self._limits = config.limits
+        self._backend = backend
+        self._log = Log(backend, config.limits)
+        self._feeds: dict[str, Feed] = {}
+        self._starting: dict[str, asyncio.Task[Feed]] = {}
+        self._idle: dict[str, asyncio.TimerHandle] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._subscriptions: set[Subscription] = set()
+        self._gone = {"delivered": 0, "dropped": 0, "conflated": 0}  # by subscriptions that were closed
+        self._closed = False
+
+    async def close(self) -> None:
+        """Whoever still follows a topic is told that this is over."""
+        self._closed = True
+        for timer in self._idle.values():
+            timer.cancel()
+        for task in self._starting.values():
+            task.cancel()
+        stopping = Failed("DRAINING", "the gateway is stopping", {}, 1000)
+        feeds = list(self._feeds.values())
+        await asyncio.gather(*(feed.close(replace(stopping, topic=feed.topic)) for feed in feeds), *self._closing)
+        await self._log.close()
+
+    # ---- subscribing
+
+    async def subscribe(self, asked: Asked) -> Subscription:
+        """Returns when it follows: whatever is written from now on is seen. Raises Problem, CometError."""
+        if self._closed:
+            raise Closed("the gateway is stopping")
+        check(asked, self._limits)
+        subscription = Subscription(asked, self)
+        try:
+            await asyncio.gather(*(self._join(subscription, topic, asked.cursors.get(topic)) for topic in asked.topics))
+        except BaseException:
+            subscription.close()
+            raise
+        self._subscriptions.add(subscription)
+        return subscription
+
+    async def _join(self, subscription: Subscription, topic: str, cursor: Cursor | None) -> None:
+        asked = subscription.asked
+        feed = await self._feed(topic)
+        for index in sorted(asked.partitions or ()):
+            if index not in feed.ring.places:
+                raise PartitionNotFound(f"topic {topic!r} has no partition {index}")
+        beginning = Beginning({}, None, ())
+        if cursor is not None:
+            beginning = await self._log.resume(feed.ring, cursor, asked.partitions)
+        elif not isinstance(asked.start, Latest):
+            beginning = await self._log.begin(feed.ring, asked.start, asked.partitions)
+        if feed.failure is not None:  # meanwhile
+            raise Problem(feed.failure.code, feed.failure.detail)
+        follower = Follower(feed.ring, asked)
+        if beginning.places:
+            follower.begin_at(beginning.places)
+        follower.first.append(Begun(topic, follower.cursor(), beginning.recovered, beginning.missing))
+        subscription.add(feed, follower)
+
+    async def _feed(self, topic: str) -> Feed:
+        while True:
+            feed = self._feeds.get(topic)
+            if feed is not None:
+                timer = self._idle.pop(topic, None)
+                if timer is not None:
+                    timer.cancel()
+                    self._wait_idle(feed)
+                return feed
+            task = self._starting.get(topic)
+            if task is None:
+                self._make_room()
+                task = self._starting[topic] = asyncio.create_task(self._start(topic), name=f"gateway: start {topic}")
+                task.add_done_callback(lambda done, topic=topic: self._started(topic, done))  # type: ignore[misc]
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError:
+                if task.cancelled():
+                    raise Closed("the gateway is stopping") from None
+                raise
+
+    async def _start(self, topic: str) -> Feed:
+        feed = Feed(topic, self._backend, self._limits, self._log, grown=self._grown, over=self._feed_over)
+        try:
+            async with asyncio.timeout(self._limits.feed_start_s):
+                await feed.start()
+        except TimeoutError:
+            raise Timeout(f"topic {topic!r} cannot be followed yet: not all of its partitions have a leader") from None
+        self._feeds[topic] = feed
+        self._wait_idle(feed)
+        return feed
+
+    def _started(self, topic: str, task: asyncio.Task[Feed]) -> None:
+        del self._starting[topic]
+        if not task.cancelled():
+            task.exception()  # who waits is told
+
+    def _make_room(self) -> None:
+        if len(self._feeds) + len(self._starting) < self._limits.feeds_max:
+            return
+        idle = next((feed for feed in self._feeds.values() if not feed.seats), None)
+        if idle is None:
+            raise Problem("TOO_MANY_REQUESTS", f"this gateway follows {self._limits.feeds_max} topics already")
+        self._end(idle)
+
+    # ---- what ends
+
+    def _feed_over(self, feed: Feed) -> None:
+        """It failed, or nobody sits there any more."""
+        if feed.failure is not None:
+            self._end(feed)
+        elif self._feeds.get(feed.topic) is feed:
+            self._wait_idle(feed)
+
+    def _wait_idle(self, feed: Feed) -> None:
+        old = self._idle.pop(feed.topic, None)
+        if old is not None:
+            old.cancel()
+        loop = asyncio.get_running_loop()
+        self._idle[feed.topic] = loop.call_later(self._limits.feed_idle_s, self._end_idle, feed)
+
+    def _end_idle(self, feed: Feed) -> None:
+        self._idle.pop(feed.topic, None)
+        if not feed.seats and self._feeds.get(feed.topic) is feed:
+            self._end(feed)
+
+    def _end(self, feed: Feed) -> None:
+        if self._feeds.get(feed.topic) is not feed:
+            return
+        del self._feeds[feed.topic]
+        timer = self._idle.pop(feed.topic, None)
+        if timer is not None:
+            timer.cancel()
+        if not self._closed:
+            task = asyncio.create_task(feed.close(), name=f"gateway: close {feed.topic}")
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    def left(self, subscription: Subscription) -> None:
+        if subscription in self._subscriptions:
+            self._subscriptions.discard(subscription)
+            statistics = subscription.statistics()
+            for name in self._gone:
+                self._gone[name] += statistics[name]
+
+    def _grown(self) -> None:
+        """Keeps all rings together within their bound: the largest gives way."""
+        total = sum(feed.ring.bytes for feed in self._feeds.values()) if len(self._feeds) > 1 else 0
+        if total > self._limits.feeds_bytes_max:
+            largest = max(self._feeds.values(), key=lambda feed: feed.ring.bytes)
+            largest.trim(largest.ring.bytes * 7 // 8)
+
+    def statistics(self) -> dict[str, Any]:
+        """A snapshot: what metrics, the operator's page and tests read."""
+        each = [subscription.statistics() for subscription in self._subscriptions]
+        return {
+            "subscriptions": len(self._subscriptions),
+            "waiting_for_brokers": self._log.waiting,
+            "reads": self._log.reads,
+            **{name: gone + sum(one[name] for one in each) for name, gone in self._gone.items()},
+            "feeds": {topic: feed.statistics() for topic, feed in self._feeds.items()},
+        }

@@ -1,0 +1,238 @@
+"""The recent records of one topic, in the order in which they arrived, for all who follow it.
+
+    tail                                      head
+     │ chunk p0 │ chunk p1 │ hole p1 │ chunk p0 │
+     └ tail_places: where each partition        └ places: where each partition is behind the newest
+       is before the oldest
+
+Items are numbered. Who follows live is a number; who does not is an offset for each partition, and gets into the ring
+where it holds what comes next of all of them (`entry`). Old items go as bytes come: nobody is waited for.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from comet_gateway.cursor import Cursor, Place, place_text
+from comet_gateway.push.chunk import Chunk, Hole, Source
+from comet_gateway.push.events import Missing
+
+Item = Chunk | Hole
+# Of what is kept, this part goes at once, so that whoever is at the tail is moved rarely.
+EVICT_PART: Final = 16
+
+
+class Entry(NamedTuple):
+    """Where somebody with a place in each partition gets into the ring."""
+
+    number: int  # items from there on
+    in_step: int | None  # from there on all of its places are the ring's; None: some lie behind all there is
+
+
+class Track:
+    """The items of one partition: from `start` on, whatever is asked for is in them."""
+
+    __slots__ = ("ends", "numbers", "start")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.numbers: list[int] = []
+        self.ends: list[int] = []  # the offset behind each item, rising
+
+
+class Ring:
+    """Owned by a feed."""
+
+    def __init__(self, topic: str, topic_id: bytes, places: Mapping[int, Place], delivery_bytes: int) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.places: dict[int, Place] = dict(places)
+        self.tail_places: dict[int, Place] = dict(places)
+        self.totals: dict[int, int] = dict.fromkeys(places, 0)  # records that ever came
+        self.tail_totals: dict[int, int] = dict.fromkeys(places, 0)  # those of them that have left
+        self.total = 0
+        self.bytes = 0
+        self.tail = 0
+        self._items: list[Item] = []
+        self._tracks: dict[int, Track] = {index: Track(place.offset) for index, place in places.items()}
+        self.cuts: list[tuple[int, int]] = []  # (partition, offset) of each time that a log was cut back
+        self._delivery_bytes = delivery_bytes
+        # The text of each partition's place; the one that moved last stands last.
+        self._texts: dict[int, str] = {index: place_text(index, *place) for index, place in places.items()}
+        self._head = f"c1.{topic_id.hex()}"
+
+    @property
+    def head(self) -> int:
+        """The number of the item that comes next."""
+        return self.tail + len(self._items)
+
+    @property
+    def records(self) -> int:
+        return self.total - sum(self.tail_totals.values())
+
+    def at(self, number: int) -> Item:
+        assert self.tail <= number
+        return self._items[number - self.tail]
+
+    # ---- what arrives
+
+    def add(self, source: Source) -> list[Chunk]:
+        """A batch, cut into chunks."""
+        made: list[Chunk] = []
+        partition = source.partition
+        if partition not in self.places:
+            self._add_partition(partition, source.offsets[0])
+        for begin, end, size in source.cuts(self._delivery_bytes):
+            start, prefix = self.places[partition], self._prefix(partition)
+            chunk = Chunk(
+                source, begin, end, size, start=start, prefix=prefix, before=self.total, grew=self._grew
+            )  # fmt: skip
+            self._append(chunk)
+            self.totals[partition] += chunk.count
+            self.total += chunk.count
+            made.append(chunk)
+        return made
+
+    def skip(self, missing: Missing) -> None:
+        """Records that are not there. Where the log was cut back, others follow at offsets that were there before."""
+        partition, truncated = missing.partition, missing.reason == "truncated"
+        if partition not in self.places:
+            self._add_partition(partition, missing.first)
+        following = Place(missing.first if truncated else missing.end)
+        start, prefix = self.places[partition], self._prefix(partition)
+        self._append(Hole(missing, start=start, next=following, prefix=prefix, before=self.total))
+        if truncated:
+            self._tracks[partition] = Track(following.offset)
+            self.cuts.append((partition, following.offset))
+
+    def _add_partition(self, partition: int, first: int) -> None:
+        """It was added to the topic, and is read from its first record."""
+        self.places[partition] = self.tail_places[partition] = Place(first)
+        self.totals[partition] = self.tail_totals[partition] = 0
+        self._tracks[partition] = Track(first)
+
+    def _append(self, item: Item) -> None:
+        track = self._tracks[item.partition]
+        track.numbers.append(self.head)
+        track.ends.append(item.next.offset)
+        self._items.append(item)
+        self.bytes += item.size
+        self.places[item.partition] = item.next
+        self._texts[item.partition] = place_text(item.partition, *item.next)
+
+    def _prefix(self, partition: int) -> str:
+        """The text of a cursor up to the place of a partition that moves."""
+        self._texts.pop(partition, None)
+        return ".".join([self._head, *self._texts.values(), ""])
+
+    def _grew(self, size: int) -> None:
+        self.bytes += size
+
+    # ---- what leaves
+
+    def excess(self, bytes_max: int) -> int:
+        """What the tail has to become where there is more than that: some room is made at once."""
+        number, size = self.tail, self.bytes
+        if size > bytes_max:
+            keep = bytes_max - bytes_max // EVICT_PART
+            while size > keep and number < self.head:
+                size -= self.at(number).size
+                number += 1
+        return number
+
+    def evict(self, tail: int) -> None:
+        """Lets the items before that number go. Whoever is there has to know his places first: `places_before`."""
+        assert self.tail <= tail <= self.head
+        gone = tail - self.tail
+        for item in self._items[:gone]:
+            self.bytes -= item.size
+            self.tail_places[item.partition] = item.next
+            if isinstance(item, Chunk):
+                item.leave()
+                self.tail_totals[item.partition] += item.count
+        del self._items[:gone]
+        self.tail = tail
+        for track in self._tracks.values():
+            left = bisect_left(track.numbers, tail)
+            if left:
+                track.start = track.ends[left - 1]
+                del track.numbers[:left], track.ends[:left]
+
+    # ---- where somebody is
+
+    def count(self, partitions: frozenset[int] | None) -> int:
+        """Records that ever came of some partitions."""
+        return self.total if partitions is None else sum(self.totals.get(index, 0) for index in partitions)
+
+    def count_before(self, number: int, partitions: frozenset[int] | None) -> int:
+        """As many of them as came before an item."""
+        if partitions is None:
+            return self.total if number == self.head else self.at(number).before
+        items = self._items[number - self.tail :]
+        return self.count(partitions) - sum(
+            item.count for item in items if isinstance(item, Chunk) and item.partition in partitions
+        )
+
+    def has(self, partition: int, offset: int) -> bool:
+        """What comes next at that offset is here, or will come here."""
+        track = self._tracks.get(partition)
+        return track is None or offset >= track.start
+
+    def vouches(self, partition: int, place: Place) -> bool:
+        """Somebody is known to have been there: the record before that place is here, written in that epoch."""
+        track = self._tracks.get(partition)
+        if track is None or place.offset <= track.start or place.offset > self.places[partition].offset:
+            return track is not None and place == self.tail_places[partition] and place.epoch is not None
+        item = self.at(track.numbers[bisect_right(track.ends, place.offset - 1)])
+        return isinstance(item, Chunk) and place.epoch == item.source.epoch and place.epoch is not None
+
+    def entry(self, places: Mapping[int, Place]) -> Entry | None:
+        """Where to go on with these; None while the ring lacks what comes next in one of them."""
+        number, in_step, beyond = self.head, self.tail, False
+        for partition, place in places.items():
+            track = self._tracks.get(partition)
+            if track is None:
+                continue
+            if place.offset < track.start:
+                return None
+            index = bisect_right(track.ends, place.offset)  # the first that ends behind it
+            if index < len(track.ends):
+                number = min(number, track.numbers[index])
+                inside = place.offset > self.at(track.numbers[index]).start.offset
+                in_step = max(in_step, track.numbers[index] + 1 if inside else 0)
+            elif place.offset > self.places[partition].offset:
+                beyond = True
+            if index:
+                in_step = max(in_step, track.numbers[index - 1] + 1)
+        return Entry(number, None if beyond else max(in_step, number))
+
+    def places_before(self, number: int) -> dict[int, Place]:
+        """Where each partition is before an item."""
+        found = dict(self.tail_places)
+        for item in self._items[: number - self.tail]:
+            found[item.partition] = item.next
+        return found
+
+    def cursor(self) -> str:
+        """Behind all there is."""
+        return ".".join([self._head, *self._texts.values()])
+
+    def cursor_at(self, number: int, skip: int = 0) -> str:
+        """Before an item, or in it before the record of that number."""
+        if number == self.head:
+            return self.cursor()
+        item = self.at(number)
+        place = item.place(skip) if isinstance(item, Chunk) else item.start
+        return item.prefix + place_text(item.partition, *place)
+
+    def cursor_of(self, places: Mapping[int, Place]) -> str:
+        return str(Cursor(self.topic_id, places))
+
+    def prefix_of(self, places: Mapping[int, Place], partition: int) -> str:
+        """The text of a cursor up to the place of a partition that moves, for somebody who has places of his own."""
+        others: Iterable[str] = (place_text(index, *at) for index, at in places.items() if index != partition)
+        return ".".join([self._head, *others, ""])

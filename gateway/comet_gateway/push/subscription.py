@@ -1,0 +1,220 @@
+"""What a connection holds: one stream of events from all the topics that it asked for.
+
+Each topic has a seat: the follower that decides, and where it stands with its feed.
+
+    HOT        may have something: it is asked when the connection asks
+    ARMED      had nothing: its feed wakes it when something comes
+    READING    waits for a piece of the log
+    PARKED     waits for permits
+
+A subscriber that waits costs one future; one that writes costs nothing when something comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Protocol
+
+from comet.errors import Closed, CometError
+from comet_gateway.push.asked import Asked
+from comet_gateway.push.events import Event, Failed, Lost
+from comet_gateway.push.follower import Follower, Read
+
+if TYPE_CHECKING:
+    from comet_gateway.push.feed import Feed
+
+
+class State(Enum):
+    HOT = auto()
+    ARMED = auto()
+    READING = auto()
+    PARKED = auto()
+    OVER = auto()
+
+
+class Seat:
+    """Owned by a subscription; known to the feed as long as it is taken."""
+
+    __slots__ = ("feed", "follower", "reading", "state", "subscription")
+
+    def __init__(self, subscription: Subscription, feed: Feed, follower: Follower) -> None:
+        self.subscription = subscription
+        self.feed = feed
+        self.follower = follower
+        self.state = State.HOT
+        self.reading: asyncio.Task[None] | None = None
+
+    def awake(self) -> None:
+        self.subscription._awake(self)
+
+    def leave(self) -> None:
+        self.state = State.OVER
+        if self.reading is not None:
+            self.reading.cancel()
+        self.feed.leave(self)
+
+    def read(self, read: Read) -> None:
+        self.state = State.READING
+        self.reading = asyncio.create_task(self._read(read), name=f"gateway: catch up {self.feed.topic}")
+
+    async def _read(self, read: Read) -> None:
+        try:
+            piece = await self.feed.read(read.partition, read.place)
+        except CometError as error:
+            self.follower.failed = failed(self.feed.topic, error)
+        else:
+            if piece.missing is not None:
+                self.follower.missed(read, piece.missing, piece.following)
+            else:
+                self.follower.filled(read, piece.sources, piece.following, self.feed.delivery_bytes)
+        self.awake()
+
+
+class Ending(Protocol):
+    """Hears that a subscription was closed."""
+
+    def left(self, subscription: Subscription) -> None: ...
+
+
+class Subscription:
+    """Made by the hub; owned by one connection, whose one task asks for what comes next."""
+
+    def __init__(self, asked: Asked, hub: Ending) -> None:
+        self.asked = asked
+        self.seats: dict[str, Seat] = {}
+        self.closed = False
+        self.permits = asked.permits
+        self._hub = hub
+        self._hot: deque[Seat] = deque()
+        self._parked: list[Seat] = []
+        self._event: Event | None = None  # what `ready` has found
+        self._waiter: asyncio.Future[None] | None = None
+        self._gone = {"delivered": 0, "dropped": 0, "conflated": 0}  # of topics that are over
+
+    # ---- for connections
+
+    async def next(self) -> Event:
+        """Waits for the next event. One task at a time. Cancelled, it has lost nothing. Raises Closed."""
+        while not self.ready():
+            if self.closed:
+                raise Closed("the subscription was closed")
+            assert self._waiter is None, "a subscription is read by one task"
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        event, self._event = self._event, None
+        assert event is not None
+        return event
+
+    def ready(self) -> bool:
+        """`next` would not wait."""
+        if self._event is None and not self.closed:
+            self._event = self._take()
+        return self._event is not None
+
+    def permit(self, records: int) -> None:
+        """So many records more may be given."""
+        if self.permits is None:
+            return
+        self.permits += records
+        parked, self._parked = self._parked, []
+        for seat in parked:
+            if seat.state is State.PARKED:
+                self._awake(seat)
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        for seat in self.seats.values():
+            seat.leave()
+        self._hot.clear()
+        self._parked.clear()
+        self._event = None
+        self._wake()
+        self._hub.left(self)
+
+    def statistics(self) -> dict[str, Any]:
+        followers = {topic: seat.follower for topic, seat in self.seats.items()}
+        return {
+            "topics": {
+                topic: {"behind": follower.behind, "live": follower.live, "delivered": follower.delivered,
+                        "dropped": follower.dropped, "conflated": follower.conflated}
+                for topic, follower in followers.items()
+            },
+            "policy": self.asked.policy.value,
+            "permits": self.permits,
+            "behind": sum(follower.behind for follower in followers.values()),
+            "delivered": self._gone["delivered"] + sum(follower.delivered for follower in followers.values()),
+            "dropped": self._gone["dropped"] + sum(follower.dropped for follower in followers.values()),
+            "conflated": self._gone["conflated"] + sum(follower.conflated for follower in followers.values()),
+        }  # fmt: skip
+
+    # ---- for the hub
+
+    def add(self, feed: Feed, follower: Follower) -> Seat:
+        """One more topic."""
+        assert not self.closed
+        assert feed.topic not in self.seats
+        seat = self.seats[feed.topic] = Seat(self, feed, follower)
+        feed.take_seat(seat)
+        self._hot.append(seat)
+        self._wake()
+        return seat
+
+    # ---- what comes next
+
+    def _take(self) -> Event | None:
+        for _ in range(len(self._hot)):
+            seat = self._hot.popleft()
+            if seat.state is not State.HOT:
+                continue
+            found = seat.follower.take(self.permits)
+            if found is None:
+                self._rest(seat)
+            elif isinstance(found, Read):
+                seat.read(found)
+            else:
+                if isinstance(found, Failed):
+                    self._over(seat)
+                else:
+                    self._hot.append(seat)
+                    if self.permits is not None and not isinstance(found, Lost):
+                        self.permits -= getattr(found, "count", 0)
+                return found
+        return None
+
+    def _rest(self, seat: Seat) -> None:
+        if self.permits is not None and self.permits <= 0:
+            seat.state = State.PARKED
+            self._parked.append(seat)
+        else:
+            seat.state = State.ARMED
+            seat.feed.arm(seat)
+
+    def _over(self, seat: Seat) -> None:
+        del self.seats[seat.feed.topic]
+        for name in self._gone:
+            self._gone[name] += getattr(seat.follower, name)
+        seat.leave()
+
+    def _awake(self, seat: Seat) -> None:
+        if seat.state in {State.HOT, State.OVER}:
+            return
+        seat.state = State.HOT
+        self._hot.append(seat)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def failed(topic: str, error: CometError) -> Failed:
+    """The end of a topic, for those who followed it."""
+    retry_after_ms = error.retry_after_ms or (1000 if error.retriable else 0)
+    return Failed(error.code, error.message, error.details, retry_after_ms, topic)
