@@ -20,6 +20,7 @@ from typing import Final
 
 import uvicorn
 
+import comet
 from comet.errors import InvalidArgument, Unavailable
 from comet_gateway.app import create_app
 from comet_gateway.config import GatewayConfig
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 KEEP_ALIVE_S: Final = 75  # longer than load balancers keep theirs, so that they are the ones who close
 BACKLOG: Final = 2048
 CUT_S: Final = 1  # that what is cut off has to end
+_SAID_BEFORE: Final = ("Exception in ASGI application", "ASGI callable returned without completing response")
 
 
 class Server(uvicorn.Server):
@@ -85,7 +87,13 @@ class Server(uvicorn.Server):
         self._stop.set()
 
     def reload(self) -> None:
-        """Reads the tokens file again."""
+        """Reads the tokens file again; one that is wrong changes nothing."""
+        try:
+            self.app.state.gatekeeper.reload()
+        except InvalidArgument as error:
+            log.error("the tokens stay as they were: %s", error.message)
+        else:
+            log.warning("the tokens file was read again")
 
     async def run_until_stopped(self) -> None:
         listening = _listen(self.gateway)
@@ -147,14 +155,20 @@ def _url(config: GatewayConfig, listening: socket.socket) -> str:
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
 
 
+def set_up_logging(level: str) -> None:
+    """To stderr. The audit log is always written, whatever the level."""
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("comet_gateway.audit").setLevel(logging.INFO)
+    # What fails is logged once, by `front`, with the request's id; uvicorn would say it again without.
+    logging.getLogger("uvicorn.error").addFilter(lambda record: not record.getMessage().startswith(_SAID_BEFORE))
+
+
 def serve(config: GatewayConfig, on_ready: Callable[[str], None] | None = None) -> None:
     """Runs a gateway until SIGTERM or SIGINT. `on_ready` gets its URL once it takes requests."""
-    import comet
-
     if bool(config.tls_cert) != bool(config.tls_key):
         raise InvalidArgument("tls_cert and tls_key belong together: give both or neither")
-    comet.run(_serve(config, on_ready))
 
+    async def main() -> None:
+        await Server(config, on_ready).run_until_stopped()
 
-async def _serve(config: GatewayConfig, on_ready: Callable[[str], None] | None) -> None:
-    await Server(config, on_ready).run_until_stopped()
+    comet.run(main())

@@ -1,9 +1,9 @@
 """The command line, `comet`.
 
-    comet up | broker | topic ... | produce | consume | group ... | cluster | doctor | demo | bench
+    comet up | broker | gateway | topic ... | produce | consume | group ... | cluster | doctor | demo | bench
 
-`comet.cli` may start the broker and the demo; nothing else in `comet` knows of them. Everything heavy (gRPC,
-the broker, rich) is imported by the command that needs it, so that `comet --help` and completion stay quick.
+`comet.cli` may start the broker, the gateway and the demo; nothing else in `comet` knows of them. Everything heavy
+(gRPC, the broker, rich) is imported by the command that needs it, so that `comet --help` and completion stay quick.
 Exit codes, which scripts may rely on, are in `comet.cli._exit`; what each option takes is in docs/cli.md.
 """
 

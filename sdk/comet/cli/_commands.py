@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from comet import __version__
-from comet.cli import bench, broker, cluster, consume, demo, doctor, group, produce, topic, up
+from comet.cli import bench, broker, cluster, consume, demo, doctor, gateway, group, produce, topic, up
 from comet.cli._guard import reraise_all
 
 app = typer.Typer(
@@ -37,6 +37,7 @@ def root(
 
 app.command("up")(up.up)
 app.command("broker", context_settings=broker.PASS_ON, add_help_option=False)(broker.broker)
+app.command("gateway", context_settings=broker.PASS_ON, add_help_option=False)(gateway.gateway)
 app.add_typer(topic.app, name="topic")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)

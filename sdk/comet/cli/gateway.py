@@ -1,0 +1,71 @@
+"""`comet gateway`: the HTTP face of a cluster. Its flags are the gateway's table of settings, made into a parser by the
+gateway itself; `comet gateway token` makes what its tokens file holds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import typer
+
+from comet.cli._guard import guarded
+from comet.cli._options import Json
+from comet.cli._output import note, print_json
+
+ABOUT: Final = """\
+Serve a cluster over HTTP, WebSocket and server-sent events; SIGTERM or Ctrl-C drains and stops it, SIGHUP has it read
+the tokens file again. Every setting can also stand in the environment (--drain-s as COMET_GATEWAY_DRAIN_S) or in the
+file that --config or COMET_GATEWAY_CONFIG names (drain_s = "20s"). A flag counts more than the environment, and that
+more than the file. `comet gateway token NAME --role viewer|operator|admin` makes a token, and the row for the tokens
+file."""
+
+
+@guarded
+def gateway(context: typer.Context, json_output: Json = False) -> None:
+    """Run a gateway: HTTP, WebSocket and SSE for a cluster. `comet gateway token` makes a token."""
+    import argparse
+    import os
+
+    if context.args[:1] == ["token"]:
+        _token(context.command_path, context.args[1:], json_output)
+        return
+    from comet_gateway.server import serve, set_up_logging
+    from comet_gateway.settings import add_flags, parse
+
+    parser = argparse.ArgumentParser(prog=context.command_path, description=ABOUT)
+    parser.add_argument("--json", action="store_true", help="Print JSON instead of text.")
+    add_flags(parser)
+    told = parse(parser, context.args, os.environ)
+    set_up_logging(told.log_level)
+
+    def ready(url: str) -> None:
+        if json_output:
+            print_json({"url": url, "bootstrap": told.config.bootstrap, "pid": os.getpid()})
+            return
+        page = f", its API at {url}/docs" if told.config.docs else ""
+        print(f"gateway is up at {url} for the brokers at {told.config.bootstrap}{page}", flush=True)
+
+    serve(told.config, ready)
+    if not json_output:
+        note("stopped")
+
+
+def _token(command: str, arguments: list[str], as_json: bool) -> None:
+    """The token goes to stdout once and is kept nowhere; the row may be kept by anybody."""
+    import argparse
+
+    from comet_gateway.auth import new_token
+
+    parser = argparse.ArgumentParser(
+        prog=f"{command} token", description="Make a bearer token, and the row of the tokens file that knows it."
+    )
+    parser.add_argument("name", help="What the audit log calls whoever has it.")
+    parser.add_argument("--role", choices=("viewer", "operator", "admin"), default="viewer")
+    told = parser.parse_args(arguments)
+    token, row = new_token(told.name, told.role)
+    if as_json:
+        print_json({"name": told.name, "role": told.role, "token": token, "row": row})
+        return
+    print(row)
+    note(
+        f"append this to the tokens file and have the gateway read it again (SIGHUP); the token, shown only now:\n{token}"
+    )
