@@ -20,7 +20,7 @@ from comet_gateway.config import GatewayConfig
 from comet_gateway.front import Front
 from comet_gateway.metrics import Metrics
 from comet_gateway.readiness import Readiness
-from comet_gateway.routes import brokers, fetch, groups, leases, operations, produce, topics
+from comet_gateway.routes import brokers, fetch, groups, leases, operations, partitions, produce, topics
 from comet_gateway.security import Security, is_loopback
 from comet_gateway.traffic import Traffic
 
@@ -57,7 +57,7 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     state.metrics.watch("traffic", state.traffic.statistics)
 
     admission = Admission(state.gatekeeper, state.traffic, config.limits)
-    modules = [produce, fetch, leases, groups, topics, brokers, operations]
+    modules = [produce, fetch, leases, groups, topics, partitions, brokers, operations]
     if find_spec("comet_gateway.routes.push"):
         modules.insert(2, import_module("comet_gateway.routes.push"))
     for module in modules:

@@ -38,7 +38,7 @@ from comet_gateway.schemas.topics import (
     Replica,
 )
 
-router = APIRouter()
+router = APIRouter(prefix="/v1", tags=["topics"])
 AT_ONCE: Final = 32  # questions to brokers
 
 

@@ -11,7 +11,6 @@ from fastapi import APIRouter, Query, Response
 import comet
 from comet.types import AtTime
 from comet_gateway.problems import answers
-from comet_gateway.routes import partitions
 from comet_gateway.routes.admin import (
     AdminClient,
     described,
@@ -214,6 +213,3 @@ async def delete_topic(admin: AdminClient, topic: TopicName, dry_run: DryRun = F
         complete=totals.complete,
         groups=[Reading(group=group.name, state=group.state, members=group.members) for group in groups],
     )
-
-
-router.include_router(partitions.router)
