@@ -128,6 +128,7 @@ async def _create(address: str, name: str) -> None:
 
 def start_gateway(address: str) -> Served:
     child = Child(["comet_gateway", "--bootstrap", address, "--port", "0"])
+    child.name = "the gateway"
     try:
         port = urlsplit(child.line(START_TIMEOUT_S).decode().strip()).port
         assert port is not None
@@ -139,6 +140,7 @@ def start_gateway(address: str) -> Served:
 
 def start_bare(frames: Path | None = None) -> Served:
     child = Child(["comet.bench.gateway_bare", str(frames or "-")])
+    child.name = "the bare server"
     try:
         return Served(child, int(child.line(START_TIMEOUT_S)))
     except BaseException:
@@ -213,6 +215,7 @@ def _post(bench: GatewayBench, at: dict[str, Any], path: str, records: int = 1) 
             use = used()
     if "topics" in path:
         _check_answer(json.loads(done["answer"]), records)
+        _check_topic(bench.address, path.split("/")[3], done["answered"] * records)
     fields = ("requests_per_s", "records_per_s", "p50_ms", "p99_ms") if records > 1 else _ONE
     return {name: done[name] for name in fields} | (use if "topics" in path else {})
 
@@ -225,6 +228,20 @@ def _check_answer(answer: Any, records: int) -> None:
     places = answer["results"] if isinstance(answer, dict) and "results" in answer else [answer]
     if len(places) != records or not all(int(place["offset"]) >= 0 for place in places):
         raise BenchFailed(f"the gateway answered {records} records with {str(answer)[:500]}")
+
+
+def _check_topic(address: str, topic: str, records: int) -> None:
+    """That what was answered is there."""
+    there = asyncio.run(_count(address, topic))
+    if there < records:
+        raise BenchFailed(f"{records} records were answered, {there} are in the topic")
+
+
+async def _count(address: str, topic: str) -> int:
+    import comet
+
+    async with comet.Admin(address) as admin:
+        return sum((await admin.offsets(topic, "latest")).values())
 
 
 def post_one(bench: GatewayBench, say: Say) -> list[list[Result]]:

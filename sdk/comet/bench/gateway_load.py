@@ -325,6 +325,7 @@ async def posters(link: Link, config: Any) -> dict[str, Any]:
         "records_per_s": answers.count * records / seconds,
         "p50_ms": found["p50_us"] / 1e3,
         "p99_ms": found["p99_us"] / 1e3,
+        "answered": answers.count,
         "answer": answers.last.decode(),
     }
 
