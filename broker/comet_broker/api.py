@@ -18,6 +18,7 @@ from comet_broker.broker import Broker
 from comet_broker.control import Control
 from comet_broker.coordination.admin import GroupAdmin
 from comet_broker.coordination.service import Coordination
+from comet_broker.sharing.calls import LeaseCalls
 from comet_broker.thin import Thin
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ def methods(broker: Broker) -> list[Method]:
     thin = Thin(broker)
     coordination = Coordination(broker)
     group_admin = GroupAdmin(broker)
+    lease_calls = LeaseCalls(broker)
     return [
         Method(COMET, "FetchMetadata", events.FetchMetadataRequest, control.fetch_metadata),
         Method(COMET, "FindCoordinator", groups.FindCoordinatorRequest, coordination.find_coordinator),
@@ -62,8 +64,11 @@ def methods(broker: Broker) -> list[Method]:
         Method(COORDINATION, "Outcome", coordination_pb.OutcomeRequest, coordination.outcome),
         Method(COORDINATION, "WriteMarkers", coordination_pb.WriteMarkersRequest, coordination.write_markers),
         Method(COORDINATION, "PartitionEnds", coordination_pb.PartitionEndsRequest, coordination.partition_ends),
+        Method(COORDINATION, "FoundGroup", coordination_pb.FoundGroupRequest, coordination.found_group),
         Method(COMET, "Publish", events.PublishRequest, thin.publish),
         Method(COMET, "Fetch", events.FetchRequest, thin.fetch),
+        Method(COMET, "Lease", groups.LeaseRequest, lease_calls.lease),
+        Method(COMET, "SettleLeases", groups.SettleLeasesRequest, lease_calls.settle),
         Method(ADMIN, "CreateTopic", admin.CreateTopicRequest, control.create_topic),
         Method(ADMIN, "ListTopics", admin.ListTopicsRequest, control.list_topics),
         Method(ADMIN, "DescribeTopic", admin.DescribeTopicRequest, control.describe_topic),

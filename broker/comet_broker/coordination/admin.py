@@ -94,6 +94,8 @@ class GroupAdmin:
     def _summary(self, group: LiveGroup) -> pb.GroupSummary:
         machine = group.machine
         names = set(machine.shapes) | {name for name in group.positions.names.values() if name}
+        catalog = self._broker.coordinator.logs.catalog()
+        names |= {name for name, shape in catalog.items() if shape.topic_id in machine.leased}
         state = "empty" if not machine.members else "handing over" if machine.handing_over else "stable"
         return pb.GroupSummary(
             name=group.name,

@@ -111,6 +111,19 @@ class LiveGroup:
         for answer in waiting:
             answer(error)
 
+    async def found(self, topic_id: str) -> None:
+        """Makes sure that the store has the group, and that records of that topic are leased in its name."""
+        operations = []
+        if self.machine.lease(topic_id) or not self.exists:
+            self.exists = True
+            operations.append(self.record_operation())
+        try:
+            await self._journal.written(*operations)
+        except CometError:
+            if operations:
+                self.machine.leased.pop(topic_id, None)
+            raise
+
     # ---- members
 
     def join(self, seat: Desk, request: int, claim: Claim, new_id: Callable[[], str]) -> str:
@@ -342,6 +355,9 @@ class LiveGroup:
         if self.positions.drop(topic_id):
             self._journal.write([Delete(self.offsets_key(topic_id))], _ignore)
             self.machine.dirty = True  # it may have been all that there was
+        if topic_id in self.machine.leased:
+            del self.machine.leased[topic_id]
+            self.machine.dirty = True
 
     def committed(self, topics: Iterable[pb.TopicPartitions]) -> pb.Committed:
         """What is committed of the partitions named; of all when none is."""

@@ -37,7 +37,7 @@ from comet_broker.coordination.lag import LagWatch
 from comet_broker.coordination.logs import Logs
 from comet_broker.coordination.positions import Admitted, TopicPositions
 from comet_broker.core.cluster import DELETED, TOPICS
-from comet_broker.core.group_members import PARTITIONED, Claim
+from comet_broker.core.group_members import PARTITIONED, SHARED, Claim
 from comet_broker.core.group_record import GroupRecord
 from comet_broker.core.groups import Group
 from comet_broker.metadata.store import KeyValue
@@ -195,6 +195,16 @@ class Groups:
             raise
         self._seats.setdefault(seat, set()).add((group.name, member))
 
+    async def found(self, name: str, topic_id: str) -> None:
+        """The group is shared, and leased from without members, from that topic too; returns once that is stored."""
+        group = self.make(name)
+        machine = group.machine
+        if machine.kind != SHARED:
+            if machine.members or group.exists or group.positions:
+                raise InvalidArgument(f"group {name!r} is of the other kind, partitioned; take another name")
+            machine.kind = SHARED
+        await group.found(topic_id)
+
     def _new_id(self) -> str:
         return f"{self._broker.random.getrandbits(96):024x}"
 
@@ -334,7 +344,7 @@ class Groups:
         deleted = self._deleted | self._broker.view.state.deleted.keys()
         self._deleted.clear()
         for group in self:
-            for topic_id in deleted.intersection(group.positions.names):
+            for topic_id in deleted.intersection({*group.positions.names, *group.machine.leased}):
                 group.drop_topic(topic_id)
             self._show_topics(group)
 

@@ -9,6 +9,7 @@ from comet.v1 import coordination_pb2 as coordination
 from comet.v1 import groups_pb2 as pb
 from comet_broker.coordination.desk import check_name
 from comet_broker.coordination.ends import answer_ends
+from comet_broker.coordination.founding import found_here
 from comet_broker.coordination.markers import write_here
 from comet_broker.core import slots
 
@@ -47,6 +48,12 @@ class Coordination:
         return await write_here(self._broker, request)
 
     # ---- groups
+
+    async def found_group(self, request: coordination.FoundGroupRequest) -> coordination.FoundGroupResponse:
+        """For a leader that leases records without sessions."""
+        check_name(request.group)
+        await found_here(self._broker, request)
+        return coordination.FoundGroupResponse()
 
     async def partition_ends(self, request: coordination.PartitionEndsRequest) -> coordination.PartitionEndsResponse:
         return await answer_ends(self._broker, request)

@@ -44,9 +44,11 @@ async def partition_lags(broker: Broker, groups: Groups, group: LiveGroup) -> li
 
 
 async def shared_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[pb.PartitionLag]:
-    """Of every partition of its members' topics, and those of which something is kept."""
+    """Of every partition of its members' topics, those it is leased from, and those of which something is kept."""
     kept = await _kept(broker, group.name)
-    shapes = group.machine.shapes.values()
+    machine = group.machine
+    leased = [shape for shape in groups.logs.catalog().values() if shape.topic_id in machine.leased]
+    shapes = {*machine.shapes.values(), *leased}
     places = sorted(kept.keys() | {(shape.topic_id, index) for shape in shapes for index in range(shape.partitions)})
     asked = [
         coordination.AskedEnd(topic_id=bytes.fromhex(topic_id), partition=index, group=group.name)

@@ -56,6 +56,7 @@ class GroupRecord(Stored, frozen=True):
     generation: int
     members: tuple[MemberRecord, ...]
     topics: tuple[TopicRecord, ...]
+    leased: tuple[str, ...] = ()  # ids of topics whose records are leased without members
 
 
 def record_of(group: Group) -> GroupRecord:
@@ -74,7 +75,13 @@ def record_of(group: Group) -> GroupRecord:
             )
         )
     members = tuple(_member_record(member) for member in group.members.values())
-    return GroupRecord(kind=group.kind, generation=group.generation, members=members, topics=tuple(topics))
+    return GroupRecord(
+        kind=group.kind,
+        generation=group.generation,
+        members=members,
+        topics=tuple(topics),
+        leased=tuple(group.leased),
+    )
 
 
 def _member_record(member: Member) -> MemberRecord:
@@ -104,6 +111,7 @@ def _topics(group: Group) -> list[tuple[str, str, int]]:
 def fill(group: Group, record: GroupRecord, now: float) -> None:
     """Into a group that is new."""
     group.generation = record.generation
+    group.leased = dict.fromkeys(record.leased)
     for stored in record.members:
         group.members[stored.id] = Member(
             stored.id, stored.instance, stored.client, frozenset(stored.topics), stored.pattern,

@@ -50,6 +50,7 @@ class Group:
         self.shapes: dict[str, Shape] = {}  # of all topics that somebody subscribes to, by name
         self.owners: dict[Place, Owner] = {}
         self.target: dict[Place, str] = {}
+        self.leased: dict[str, None] = {}  # ids of topics whose records are leased without members
         self.dirty = False
         self.stale = False  # the target is to be thought over
         self._planned_at = float("-inf")
@@ -147,6 +148,16 @@ class Group:
                 member.asked.pop(place, None)
                 del self.owners[place]
                 self.dirty = True
+
+    def lease(self, topic_id: str) -> bool:
+        """Records of that topic are leased in the group's name, by who is no member. True if that is new."""
+        assert self.kind != PARTITIONED
+        if topic_id in self.leased:
+            return False
+        if len(self.leased) >= limits.JOIN_TOPICS_MAX:
+            raise LimitExceeded(f"the group leases from {limits.JOIN_TOPICS_MAX} topics, its limit")
+        self.leased[topic_id] = None
+        return True
 
     # ---- time
 

@@ -175,6 +175,15 @@ class Window:
                 heappush(self._waiting, (due, run, upto))
                 self._waiting_count += upto - run
 
+    def _uncount(self, first: int, end: int) -> int:
+        """One delivery of each less; returns how many had been delivered before that, too."""
+        start, stop = first - self._base, end - self._base
+        marks = self._marks[start:stop]
+        assert min(marks) >= 1, "they were delivered"
+        assert max(marks) < DOOMED, "and are not over"
+        self._marks[start:stop] = bytes(mark - 1 for mark in marks)
+        return len(marks) - marks.count(1)
+
     def _ripen(self, now: float) -> None:
         while self._waiting and self._waiting[0][0] <= now:
             _, first, end = heappop(self._waiting)

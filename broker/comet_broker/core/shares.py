@@ -7,6 +7,7 @@
 
     acquire ─► leased ─┬─ accept ──────────────► settled
                        ├─ release, expiry, drop ► again or waiting, or dead when it was delivered `attempts_max` times
+                       ├─ give_back ───────────► again, and that it was delivered does not count
                        ├─ reject ──────────────► dead
                        └─ extend ──────────────► leased
     dead: set aside to be written elsewhere, then forgotten; where there is nowhere to write it to, it is dropped
@@ -241,6 +242,18 @@ class Shares(Window):
                 self._unlease(lease, run, upto)
                 for offset in range(run, upto):
                     self._die(offset, reason)
+        self._advance()
+        return lost
+
+    def give_back(self, holder: Holder, firsts: Sequence[int], ends: Sequence[int]) -> list[Range]:
+        """It is as if these had not been leased: nobody has seen them. Returns what was not leased to the holder."""
+        lost: list[Range] = []
+        for first, end in zip(firsts, ends, strict=True):
+            for lease, run, upto in self._leased(holder, first, end, lost):
+                self._unlease(lease, run, upto)
+                self.delivered -= upto - run
+                self.redelivered -= self._uncount(run, upto)
+                self._give_again(run, upto, None, "")
         self._advance()
         return lost
 

@@ -67,18 +67,22 @@ class Chunk:
     def __len__(self) -> int:
         return len(self.data)
 
+    def records_in(self, size: int) -> int:
+        """About how many records come to that many bytes, at least one."""
+        return max(1, size * (self.end - self.first) // len(self.data))
+
     def frame(self, subscription: int, handle: int, leader_epoch: int, granted: Sequence[Granted]) -> bytes:
         """The frame with the records granted, and the batches that hold them."""
         shared = groups_pb.Shared(
             subscription=subscription,
             partition=handle,
             leader_epoch=leader_epoch,
-            leases=[groups_pb.Lease(first=first, end=end, attempt=attempt) for first, end, attempt in granted],
-            batches=self._batches(granted),
+            leases=leases(granted),
+            batches=self.batches(granted),
         )
         return pb.ServerFrame(shared=shared).SerializeToString()
 
-    def _batches(self, granted: Sequence[Granted]) -> bytes:
+    def batches(self, granted: Sequence[Granted]) -> bytes:
         """The batches with the granted records, which come in order."""
         places = self.places
         stretches: list[list[int]] = []
@@ -99,6 +103,10 @@ class Chunk:
             start, stop = stretches[0]
             return bytes(self.data[start:stop])
         return b"".join([self.data[start:stop] for start, stop in stretches])
+
+
+def leases(granted: Sequence[Granted]) -> list[groups_pb.Lease]:
+    return [groups_pb.Lease(first=first, end=end, attempt=attempt) for first, end, attempt in granted]
 
 
 def _first(place: Place) -> int:

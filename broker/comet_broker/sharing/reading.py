@@ -6,6 +6,7 @@ same again and again. All groups together keep a bounded number of chunks.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
@@ -50,7 +51,7 @@ class ShareReader:
     def __init__(self, state: SharedPartition) -> None:
         self.kept: list[Chunk] = []
         self._state = state
-        self._loading = False
+        self.loading: asyncio.Future[None] | None = None  # while something is read; done when that is over
         self._generation = 0  # what was being read before a `clear` is of no use
 
     def at(self, offset: int, end: int) -> Chunk | None:
@@ -60,7 +61,7 @@ class ShareReader:
             if chunk.first <= offset < chunk.end:
                 chunks.use(self, chunk)
                 return chunk
-        if self._loading:
+        if self.loading is not None:
             return None
         partition = self._state.partition
         bytes_max = limits.SHARE_READ_BYTES if self._state.shares.is_new(offset) else AGAIN_BYTES
@@ -87,7 +88,7 @@ class ShareReader:
             extent.release()
             return self._keep(memoryview(bytes(buffer[: result.size])), offset, result.next_offset)
         room = bytes_max if result is None else max(result.needed, bytes_max)
-        self._loading = True
+        self.loading = asyncio.get_running_loop().create_future()
         broker.tasks.spawn(self._load(extent, room, offset), f"read {partition} for {self._state.group}")
         return None
 
@@ -107,7 +108,9 @@ class ShareReader:
             error = Internal(f"reading {state.partition} failed: {caught!r}")
             raise
         finally:
-            self._loading = False
+            loading, self.loading = self.loading, None
+            if loading is not None and not loading.done():
+                loading.set_result(None)
             extent.release()
             if state.closed is None:
                 if error is not None:

@@ -4,7 +4,8 @@
     Settle ─► the machine ─► kept in the metadata store ─► Settled
 
 Members stand in line; who was served goes to its end, and waits for the others' turn. How much one gets at a time is
-its share of what there is.
+its share of what there is. Callers, who have no stream, stand in the same line for as long as a call takes; what is
+leased to one outlives the call, under a ticket.
 
 Made by the table, for one epoch of the leader. It ends with that, or when nobody needs it any more; members are told
 and go to the new leader, which takes the state over from the store. Everything runs on the loop's thread.
@@ -14,19 +15,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from comet.errors import CometError, DataLoss, Internal, InvalidArgument, LimitExceeded, NotLeader
 from comet_broker import limits
-from comet_broker.core.share_record import ShareRecord, record_of, share_key
+from comet_broker.core.share_tickets import Tickets
 from comet_broker.core.shares import Granted, Holder, Options, Shares, Snapshot
-from comet_broker.metadata.store import KeyValue
 from comet_broker.partition import Partition
 from comet_broker.sharing.chunk import Chunk
 from comet_broker.sharing.dead_letters import DeadLetters
+from comet_broker.sharing.kept import Kept, Settled
 from comet_broker.sharing.reading import ShareReader
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ CALL_AGAIN_S: Final = 0.002  # after which the next in line is called if those c
 IDLE_TICKS_MAX: Final = 10
 LOOKS_MAX: Final = 32  # at records that turn out to be for nobody, before others have their turn
 Range = tuple[int, int]
-Settled = Callable[[CometError | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,11 @@ class Agreed:
 
 
 class Seat(Protocol):
-    """A member's place at one partition."""
+    """A member's place at one partition, or a caller's."""
 
     holder: Holder
     called: bool
+    bytes_max: int  # of records at a time, as they are stored; 0: as many as come
 
     def credit(self) -> int:
         """How many records it would take now; 0 while it has enough to do."""
@@ -68,33 +69,26 @@ class Seat(Protocol):
         """Nothing will come any more."""
 
 
-class SharedPartition:
-    """Implements partition.Reader and Waiter, and journal.Keeping."""
+class SharedPartition(Kept):
+    """Implements partition.Reader and Waiter."""
 
     leader_only = True
 
     def __init__(
         self, table: ShareTable, partition: Partition, group: str, agreed: Agreed, kept: Snapshot, revision: int
     ) -> None:
-        self.table = table
-        self.partition = partition
-        self.group = group
+        super().__init__(table, partition, group, revision)
         self.agreed = agreed
-        self.epoch = partition.leader_epoch
-        self.key = share_key(partition.topic_id, partition.index, group)
-        self.mod_revision = revision
-        self.closed: CometError | None = None
         self.shares = self._machine(kept)
         self.seats: dict[Seat, None] = {}
-        self.touched = False  # it has changed in what may be kept a little later
+        self.callers: dict[Seat, None] = {}
+        self.tickets = Tickets(
+            tickets_max=limits.SHARE_TICKETS_MAX, told_max=limits.SHARE_TOLD_MAX, remembered_s=limits.SHARE_TOLD_S
+        )
         self.lost = 0  # records that could not be read any more
         self.dead_letters = DeadLetters(self)
         self._line: dict[Seat, None] = {}  # those with credit
         self._reader = ShareReader(self)
-        self._sequence = 0
-        self._taken = b""  # what is being written
-        self._waiting: list[Settled] = []  # for what is to be taken next
-        self._writing: list[Settled] = []  # for what was taken
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._waking = False
@@ -110,9 +104,6 @@ class SharedPartition:
             dead_max=limits.SHARE_DEAD_MAX,
         )
 
-    def __str__(self) -> str:
-        return f"group {self.group} at {self.partition}"
-
     @property
     def now(self) -> float:
         return self.table.broker.clock.monotonic()
@@ -123,7 +114,7 @@ class SharedPartition:
         """Raises where a member wants it otherwise than those who are here. The first one decides."""
         if agreed == self.agreed:
             return
-        if self.seats:
+        if self.seats or self.callers or self.shares.in_flight:
             raise InvalidArgument(
                 f"the members of group {self.group!r} share by {self.agreed}, and this one asks for {agreed}"
             )
@@ -133,11 +124,14 @@ class SharedPartition:
         self.changed()
 
     def sit(self, seat: Seat) -> None:
-        if len(self.seats) >= limits.SHARE_MEMBERS_MAX:
-            raise LimitExceeded(f"{self} has {limits.SHARE_MEMBERS_MAX} members, its limit")
+        self._check_room()
         self.seats[seat] = None
         self.queue(seat)
         self.dead_letters.start()
+
+    def _check_room(self) -> None:
+        if len(self.seats) + len(self.callers) >= limits.SHARE_MEMBERS_MAX:
+            raise LimitExceeded(f"{self} has {limits.SHARE_MEMBERS_MAX} members, its limit", retry_after_ms=1000)
 
     def leave(self, seat: Seat) -> None:
         """The member is gone: what was leased to it is free at once."""
@@ -149,9 +143,50 @@ class SharedPartition:
 
     def queue(self, seat: Seat) -> None:
         """The member has credit again."""
-        if seat in self.seats and seat not in self._line:
+        if (seat in self.seats or seat in self.callers) and seat not in self._line:
             self._line[seat] = None
             self.wake()
+
+    # ---- callers
+
+    def stand(self, caller: Seat) -> None:
+        """A caller gets in line; nothing is leased to it yet."""
+        self._check_room()
+        self.callers[caller] = None
+        self.queue(caller)
+        self.dead_letters.start()
+
+    def step_out(self, caller: Seat) -> None:
+        """The call is over. What was leased to it stays so; whoever is behind it gets the turn that it did not take."""
+        self.callers.pop(caller, None)
+        if caller in self._line:
+            del self._line[caller]
+            self._wake_soon()
+
+    def lend(self, caller: Seat, number: int) -> tuple[Chunk, Sequence[Granted]] | None:
+        """As `serve`; what it leases is settled under that number. Raises LimitExceeded."""
+        if not self.tickets.has_room():
+            raise LimitExceeded(
+                f"{self} has {limits.SHARE_TICKETS_MAX} leases open that no stream holds, its limit; settle some",
+                retry_after_ms=1000,
+            )
+        served = self.serve(caller)
+        if served is not None:
+            self.tickets.add(number, caller.holder)
+        return served
+
+    def has_some(self) -> bool:
+        """There is something to give, as far as can be said without looking at it."""
+        return self._leads() and self._wanted(self.now, self.partition.stable_end) is not None
+
+    def is_waited_for_beside(self, caller: Seat) -> bool:
+        """Others are in line, too: what there is is not for one alone."""
+        return len(self._line) > (caller in self._line)
+
+    @property
+    def loading(self) -> asyncio.Future[None] | None:
+        """What is wanted next is being read; done when that is over."""
+        return self._reader.loading
 
     # ---- giving
 
@@ -174,9 +209,12 @@ class SharedPartition:
                 return None  # it is being read; the line is woken then
             fair = -(-self.shares.backlog(end) // max(1, len(self._line)))
             count = min(credit, limits.SHARE_FRAME_RECORDS_MAX, max(1, fair))
+            if seat.bytes_max:
+                count = min(count, chunk.records_in(seat.bytes_max))
             granted = self.shares.acquire(now, seat.holder, count, chunk.readable)
             self._look_after()
             if granted:
+                self.touched = True
                 self._line.pop(seat, None)
                 self._line[seat] = None
                 self._wake_soon()
@@ -198,7 +236,6 @@ class SharedPartition:
 
     def _look_after(self) -> None:
         """Something was leased or taken back: timers, dead letters."""
-        self.touched = True
         if self.shares.dead:
             self.dead_letters.start()
         self._set_timer()
@@ -254,21 +291,26 @@ class SharedPartition:
 
     # ---- settling
 
-    def accept(self, seat: Seat, firsts: Sequence[int], ends: Sequence[int], done: Settled) -> list[Range]:
+    def accept(self, holder: Holder, firsts: Sequence[int], ends: Sequence[int], done: Settled) -> list[Range]:
         """Each of these answers what was not leased to the member, and calls `done` once the rest is kept."""
-        return self._settled(self.shares.accept(seat.holder, firsts, ends), done)
+        return self._settled(self.shares.accept(holder, firsts, ends), done)
 
     def release(
-        self, seat: Seat, firsts: Sequence[int], ends: Sequence[int], delay_s: float, done: Settled
+        self, holder: Holder, firsts: Sequence[int], ends: Sequence[int], delay_s: float, done: Settled
     ) -> list[Range]:
-        return self._settled(self.shares.release(self.now, seat.holder, firsts, ends, delay_s), done)
+        return self._settled(self.shares.release(self.now, holder, firsts, ends, delay_s), done)
 
-    def reject(self, seat: Seat, firsts: Sequence[int], ends: Sequence[int], reason: str, done: Settled) -> list[Range]:
-        return self._settled(self.shares.reject(seat.holder, firsts, ends, reason), done)
+    def reject(
+        self, holder: Holder, firsts: Sequence[int], ends: Sequence[int], reason: str, done: Settled
+    ) -> list[Range]:
+        return self._settled(self.shares.reject(holder, firsts, ends, reason), done)
 
-    def extend(self, seat: Seat, firsts: Sequence[int], ends: Sequence[int]) -> list[Range]:
+    def give_back(self, holder: Holder, firsts: Sequence[int], ends: Sequence[int], done: Settled) -> list[Range]:
+        return self._settled(self.shares.give_back(holder, firsts, ends), done)
+
+    def extend(self, holder: Holder, firsts: Sequence[int], ends: Sequence[int]) -> list[Range]:
         """Leases are not kept, so there is nothing to wait for."""
-        lost = self.shares.extend(self.now, seat.holder, firsts, ends)
+        lost = self.shares.extend(self.now, holder, firsts, ends)
         self._set_timer()
         return lost
 
@@ -305,6 +347,7 @@ class SharedPartition:
             self.changed()
             for seat in list(self.seats):
                 seat.freed()
+        self.tickets.tick(self.now)
         self._look_after()
         self.wake()
 
@@ -319,7 +362,8 @@ class SharedPartition:
         if self.touched:
             self.changed()
         self._take_time()
-        needed = self.seats or self._waiting or self._writing or self.shares.dead or self.touched
+        busy = self.unkept or self.shares.dead
+        needed = self.seats or self.callers or self.shares.in_flight or len(self.tickets) or busy
         self._idle_ticks = 0 if needed else self._idle_ticks + 1
         if self._idle_ticks > IDLE_TICKS_MAX:
             self.close(NotLeader(f"{self} has no members"))
@@ -335,72 +379,6 @@ class SharedPartition:
 
     def partition_closed(self, error: CometError) -> None:
         self.close(error)
-
-    # ---- keeping
-
-    def changed(self) -> None:
-        self.touched = False
-        if self.closed is None:
-            self.table.journal.mark(self)
-
-    async def claim(self) -> None:
-        """Returns once the store has this leader's word for the state. Raises if another's came before."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done(error: CometError | None) -> None:
-            if not future.done():
-                if error is None:
-                    future.set_result(None)
-                else:
-                    future.set_exception(error)
-
-        if self.closed is not None:
-            raise self.closed
-        self._waiting.append(done)
-        self.changed()
-        await future
-
-    @property
-    def over(self) -> bool:
-        return self.closed is not None
-
-    def take(self) -> bytes:
-        assert not self._writing, "one transaction is under way at a time"
-        self._writing, self._waiting = self._waiting, []
-        self._sequence += 1
-        self.touched = False
-        broker = self.table.broker
-        record = record_of(
-            self.shares.snapshot(),
-            broker=broker.config.broker_id,
-            incarnation=broker.membership.incarnation,
-            epoch=self.epoch,
-            sequence=self._sequence,
-        )
-        self._taken = record.encode()
-        return self._taken
-
-    def kept(self, revision: int) -> None:
-        self.mod_revision = revision
-        self._taken = b""
-        written, self._writing = self._writing, []
-        for done in written:
-            done(None)
-
-    def judge(self, item: KeyValue | None) -> bool | None:
-        if item is None:
-            return False if self.mod_revision == 0 else None
-        if item.mod_revision == self.mod_revision:
-            return False
-        broker = self.table.broker
-        record = ShareRecord.decode(item.value)
-        if not record.written_by(broker.config.broker_id, broker.membership.incarnation, self.epoch):
-            return None
-        self.mod_revision = item.mod_revision
-        return item.value == self._taken
-
-    def replaced(self) -> None:
-        self.close(self.partition.not_leader(f"another broker shares {self.partition} out now"))
 
     # ---- the end
 
@@ -423,11 +401,8 @@ class SharedPartition:
         self.partition.idle.pop(self, None)
         if self.partition.readers.pop(self, None) is not None and not self.partition.readers:
             self.partition.tail.clear()
-        waiting = [*self._writing, *self._waiting]
-        self._writing, self._waiting = [], []
-        for done in waiting:
-            done(error)
-        seats, self.seats = self.seats, {}
+        self._keep_no_more(error)
+        seats, self.seats, self.callers = [*self.seats, *self.callers], {}, {}
         self._line.clear()
         for seat in seats:
             self.shares.drop(seat.holder)
@@ -440,6 +415,8 @@ class SharedPartition:
             "topic": self.partition.topic,
             "partition": self.partition.index,
             "members": len(self.seats),
+            "callers": len(self.callers),
+            "tickets": len(self.tickets),
             "floor": shares.floor,
             "settled_above": shares.settled_above,
             "in_flight": shares.in_flight,

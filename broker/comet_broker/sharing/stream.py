@@ -13,18 +13,24 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
-from operator import lt
 from typing import TYPE_CHECKING, Final
 
-from comet._wire import error_to_pb, position_from_pb
+from comet._wire import error_to_pb
 from comet.errors import CometError, InvalidArgument, LimitExceeded, PartitionNotFound
-from comet.types import Latest, Position, check_topic_name
+from comet.types import Position, check_topic_name
 from comet.v1 import events_pb2
 from comet.v1 import groups_pb2 as pb
 from comet_broker import limits
-from comet_broker.core.shares import Holder, Options
+from comet_broker.core.shares import Holder
 from comet_broker.partition import Partition
 from comet_broker.sharing.state import Agreed, Range, SharedPartition
+from comet_broker.sharing.terms import (
+    agreed_of,
+    check_dead_letter,
+    check_settlement,
+    settle_here,
+    start_of,
+)
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
@@ -62,6 +68,8 @@ class Subscription:
 
 class Seat:
     """One member at one partition. Implements sharing.state.Seat."""
+
+    bytes_max = 0
 
     def __init__(self, sharing: Sharing, subscription: Subscription, state: SharedPartition) -> None:
         self.subscription = subscription
@@ -105,14 +113,13 @@ class Sharing:
 
     def share(self, request: int, share: pb.Share) -> None:
         """Opens a subscription, or adds partitions to one, or changes how much it may hold."""
-        agreed, start = _agreed(share.options), _start(share.options)
+        agreed, start = agreed_of(share.options), start_of(share.options)
         check_topic_name(share.group)
         if not 1 <= share.in_flight_max <= limits.SHARE_IN_FLIGHT_MAX:
             raise InvalidArgument(f"in_flight_max is 1 to {limits.SHARE_IN_FLIGHT_MAX}, not {share.in_flight_max}")
         partitions = [self._partition(handle) for handle in dict.fromkeys(share.partitions)]
         for partition in partitions:
-            if partition.topic == agreed.dead_letter:
-                raise InvalidArgument(f"{partition.topic!r} cannot be its own dead-letter topic")
+            check_dead_letter(agreed, partition.topic)
         self._check_subscription(share)
         self._line.spawn(request, self._share(request, share, partitions, agreed, start))
 
@@ -210,18 +217,8 @@ class Sharing:
 
     def settle(self, request: int, settle: pb.Settle) -> None:
         """Answers at once where nothing has to be kept."""
+        check_settlement(settle)
         firsts, ends = settle.firsts, settle.ends
-        if len(firsts) != len(ends) or len(firsts) > limits.SHARE_RANGES_MAX:
-            raise InvalidArgument(
-                f"a settle names up to {limits.SHARE_RANGES_MAX} ranges, a first and an end of each; "
-                f"not {len(firsts)} firsts and {len(ends)} ends"
-            )
-        if not all(map(lt, firsts, ends)) or sum(ends) - sum(firsts) > limits.SHARE_WINDOW_RECORDS_MAX:
-            raise InvalidArgument(
-                f"a settle names ranges that are not empty, of {limits.SHARE_WINDOW_RECORDS_MAX} records at most"
-            )
-        if settle.delay_ms > limits.SHARE_DELAY_MS_MAX:
-            raise InvalidArgument(f"delay_ms is at most {limits.SHARE_DELAY_MS_MAX}, not {settle.delay_ms}")
         if self._settling >= limits.SHARE_SETTLES_MAX:
             raise LimitExceeded(
                 f"{self._settling} settles of this stream wait to be kept; wait for one", retry_after_ms=50
@@ -231,11 +228,10 @@ class Sharing:
         if seat is None or subscription is None:  # it has ended meanwhile, and what was leased is free
             self._settled(request, zip(firsts, ends, strict=True))
             return
-        self._settle(request, settle, seat, list(firsts), list(ends))
+        self._settle(request, settle, seat)
         subscription.freed()
 
-    def _settle(self, request: int, settle: pb.Settle, seat: Seat, firsts: list[int], ends: list[int]) -> None:
-        state = seat.state
+    def _settle(self, request: int, settle: pb.Settle, seat: Seat) -> None:
         lost: list[Range] = []
 
         def done(error: CometError | None) -> None:
@@ -248,19 +244,7 @@ class Sharing:
                 self._line.fail(request, error)
 
         self._settling += 1
-        match settle.kind:
-            case pb.SETTLEMENT_ACCEPT:
-                lost += state.accept(seat, firsts, ends, done)
-            case pb.SETTLEMENT_RELEASE:
-                lost += state.release(seat, firsts, ends, settle.delay_ms / 1000, done)
-            case pb.SETTLEMENT_REJECT:
-                lost += state.reject(seat, firsts, ends, _reason(settle.reason), done)
-            case pb.SETTLEMENT_EXTEND:
-                lost += state.extend(seat, firsts, ends)
-                done(None)
-            case kind:
-                self._settling -= 1
-                raise InvalidArgument(f"a settle is accept, release, reject or extend, not {kind}")
+        settle_here(seat.state, seat.holder, settle, lost, done)
 
     def _settled(self, request: int, lost: Iterable[Range]) -> None:
         if request:
@@ -308,32 +292,3 @@ class Sharing:
         """The stream is over: what was leased to it is free again."""
         for number in list(self._subscriptions):
             self.remove(number)
-
-
-def _agreed(options: pb.ShareOptions) -> Agreed:
-    lease_ms = options.lease_ms or limits.SHARE_LEASE_MS
-    if not limits.SHARE_LEASE_MS_MIN <= lease_ms <= limits.SHARE_LEASE_MS_MAX:
-        raise InvalidArgument(f"lease_ms is {limits.SHARE_LEASE_MS_MIN} to {limits.SHARE_LEASE_MS_MAX}, not {lease_ms}")
-    attempts_max = options.attempts_max or limits.SHARE_ATTEMPTS
-    if attempts_max > limits.SHARE_ATTEMPTS_MAX:
-        raise InvalidArgument(f"attempts_max is at most {limits.SHARE_ATTEMPTS_MAX}, not {attempts_max}")
-    if options.dead_letter:
-        check_topic_name(options.dead_letter)
-    return Agreed(
-        Options(
-            lease_s=lease_ms / 1000,
-            attempts_max=attempts_max,
-            by_key=options.by_key,
-            dead_letters=bool(options.dead_letter),
-        ),
-        options.dead_letter,
-    )
-
-
-def _reason(text: str) -> str:
-    """On one line, and so that many of them fit into what is kept."""
-    return "".join(one if one.isprintable() else " " for one in text[: limits.SHARE_REASON_CHARS_MAX])
-
-
-def _start(options: pb.ShareOptions) -> Position:
-    return position_from_pb(options.start) if options.HasField("start") else Latest()

@@ -63,6 +63,9 @@ class ShareTable:
         self.broker = broker
         self.journal = ShareJournal(broker.store, broker.tasks)
         self.chunks = Chunks(limits.SHARE_CHUNKS_MAX)
+        self.founded: dict[tuple[str, bytes], float] = {}  # group and topic that its coordinator knows of, until when
+        self.calling = 0  # calls that wait for records
+        self.turn = 0  # which partition a call begins with
         self._states: dict[Key, SharedPartition] = {}
         self._opening: dict[Key, asyncio.Future[None]] = {}
         self._ticking: asyncio.Task[None] | None = None
@@ -75,41 +78,44 @@ class ShareTable:
     async def open(self, partition: Partition, group: str, agreed: Agreed, start: Position) -> SharedPartition:
         """The group's state at the partition, which this broker leads. `start` is where a new group begins."""
         key = (partition.topic_id, partition.index, group)
-        while (opening := self._opening.get(key)) is not None:
-            await opening
-        state = self._states.get(key)
-        if state is not None and state.closed is None and state.seats:
-            state.agree(agreed)
-            return state
+        while True:
+            opening, state = self._opening.get(key), self._states.get(key)
+            if opening is not None:
+                await opening
+            elif state is None:
+                break
+            elif state.seats or await self._still_stands(state):
+                state.agree(agreed)
+                return state
         if len(self._states) + len(self._opening) >= limits.SHARES_MAX:
             raise LimitExceeded(f"this broker shares out {limits.SHARES_MAX} partitions, its limit")
         done = self._opening[key] = asyncio.get_running_loop().create_future()
         try:
-            if state is not None and await self._still_stands(state):
-                state.agree(agreed)
-                return state
             return await self._open(key, partition, agreed, start)
         finally:
             del self._opening[key]
             done.set_result(None)
 
-    @staticmethod
-    async def _still_stands(state: SharedPartition) -> bool:
-        """While a group has no members, it may have been deleted."""
+    async def _still_stands(self, state: SharedPartition) -> bool:
+        """While a group has no members, it may have been deleted: then the state ends, and what is leased with it."""
+        item = await self._stored(state.key)
+        if state.closed is None and not state.stands(item):
+            self.founded.pop((state.group, state.partition.topic_id), None)
+            state.replaced()
+        return state.closed is None
+
+    async def _stored(self, key: str) -> KeyValue | None:
         try:
-            await state.claim()
-        except CometError:
-            return False
-        return True
+            return await self.broker.store.get(key)
+        except StoreUnavailable as error:
+            raise Unavailable(f"the metadata store does not answer: {error}", retry_after_ms=200) from error
 
     async def _open(self, key: Key, partition: Partition, agreed: Agreed, start: Position) -> SharedPartition:
         epoch = partition.leader_epoch
         self._check(partition, epoch)
-        try:
-            item = await self.broker.store.get(share_key(partition.topic_id, partition.index, key[2]))
-        except StoreUnavailable as error:
-            raise Unavailable(f"the metadata store does not answer: {error}", retry_after_ms=200) from error
+        item = await self._stored(share_key(partition.topic_id, partition.index, key[2]))
         if item is None:
+            self.founded.pop((key[2], partition.topic_id), None)
             kept = Snapshot(await self.broker.resolve(partition, start), b"", {})
         else:
             kept = self._kept(partition, item)
@@ -214,10 +220,14 @@ class ShareTable:
         for state in list(self._states.values()):
             state.close(error)
 
+    def state(self, group: str, topic_id: bytes, index: int) -> SharedPartition | None:
+        """The group's state at a partition, if it is there."""
+        return self._states.get((topic_id, index, group))
+
     def find(self, group: str, topic_id: bytes, index: int) -> ShareStatus | None:
         """What the group has of one partition; None if that is not known here."""
-        state = self._states.get((topic_id, index, group))
-        return None if state is None or state.closed is not None else _status(state)
+        state = self.state(group, topic_id, index)
+        return None if state is None else _status(state)
 
     def describe(self, group: str) -> list[ShareStatus]:
         """What the group has of the partitions that this broker leads, as far as it has members there."""
@@ -227,6 +237,7 @@ class ShareTable:
         return {
             "partitions": [state.statistics() for state in list(self._states.values())[:1000]],
             "partition_count": len(self._states),
+            "calls": self.calling,
             "transactions": self.journal.transactions,
             "writes": self.journal.writes,
         }

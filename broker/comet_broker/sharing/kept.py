@@ -1,0 +1,144 @@
+"""What the metadata store is to have of a shared group at a partition, and who waits for that.
+
+    changed ─► the journal takes a snapshot of the machine ─► kept: whoever waited for what is in it is told
+                                                           └► replaced: somebody else has written, or it was deleted
+
+The lower half of sharing.state, which says what a change is. On the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from comet.errors import CometError
+from comet_broker.core.share_record import ShareRecord, record_of, share_key
+from comet_broker.core.shares import Shares
+from comet_broker.metadata.store import KeyValue
+from comet_broker.partition import Partition
+
+if TYPE_CHECKING:
+    from comet_broker.sharing.table import ShareTable
+
+Settled = Callable[[CometError | None], None]
+
+
+class Kept(ABC):
+    """Implements journal.Keeping."""
+
+    shares: Shares
+
+    def __init__(self, table: ShareTable, partition: Partition, group: str, revision: int) -> None:
+        self.table = table
+        self.partition = partition
+        self.group = group
+        self.epoch = partition.leader_epoch
+        self.key = share_key(partition.topic_id, partition.index, group)
+        self.mod_revision = revision
+        self.closed: CometError | None = None
+        self.touched = False  # it has changed in what may be kept a little later
+        self._sequence = 0
+        self._taken = b""  # what is being written
+        self._waiting: list[Settled] = []  # for what is to be taken next
+        self._writing: list[Settled] = []  # for what was taken
+
+    def __str__(self) -> str:
+        return f"group {self.group} at {self.partition}"
+
+    @abstractmethod
+    def close(self, error: CometError) -> None:
+        """It ends, for everyone."""
+
+    def changed(self) -> None:
+        self.touched = False
+        if self.closed is None:
+            self.table.journal.mark(self)
+
+    async def claim(self) -> None:
+        """Returns once the store has this leader's word for the state. Raises if another's came before."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: CometError | None) -> None:
+            if not future.done():
+                if error is None:
+                    future.set_result(None)
+                else:
+                    future.set_exception(error)
+
+        if self.closed is not None:
+            raise self.closed
+        self._waiting.append(done)
+        self.changed()
+        await future
+
+    def stands(self, item: KeyValue | None) -> bool:
+        """Whether what the store holds is this leader's. If not, the group was deleted, or another leads."""
+        if item is None:
+            return self.mod_revision == 0
+        broker = self.table.broker
+        return item.mod_revision == self.mod_revision or ShareRecord.decode(item.value).written_by(
+            broker.config.broker_id, broker.membership.incarnation, self.epoch
+        )
+
+    @property
+    def over(self) -> bool:
+        """Nothing of it is kept any more."""
+        return self.closed is not None
+
+    @property
+    def unkept(self) -> bool:
+        """There is something to write, or being written."""
+        return bool(self.touched or self._waiting or self._writing)
+
+    def take(self) -> bytes:
+        assert not self._writing, "one transaction is under way at a time"
+        self._writing, self._waiting = self._waiting, []
+        self._sequence += 1
+        self.touched = False
+        broker = self.table.broker
+        record = record_of(
+            self.shares.snapshot(),
+            broker=broker.config.broker_id,
+            incarnation=broker.membership.incarnation,
+            epoch=self.epoch,
+            sequence=self._sequence,
+        )
+        self._taken = record.encode()
+        return self._taken
+
+    def kept(self, revision: int) -> None:
+        self.mod_revision = revision
+        self._taken = b""
+        written, self._writing = self._writing, []
+        for done in written:
+            done(None)
+
+    def judge(self, item: KeyValue | None) -> bool | None:
+        if item is None:
+            return False if self.mod_revision == 0 else None
+        if item.mod_revision == self.mod_revision:
+            return False
+        broker = self.table.broker
+        record = ShareRecord.decode(item.value)
+        if not record.written_by(broker.config.broker_id, broker.membership.incarnation, self.epoch):
+            return None
+        self.mod_revision = item.mod_revision
+        return item.value == self._taken
+
+    def replaced(self) -> None:
+        self.close(
+            self.partition.not_leader(f"another broker shares {self.partition} out now, or the group was deleted")
+        )
+
+    @abstractmethod
+    def broke(self, error: Exception) -> None:
+        """An error that nobody has thought of ends this group at this partition."""
+
+    def _keep_no_more(self, error: CometError) -> None:
+        """Whoever waits gets the error; what is being written may still be kept."""
+        waiting = [*self._writing, *self._waiting]
+        self._writing, self._waiting = [], []
+        for done in waiting:
+            done(error)
