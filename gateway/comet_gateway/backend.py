@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 import comet
+from comet_gateway.catalog import Catalog
 from comet_gateway.config import GatewayConfig
 
 
@@ -16,6 +17,7 @@ class Backend:
         self.config = config
         self.bootstrap = config.bootstrap
         self.admin = comet.Admin(config.bootstrap, name="gateway")
+        self.catalog = Catalog(self.admin)
         # One for each kind of acknowledgement: a producer has one.
         self.producers = {
             acks: comet.Producer(config.bootstrap, acks=acks, name="gateway")

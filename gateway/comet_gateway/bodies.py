@@ -11,21 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import zstandard
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from comet_gateway.config import MIB, Limits
 from comet_gateway.problems import Problem
 
+Headers = Mapping[bytes, bytes]  # of a request, as at scope["comet.headers"]
+
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
-_ALSO: Final = {"application/ndjson": NDJSON, "application/jsonl": NDJSON}
 
 # What one call of a library may give: neither is asked for more at once than this, or than this follows from.
 _PIECE_BYTES: Final = 256 * 1024
@@ -38,9 +38,8 @@ _RATIO_MAX: Final = 200
 
 def media_type(headers: Headers, *accepted: str) -> str:
     """Which of the accepted ones the body is. Raises Problem."""
-    stated, _, parameters = headers.get("content-type", "").partition(";")
+    stated, _, parameters = headers.get(b"content-type", b"").decode("latin-1").partition(";")
     found = stated.strip().lower()
-    found = _ALSO.get(found, found)
     if found not in accepted:
         raise Problem(
             "UNSUPPORTED_MEDIA_TYPE", f"a body of type {found or 'none'}", hint=f"Send {' or '.join(accepted)}."
@@ -97,7 +96,7 @@ class Lines:
                 yield number, line
 
 
-async def read_lines(receive: Receive, headers: Headers, limits: Limits) -> AsyncIterator[Lines | Line]:
+async def read_lines(receive: Receive, headers: Headers, limits: Limits) -> AsyncGenerator[Lines | Line]:
     """The lines of a body, in runs of whole ones as they come; what it holds meanwhile is one line and one piece.
 
     Raises Problem, at once or in the middle; ClientDisconnect where the client went away before the end.
@@ -276,7 +275,7 @@ _UNPACKERS: Final[dict[str, Callable[[], Unpacker] | None]] = {
 
 def unpacker(headers: Headers) -> Unpacker | None:
     """What opens the body; None where it comes as it is."""
-    encoding = headers.get("content-encoding", "").strip().lower()
+    encoding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
     try:
         make = _UNPACKERS[encoding]
     except KeyError:
@@ -289,8 +288,8 @@ def unpacker(headers: Headers) -> Unpacker | None:
 
 
 def _check_length(headers: Headers, bytes_max: int) -> None:
-    stated = headers.get("content-length", "")
-    if stated.isdecimal() and int(stated) > bytes_max:
+    stated = headers.get(b"content-length", b"")
+    if stated.isdigit() and int(stated) > bytes_max:
         raise _too_large(bytes_max)
 
 

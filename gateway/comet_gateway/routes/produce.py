@@ -1,7 +1,128 @@
-"""Writing records."""
+"""Writing records: one or many as a JSON document, or any number as lines, answered while they still come."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+import asyncio
+import re
+from typing import Final
+from urllib.parse import parse_qsl
 
-router = APIRouter(prefix="/v1")
+import msgspec
+from fastapi import APIRouter, Request
+
+import comet
+from comet.types import Receipt
+from comet_gateway import bodies
+from comet_gateway.config import GatewayConfig
+from comet_gateway.lines import LinesAnswer
+from comet_gateway.problems import Problem, answers
+from comet_gateway.routes.raw import Answer, RawRoute, Reply
+from comet_gateway.schemas.records import Columns, decode_body
+from comet_gateway.schemas.records_api import PRODUCE
+from comet_gateway.writing import Written, write
+
+router = APIRouter(prefix="/v1", route_class=RawRoute)
+
+TIMEOUT_MS: Final = 30_000
+_ACKS: Final = {"0": comet.Acks.NONE, "1": comet.Acks.LEADER, "all": comet.Acks.ALL}
+_KEY: Final = re.compile(rb"[\x21-\x7e]{1,200}")
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What the query says."""
+
+    acks: comet.Acks = comet.Acks.LEADER
+    timeout_ms: int = TIMEOUT_MS
+
+
+_PLAIN: Final = Asked()
+
+
+@router.post(
+    "/topics/{topic}/records",
+    summary="Write records",
+    tags=["records"],
+    openapi_extra=PRODUCE,
+    responses=answers(
+        "TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "MALFORMED_BODY", "BODY_STALLED", "BODY_TOO_LARGE",
+        "RECORD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE", "KEY_REUSED", "VALIDATION", "NOT_LEADER", "LEADERSHIP_LOST",
+        "NOT_ENOUGH_REPLICAS", "DISK_FULL", "LOG_FAILED",
+    ),
+)  # fmt: skip
+async def produce(request: Request) -> Answer:
+    """Writes one record, many as a document, or any number as lines of NDJSON.
+
+    The answer tells of each record, in order, where it is. Lines are answered by lines, while more may still be sent;
+    whoever sends many has to read meanwhile.
+    """
+    scope = request.scope
+    state = scope["app"].state
+    config: GatewayConfig = state.config
+    backend = state.backend
+    headers: bodies.Headers = scope["comet.headers"]
+    topic: str = scope["path_params"]["topic"]
+    asked = _asked(scope["query_string"], config.limits.timeout_ms_max) if scope["query_string"] else _PLAIN
+    kind = bodies.media_type(headers, bodies.JSON, bodies.NDJSON)
+    producer = backend.producers[asked.acks]
+    key = headers.get(b"idempotency-key")
+    if kind == bodies.NDJSON:
+        if key is not None:
+            raise Problem("INVALID_ARGUMENT", "lines are written as they come, so that they cannot have one key")
+        lines = bodies.read_lines(request.receive, headers, config.limits)
+        return await LinesAnswer.begin(
+            lines, producer, backend.catalog, topic, config.limits, asked.timeout_ms / 1000, state.metrics
+        )
+    body = await bodies.read(request.receive, headers, config.limits)
+    columns = decode_body(body, config.limits.records_max)
+    state.metrics.bytes_in += len(body)
+    state.metrics.records_in += len(columns)
+    if key is not None:
+        return Reply(await _once(producer, topic, columns, key, asked))
+    deadline = asyncio.get_running_loop().time() + asked.timeout_ms / 1000
+    written = await write(producer, backend.catalog, topic, columns, deadline)
+    await written.wait(deadline)
+    return _answer(written, asked.acks)
+
+
+def _asked(query: bytes, timeout_ms_max: int) -> Asked:
+    given = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
+    acks = _ACKS.get(given.get("acks", "1"))
+    if acks is None:
+        raise Problem("VALIDATION", f"acks is 0, 1 or all, not {given['acks'][:40]!r}")
+    timeout = given.get("timeout_ms", str(TIMEOUT_MS))
+    if not (timeout.isascii() and timeout.isdecimal() and len(timeout) < 10 and 1 <= int(timeout) <= timeout_ms_max):
+        raise Problem("VALIDATION", f"timeout_ms is a number from 1 to {timeout_ms_max}, not {timeout[:40]!r}")
+    return Asked(acks, int(timeout))
+
+
+def _answer(written: Written, acks: comet.Acks) -> Answer:
+    if written.failed == written.count and len(written.problems) == 1:
+        raise next(iter(written.problems.values()))
+    status = 207 if written.failed else 202 if acks is comet.Acks.NONE else 200
+    return Reply(f'{{"results":[{",".join(written.texts)}]}}'.encode(), status=status)
+
+
+async def _once(producer: comet.Producer, topic: str, columns: Columns, key: bytes, asked: Asked) -> bytes:
+    if not _KEY.fullmatch(key):
+        raise Problem("INVALID_ARGUMENT", "an Idempotency-Key is 1 to 200 visible characters of ASCII")
+    if asked.acks is comet.Acks.NONE:
+        raise Problem("INVALID_ARGUMENT", "with acks=0 nobody is asked whether it was written before")
+    records = [
+        comet.NewRecord(
+            value,
+            None if columns.keys is None else columns.keys[index],
+            () if columns.headers is None else columns.headers[index],
+            None if columns.timestamps_us is None else columns.timestamps_us[index],
+            None if columns.partitions is None else columns.partitions[index],
+        )
+        for index, value in enumerate(columns.values)
+    ]
+    receipts = await producer.publish_once(
+        topic, records, idempotency_key=key.decode(), acks=asked.acks, timeout_ms=asked.timeout_ms
+    )
+    return b'{"results":[%b]}' % ",".join(map(_receipt, receipts)).encode()
+
+
+def _receipt(receipt: Receipt) -> str:
+    duplicate = ',"duplicate":true' if receipt.duplicate else ""
+    return f'{{"partition":{receipt.partition},"offset":"{receipt.offset}"{duplicate}}}'

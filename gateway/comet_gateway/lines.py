@@ -1,0 +1,189 @@
+"""The answer to lines of records: a line for each, in order, while more of them come.
+
+    body ─► runs of whole lines ─► written ─► under way, at most so many ─► awaited in order ─► lines of the answer
+
+Either side may be slow: with too much under way no more is read, and with the answer not taken no more is awaited. A
+line that is wrong is answered by a problem that names it, and the rest goes on. A client that sends everything before
+it reads anything gets stuck only behind `UNANSWERED_MAX` records; what then does not move for `idle_s` is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+from typing import Final, Self
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Send
+
+import comet
+from comet.errors import CometError
+from comet_gateway.bodies import NDJSON, Line, Lines
+from comet_gateway.catalog import Catalog
+from comet_gateway.config import Limits
+from comet_gateway.metrics import Metrics
+from comet_gateway.problems import Problem
+from comet_gateway.schemas.records import Columns, decode_line, decode_lines
+from comet_gateway.writing import Written, write
+
+UNANSWERED_MAX: Final = 200_000  # records; their answers take 8 MiB
+
+_HEADERS: Final = [
+    (b"content-type", NDJSON.encode()),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class LinesAnswer:
+    """Of one request. Made by `begin`, which is called to send it."""
+
+    def __init__(
+        self,
+        lines: AsyncGenerator[Lines | Line],
+        producer: comet.Producer,
+        catalog: Catalog,
+        topic: str,
+        limits: Limits,
+        timeout_s: float,
+        metrics: Metrics,
+    ) -> None:
+        self._lines = lines
+        self._producer = producer
+        self._catalog = catalog
+        self._topic = topic
+        self._limits = limits
+        self._timeout_s = timeout_s
+        self._metrics = metrics
+        self._waiting: deque[tuple[Written | str, float]] = deque()  # with when it is no longer waited for
+        self._unanswered = 0
+        self._ended = False  # everything has been read
+        self._more = asyncio.Event()
+        self._room = asyncio.Event()
+
+    @classmethod
+    async def begin(
+        cls,
+        lines: AsyncGenerator[Lines | Line],
+        producer: comet.Producer,
+        catalog: Catalog,
+        topic: str,
+        limits: Limits,
+        timeout_s: float,
+        metrics: Metrics,
+    ) -> Self:
+        """Reads what comes first, so that what is wrong with the whole request can still be its answer."""
+        await catalog.topic(topic)
+        answer = cls(lines, producer, catalog, topic, limits, timeout_s, metrics)
+        async for found in lines:
+            await answer._take(found)
+            break
+        else:
+            answer._ended = True
+        return answer
+
+    async def __call__(self, send: Send) -> None:
+        reading = asyncio.create_task(self._read(), name="gateway: lines of records")
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await self._answer(send)
+            await reading  # what went wrong with it, the client going away too, ends the answer before its end
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            for one, _ in self._waiting:
+                if isinstance(one, Written):
+                    one.abandon()
+            await self._lines.aclose()
+
+    # ---- in
+
+    async def _read(self) -> None:
+        try:
+            if not self._ended:
+                async for found in self._lines:
+                    await self._take(found)
+                    await self._until_room()
+        except Problem as problem:  # with the body as a whole: no more lines can be told apart
+            self._put(_line(problem))
+        finally:
+            self._ended = True
+            self._more.set()
+
+    async def _until_room(self) -> None:
+        while self._unanswered > UNANSWERED_MAX:
+            self._room.clear()
+            await self._room.wait()
+
+    async def _take(self, found: Lines | Line) -> None:
+        if isinstance(found, Line):
+            detail = f"a line of more than {self._limits.line_bytes_max} bytes"
+            self._put(_line(Problem("BODY_TOO_LARGE", detail, more={"line": found.number})))
+            return
+        self._metrics.bytes_in += len(found.data)
+        count = found.data.count(b"\n") + (not found.data.endswith(b"\n"))
+        columns = decode_lines(found.data, count)
+        if columns is not None:
+            await self._write(columns)
+            return
+        for number, line in found.split():
+            try:
+                columns = decode_line(line)
+            except Problem as problem:
+                problem.more["line"] = number
+                self._put(_line(problem))
+            else:
+                await self._write(columns)
+                await self._until_room()
+
+    async def _write(self, columns: Columns) -> None:
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        self._metrics.records_in += len(columns)
+        try:
+            written = await write(self._producer, self._catalog, self._topic, columns, deadline)
+        except CometError as error:
+            self._catalog.forget(self._topic)
+            written = Written(len(columns))
+            written.fail(range(len(columns)), Problem.of(error))
+        self._put(written, deadline)
+
+    def _put(self, one: Written | str, deadline: float = 0) -> None:
+        self._waiting.append((one, deadline))
+        self._unanswered += 1 if isinstance(one, str) else one.count
+        self._more.set()
+
+    # ---- out
+
+    async def _answer(self, send: Send) -> None:
+        while self._waiting or not self._ended:
+            if not self._waiting:
+                self._more.clear()
+                await self._more.wait()
+                continue
+            one, deadline = self._waiting[0]
+            if isinstance(one, Written):
+                await one.wait(deadline)
+            self._waiting.popleft()
+            await self._say(send, one)
+
+    async def _say(self, send: Send, one: Written | str) -> None:
+        texts, count = ([one], 1) if isinstance(one, str) else (one.texts, one.count)
+        # What is there by now goes out together.
+        while self._waiting and isinstance(self._waiting[0][0], str) and count < UNANSWERED_MAX:
+            text = self._waiting.popleft()[0]
+            assert isinstance(text, str)
+            texts, count = [*texts, text], count + 1
+        body = "\n".join([*texts, ""]).encode()
+        try:
+            async with asyncio.timeout(self._limits.idle_s):
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+        except TimeoutError:  # it does not read
+            raise ClientDisconnect from None
+        self._unanswered -= count
+        self._room.set()
+
+
+def _line(problem: Problem) -> str:
+    return f'{{"problem":{problem.body().decode()}}}'

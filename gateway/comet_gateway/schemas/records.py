@@ -1,0 +1,412 @@
+"""Records as requests bring them, made into columns. All that takes records from clients reads them with this.
+
+    {"value": {"bid": 1.08}}          any JSON, kept byte for byte as it came
+    {"text": "EURUSD 1.08"}           its UTF-8
+    {"base64": "AAEC"}                any bytes
+    {"tombstone": true}               none: the key is deleted
+
+    and with any of them, as one may like
+    key | key_base64                  text, or any bytes
+    headers                           [{"name": "source", "value": "demo"}, {"name": "h", "base64": "AA=="}], names may
+                                      repeat; or {"source": "demo"}
+    timestamp_us                      64 bits: a string or a number; else it is when the record comes to the gateway
+    partition                         else that of the key, else any
+
+A body is one record, or {"records": [...]}; lines are a record each. What is not known, stands twice or contradicts
+itself is refused, and the body with it: nothing of it is written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from comet_gateway.problems import Problem
+from comet_gateway.schemas.common import INT64_MAX
+
+Pairs = list[tuple[str, bytes]]
+
+PARTITION_MAX: Final = 2**31 - 1
+
+
+class _Plain(Struct, forbid_unknown_fields=True, gc=False):
+    """What nearly all records are: read first, because it costs half."""
+
+    value: Raw
+    key: str | None = None
+
+
+class RecordIn(Struct, forbid_unknown_fields=True, gc=False):
+    """Any record."""
+
+    value: Raw | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    base64: bytes | UnsetType = UNSET
+    tombstone: bool | UnsetType = UNSET
+    key: str | UnsetType | None = UNSET
+    key_base64: bytes | UnsetType = UNSET
+    headers: Raw | UnsetType = UNSET
+    timestamp_us: int | str | UnsetType = UNSET
+    partition: int | UnsetType = UNSET
+
+
+class _PlainBody(Struct, forbid_unknown_fields=True, gc=False):
+    value: Raw | UnsetType = UNSET
+    key: str | None = None
+    records: list[_Plain] | UnsetType = UNSET
+
+
+class _Body(RecordIn, forbid_unknown_fields=True, gc=False):
+    records: list[RecordIn] | UnsetType = UNSET
+
+
+@dataclass(slots=True)
+class Columns:
+    """Records, column by column. A column that no record has anything in is None."""
+
+    values: list[bytes | None]
+    keys: list[bytes | None] | None = None
+    headers: list[Pairs] | None = None
+    timestamps_us: list[int] | None = None
+    partitions: list[int | None] | None = None
+    # To find what stands twice: how often each member is there, and content that is not looked into.
+    members: dict[str, int] = field(default_factory=dict)
+    opaque: Sequence[bytes] = ()
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+_plain_body: Final = msgspec.json.Decoder(_PlainBody)
+_body: Final = msgspec.json.Decoder(_Body)
+_plain_lines: Final = msgspec.json.Decoder(_Plain)
+_lines: Final = msgspec.json.Decoder(RecordIn)
+
+
+class _Wrong(Exception):
+    """What is wrong with one record; becomes a Problem where its place is known."""
+
+
+_FAULTS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def decode_body(body: bytes, records_max: int) -> Columns:
+    """The records of a document. Raises Problem: MALFORMED_BODY with the position, VALIDATION with the path."""
+    try:
+        found = _decode_body(body, records_max)
+    except _FAULTS as error:
+        raise fault(body, error) from None
+    _check_text(body)
+    if not _each_once(body, found):
+        _refuse_duplicates(body)
+    return found
+
+
+def _decode_body(body: bytes, records_max: int) -> Columns:
+    try:
+        plain = _plain_body.decode(body)
+    except msgspec.ValidationError:
+        pass
+    else:
+        if plain.records is UNSET:
+            if plain.value is not UNSET:
+                return _plain_columns([cast("_Plain", plain)])
+        elif plain.value is UNSET and plain.key is None:
+            _check_count(plain.records, records_max)
+            return _plain_columns(plain.records, {"records": 1})
+    found = _body.decode(body)
+    if found.records is UNSET:
+        return columns([found])
+    if any(getattr(found, name) is not UNSET for name in _NAMES):
+        raise Problem("VALIDATION", "a document is one record or has `records`, not both")
+    _check_count(found.records, records_max)
+    return columns(found.records, {"records": 1})
+
+
+def _check_count(records: Sequence[object], records_max: int) -> None:
+    if not records:
+        raise Problem("VALIDATION", "`records` is empty: there is nothing to write")
+    if len(records) > records_max:
+        detail = f"{len(records)} records in one document; at most {records_max} are taken"
+        raise Problem("BODY_TOO_LARGE", detail, more={"records_max": records_max})
+
+
+def decode_lines(data: bytes, count: int) -> Columns | None:
+    """The records of so many lines; None where something is wrong with one of them, or with how they are counted."""
+    try:
+        try:
+            found = _plain_columns(_plain_lines.decode_lines(data))
+        except msgspec.ValidationError:
+            found = columns(_lines.decode_lines(data))
+        _check_text(data)
+    except (*_FAULTS, Problem):
+        return None
+    return found if len(found) == count and _each_once(data, found) else None
+
+
+def decode_line(line: bytes) -> Columns:
+    """The record of one line. Raises Problem."""
+    try:
+        found = columns([_lines.decode(line)])
+    except _FAULTS as error:
+        raise fault(line, error) from None
+    _check_text(line)
+    if not _each_once(line, found):
+        _refuse_duplicates(line)
+    return found
+
+
+# ---- columns
+
+
+def _plain_columns(records: Sequence[_Plain], members: dict[str, int] | None = None) -> Columns:
+    values: list[bytes | None] = [bytes(record.value) for record in records]
+    keys = [record.key for record in records]
+    keyless = keys.count(None)
+    found = Columns(values, opaque=cast("list[bytes]", values), members=members or {})
+    found.members["value"] = len(values)
+    # A key that is null is counted as none: then what stands twice is looked for the long way.
+    found.members["key"] = len(values) - keyless
+    if keyless == 0:
+        found.keys = [key.encode() for key in keys]  # type: ignore[union-attr]  # there is no None
+    elif keyless < len(values):
+        found.keys = [None if key is None else key.encode() for key in keys]
+    return found
+
+
+_NAMES: Final = RecordIn.__struct_fields__
+_CONTENT: Final = ("value", "text", "base64", "tombstone")
+
+
+def columns(records: Sequence[RecordIn], members: dict[str, int] | None = None) -> Columns:
+    """The columns of records. Raises Problem, with the place of the first that contradicts itself."""
+    count = len(records)
+    given: dict[str, list[Any]] = {}
+    for name in _NAMES:
+        column = list(map(attrgetter(name), records))
+        if column.count(UNSET) < count:
+            given[name] = column
+    found = Columns(_values(given, count), members=members or {})
+    found.keys = _keys(given, count)
+    if "headers" in given:
+        found.headers = [_each(index, count, _headers, raw) for index, raw in enumerate(given["headers"])]
+    if "timestamp_us" in given:
+        now_us = time.time_ns() // 1000
+        times = given["timestamp_us"]
+        found.timestamps_us = [
+            now_us if at is UNSET else _each(index, count, _timestamp, at) for index, at in enumerate(times)
+        ]
+    if "partition" in given:
+        found.partitions = [
+            _each(index, count, _partition, partition) for index, partition in enumerate(given["partition"])
+        ]
+    found.members |= {name: count - column.count(UNSET) for name, column in given.items()}
+    found.opaque = [bytes(raw) for name in ("value", "headers") for raw in given.get(name, ()) if raw is not UNSET]
+    return found
+
+
+def _values(given: dict[str, list[Any]], count: int) -> list[bytes | None]:
+    contents = [name for name in _CONTENT if name in given]
+    if len(contents) == 1 and UNSET not in (column := given[contents[0]]):
+        return [_each(index, count, _CONVERT[contents[0]], content) for index, content in enumerate(column)]
+    found: list[bytes | None] = []
+    for index in range(count):
+        has = [name for name in contents if given[name][index] is not UNSET]
+        if len(has) != 1:
+            said = f"it has {' and '.join(has)}" if has else "it has none of them"
+            raise _contradiction(index, count, f"a record has one of value, text, base64 and tombstone: {said}")
+        found.append(_each(index, count, _CONVERT[has[0]], given[has[0]][index]))
+    return found
+
+
+def _keys(given: dict[str, list[Any]], count: int) -> list[bytes | None] | None:
+    texts, binaries = given.get("key"), given.get("key_base64")
+    if texts is None and binaries is None:
+        return None
+    keys: list[bytes | None] = [None] * count
+    for index, key in enumerate(texts or ()):
+        if key is not UNSET and key is not None:
+            keys[index] = key.encode()
+    for index, key in enumerate(binaries or ()):
+        if key is not UNSET:
+            if texts is not None and texts[index] is not UNSET:
+                raise _contradiction(index, count, "a record has key or key_base64, not both")
+            keys[index] = key
+    return keys
+
+
+def _tombstone(is_one: bool) -> None:
+    if not is_one:
+        raise _Wrong("`tombstone` is true where it is said at all")
+
+
+_CONVERT: Final[dict[str, Callable[[Any], bytes | None]]] = {
+    "value": bytes, "text": str.encode, "base64": bytes, "tombstone": _tombstone,
+}  # fmt: skip
+
+
+def _timestamp(at: int | str) -> int:
+    if isinstance(at, str):
+        if not (0 < len(at) <= 19 and at.isascii() and at.isdecimal()):
+            raise _Wrong(f"`timestamp_us` is microseconds since 1970, not {at[:40]!r}")
+        at = int(at)
+    if not 0 <= at <= INT64_MAX:
+        raise _Wrong("`timestamp_us` is microseconds since 1970, in 63 bits")
+    return at
+
+
+def _partition(partition: int | UnsetType) -> int | None:
+    if partition is UNSET:
+        return None
+    if not 0 <= partition <= PARTITION_MAX:
+        raise _Wrong(f"`partition` is from 0 to {PARTITION_MAX}")
+    return partition
+
+
+def _headers(raw: Raw | UnsetType) -> Pairs:
+    if raw is UNSET:
+        return []
+    # Its grammar was checked with the record's; this one reader tells what stands twice.
+    given = _load(bytes(raw))
+    if isinstance(given, _Members):
+        _once(name for name, _ in given)
+        return [(_header_name(name), _header_text(value)) for name, value in given]
+    if not isinstance(given, list):
+        raise _Wrong("`headers` is a list of names with values, or an object")
+    return list(map(_header, given))
+
+
+def _header(given: Any) -> tuple[str, bytes]:
+    if not isinstance(given, _Members):
+        raise _Wrong('a header is {"name": …, "value": …} or {"name": …, "base64": …}')
+    _once(name for name, _ in given)
+    members = dict(given)
+    name = _header_name(members.pop("name", None))
+    if len(members) != 1 or not members.keys() <= {"value", "base64"}:
+        raise _Wrong("a header has a name, either value or base64, and nothing else")
+    if "value" in members:
+        return name, _header_text(members["value"])
+    try:
+        return name, b64decode(members["base64"], validate=True)
+    except (TypeError, ValueError):
+        raise _Wrong(f"header {name[:40]!r} is not base64") from None
+
+
+def _header_name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise _Wrong("a header has a name, which is text")
+    name.encode()  # half of a surrogate pair is no text
+    return name
+
+
+def _header_text(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise _Wrong("a header's value is text; use base64 for any other")
+    return value.encode()
+
+
+def _each(index: int, count: int, convert: Callable[[Any], Any], content: Any) -> Any:
+    try:
+        return convert(content)
+    except (_Wrong, UnicodeEncodeError, RecursionError) as error:
+        raise _contradiction(index, count, str(error)) from None
+
+
+def _contradiction(index: int, count: int, why: str) -> Problem:
+    if count == 1:
+        return Problem("VALIDATION", why)
+    return Problem("VALIDATION", f"record {index}: {why}", more={"record": index})
+
+
+# ---- what the decoder lets pass
+
+# A name of ours that is spelled with an escape: then counting names proves nothing.
+_ESCAPED_NAME: Final = re.compile(rb"\\u00(?:6|7|5[fF]|3[46])")
+
+
+def _each_once(data: bytes, found: Columns) -> bool:
+    """Each member stands in its record once. False: perhaps not.
+
+    The decoder keeps the last of those that stand twice. The others show in that the name is in the data more often
+    than there are records with it, where what is not ours to look into is left out.
+    """
+    over = [
+        (needle, extra)
+        for name, count in found.members.items()
+        if (extra := data.count(needle := b'"%b"' % name.encode()) - count)
+    ]
+    if any(sum(content.count(needle) for content in found.opaque) != extra for needle, extra in over):
+        return False
+    return b"\\u00" not in data or not _ESCAPED_NAME.search(data)
+
+
+class _Members(tuple[tuple[str, Any], ...]):
+    """An object as it stands, with all that is in it."""
+
+    __slots__ = ()
+
+
+def _load(data: bytes) -> Any:
+    # Numbers stay text: nobody asks for them, and long ones take long.
+    return json.loads(data, object_pairs_hook=_Members, parse_int=str, parse_float=str)
+
+
+def _refuse_duplicates(data: bytes) -> None:
+    """The long way: looks at every member of the document and of its records, but not into them."""
+    try:
+        document = _load(data)
+    except RecursionError as error:
+        raise fault(data, error) from None
+    for members in [document, *(value for name, value in document if name == "records")]:
+        for one in [members] if isinstance(members, _Members) else members:
+            try:
+                _once(name for name, _ in one)
+            except _Wrong as error:
+                raise Problem("VALIDATION", str(error)) from None
+
+
+def _once(names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise _Wrong(f"`{name[:40]}` stands there twice")
+        seen.add(name)
+
+
+def _check_text(data: bytes) -> None:
+    """JSON is UTF-8, also where its content is not looked into."""
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            raise fault(data, error) from None
+
+
+_BYTE: Final = re.compile(r" \(byte (\d+)\)$")
+
+
+def fault(data: bytes, error: Exception) -> Problem:
+    """What is wrong with JSON, and where."""
+    match error:
+        case msgspec.ValidationError():
+            return Problem("VALIDATION", str(error))
+        case RecursionError():
+            return Problem("MALFORMED_BODY", "JSON that is nested too deeply")
+        case UnicodeDecodeError():
+            position = data.find(error.object) if isinstance(error.object, bytes) else -1
+            position = max(position, 0) + error.start
+            return Problem("MALFORMED_BODY", f"not UTF-8 at byte {position}", more={"position": position})
+    said = str(error)
+    found = _BYTE.search(said)
+    position = int(found[1]) if found else len(data)
+    reason = said[: found.start()] if found else "JSON that ends too early, or half of a surrogate pair"
+    return Problem("MALFORMED_BODY", f"{reason}, at byte {position}", more={"position": position})
