@@ -66,13 +66,14 @@ class LeaseCalls:
             return await self._broker.peers.call(
                 address, "comet.v1.Comet/Lease", passed_on, pb.LeaseResponse, FORWARD_S_MAX + wait_s
             )
-        states = await self._open(request, spec, indexes, agreed, start)
+        states, missing = await self._open(request, spec, indexes, agreed, start)
         table = self._broker.shares
         if table.calling >= limits.LEASE_CALLS_MAX:
             raise LimitExceeded(f"{table.calling} calls wait for records here, the limit", retry_after_ms=1000)
         table.calling += 1
         try:
-            return pb.LeaseResponse(ranges=await LeaseCall(self._number(states), request).run(states, wait_s))
+            ranges = await LeaseCall(self._number(states), request).run(states, wait_s)
+            return pb.LeaseResponse(ranges=ranges, missing=missing)
         finally:
             table.calling -= 1
 
@@ -110,8 +111,8 @@ class LeaseCalls:
 
     async def _open(
         self, request: pb.LeaseRequest, spec: TopicSpec, indexes: Sequence[int], agreed: Agreed, start: Position
-    ) -> list[SharedPartition]:
-        """The group's states at the partitions, in turn, as far as they are here. Raises if none is."""
+    ) -> tuple[list[SharedPartition], list[int]]:
+        """The group's states at the partitions, in turn, and the partitions that have none here. Raises if none has."""
         topic_id = bytes.fromhex(spec.id)
         await self._found(request.group, topic_id)
         opened = await asyncio.gather(*(self._open_one(request, index, agreed, start) for index in indexes))
@@ -126,7 +127,8 @@ class LeaseCalls:
         table = self._broker.shares
         table.turn += 1
         at = table.turn % len(states)
-        return states[at:] + states[:at]
+        missing = [index for index, one in zip(indexes, opened, strict=True) if isinstance(one, CometError)]
+        return states[at:] + states[:at], missing
 
     async def _open_one(
         self, request: pb.LeaseRequest, index: int, agreed: Agreed, start: Position

@@ -415,10 +415,12 @@ class LeaseRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ..., records_max: _Optional[int] = ..., bytes_max: _Optional[int] = ..., wait_ms: _Optional[int] = ..., options: _Optional[_Union[ShareOptions, _Mapping]] = ..., peek: _Optional[bool] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class LeaseResponse(_message.Message):
-    __slots__ = ("ranges",)
+    __slots__ = ("ranges", "missing")
     RANGES_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
     ranges: _containers.RepeatedCompositeFieldContainer[LeasedRange]
-    def __init__(self, ranges: _Optional[_Iterable[_Union[LeasedRange, _Mapping]]] = ...) -> None: ...
+    missing: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ranges: _Optional[_Iterable[_Union[LeasedRange, _Mapping]]] = ..., missing: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LeasedRange(_message.Message):
     __slots__ = ("partition", "topic_id", "leader_epoch", "lease", "records", "batches")
