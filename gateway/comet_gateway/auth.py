@@ -81,10 +81,43 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("GET", "/docs/{file}"): Role.ANYONE,
     ("GET", "/openapi.json"): Role.ANYONE,
     ("GET", "/metrics"): _VIEWER,
+    ("WS", "/v1/ws"): _VIEWER,
+    ("GET", "/v1/ws/schema"): Role.ANYONE,
+    ("GET", "/v1/topics/{topic}/stream"): _VIEWER,
+    # records
+    ("POST", "/v1/topics/{topic}/records"): _OPERATOR,
+    # topics
+    ("GET", "/v1/topics"): _VIEWER,
+    ("POST", "/v1/topics"): _OPERATOR,
+    ("GET", "/v1/topics/{topic}"): _VIEWER,
+    ("PATCH", "/v1/topics/{topic}"): _ADMIN,  # a shorter retention destroys records
+    ("DELETE", "/v1/topics/{topic}"): _ADMIN,
+    ("GET", "/v1/topics/{topic}/offsets"): _VIEWER,
+    ("POST", "/v1/topics/{topic}/partitions"): _OPERATOR,
+    ("GET", "/v1/topics/{topic}/partitions/{partition}"): _VIEWER,
+    ("POST", "/v1/topics/{topic}/partitions/{partition}/move"): _ADMIN,
+    ("POST", "/v1/topics/{topic}/partitions/{partition}/elect-leader"): _ADMIN,
+    ("POST", "/v1/topics/{topic}/records/delete"): _ADMIN,
+    # groups
+    ("GET", "/v1/groups"): _VIEWER,
+    ("GET", "/v1/groups/{group}"): _VIEWER,
+    ("DELETE", "/v1/groups/{group}"): _ADMIN,
+    ("GET", "/v1/groups/{group}/lag"): _VIEWER,
+    ("GET", "/v1/groups/{group}/positions"): _VIEWER,
+    ("PUT", "/v1/groups/{group}/positions"): _OPERATOR,
+    ("POST", "/v1/groups/{group}/reset"): _OPERATOR,
+    # the cluster
+    ("GET", "/v1/cluster"): _VIEWER,
+    ("GET", "/v1/brokers"): _VIEWER,
+    ("GET", "/v1/brokers/{broker}"): _VIEWER,
+    ("GET", "/v1/brokers/{broker}/statistics"): _VIEWER,
+    ("POST", "/v1/brokers/{broker}/drain"): _ADMIN,
+    ("DELETE", "/v1/brokers/{broker}/drain"): _ADMIN,
 }  # fmt: skip
 # Changes that are the work itself, thousands a second, and are in the log of the topic or group anyway.
 UNAUDITED: Final[frozenset[tuple[str, str]]] = frozenset({
     ("POST", "/v1/topics/{topic}/records"),
+    ("PUT", "/v1/groups/{group}/positions"),
 })  # fmt: skip
 
 

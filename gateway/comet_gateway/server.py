@@ -4,7 +4,7 @@ SIGTERM   /readyz says no ─► answers close their connection ─► streams t
           ─► when nobody is left, or after drain_s: cut what remains, close the way to the brokers, exit 0
 SIGHUP    read the tokens file again
 
-The only module, with `protocol`, that knows uvicorn; the application runs on any ASGI server.
+The only module, with `protocol` and `sockets`, that knows uvicorn; the application runs on any ASGI server.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from comet.errors import InvalidArgument, Unavailable
 from comet_gateway.app import create_app
 from comet_gateway.config import GatewayConfig
 from comet_gateway.protocol import Protocol
+from comet_gateway.sockets import SocketProtocol
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 self.app,
                 http=Protocol,
-                ws="websockets-sansio",
+                ws=SocketProtocol,
                 ws_max_size=limits.frame_bytes_max,
                 ws_ping_interval=limits.idle_s / 3,
                 ws_ping_timeout=limits.idle_s,

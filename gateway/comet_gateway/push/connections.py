@@ -1,0 +1,139 @@
+"""All connections that stay, WebSockets and SSE: told to move when the gateway stops, and kept alive while it is quiet.
+
+There is one of these per application, made when it is first asked for, and one task for all connections, which runs
+while there are any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any, Final, Protocol
+
+from comet_gateway.config import Limits
+from comet_gateway.problems import Problem
+
+log = logging.getLogger(__name__)
+
+MOVE_S: Final = 1.5  # over which connections are told to move, so that they do not all come back at once
+RECONNECT_MS_MAX: Final = 2_000
+
+
+class Connection(Protocol):
+    """One of them."""
+
+    def move(self, reconnect_ms: int) -> None:
+        """The gateway stops: say so to the client, and end. Returns at once."""
+
+    def beat(self, now: float) -> None:
+        """Called every now and then: keeps alive what would look dead. Returns at once."""
+
+
+class Connections:
+    """Owned by the application; used on its loop."""
+
+    def __init__(self, limits: Limits, draining: asyncio.Event, random: Random | None = None) -> None:
+        self._limits = limits
+        self._draining = draining
+        self._random = random or Random()
+        self._all: set[Connection] = set()
+        self._watch: asyncio.Task[None] | None = None
+        self.members = 0
+        self.replays = 0
+        self.subscriptions = 0
+
+    @contextmanager
+    def holding(self, connection: Connection) -> Iterator[None]:
+        """While it is open."""
+        self._all.add(connection)
+        if self._watch is None:
+            self._watch = asyncio.create_task(self._watching())
+            self._watch.add_done_callback(_look_at)
+        try:
+            if self._draining.is_set() and self._watch.done():
+                connection.move(self._reconnect_ms())  # it came while the others were told
+            yield
+        finally:
+            self._all.discard(connection)
+            if not self._all:
+                self._watch.cancel()
+                self._watch = None
+
+    @contextmanager
+    def member(self) -> Iterator[None]:
+        """While somebody is a member of a group. Raises Problem."""
+        if self.members >= self._limits.members_max:
+            raise Problem("OVERLOADED", f"{self.members} members of groups are connected here, the limit")
+        self.members += 1
+        try:
+            yield
+        finally:
+            self.members -= 1
+
+    @contextmanager
+    def replay(self) -> Iterator[None]:
+        """While something is replayed. Raises Problem."""
+        if self.replays >= self._limits.replays_max:
+            raise Problem("OVERLOADED", f"{self.replays} replays are under way here, the limit")
+        self.replays += 1
+        try:
+            yield
+        finally:
+            self.replays -= 1
+
+    def statistics(self) -> dict[str, Any]:
+        return {
+            "connections": len(self._all),
+            "subscriptions": self.subscriptions,
+            "members": self.members,
+            "replays": self.replays,
+        }
+
+    async def _watching(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._draining.is_set():
+            try:
+                async with asyncio.timeout(self._limits.heartbeat_s / 3):
+                    await self._draining.wait()
+            except TimeoutError:
+                now = loop.time()
+                for connection in list(self._all):
+                    connection.beat(now)
+        await self._move_all()
+
+    async def _move_all(self) -> None:
+        """A few at a time, in no order."""
+        leaving = list(self._all)
+        self._random.shuffle(leaving)
+        pause_s = MOVE_S / max(len(leaving), 1)
+        owed = 0.0
+        for connection in leaving:
+            if connection in self._all:
+                connection.move(self._reconnect_ms())
+            owed += pause_s
+            if owed >= 0.01:
+                await asyncio.sleep(owed)
+                owed = 0.0
+        # Those that came meanwhile.
+        for connection in self._all.difference(leaving):
+            connection.move(self._reconnect_ms())
+
+    def _reconnect_ms(self) -> int:
+        return self._random.randrange(RECONNECT_MS_MAX)
+
+
+def connections_of(state: Any) -> Connections:
+    """An application's; `state` is the application's."""
+    found: Connections | None = getattr(state, "connections", None)
+    if found is None:
+        found = state.connections = Connections(state.config.limits, state.draining)
+        state.metrics.watch("push", found.statistics)
+    return found
+
+
+def _look_at(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("watching over connections failed", exc_info=error)

@@ -1,0 +1,394 @@
+"""A part of the past, once more: at its recorded pace times `speed`, merged over the partitions by time.
+
+    Lane (per partition) ─► what is read ahead ─┐
+    Lane ─► …                                   ├─► by timestamp ─► Pace: is it due? ─► Run
+    Lane ─► …                                  ─┘
+
+The window is fixed when it begins: per partition from the first record of `from` to the first of `to`, or to the end as
+it was then. A partition keeps its order; where its timestamps go back, what comes late is due at once. Nothing is kept
+but what was read ahead, and no group's position is touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import Any, Final, NamedTuple
+
+import comet
+from comet.errors import CometError
+from comet.types import AtOffset, AtTime, Gap, Position
+from comet_gateway.config import Limits
+from comet_gateway.cursor import Cursor, Place, place_text
+from comet_gateway.problems import Problem
+from comet_gateway.push.asked import Values
+from comet_gateway.push.asking import Played, check_span
+from comet_gateway.push.events import Begun, Lost, Missing
+from comet_gateway.representation import fragments
+
+FETCHES_MAX: Final = 8  # of one replay at once
+FETCH_BYTES_MIN: Final = 16 * 1024
+FETCH_RECORDS: Final = 1_000
+WAIT_MS: Final = 1_000  # for records that are there and cannot be read yet: their transaction is not decided
+
+
+class Pace:
+    """When a record is due. Pure: `now` is any clock's, in seconds."""
+
+    def __init__(self, speed: float, *, paused: bool) -> None:
+        self.speed = speed  # 0: as fast as it goes
+        self.paused = paused
+        self._steps = 0
+        self._anchor: tuple[float, float] | None = None  # a moment, and what was played then, in seconds of the record
+
+    def due(self, at_us: int, now: float) -> float:
+        """In how many seconds the record is due; inf while it stands."""
+        if self.paused:
+            return 0.0 if self._steps else inf
+        if not self.speed:
+            return 0.0
+        at = at_us / 1_000_000
+        if self._anchor is None:
+            self._anchor = now, at
+        when, playing = self._anchor
+        return max(when + (at - playing) / self.speed - now, 0.0)
+
+    def given(self, at_us: int, now: float) -> None:
+        """It was handed out."""
+        if self.paused:
+            self._steps -= 1
+            self._anchor = now, at_us / 1_000_000
+
+    def pause(self, now: float) -> None:
+        if not self.paused:
+            self._settle(now)
+            self.paused, self._steps = True, 0
+
+    def resume(self, now: float) -> None:
+        if self.paused:
+            self.paused, self._steps = False, 0
+            if self._anchor is not None:
+                self._anchor = now, self._anchor[1]
+
+    def step(self, count: int, now: float) -> None:
+        self.pause(now)
+        self._steps += count
+
+    def set_speed(self, speed: float, now: float) -> None:
+        if not self.paused:
+            self._settle(now)
+        self.speed = speed
+
+    def _settle(self, now: float) -> None:
+        """What is played now becomes the anchor."""
+        if self._anchor is not None and self.speed:
+            when, playing = self._anchor
+            self._anchor = now, playing + (now - when) * self.speed
+        else:
+            self._anchor = None  # whatever comes next is due at once, and the rest follows it
+
+
+class Item(NamedTuple):
+    """A record that was read ahead."""
+
+    timestamp_us: int
+    offset: int
+    written: bytes
+
+
+@dataclass(slots=True)
+class Lane:
+    """One partition's part of the window."""
+
+    partition: int
+    next: int  # what is given next
+    end: int
+    epoch: int | None = None  # of the record before `reading`
+    reading: int = -1  # what is read next
+    ahead: deque[Item] = field(default_factory=deque)
+    stuck: bool = False  # the last read found nothing
+
+    @property
+    def hungry(self) -> bool:
+        return not self.ahead and self.reading < self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The last event."""
+
+    topic: str
+    cursor: str
+
+
+class Run:
+    """Records that are due, of any partitions, in the order in which they are given."""
+
+    __slots__ = ("_head", "_items", "_texts", "cursor", "topic")
+
+    def __init__(self, topic: str, head: str, texts: Mapping[int, str], items: Sequence[tuple[int, Item]]) -> None:
+        self.topic = topic
+        self._head = head
+        self._texts = dict(texts)  # the places before
+        self._items = items
+        after = dict(texts)
+        for partition, item in items:
+            after.pop(partition, None)
+            after[partition] = place_text(partition, item.offset + 1, None)
+        self.cursor = ".".join([head, *after.values()])
+
+    @property
+    def partition(self) -> int:
+        return -1
+
+    @property
+    def count(self) -> int:
+        return len(self._items)
+
+    def members(self) -> bytes:
+        records = b",".join([item.written for _, item in self._items])
+        return b'"topic":"%b","records":[%b],"cursor":"%b"' % (self.topic.encode(), records, self.cursor.encode())
+
+    def sse(self) -> bytes:
+        texts, lines = dict(self._texts), []
+        for partition, item in self._items:
+            texts.pop(partition, None)
+            texts[partition] = place_text(partition, item.offset + 1, None)
+            lines.append(b"id: %b\ndata: %b\n\n" % (".".join([self._head, *texts.values()]).encode(), item.written))
+        return b"".join(lines)
+
+
+class Replay:
+    """One replay, taken like a Subscription. Owned by who takes from it."""
+
+    def __init__(self, played: Played, info: comet.TopicInfo, reader: comet.Reader, limits: Limits) -> None:
+        self._played = played
+        self._reader = reader
+        self._limits = limits
+        self._topic_id = info.id
+        self._chosen = [
+            one.index for one in info.partitions if played.partitions is None or one.index in played.partitions
+        ]
+        self._pace = Pace(played.speed, paused=played.paused)
+        self._lanes: dict[int, Lane] = {}
+        self._heap: list[tuple[int, int]] = []  # of those that have something: timestamp of the next, partition
+        self._lost: deque[Lost] = deque()
+        self._steered = asyncio.Event()
+        self._begun = False
+        self._given = 0
+        # However many partitions there are, together they read ahead so much.
+        self._fetch_bytes = max(limits.replay_bytes // max(len(self._chosen), 1), FETCH_BYTES_MIN)
+
+    @classmethod
+    async def begin(cls, played: Played, admin: comet.Admin, reader: comet.Reader, limits: Limits) -> Replay:
+        """Raises Problem, CometError."""
+        info, _ = await admin.describe_topic(played.topic)
+        if played.cursor is not None and played.cursor.topic_id != info.id:
+            raise Problem("TRUNCATED", f"the topic {played.topic!r} was deleted and made again since")
+        replay = cls(played, info, reader, limits)
+        strange = (played.partitions or frozenset()) - set(replay._chosen)
+        if strange:
+            raise Problem("PARTITION_NOT_FOUND", f"{played.topic!r} has no partitions {sorted(strange)[:10]}")
+        await replay._each(replay._chosen, replay._open)
+        replay._check_span()
+        return replay
+
+    # ---- as a Subscription
+
+    async def next(self) -> Any:
+        """Begun, Run and Lost as they come, then Ended for ever."""
+        if not self._begun:
+            self._begun = True
+            return Begun(self._played.topic, self._cursor())
+        while True:
+            await self._fill()
+            if self._lost:
+                return self._lost.popleft()
+            if not self._heap:
+                return Ended(self._played.topic, self._cursor())
+            loop = asyncio.get_running_loop()
+            run, wait = self._due(loop.time())
+            if run:
+                return self._run(run)
+            self._steered.clear()
+            try:
+                async with asyncio.timeout(None if wait == inf else wait):
+                    await self._steered.wait()
+            except TimeoutError:
+                pass
+
+    def ready(self) -> bool:
+        return False
+
+    def permit(self, records: int) -> None:
+        raise NotImplementedError("a replay is paused and resumed")
+
+    def close(self) -> None:
+        self._lanes.clear()
+        self._heap.clear()
+
+    def statistics(self) -> dict[str, Any]:
+        return {"topic": self._played.topic, "given": self._given, "paused": self._pace.paused}
+
+    def steer(self, action: str, count: int, speed: float | None) -> None:
+        now = asyncio.get_running_loop().time()
+        match action:
+            case "pause":
+                self._pace.pause(now)
+            case "resume":
+                self._pace.resume(now)
+            case "step":
+                self._pace.step(count, now)
+            case "speed":
+                assert speed is not None
+                self._pace.set_speed(speed, now)
+        self._steered.set()
+
+    # ---- what is due
+
+    def _due(self, now: float) -> tuple[list[tuple[int, Item]], float]:
+        """What is due, or in how many seconds something is."""
+        run: list[tuple[int, Item]] = []
+        size, wait = 0, 0.0
+        while self._heap and size < self._limits.delivery_bytes:
+            at_us, partition = self._heap[0]
+            wait = self._pace.due(at_us, now)
+            if wait > 0:
+                break
+            heappop(self._heap)
+            self._pace.given(at_us, now)
+            lane = self._lanes[partition]
+            item = lane.ahead.popleft()
+            run.append((partition, item))
+            size += len(item.written)
+            if lane.ahead:
+                heappush(self._heap, (lane.ahead[0].timestamp_us, partition))
+            elif lane.hungry:
+                break  # what follows there may be older than all the others have
+        return run, wait
+
+    def _run(self, items: list[tuple[int, Item]]) -> Run:
+        run = Run(self._played.topic, f"c1.{self._topic_id.hex()}", self._texts(), items)
+        for partition, item in items:
+            self._lanes[partition].next = item.offset + 1
+        self._given += len(items)
+        return run
+
+    def _texts(self) -> dict[int, str]:
+        return {index: place_text(index, lane.next, None) for index, lane in self._lanes.items()}
+
+    def _cursor(self) -> str:
+        return str(Cursor(self._topic_id, {index: Place(lane.next) for index, lane in self._lanes.items()}))
+
+    # ---- reading
+
+    async def _each(self, lanes: Sequence[Any], do: Any) -> None:
+        turns = asyncio.Semaphore(FETCHES_MAX)
+
+        async def one(lane: Any) -> None:
+            async with turns:
+                await do(lane)
+
+        async with asyncio.TaskGroup() as group:
+            for lane in lanes:
+                group.create_task(one(lane))
+
+    async def _open(self, partition: int) -> None:
+        """Where the window begins and ends in a partition."""
+        played = self._played
+        known = None if played.cursor is None else played.cursor.places.get(partition)
+        end = await self._find(partition, played.end)
+        if known is not None:
+            lane = Lane(partition, known.offset, end, known.epoch, known.offset)
+        else:
+            first = await self._find(partition, played.start)
+            lane = Lane(partition, first, end, None, first)
+        self._lanes[partition] = lane
+        await self._read(lane)
+
+    async def _find(self, partition: int, where: Position) -> int:
+        if isinstance(where, AtOffset):
+            return where.offset
+        return (await self._reader.fetch(self._played.topic, partition, where, records_max=1)).first_offset
+
+    def _check_span(self) -> None:
+        """With a beginning that is no time it is known only now how long the window is."""
+        played = self._played
+        if isinstance(played.start, AtTime) or played.cursor is not None:
+            self._settle_heap()
+            return
+        self._settle_heap()
+        firsts = [lane.ahead[0].timestamp_us for lane in self._lanes.values() if lane.ahead]
+        if firsts and isinstance(played.end, AtTime):
+            check_span(min(firsts), played.end.timestamp_us, self._limits.replay_ms_max)
+
+    async def _fill(self) -> None:
+        hungry = [lane for lane in self._lanes.values() if lane.hungry]
+        if hungry:
+            await self._each(hungry, self._read)
+            self._settle_heap()
+
+    def _settle_heap(self) -> None:
+        self._heap = [(lane.ahead[0].timestamp_us, index) for index, lane in self._lanes.items() if lane.ahead]
+        heapify(self._heap)
+
+    async def _read(self, lane: Lane) -> None:
+        """Reads on until there is something, or nothing more to come."""
+        played = self._played
+        while lane.hungry:
+            try:
+                found = await self._reader.fetch(
+                    played.topic, lane.partition, AtOffset(lane.reading), epoch=lane.epoch,
+                    records_max=FETCH_RECORDS, bytes_max=self._fetch_bytes, wait_ms=WAIT_MS if lane.stuck else 0,
+                )  # fmt: skip
+            except CometError as error:
+                self._pass(lane, error)
+                continue
+            lane.stuck = found.next_offset <= lane.reading
+            for batch in found.batches:
+                self._take(lane, batch, played.values)
+            lane.reading, lane.epoch = max(lane.reading, found.next_offset), found.epoch
+
+    @staticmethod
+    def _take(lane: Lane, batch: comet.RecordBatch[bytes], values: Values) -> None:
+        if batch.first_offset >= lane.end:
+            return
+        for at_us, offset, written in zip(batch.timestamps, batch.offsets, fragments(batch, values), strict=True):
+            if offset >= lane.end:
+                return
+            lane.ahead.append(Item(at_us, offset, written))
+
+    def _pass(self, lane: Lane, error: CometError) -> None:
+        """Goes on behind what is not there. Raises the error where it says no such thing."""
+        gap = gap_of(error, self._played.topic, lane)
+        if gap is None:
+            raise error
+        missing = Missing(gap.partition, gap.first, min(gap.end, lane.end), gap.reason)
+        lane.epoch = None
+        lane.reading = lane.end if gap.reason == "truncated" else gap.end
+        lane.next = lane.reading = min(lane.reading, lane.end)
+        if missing.end > missing.first:
+            count = missing.end - missing.first
+            self._lost.append(Lost(self._played.topic, count, [missing], self._cursor()))
+
+
+def gap_of(error: CometError, topic: str, lane: Lane) -> Gap | None:
+    """What is missing where a read failed; None: nothing is, or it is not known."""
+
+    def told(name: str) -> int:
+        text = error.details.get(name, "")
+        return int(text) if text.isdecimal() else -1
+
+    match error:
+        case comet.OffsetOutOfRange() if lane.reading < told("log_start"):
+            return Gap(topic, lane.partition, lane.reading, told("log_start"), "deleted")
+        case comet.OffsetOutOfRange() | comet.Truncated() if told("log_end") >= 0:
+            # What was in the window is gone; what has those offsets now was written after it.
+            return Gap(topic, lane.partition, min(told("log_end"), lane.reading), lane.end, "truncated")
+        case comet.DataLoss() if told("end") > lane.reading:
+            return Gap(topic, lane.partition, max(told("first"), lane.reading), told("end"), "damaged")
+    return None

@@ -1,0 +1,305 @@
+"""`/v1/ws`: drives the session of one WebSocket.
+
+    receive ─► Session.take ─► actions ─┬► Follower, Member, SharedMember: a task per subscription ─┐
+                                        ├► Writing: produce ─► receipts                             ├─► Wire ─► client
+                                        └► errors, pongs, ends ─────────────────────────────────────┘
+
+The ASGI call reads; each subscription has a task that takes what it has and writes it, in turn with the others, when
+there is room. Where the client does not read, all of them wait, and so does the reader once it has something to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+from starlette.types import Receive, Scope, Send
+
+import comet
+from comet.errors import CometError
+from comet_gateway.auth import Role
+from comet_gateway.config import GatewayConfig
+from comet_gateway.problems import Problem
+from comet_gateway.push import frames, session
+from comet_gateway.push.asked import Asked
+from comet_gateway.push.asking import Joined, Played
+from comet_gateway.push.closing import Close
+from comet_gateway.push.connections import Connections, connections_of
+from comet_gateway.push.following import Follower, Hub
+from comet_gateway.push.members import Member, SharedMember
+from comet_gateway.push.replay import Replay
+from comet_gateway.push.wire import Gone, wire_of
+from comet_gateway.push.writing import Writing
+
+log = logging.getLogger(__name__)
+
+SUBPROTOCOL: Final = "comet.v1"
+FAREWELL_S: Final = 1.0  # that a client has to read what is said last
+Pump = Follower | Member | SharedMember
+
+
+class WebSocketConnection:
+    """One connection, for as long as its ASGI call."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state = scope["app"].state
+        config: GatewayConfig = state.config
+        self._receive = receive
+        self._send = send
+        self._limits = config.limits
+        self._hub: Hub = state.hub
+        self._backend = state.backend
+        self._connections: Connections = connections_of(state)
+        who = scope.get("comet.who")
+        self._session = session.Session(self._limits, operator=who is None or who.role >= Role.OPERATOR)
+        self._wire = wire_of(scope, scope.get("comet.send", send), self._limits.outgoing_bytes_max)
+        self._writing = Writing(self._backend, self._say, self._limits.in_flight_max)
+        self._writes = False  # it has written something
+        self._pumps: dict[str, tuple[Pump, asyncio.Task[None]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._asking = asyncio.Semaphore(self._limits.in_flight_max)  # acks under way
+        self._serving: asyncio.Task[None] | None = None  # the task of the ASGI call, while it reads
+        self._moving = False
+        self._subprotocol = SUBPROTOCOL if SUBPROTOCOL in scope.get("subprotocols", ()) else None
+
+    async def run(self) -> None:
+        await self._receive()  # websocket.connect
+        await self._send({"type": "websocket.accept", "subprotocol": self._subprotocol})
+        close: Close | None = None
+        with self._connections.holding(self):
+            self._serving = asyncio.current_task()
+            try:
+                close = await self._serve()
+            except Gone:
+                pass
+            except asyncio.CancelledError:
+                if not self._moving or self._serving is None:
+                    raise
+                self._serving.uncancel()
+                close = Close.MOVE
+            finally:
+                self._serving = None
+                await self._end()
+        if close is not None:
+            await self._close(close)
+
+    async def _serve(self) -> Close | None:
+        """Reads to the end; why we end it, None where the client did."""
+        await self._say(
+            frames.Welcome(
+                frames.VERSION,
+                comet.__version__,
+                frames.Bounds(
+                    self._limits.frame_bytes_max,
+                    self._limits.subscriptions_max,
+                    self._limits.in_flight_max,
+                    self._limits.idle_s,
+                ),
+            )
+        )
+        try:
+            async with asyncio.timeout(self._limits.handshake_s):
+                message = await self._receive()
+        except TimeoutError:
+            return Close.SILENT
+        while message["type"] == "websocket.receive":
+            text = message.get("text")
+            now_us = time.time_ns() // 1000
+            actions = self._session.take_binary() if text is None else self._session.take(text, now_us=now_us)
+            for action in actions:
+                if isinstance(action, session.End):
+                    return action.close
+                try:
+                    await self._act(action)
+                except Problem as problem:
+                    await self._refuse(action, problem)
+            message = await self._receive()
+        return None
+
+    async def _act(self, action: session.Action) -> None:
+        match action:
+            case session.Say():
+                await self._say(action.frame)
+            case session.Write():
+                if not self._writes:
+                    self._writes = True
+                    self._spawn(self._writing.run())
+                await self._writing.write(action.frame)
+            case session.Open():
+                self._open(action)
+            case session.Drop():
+                _, task = self._pumps.pop(action.id)
+                task.cancel()
+                self._spawn(self._dropped(action.id, task))
+            case session.Grant():
+                pump = self._pumps[action.id][0]
+                assert not isinstance(pump, SharedMember)
+                pump.grant(action.count)
+            case session.Steer():
+                pump = self._pumps[action.id][0]
+                assert isinstance(pump, Follower)
+                pump.steer(action.frame)
+            case session.Commit():
+                pump = self._pumps[action.id][0]
+                assert isinstance(pump, Member)
+                await self._ask(action.id, "ack", pump.commit(action.cursor))
+            case session.Settle():
+                pump = self._pumps[action.id][0]
+                assert isinstance(pump, SharedMember)
+                await self._ask(action.id, session.type_of(action.frame), pump.settle(action.frame))
+            case _:
+                raise AssertionError(action)
+
+    # ---- subscriptions
+
+    def _open(self, action: session.Open) -> None:
+        pump = self._pump(action.id, action.asked)
+        self._connections.subscriptions += 1
+        task = asyncio.create_task(self._run(action.id, pump, action.asked))
+        self._pumps[action.id] = pump, task
+
+    def _pump(self, id_: str, asked: Asked | Joined | Played) -> Pump:
+        wire, limits = self._wire, self._limits
+        match asked:
+            case Joined():
+                kind = Member if asked.group.kind == "partitioned" else SharedMember
+                return kind(id_, asked, self._backend, wire, limits)
+            case Played():
+                backend = self._backend
+                return Follower(
+                    id_,
+                    lambda: Replay.begin(asked, backend.admin, backend.reader, limits),
+                    wire,
+                    limits.delivery_bytes,
+                    (asked.topic,),
+                )
+            case _:
+                hub = self._hub
+                return Follower(id_, lambda: hub.subscribe(asked), wire, limits.delivery_bytes, asked.topics)
+
+    async def _run(self, id_: str, pump: Pump, asked: Asked | Joined | Played) -> None:
+        try:
+            match asked:
+                case Joined():
+                    with self._connections.member():
+                        end = await pump.run()
+                case Played():
+                    with self._connections.replay():
+                        end = await pump.run()
+                case _:
+                    end = await pump.run()
+        except Gone:
+            return  # the reader hears of it, too
+        except Exception as error:  # noqa: BLE001 - what goes wrong with one subscription ends only that
+            await self._failed(id_, error)
+            end = frames.End(id_, "failed")
+        finally:
+            self._connections.subscriptions -= 1
+        self._pumps.pop(id_, None)
+        if self._session.ended(id_):
+            await self._say(end)
+
+    async def _failed(self, id_: str, error: Exception) -> None:
+        match error:
+            case Problem():
+                problem = error
+            case CometError():
+                problem = Problem.of(error)
+            case _:
+                log.error("subscription %r failed", id_, exc_info=error)
+                problem = Problem("INTERNAL", "the gateway failed; its log says more")
+        with suppress(Gone):
+            await self._say(frames.error_of(problem, id_=id_, of="subscribe"))
+
+    async def _dropped(self, id_: str, task: asyncio.Task[None]) -> None:
+        await asyncio.wait([task])
+        if self._session.ended(id_):
+            with suppress(Gone):
+                await self._say(frames.End(id_, "unsubscribed"))
+
+    # ---- answers
+
+    async def _say(self, frame: frames.ServerFrame) -> None:
+        await self._wire.room()
+        await self._wire.write([[frames.encode(frame)]])
+
+    async def _refuse(self, action: session.Action, problem: Problem) -> None:
+        id_ = getattr(action, "id", None)
+        await self._say(frames.error_of(problem, id_=id_, of=session.asked_by(action)))
+
+    async def _ask(self, id_: str, of: str, asking: Coroutine[Any, Any, frames.ServerFrame]) -> None:
+        """Answers when it is known; at most `in_flight_max` are not, then no more are read."""
+        await self._asking.acquire()
+
+        async def answer() -> None:
+            try:
+                try:
+                    told = await asking
+                except Problem as problem:
+                    told = frames.error_of(problem, id_=id_, of=of)
+                except CometError as error:
+                    told = frames.error_of(Problem.of(error), id_=id_, of=of)
+            finally:
+                self._asking.release()
+            with suppress(Gone):
+                await self._say(told)
+
+        self._spawn(answer())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, Gone):
+            log.error("a WebSocket's task failed", exc_info=error)
+
+    # ---- the end
+
+    def move(self, reconnect_ms: int) -> None:
+        if not self._moving and self._serving is not None:
+            self._moving = True
+            self._spawn(self._move(reconnect_ms))
+
+    def beat(self, now: float) -> None:
+        """Nothing to do: the server sends pings."""
+
+    async def _move(self, reconnect_ms: int) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_S):
+                await self._say(frames.GoAway(reconnect_ms))
+        if self._serving is not None:
+            self._serving.cancel()
+
+    async def _end(self) -> None:
+        """Members leave their groups; whoever waits for something waits no more."""
+        tasks = {task for _, task in self._pumps.values()} | self._tasks
+        self._pumps.clear()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _close(self, close: Close) -> None:
+        try:
+            async with asyncio.timeout(FAREWELL_S):
+                await self._send(
+                    {"type": "websocket.close", "code": close.value.code, "reason": close.value.reason}
+                )  # fmt: skip
+        except TimeoutError:
+            self._wire.abort()  # it does not even read that
+        except (OSError, RuntimeError):
+            pass  # it went first
+
+
+class WebSocketEndpoint:
+    """The ASGI application behind the route: one connection per call."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await WebSocketConnection(scope, receive, send).run()

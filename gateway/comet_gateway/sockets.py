@@ -1,0 +1,78 @@
+"""uvicorn's WebSocket connection, lent to the application: shared bytes are framed where they are.
+
+A frame of a server is two to ten bytes of length before the payload, and no mask; so what a thousand clients get is the
+same bytes, and only the lengths are made for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
+
+from comet_gateway.push.wire import EXTENSION
+
+_TEXT: Final = 0x81  # a text message, whole
+_JOINED_BYTES_MAX: Final = 32 * 1024  # below it, copying into one piece is cheaper than a list of pieces
+
+
+def head(size: int) -> bytes:
+    """What stands before the payload of a text message."""
+    if size < 126:
+        return bytes((_TEXT, size))
+    if size < 1 << 16:
+        return bytes((_TEXT, 126, size >> 8, size & 0xFF))
+    return bytes((_TEXT, 127)) + size.to_bytes(8, "big")
+
+
+class SocketProtocol(WebSocketsSansIOProtocol):
+    """One connection. Made by uvicorn; the application finds it among the extensions of the scope."""
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        scope: dict[str, Any] | None = getattr(self, "scope", None)
+        if scope is not None:
+            scope["extensions"][EXTENSION] = {"socket": self}
+
+    def keepalive_timeout(self) -> None:
+        if self.read_paused:
+            # Not the client is silent: what it sent has not been taken yet.
+            self.pong_timer = None
+            self.schedule_ping()
+        else:
+            super().keepalive_timeout()
+
+    # ---- what the application uses
+
+    @property
+    def full(self) -> bool:
+        return not self.writable.is_set()
+
+    @property
+    def gone(self) -> bool:
+        return self.disconnected or self.close_sent or self.transport.is_closing()
+
+    async def drained(self) -> None:
+        await self.writable.wait()
+
+    def bound(self, waiting_bytes: int) -> None:
+        self.transport.set_write_buffer_limits(high=waiting_bytes)
+
+    def write_frames(self, frames: Sequence[Sequence[bytes]]) -> None:
+        """Text messages, in one write."""
+        pieces: list[bytes] = []
+        total = 0
+        for parts in frames:
+            size = sum(map(len, parts))
+            pieces.append(head(size))
+            pieces += parts
+            total += size
+        if total <= _JOINED_BYTES_MAX:
+            self.transport.write(b"".join(pieces))
+        else:
+            self.transport.writelines(pieces)
+
+    def abort(self) -> None:
+        self.transport.abort()

@@ -1,0 +1,372 @@
+"""What a WebSocket's session makes of frames, in any order; and that its frames are what their schema says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from comet.types import AtTime, Earliest, Latest
+from comet_gateway.config import Limits
+from comet_gateway.problems import KINDS
+from comet_gateway.push import frames
+from comet_gateway.push.asked import Asked, Policy, Values
+from comet_gateway.push.asking import Joined, Played
+from comet_gateway.push.closing import AGAIN, Close
+from comet_gateway.push.session import (
+    GARBAGE_MAX,
+    PERMITS_MAX,
+    Action,
+    Commit,
+    Drop,
+    End,
+    Grant,
+    Open,
+    Say,
+    Session,
+    Settle,
+    Steer,
+    Write,
+)
+
+NOW_US = 1_700_000_000_000_000
+LIMITS = Limits(subscriptions_max=3, frame_bytes_max=10_000)
+SCHEMA = frames.schema()
+CLIENT = jsonschema_rs.validator_for({**SCHEMA, "anyOf": [{"$ref": "#/$defs/ClientFrame"}]})
+SERVER = jsonschema_rs.validator_for({**SCHEMA, "anyOf": [{"$ref": "#/$defs/ServerFrame"}]})
+
+
+def take(session: Session, **members: Any) -> Action:
+    text = json.dumps(members)
+    assert CLIENT.is_valid(json.loads(text)), text
+    (action,) = session.take(text, now_us=NOW_US)
+    if isinstance(action, Say):
+        assert SERVER.is_valid(json.loads(frames.encode(action.frame)))
+    return action
+
+
+def refused(action: Action) -> frames.Error:
+    assert isinstance(action, Say) and isinstance(action.frame, frames.Error), action
+    assert action.frame.problem["code"] in KINDS
+    return action.frame
+
+
+def code(action: Action) -> str:
+    return str(refused(action).problem["code"])
+
+
+def subscribe(session: Session, id_: str = "a", **members: Any) -> Action:
+    return take(session, **({"type": "subscribe", "id": id_, "topic": "quotes"} | members))
+
+
+def open_session(**members: Any) -> Session:
+    session = Session(LIMITS)
+    action = subscribe(session, **members)
+    assert isinstance(action, Open), action
+    return session
+
+
+# ---- asking
+
+
+def test_what_is_asked_for_is_what_the_hub_is_told() -> None:
+    action = subscribe(
+        Session(LIMITS), start="-15m", partitions=[1, 0], policy="conflate", interval_ms=100, snapshot="latest",
+        permits=10, values="text", topic=None, topics=["a", "b", "a"],
+    )  # fmt: skip
+    assert isinstance(action, Open) and action.id == "a"
+    assert action.asked == Asked(
+        topics=("a", "b"), partitions=frozenset({0, 1}), start=AtTime(NOW_US - 900_000_000), values=Values.TEXT,
+        policy=Policy.CONFLATE, interval_ms=100, snapshot=True, permits=10,
+    )  # fmt: skip
+
+
+def test_a_cursor_goes_with_its_topic() -> None:
+    text = f"c1.{'0' * 32}.1-17-3.0-1042-3"
+    action = subscribe(Session(LIMITS), cursor=text)
+    assert isinstance(action, Open) and isinstance(action.asked, Asked)
+    assert str(action.asked.cursors["quotes"]) == text
+    again = subscribe(Session(LIMITS), topic=None, topics=["quotes", "b"], cursors={"quotes": text})
+    assert isinstance(again, Open) and isinstance(again.asked, Asked)
+    assert again.asked.cursors == action.asked.cursors
+
+
+def test_a_group_and_a_replay_are_asked_for() -> None:
+    joined = subscribe(Session(LIMITS), group="engine", permits=5, start="earliest")
+    assert isinstance(joined, Open)
+    assert joined.asked == Joined(("quotes",), "", Earliest(), Values.AUTO, 5, frames.Group("engine"))
+    played = subscribe(Session(LIMITS), replay={"from": "-1h", "speed": 10, "paused": True}, partitions=[2])
+    assert isinstance(played, Open)
+    assert played.asked == Played(
+        "quotes", frozenset({2}), AtTime(NOW_US - 3_600_000_000), Latest(), None, Values.AUTO, 10, paused=True
+    )
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"topic": None},
+        {"pattern": "q.*"},
+        {"topics": ["a"]},
+        {"topic": "../.."},
+        {"topic": None, "pattern": "("},
+        {"start": "yesterday"},
+        {"start": "9" * 5_000},
+        {"cursor": "c1.nonsense"},
+        {"cursors": {"other": f"c1.{'0' * 32}"}},
+        {"topic": None, "topics": ["a", "b"], "cursor": f"c1.{'0' * 32}"},
+        {"replay": {}, "group": "g"},
+        {"replay": {}, "policy": "conflate"},
+        {"replay": {}, "permits": 1},
+        {"replay": {"to": "earliest"}},
+        {"replay": {"from": "-1h", "to": "-2h"}},
+        {"replay": {"from": "-2d"}},
+        {"group": "g", "snapshot": "latest"},
+        {"group": "g", "partitions": [1]},
+        {"group": {"name": "-"}},
+        {"group": {"name": "g", "kind": "shared", "auto": True}},
+        {"group": {"name": "g", "kind": "shared"}, "permits": 3},
+        {"group": {"name": "g", "kind": "shared", "dead_letter": "../"}},
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_takes_no_id(members: dict[str, Any]) -> None:
+    session = Session(LIMITS)
+    error = refused(subscribe(session, **members))
+    assert (error.id, error.of) == ("a", "subscribe")
+    assert error.problem["code"] in {"INVALID_ARGUMENT", "MALFORMED_CURSOR"}
+    assert isinstance(subscribe(session), Open)
+
+
+# ---- order
+
+
+def test_an_id_is_taken_until_the_end_of_its_subscription_was_said() -> None:
+    session = open_session()
+    assert code(subscribe(session)) == "SUBSCRIPTION_EXISTS"
+    assert take(session, type="unsubscribe", id="a") == Drop("a")
+    assert code(subscribe(session)) == "SUBSCRIPTION_EXISTS"
+    assert code(take(session, type="unsubscribe", id="a")) == "SUBSCRIPTION_NOT_FOUND"
+    assert session.ended("a") and not session.ended("a")
+    assert isinstance(subscribe(session), Open)
+
+
+def test_there_are_only_so_many_subscriptions() -> None:
+    session = Session(LIMITS)
+    for number in range(3):
+        assert isinstance(subscribe(session, str(number)), Open)
+    assert code(subscribe(session, "3")) == "TOO_MANY_SUBSCRIPTIONS"
+    session.ended("1")
+    assert isinstance(subscribe(session, "3"), Open)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"type": "unsubscribe"},
+        {"type": "permit", "count": 1},
+        {"type": "ack", "cursor": "c"},
+        {"type": "ack", "records": [{"partition": 0, "offset": "1"}]},
+        {"type": "nack", "records": [{"partition": 0, "offset": 1}]},
+        {"type": "extend", "records": [{"partition": 0, "offset": 1}]},
+        {"type": "reject", "records": [{"partition": 0, "offset": 1}]},
+        {"type": "replay", "action": "pause"},
+    ],
+)
+def test_what_is_about_no_subscription_is_refused(members: dict[str, Any]) -> None:
+    error = refused(take(open_session(), id="other", **members))
+    assert (error.id, error.of, error.problem["code"]) == ("other", members["type"], "SUBSCRIPTION_NOT_FOUND")
+
+
+PARTITIONED, SHARED = {"group": "g"}, {"group": {"name": "g", "kind": "shared"}}
+RECORDS = [{"partition": 0, "offset": "1"}]
+
+
+@pytest.mark.parametrize(
+    ("asked", "members", "action"),
+    [
+        ({"permits": 1}, {"type": "permit", "count": 7}, Grant("a", 7)),
+        ({"permits": 0, **PARTITIONED}, {"type": "permit", "count": 7}, Grant("a", 7)),
+        ({}, {"type": "permit", "count": 7}, None),
+        ({"replay": {}}, {"type": "permit", "count": 7}, None),
+        ({"replay": {}}, {"type": "replay", "action": "pause"}, Steer),
+        ({"replay": {}}, {"type": "replay", "action": "speed", "speed": 2.5}, Steer),
+        ({"replay": {}}, {"type": "replay", "action": "speed"}, None),
+        ({"replay": {}}, {"type": "replay", "action": "pause", "speed": 1}, None),
+        ({}, {"type": "replay", "action": "pause"}, None),
+        (PARTITIONED, {"type": "ack", "cursor": "c"}, Commit("a", "c")),
+        (PARTITIONED, {"type": "ack", "records": RECORDS}, None),
+        (PARTITIONED, {"type": "nack", "records": RECORDS}, None),
+        (SHARED, {"type": "ack", "records": RECORDS}, Settle),
+        (SHARED, {"type": "nack", "records": RECORDS, "delay_ms": 5}, Settle),
+        (SHARED, {"type": "reject", "records": RECORDS, "reason": "no"}, Settle),
+        (SHARED, {"type": "extend", "records": RECORDS}, Settle),
+        (SHARED, {"type": "ack", "cursor": "c"}, None),
+        (SHARED, {"type": "ack", "cursor": "c", "records": RECORDS}, None),
+        (SHARED, {"type": "ack"}, None),
+        ({}, {"type": "ack", "cursor": "c"}, None),
+    ],
+)
+def test_each_kind_of_subscription_takes_what_fits_it(
+    asked: dict[str, Any], members: dict[str, Any], action: Any
+) -> None:
+    found = take(open_session(**asked), id="a", **members)
+    if action is None:
+        assert code(found) == "INVALID_ARGUMENT"
+    elif isinstance(action, type):
+        assert isinstance(found, action)
+    else:
+        assert found == action
+
+
+def test_permits_do_not_overflow() -> None:
+    session = open_session(permits=1)
+    session._open["a"].permitted = PERMITS_MAX - 10
+    assert take(session, type="permit", id="a", count=10) == Grant("a", 10)
+    assert code(take(session, type="permit", id="a", count=1)) == "INVALID_ARGUMENT"
+
+
+# ---- writing, and who may
+
+
+def test_records_are_written_one_or_many() -> None:
+    session = Session(LIMITS)
+    one = take(session, type="produce", id="r1", topic="quotes", record={"value": {"bid": 1}, "key": "EURUSD"})
+    assert isinstance(one, Write) and one.frame.record is not None
+    many = take(
+        session, type="produce", id="r2", topic="quotes", records=[{"text": "a"}, {"tombstone": True}], acks="all"
+    )
+    assert isinstance(many, Write) and many.frame.acks == "all"
+    assert code(take(session, type="produce", id="r3", topic="quotes")) == "INVALID_ARGUMENT"
+
+
+def test_who_may_only_read_neither_writes_nor_joins() -> None:
+    session = Session(LIMITS, operator=False)
+    assert code(take(session, type="produce", id="r", topic="quotes", record={"text": "a"})) == "FORBIDDEN"
+    assert code(subscribe(session, group="g")) == "FORBIDDEN"
+    assert isinstance(subscribe(session), Open)
+
+
+def test_a_ping_is_answered() -> None:
+    session = Session(LIMITS)
+    assert take(session, type="ping", id="x") == Say(frames.Pong("x"))
+    assert take(session, type="ping") == Say(frames.Pong(None))
+
+
+# ---- what ends a connection
+
+
+def test_a_frame_that_makes_no_sense_is_answered_with_what_can_be_said_of_it() -> None:
+    session = open_session()
+    (action,) = session.take('{"type":"permit","id":"a","count":"many"}', now_us=NOW_US)
+    error = refused(action)
+    assert (error.problem["code"], error.id, error.of) == ("MALFORMED_FRAME", "a", "permit")
+    for text in (
+        "",
+        "no JSON",
+        "[]",
+        "1",
+        '{"type":"odd"}',
+        '{"type":5,"id":[]}',
+        "[" * 9_999,
+        '{"type":"ping","odd":1}',
+    ):
+        (action,) = session.take(text, now_us=NOW_US)
+        assert code(action) == "MALFORMED_FRAME"
+    assert session.subscriptions == 1
+
+
+def test_too_much_garbage_ends_the_connection() -> None:
+    session = open_session()
+    for _ in range(GARBAGE_MAX):
+        assert code(session.take("odd", now_us=NOW_US)[0]) == "MALFORMED_FRAME"
+    assert session.take("odd", now_us=NOW_US) == [End(Close.GARBAGE)]
+    assert session.take('{"type":"ping"}', now_us=NOW_US) == []
+
+
+def test_binary_and_oversized_frames_end_the_connection() -> None:
+    assert open_session().take_binary() == [End(Close.BINARY)]
+    session = open_session()
+    assert session.take(" " * 10_001, now_us=NOW_US) == [End(Close.TOO_LARGE)]
+    assert session.take_binary() == [] and session.subscriptions == 0
+
+
+def test_close_codes_say_whether_to_come_back() -> None:
+    assert {close.value.code for close in Close if close.value.again} == set(AGAIN) == {1001, 1012, 1013}
+    assert all(close.value.code in range(1000, 1016) or 4000 <= close.value.code < 5000 for close in Close)
+
+
+ids = st.sampled_from(["a", "b", "c", "d", "e"])
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("subscribe"), ids, st.sampled_from([{}, {"permits": 3}, {"group": "g"}, {"replay": {}}])),
+        st.tuples(st.just("unsubscribe"), ids, st.just({})),
+        st.tuples(st.just("permit"), ids, st.just({"count": 2})),
+        st.tuples(st.just("ended"), ids, st.just({})),
+    ),
+    max_size=40,
+)
+
+
+@given(steps)
+def test_whatever_the_order_a_dumb_model_agrees(said: list[tuple[str, str, dict[str, Any]]]) -> None:
+    session = Session(LIMITS)
+    model: dict[str, tuple[bool, bool]] = {}  # id -> has permits, is closing
+    for what, id_, members in said:
+        if what == "ended":
+            assert session.ended(id_) == (model.pop(id_, None) is not None)
+            continue
+        extra = {"topic": "quotes"} if what == "subscribe" else {}
+        action = take(session, type=what, id=id_, **extra, **members)
+        known = id_ in model and not model[id_][1]
+        if what == "subscribe":
+            fine = id_ not in model and len(model) < LIMITS.subscriptions_max
+            assert isinstance(action, Open) == fine
+            if fine:
+                model[id_] = "permits" in members, False
+        elif what == "unsubscribe":
+            assert isinstance(action, Drop) == known
+            if known:
+                model[id_] = model[id_][0], True
+        else:
+            assert isinstance(action, Grant) == (known and model[id_][0])
+        if not isinstance(action, Open | Drop | Grant):
+            refused(action)
+    assert session.subscriptions == len(model)
+
+
+# ---- the schema
+
+
+def test_the_schema_is_one() -> None:
+    jsonschema_rs.meta.validate(SCHEMA)
+    text = json.dumps(SCHEMA)
+    for kind in ("subscribe", "produce", "welcome", "records", "goaway"):
+        assert f'"{kind}"' in text
+    assert not CLIENT.is_valid({"type": "ping", "odd": 1})
+    assert not SERVER.is_valid({"type": "ping"})
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
+    )
+)
+def test_nothing_that_is_json_upsets_a_session(content: Any) -> None:
+    session = Session(LIMITS)
+    for said in (
+        content,
+        {"type": "subscribe", "id": content},
+        {"type": content},
+        {"type": "ack", "id": "a", "records": content},
+    ):
+        text = json.dumps(said)
+        if len(text) <= LIMITS.frame_bytes_max:
+            for action in session.take(text, now_us=NOW_US):
+                assert isinstance(action, Say)
+                assert SERVER.is_valid(json.loads(frames.encode(action.frame)))
+                if isinstance(action.frame, frames.Error) and action.frame.problem["code"] == "MALFORMED_FRAME":
+                    assert not CLIENT.is_valid(json.loads(text)), text
