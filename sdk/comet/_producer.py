@@ -1,4 +1,4 @@
-"""The producer: takes records, gathers them per partition, hands out deliveries, keeps memory bounded.
+"""The producer: takes records, gathers them per partition, hands out deliveries, keeps memory bounded (see _sending).
 
 Its memory is what has been sent and not yet answered, at most `buffer_bytes` of it; `send` waits while that is full.
 How a partition stays in order and free of duplicates is told in _batching.
@@ -6,10 +6,8 @@ How a partition stays in order and free of duplicates is told in _batching.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from random import Random
 from types import TracebackType, coroutine
@@ -17,16 +15,19 @@ from typing import Any, Final, Literal, Self
 
 from comet import _limits as limits
 from comet._batching import Batch, Lane, add_extras
-from comet._budget import Budget
 from comet._client import Addresses, Client
-from comet._delivery import BulkDelivery, Delivery, wait, wake
-from comet._outlet import Outlet, Settings
+from comet._delivery import BulkDelivery, Delivery
+from comet._extras import Extras
+from comet._once import publish_once, request_of
+from comet._outlet import Settings
+from comet._record import NewRecord
 from comet._route import Column, Route, Slice, cut
 from comet._routing import Headers, Key, by_partition, check_timestamp, header_pairs, key_bytes
+from comet._sending import Sending
 from comet._transport import Connect
-from comet.errors import Closed, CometError, InvalidArgument, RecordTooLarge
+from comet.errors import CometError, InvalidArgument, RecordTooLarge
 from comet.records import Codec
-from comet.types import Acks, Receipt, TopicInfo
+from comet.types import Acks, Receipt
 
 log = logging.getLogger("comet")
 
@@ -35,6 +36,7 @@ Compression = Literal["none", "lz4", "zstd"] | None
 _CODECS: Final = {None: Codec.NONE, "none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 # What a batch holds at most; the rest is for its header, padding and bitmaps.
 _BATCH_ROOM: Final = limits.BATCH_BYTES_MAX - limits.BATCH_BYTES_MAX // 16
+_TIMEOUT_MS_MAX: Final = 24 * 3600 * 1000
 _OVERHEAD: Final = limits.RECORD_OVERHEAD_BYTES
 
 
@@ -48,7 +50,7 @@ def _next_turn() -> Generator[None, None, None]:
     yield
 
 
-class Producer:
+class Producer(Sending):
     """Writes records to topics. Async; `comet.sync.Producer` is the same for synchronous code.
 
     `acks` says when a record counts as written: 1, the leader's log has it; "all", every in-sync replica has; 0,
@@ -90,34 +92,28 @@ class Producer:
         _within("batch_bytes", batch_bytes, 1, limits.BATCH_BYTES_CHOSEN_MAX)
         _within("bulk_batch_bytes", bulk_batch_bytes, 1, limits.BATCH_BYTES_CHOSEN_MAX)
         _within("buffer_bytes", buffer_bytes, 1, 1 << 40)
-        _within("timeout_ms", timeout_ms, 1, 24 * 3600 * 1000)
+        _within("timeout_ms", timeout_ms, 1, _TIMEOUT_MS_MAX)
         _within("in_flight_max", in_flight_max, 1, limits.IN_FLIGHT_BATCHES_MAX)
         if compression not in _CODECS:
             raise InvalidArgument(f'compression is "lz4", "zstd" or None, not {compression!r}')
         self._acks = Acks.of(acks)
-        self._client = Client(addresses, name=name, connect=connect, random=random)
+        client = Client(addresses, name=name, connect=connect, random=random)
         # Nobody answers with acks=0, so a lost batch could not be told from its successors: no sequences then.
         remembered = idempotent and self._acks is not Acks.NONE
-        self._settings = Settings(
+        settings = Settings(
             acks=int(self._acks),
             codec=_CODECS[compression],
             in_flight_max=in_flight_max,
             linger_s=linger_ms / 1000,
-            producer_id=self._client.random.getrandbits(62) + 1 if remembered else 0,
+            producer_id=client.random.getrandbits(62) + 1 if remembered else 0,
             timeout_s=timeout_ms / 1000,
             transactional=self._transactional,
         )
+        super().__init__(client, settings, buffer_bytes)
         self._clock_us = clock_us
         self._batch_bytes = batch_bytes
         self._bulk_batch_bytes = bulk_batch_bytes
-        self._budget = Budget(buffer_bytes)
-        self._routes: dict[str, Route] = {}
-        self._lapsed: dict[str, Route] = {}  # the topic was not there; the next send looks again
         self._encoders: dict[type, Callable[[Any], bytes]] = {}
-        self._failures: deque[Batch] = deque(maxlen=limits.FAILURES_KEPT_MAX)
-        self._expiry: asyncio.TimerHandle | None = None
-        self._closed = False
-        self._acked_records = self._failed_records = self._batches = 0
 
     # ---- one by one
 
@@ -230,6 +226,46 @@ class Producer:
             encoder = self._encoders[value.__class__] = codec_for(value.__class__).encode
         return encoder(value)
 
+    async def publish_once(
+        self,
+        topic: str,
+        records: Sequence[NewRecord],
+        *,
+        idempotency_key: str,
+        acks: Acks | Literal[0, 1, "all"] | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[Receipt]:
+        """Writes records once, however often it is called with the same key, also by other producers and later.
+
+        It goes on trying until all are acknowledged, or raises Timeout: then the same call completes it. Records that
+        are there already have `duplicate` in their receipts. The same key with other records raises KeyReused. Each
+        partition remembers its last 4096 keys. Records without a key and partition go where the key says; a topic that
+        is given more partitions in between may get some of them twice.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address, acks="all") as producer:
+        ...         for _ in range(2):
+        ...             order = comet.NewRecord({"buy": "EURUSD"}, key="EURUSD")
+        ...             receipts = await producer.publish_once("quotes", [order], idempotency_key="order 4711")
+        ...             print(receipts[0].offset, receipts[0].duplicate)
+        >>> run(example)
+        0 False
+        0 True
+        """
+        self._check_open()
+        acks = self._acks if acks is None else Acks.of(acks)
+        request = request_of(topic, records, idempotency_key, acks, self._plain)
+        if timeout_ms is not None:
+            _within("timeout_ms", timeout_ms, 1, _TIMEOUT_MS_MAX)
+        receipts = await publish_once(
+            self._client, request, self._settings.timeout_s if timeout_ms is None else timeout_ms / 1000
+        )
+        self._acked_records += len(receipts)
+        return receipts
+
+    def _plain(self, value: Any) -> bytes | None:
+        return value if value.__class__ is bytes else self._encode(value)
+
     # ---- in bulk
 
     async def send_many(
@@ -238,10 +274,13 @@ class Producer:
         values: Sequence[Any],
         *,
         keys: Sequence[Key] | None = None,
+        headers: Sequence[Headers | None] | None = None,
         partition: int | None = None,
         timestamp_us: int | None = None,
+        timestamps_us: Sequence[int | None] | None = None,
     ) -> BulkDelivery:
-        """Buffers many records at once, the fastest way to write. All get one timestamp.
+        """Buffers many records at once, the fastest way to write. All get one timestamp, but where `timestamps_us`
+        has one for a record.
 
         With keys, each record goes where `send` would put it; without, whole batches go to the partitions in turn.
         Records of one partition keep their order. Await the BulkDelivery for the receipts.
@@ -256,23 +295,27 @@ class Producer:
         route = self._routes.get(topic)
         if route is None:
             route = await self._open_route(topic)
-        if keys is not None and len(keys) != len(values):
-            raise InvalidArgument(f"{len(keys)} keys for {len(values)} values")
         timestamp_us = self._clock_us() if timestamp_us is None else check_timestamp(timestamp_us)
         encoded = self._encode_all(values)
+        extras = None
+        if headers is not None or timestamps_us is not None:
+            extras = Extras.of(headers, timestamps_us, timestamp_us, len(values))
         batches: list[Batch] = []
         if keys is None:
-            await self._send_slices(route, partition, encoded, None, timestamp_us, batches)
+            await self._send_slices(route, partition, encoded, None, timestamp_us, extras, batches)
             return BulkDelivery(batches)
+        if len(keys) != len(values):
+            raise InvalidArgument(f"{len(keys)} keys for {len(values)} values")
         stored = [None if key is None else key_bytes(key) for key in keys]
         if partition is not None:
-            await self._send_slices(route, partition, encoded, stored, timestamp_us, batches)
+            await self._send_slices(route, partition, encoded, stored, timestamp_us, extras, batches)
             return BulkDelivery(batches)
         unkeyed = route.current.lane.partition
         for index, members in by_partition(stored, len(route.outlets), unkeyed).items():
             chosen = [encoded[member] for member in members]
             chosen_keys = [stored[member] for member in members]
-            await self._send_slices(route, index, chosen, chosen_keys, timestamp_us, batches)
+            chosen_extras = None if extras is None else extras.chosen(members)
+            await self._send_slices(route, index, chosen, chosen_keys, timestamp_us, chosen_extras, batches)
         return BulkDelivery(batches)
 
     def _encode_all(self, values: Sequence[Any]) -> Sequence[bytes | None]:
@@ -285,177 +328,34 @@ class Producer:
 
     async def _send_slices(
         self, route: Route, partition: int | None, values: Column, keys: Column | None, timestamp_us: int,
-        batches: list[Batch],
+        extras: Extras | None, batches: list[Batch],
     ) -> None:  # fmt: skip
         """Cuts the columns into batches and queues them as there is room."""
-        for part in cut(values, keys, self._bulk_batch_bytes):
+        for part in cut(values, keys, self._bulk_batch_bytes, None if extras is None else extras.sizes):
             await self._budget.wait()
             if part.size > route.record_bytes_max:
                 route.check_size(part.lengths if isinstance(part.lengths, int) else max(part.lengths))
-            batches.append(self._add_batch(route, partition, part, timestamp_us))
+            if part.size > _BATCH_ROOM:
+                raise RecordTooLarge(f"a record of {part.size} bytes with key and headers is over {_BATCH_ROOM}")
+            batches.append(self._add_batch(route, partition, part, timestamp_us, extras))
             await _next_turn()
 
-    def _add_batch(self, route: Route, partition: int | None, part: Slice, timestamp_us: int) -> Batch:
+    def _add_batch(
+        self, route: Route, partition: int | None, part: Slice, timestamp_us: int, extras: Extras | None
+    ) -> Batch:
         self._check_open()
         outlet = route.outlet(None, partition)
         batch = Batch(outlet.lane, self._deadline())
         batch.values, batch.keys, batch.timestamps = part.values, part.keys, timestamp_us
         batch.lengths, batch.size = part.lengths, part.size
+        if extras is not None:
+            extras.put(batch, part.first)
         self._budget.used_bytes += part.size
         outlet.add(batch)
         route.sealed(outlet)
         return batch
 
-    # ---- finding the way
-
-    async def _open_route(self, topic: str) -> Route:
-        self._check_open()
-        info = await self._client.topic(topic)
-        self._check_open()
-        route = self._routes.get(topic)
-        if route is not None:
-            return route
-        # A lane that is made anew would begin at epoch 0 again, under the same producer id: the broker would take its
-        # first batches for those of long ago, and acknowledge them without writing them.
-        route = self._lapsed.pop(topic, None)
-        if route is None:
-            route = Route(topic, self._make_outlet)
-            route.update(info)
-            route.current = route.outlets[self._client.random.randrange(len(route.outlets))]
-            self._client.watch(self._topics, self._topic_changed)
-        route.update(info)
-        self._routes[topic] = route
-        return route
-
-    def _make_outlet(self, topic: str, partition: int) -> Outlet:
-        return Outlet(
-            topic,
-            partition,
-            client=self._client,
-            settings=self._settings,
-            finished=self._finished,
-            sealed=lambda outlet: self._routes[topic].sealed(outlet) if topic in self._routes else None,
-        )
-
-    def _topics(self) -> list[str]:
-        return list(self._routes)
-
-    def _topic_changed(self, info: TopicInfo) -> None:
-        route = self._routes.get(info.name)
-        if route is not None:
-            route.update(info)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Closed("the producer was closed")
-
-    # ---- memory and time
-
-    def _finished(self, batch: Batch) -> None:
-        """A batch is acknowledged or failed: it needs no memory any more."""
-        self._batches += 1
-        if batch.error is None:
-            self._acked_records += batch.count
-        else:
-            self._failed(batch, batch.error)
-        if batch.waiters is not None:
-            wake(batch)
-        self._budget.release(batch.size)
-
-    def _failed(self, batch: Batch, error: CometError) -> None:
-        self._failed_records += batch.count
-        self._note_failure(batch, error)
-        if error.code == "TOPIC_NOT_FOUND" and (route := self._routes.pop(batch.lane.topic, None)) is not None:
-            self._lapsed[batch.lane.topic] = route
-
-    def _note_failure(self, batch: Batch, error: CometError) -> None:
-        if not self._failures:  # one line, not one per batch: the cause is nearly always the same
-            lane = batch.lane
-            log.warning("comet: %d records for %s/%d failed: %s", batch.count, lane.topic, lane.partition, error)
-        self._failures.append(batch)
-
-    def _deadline(self) -> float:
-        """When a batch that begins now times out."""
-        deadline = asyncio.get_running_loop().time() + self._settings.timeout_s
-        self._expect(deadline)
-        return deadline
-
-    def _expect(self, deadline: float) -> None:
-        if self._expiry is None:
-            self._expiry = asyncio.get_running_loop().call_at(deadline, self._expire)
-
-    def _expire(self) -> None:
-        """Fails what was not acknowledged in time, and sets the timer for what is next."""
-        self._expiry = None
-        now = asyncio.get_running_loop().time()
-        outlets = list(self._outlets())
-        for outlet in outlets:
-            outlet.expire(now)
-        deadlines = [outlet.lane.next_deadline() for outlet in outlets]
-        waiting = [deadline for deadline in deadlines if deadline is not None]
-        if waiting and not self._closed:
-            self._expect(min(waiting))
-
-    def _outlets(self) -> list[Outlet]:
-        routes = [*self._routes.values(), *self._lapsed.values()]
-        return [outlet for route in routes for outlet in route.outlets]
-
     # ---- the end
-
-    async def flush(self) -> None:
-        """Waits until everything sent so far is acknowledged. Raises the first failure that nobody has looked at.
-
-        >>> async def example(address: str) -> None:
-        ...     async with comet.Producer(address, linger_ms=1000) as producer:
-        ...         delivery = await producer.send("quotes", b"EURUSD 1.08")
-        ...         await producer.flush()
-        ...         print(delivery.done())
-        >>> run(example)
-        True
-        """
-        await self._drain()
-        self._raise_unseen()
-
-    async def _drain(self) -> None:
-        """Waits until it is known of everything sent so far what became of it."""
-        batches: list[Batch] = []
-        for outlet in self._outlets():
-            if outlet.lane.open is not None:
-                batches.append(outlet.lane.open)
-            batches.extend(outlet.lane.queue)
-            outlet.hurry()
-        for batch in batches:
-            if not batch.done:
-                await wait(batch)
-
-    def _raise_unseen(self) -> None:
-        unseen = [batch for batch in self._failures if not batch.seen]
-        self._failures.clear()
-        for batch in unseen:
-            assert batch.error is not None
-            batch.seen = True
-        if unseen:
-            error = unseen[0].error
-            assert error is not None
-            raise error.with_traceback(None)
-
-    async def close(self) -> None:
-        """Flushes, then closes the connections. Raises what flush raises; the producer is closed all the same."""
-        if self._closed:
-            return
-        try:
-            await self.flush()
-        finally:
-            await self._shut()
-
-    async def _shut(self) -> None:
-        self._closed = True
-        if self._expiry is not None:
-            self._expiry.cancel()
-        for outlet in self._outlets():
-            outlet.close(Closed("the producer was closed before the record was acknowledged"))
-        self._budget.close(Closed("the producer was closed"))
-        await self._client.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -473,23 +373,6 @@ class Producer:
             log.warning("comet: closing after an error: %s", failure)
         finally:
             await self._shut()
-
-    def statistics(self) -> dict[str, int]:
-        """Counters since the start, and what is in the buffer now.
-
-        >>> async def example(address: str) -> None:
-        ...     async with comet.Producer(address) as producer:
-        ...         await producer.publish("quotes", b"EURUSD 1.08")
-        ...         print(producer.statistics()["acked_records"], producer.statistics()["buffered_bytes"])
-        >>> run(example)
-        1 0
-        """
-        return {
-            "acked_records": self._acked_records,
-            "failed_records": self._failed_records,
-            "batches": self._batches,
-            "buffered_bytes": self._budget.used_bytes,
-        }
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:

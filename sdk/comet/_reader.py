@@ -17,16 +17,15 @@ from typing import Final, NamedTuple, Self
 from comet import _limits as limits
 from comet import records
 from comet._client import Addresses, Client
-from comet._connection import Attachment
 from comet._consumer import Isolation, check_isolation
 from comet._discards import CONTROL, MARKED, Discards
+from comet._leading import ask_leader
 from comet._producer import wall_clock_us
 from comet._record import RecordBatch
-from comet._retry import Backoff
 from comet._taking import hole
 from comet._transport import Connect
 from comet._wire import position_to_pb
-from comet.errors import CometError, CorruptBatch, InvalidArgument, NotLeader, PartitionNotFound, Timeout
+from comet.errors import CorruptBatch, InvalidArgument
 from comet.types import AtOffset, AtTime, Position, StartLike, TopicPartition, check_topic_name, position
 from comet.v1 import events_pb2 as pb
 
@@ -152,59 +151,27 @@ class Reader:
     async def _ask(self, asked: _Asked, at: Position, epoch: int | None, wait_until: float) -> pb.FetchResponse:
         """The answer of the partition's leader, whoever that is by then."""
         loop = asyncio.get_running_loop()
-        backoff = Backoff(self._client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
-        problem: CometError | None = None
-        while True:
-            attachment: Attachment | None = None
-            try:
-                async with asyncio.timeout_at(asked.give_up):
-                    attachment = await self._client.attach(*asked.place)
-                    return await self._ask_at(attachment.connection.address, asked, at, epoch, wait_until)
-            except TimeoutError:
-                raise _too_late(asked.place, problem) from problem
-            except CometError as error:
-                again = error.retriable or isinstance(error, Timeout)
-                if isinstance(error, PartitionNotFound):  # it may have been added, or given to another broker
-                    again = not isinstance(problem, PartitionNotFound)
-                if not again or self._client.closed:
-                    raise
-                problem = error
-                self._misled(asked.place, attachment, error)
-                wait_s = backoff.next_s(error.retry_after_ms)
-            if loop.time() + wait_s >= asked.give_up:
-                raise problem
-            await asyncio.sleep(wait_s)
 
-    async def _ask_at(
-        self, address: str, asked: _Asked, at: Position, epoch: int | None, wait_until: float
-    ) -> pb.FetchResponse:
-        now = asyncio.get_running_loop().time()
-        request = pb.FetchRequest(
-            topic=asked.place.topic,
-            partition=asked.place.partition,
-            start=position_to_pb(at),
-            records_max=asked.records_max,
-            bytes_max=asked.bytes_max,
-            wait_ms=max(int((wait_until - now) * 1000), 0),
-            uncommitted=asked.uncommitted,
-            whole_batches=True,
-            leader_epoch=epoch,
-            forwarded=True,  # to be refused by who does not lead, rather than passed on
+        async def where() -> TopicPartition:
+            return asked.place
+
+        def request() -> pb.FetchRequest:
+            return pb.FetchRequest(
+                topic=asked.place.topic,
+                partition=asked.place.partition,
+                start=position_to_pb(at),
+                records_max=asked.records_max,
+                bytes_max=asked.bytes_max,
+                wait_ms=max(int((wait_until - loop.time()) * 1000), 0),
+                uncommitted=asked.uncommitted,
+                whole_batches=True,
+                leader_epoch=epoch,
+                forwarded=True,  # to be refused by who does not lead, rather than passed on
+            )
+
+        return await ask_leader(
+            self._client, where, _FETCH, request, pb.FetchResponse, give_up=asked.give_up, writes=False
         )
-        timeout_ms = max(int((asked.give_up - now) * 1000), 1)
-        return await self._client.unary_at(address, _FETCH, request, pb.FetchResponse, timeout_ms)
-
-    def _misled(self, place: TopicPartition, attachment: Attachment | None, error: CometError) -> None:
-        """What is known of the leader may be out of date."""
-        if attachment is None:
-            return  # the client knows
-        connection = attachment.connection
-        if error.metadata_stale:
-            connection.detach(*place)
-        if isinstance(error, NotLeader):
-            self._client.misled(*place, connection.broker_id, error)
-        elif error.metadata_stale:
-            self._client.forget(place.topic)
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -279,8 +246,3 @@ def _damaged(place: TopicPartition, error: CorruptBatch) -> CorruptBatch:
         f"{place.topic}/{place.partition}: what the broker sent is damaged: {error.message}",
         details={"topic": place.topic, "partition": str(place.partition)},
     )
-
-
-def _too_late(place: TopicPartition, problem: CometError | None) -> CometError:
-    why = "" if problem is None else f": {problem.message}"
-    return Timeout(f"the leader of {place.topic}/{place.partition} did not answer in time{why}")

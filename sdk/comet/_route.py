@@ -67,10 +67,12 @@ class Slice(NamedTuple):
     keys: Column | None
     lengths: int | list[int]  # of the values, see `measure`
     size: int
+    first: int  # where it begins in the columns
 
 
-def cut(values: Column, keys: Column | None, batch_bytes: int) -> Iterator[Slice]:
+def cut(values: Column, keys: Column | None, batch_bytes: int, others: Sequence[int] | None = None) -> Iterator[Slice]:
     """Cuts columns into slices of about `batch_bytes`, in order; a record larger than that gets one of its own.
+    `others` is what each record has in bytes besides key and value.
 
     Records of a similar size need no look at each: one slice predicts the length of the next.
 
@@ -86,11 +88,13 @@ def cut(values: Column, keys: Column | None, batch_bytes: int) -> Iterator[Slice
         size = total(lengths, len(part)) + _OVERHEAD * len(part)
         if part_keys is not None:
             size += total(measure(part_keys), len(part))
+        if others is not None:
+            size += sum(others[at : at + step])
         if len(part) > 1 and (size > batch_bytes * 5 // 4 or len(part) > limits.BATCH_RECORDS_MAX):
             step = max(min(len(part) * batch_bytes // size, limits.BATCH_RECORDS_MAX, len(part) - 1), 1)
             continue
+        yield Slice(part, part_keys, lengths, size, at)
         at += len(part)
-        yield Slice(part, part_keys, lengths, size)
         step = max(min(len(part) * batch_bytes // size, 2 * len(part)), 1)
 
 

@@ -14,19 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from comet import _admin, _consumer, _delivery, _producer
 from comet._admin import TopicPage
 from comet._background import call, computed, made
 from comet._client import Addresses
 from comet._group_positions import CommitPartition, GroupPosition, Offsets
-from comet._record import Record, RecordBatch
+from comet._record import NewRecord, Record, RecordBatch
 from comet._routing import Headers, Key
 from comet._sync_groups import GroupConsumer, SharedConsumer, SharedRecord
 from comet._sync_reader import Reader
 from comet.errors import SerdeError
 from comet.types import (
+    Acks,
     ClusterInfo,
     GroupInfo,
     GroupSummary,
@@ -167,12 +168,35 @@ class Producer:
         values: Sequence[Any],
         *,
         keys: Sequence[Key] | None = None,
+        headers: Sequence[Headers | None] | None = None,
         partition: int | None = None,
         timestamp_us: int | None = None,
+        timestamps_us: Sequence[int | None] | None = None,
     ) -> BulkDelivery:
         """Buffers many records at once; see comet.Producer.send_many. The fastest way to write."""
         return BulkDelivery(
-            call(self._producer.send_many(topic, values, keys=keys, partition=partition, timestamp_us=timestamp_us))
+            call(
+                self._producer.send_many(
+                    topic, values, keys=keys, headers=headers, partition=partition, timestamp_us=timestamp_us,
+                    timestamps_us=timestamps_us,
+                )
+            )
+        )  # fmt: skip
+
+    def publish_once(
+        self,
+        topic: str,
+        records: Sequence[NewRecord],
+        *,
+        idempotency_key: str,
+        acks: Acks | Literal[0, 1, "all"] | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[Receipt]:
+        """Writes records once, however often it is called with the same key; see comet.Producer.publish_once."""
+        return call(
+            self._producer.publish_once(
+                topic, records, idempotency_key=idempotency_key, acks=acks, timeout_ms=timeout_ms
+            )
         )
 
     def flush(self) -> None:
