@@ -192,6 +192,9 @@ async def _audited(app: ASGIApp, scope: Scope, receive: Receive, send: Send, who
     except Problem as problem:
         status = problem.kind.status
         raise
+    except Exception:
+        status = 500
+        raise
     finally:
         row = {
             "who": who.name,

@@ -5,22 +5,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from importlib import import_module
-from importlib.util import find_spec
 
 from fastapi import FastAPI
 
 import comet
 from comet.errors import InvalidArgument
-from comet_gateway import answers
+from comet_gateway import answers, openapi
 from comet_gateway.admission import Admission
 from comet_gateway.auth import Gatekeeper
 from comet_gateway.backend import Backend
 from comet_gateway.config import GatewayConfig
 from comet_gateway.front import Front
 from comet_gateway.metrics import Metrics
+from comet_gateway.push.hub import Hub
 from comet_gateway.readiness import Readiness
-from comet_gateway.routes import brokers, fetch, groups, leases, operations, partitions, produce, topics
+from comet_gateway.routes import (
+    brokers,
+    documentation,
+    fetch,
+    groups,
+    leases,
+    operations,
+    partitions,
+    produce,
+    push,
+    topics,
+)
 from comet_gateway.security import Security, is_loopback
 from comet_gateway.traffic import Traffic
 
@@ -57,13 +67,12 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     state.metrics.watch("traffic", state.traffic.statistics)
 
     admission = Admission(state.gatekeeper, state.traffic, config.limits)
-    modules = [produce, fetch, leases, groups, topics, partitions, brokers, operations]
-    if find_spec("comet_gateway.routes.push"):
-        modules.insert(2, import_module("comet_gateway.routes.push"))
+    modules = [produce, fetch, push, leases, groups, topics, partitions, brokers, operations, documentation]
     for module in modules:
         # Put in flat, because a router within a router is asked anew at each request.
         app.router.routes += [admission.guard(route) for route in module.router.routes]
     answers.install(app)
+    state.description = openapi.description(app)
     app.add_middleware(
         Front, security=state.security, traffic=state.traffic, metrics=state.metrics, draining=state.draining
     )
@@ -75,10 +84,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     state = app.state
     async with AsyncExitStack() as stack:
         backend = state.backend = await stack.enter_async_context(Backend(state.config))
-        if find_spec("comet_gateway.push.hub"):
-            hub = state.hub = import_module("comet_gateway.push.hub").Hub(state.config, backend)
-            stack.push_async_callback(hub.close)
-            state.metrics.watch("hub", hub.statistics)
+        hub = state.hub = Hub(state.config, backend)
+        stack.push_async_callback(hub.close)
+        state.metrics.watch("hub", hub.statistics)
         state.readiness.backend = backend
         stack.push_async_callback(state.readiness.close)
         yield

@@ -112,7 +112,7 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("GET", "/v1/brokers/{broker}"): _VIEWER,
     ("GET", "/v1/brokers/{broker}/statistics"): _VIEWER,
     ("POST", "/v1/brokers/{broker}/drain"): _ADMIN,
-    ("DELETE", "/v1/brokers/{broker}/drain"): _ADMIN,
+    ("POST", "/v1/brokers/{broker}/drain/undo"): _ADMIN,
 }  # fmt: skip
 # Changes that are the work itself, thousands a second, and are in the log of the topic or group anyway.
 UNAUDITED: Final[frozenset[tuple[str, str]]] = frozenset({
@@ -188,9 +188,10 @@ def bearer(headers: Mapping[bytes, bytes], subprotocols: list[str] | None = None
         if one.startswith(SUBPROTOCOL):
             text = one.removeprefix(SUBPROTOCOL)
             try:
-                return _bounded(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode())
+                token = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode()
             except (binascii.Error, ValueError):
                 raise Problem("UNAUTHENTICATED", f"what follows {SUBPROTOCOL} is no token in base64url") from None
+            return _bounded(token)
     return None
 
 

@@ -101,6 +101,8 @@ _TOTALS: Final = {
 }
 _FEED: Final = {
     "subscribers": "Subscribers of a topic that is followed.",
+    "live": "Those of them who have all that there is, or nearly.",
+    "behind_max": "Records that the slowest of them is behind.",
     "ring_records": "Recent records of it that are kept.",
     "ring_bytes": "Bytes of those.",
     "table_keys": "Keys in its table of latest values.",
@@ -109,11 +111,9 @@ _FEED: Final = {
 
 def _hub(now: Mapping[str, Any]) -> Iterator[Metric]:
     for name, about in _TOTALS.items():
-        if name in now:
-            yield _counter(f"comet_gateway_push_{name}", about, [({}, now[name])])
-    feeds = now.get("feeds", {})
-    rows = feeds.items() if isinstance(feeds, Mapping) else [(feed["topic"], feed) for feed in feeds]
-    listed = list(rows)
+        yield _counter(f"comet_gateway_push_{name}", about, [({}, now[name])])
+    yield _gauge("comet_gateway_subscriptions", "Subscriptions of all connections.", [({}, now["subscriptions"])])
+    listed = now["feeds"].items()
     yield _gauge("comet_gateway_feeds", "Topics that are followed.", [({}, len(listed))])
     for name, about in _FEED.items():
         found = [({"topic": topic}, feed[name]) for topic, feed in listed if name in feed]

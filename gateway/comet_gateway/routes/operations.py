@@ -25,7 +25,7 @@ class Ready(Model):
     reasons: Annotated[list[str], Field(examples=[["no broker can be reached at localhost:9092"]])]
 
 
-@router.get("/livez", summary="Is the process alive?", response_model=Alive)
+@router.get("/livez", operation_id="isAlive", summary="Is the process alive?", response_model=Alive)
 async def livez() -> Alive:
     """Answers as long as the process can answer anything; restart it when it does not."""
     return Alive()
@@ -33,6 +33,7 @@ async def livez() -> Alive:
 
 @router.get(
     "/readyz",
+    operation_id="isReady",
     summary="Can it serve?",
     response_model=Ready,
     responses={503: {"description": "Not now: send requests elsewhere.", "model": Ready}},
@@ -52,6 +53,7 @@ _TEXT: dict[str, Any] = {"schema": {"type": "string"}, "example": "comet_gateway
 
 @router.get(
     "/metrics",
+    operation_id="getMetrics",
     summary="Figures for Prometheus",
     response_class=Response,
     responses={200: {"description": "Prometheus' text format.", "content": {"text/plain": _TEXT}}},

@@ -21,7 +21,7 @@ class RawRoute(APIRoute):
     """Its endpoint takes the Request alone; what it returns sends the answer."""
 
     def __init__(self, path: str, endpoint: Endpoint, **settings: Any) -> None:
-        super().__init__(path, endpoint, **settings)
+        super().__init__(path, endpoint, **{**settings, "response_model": None})  # what it returns is no document
         self.app = _application(endpoint)
 
 

@@ -1,0 +1,126 @@
+"""The API's description, OpenAPI 3.1: what the routes say of themselves, and what is true of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from comet_gateway.auth import ROLES, Role
+from comet_gateway.problems import EVERYWHERE, KINDS, MEDIA_TYPE, answers
+from comet_gateway.schemas.common import ProblemDocument
+
+ABOUT: Final = """\
+Write, read and follow the topics of a Comet cluster.
+
+- 64-bit numbers (offsets, times in microseconds, lags, sizes) are strings in answers; requests may have them as
+  strings or as numbers.
+- What goes wrong is a problem document (RFC 9457, `application/problem+json`); its `code` is stable. With 429 and 503
+  `Retry-After` says when to come back.
+- Every answer has an `X-Request-Id`, which is the request's own where it had one.
+- What stays connected, `/v1/ws` and `/v1/topics/{topic}/stream`, can go on where it was, at any gateway.
+"""
+TAGS: Final = {
+    "records": "Write records, and read them.",
+    "push": "Follow topics as they grow: WebSocket and server-sent events.",
+    "leases": "Work in a shared group without a session: lease records, then settle them, at any gateway.",
+    "topics": "Make topics, look at them, change them.",
+    "groups": "Consumer groups: who is in them, how far they are, and how far behind.",
+    "brokers": "The cluster and its brokers.",
+    "operations": "Is this gateway well? For load balancers, Kubernetes and Prometheus.",
+}
+METHODS: Final = ("get", "put", "post", "delete", "patch", "head", "options")
+_BEARER: Final = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "A token of the gateway's tokens file. A gateway without that file needs none, and serves its own "
+    "machine only.",
+}
+# Codes that an operation has only under a condition.
+_IF_TOKEN: Final = frozenset({"UNAUTHENTICATED", "FORBIDDEN"})
+_HEADERS: Final = {
+    "X-Request-Id": {"description": "The id of the request, as in logs.", "schema": {"type": "string"}},
+}
+_RETRY: Final = {
+    "Retry-After": {"description": "Seconds until another try may help.", "schema": {"type": "integer", "minimum": 1}},
+}
+_COUNTED_BY_FASTAPI: Final = ("HTTPValidationError", "ValidationError")
+
+
+def description(app: FastAPI) -> Callable[[], bytes]:
+    """The document as JSON; made when it is first asked for. `app.openapi` gives the same."""
+    made: list[bytes] = []
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app)
+        return app.openapi_schema
+
+    def encoded() -> bytes:
+        if not made:
+            made.append(msgspec.json.encode(document()))
+        return made[0]
+
+    app.openapi = document  # type: ignore[method-assign] # as FastAPI's documentation has it
+    return encoded
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    found = get_openapi(
+        title="Comet",
+        version=app.version,
+        openapi_version="3.1.0",
+        description=ABOUT,
+        routes=app.routes,
+        tags=[{"name": name, "description": about} for name, about in TAGS.items()],
+        servers=[{"url": "/", "description": "This gateway."}],
+        license_info=None,
+    )
+    components = found.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    schemas["ProblemDocument"] = ProblemDocument.model_json_schema(ref_template="#/components/schemas/{model}")
+    components["securitySchemes"] = {"bearer": _BEARER}
+    for path, method, operation in operations(found):
+        _complete(operation, ROLES.get((method.upper(), path), Role.ADMIN))
+    for name in _COUNTED_BY_FASTAPI:
+        schemas.pop(name, None)
+    return found
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Each operation with its path and method."""
+    for path, item in document["paths"].items():
+        for method in METHODS:
+            if method in item:
+                yield path, method, item[method]
+
+
+def _complete(operation: dict[str, Any], role: Role) -> None:
+    """Adds what is true of all: what else can be answered, who may ask, which headers come back."""
+    open_to_all = role is Role.ANYONE
+    operation["security"] = [] if open_to_all else [{"bearer": []}]
+    if not open_to_all:
+        text = f"{operation.get('description', '')}\n\nNeeds the role {role.name.lower()}, where tokens are used."
+        operation["description"] = text.strip()
+    responses = operation["responses"]
+    if "HTTPValidationError" in str(responses.get("422", "")):
+        del responses["422"]
+    takes_document = "application/json" in operation.get("requestBody", {}).get("content", {})
+    codes = [code for code in EVERYWHERE if not (open_to_all and code in _IF_TOKEN)]
+    if takes_document:
+        codes += ["MALFORMED_BODY", "BODY_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE"]
+    for status, response in answers(*codes).items():
+        own = responses.get(str(status))
+        if own is None:
+            responses[str(status)] = response
+            continue
+        said = own.get("description", "")
+        more = [code for code in codes if KINDS[code].status == status and code not in said]
+        own["description"] = "; ".join(filter(None, [said, *(f"{code}: {KINDS[code].title}" for code in more)]))
+        own.setdefault("content", {}).setdefault(MEDIA_TYPE, response["content"][MEDIA_TYPE])
+    for status, response in responses.items():
+        response.setdefault("headers", {}).update(_HEADERS | (_RETRY if status in ("429", "503") else {}))
+    operation["responses"] = dict(sorted(responses.items()))

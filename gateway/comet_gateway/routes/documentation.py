@@ -1,0 +1,60 @@
+"""The description of the API, for programs and for people. Everything comes from here: no page asks another host."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from comet_gateway.problems import Problem
+
+router = APIRouter(include_in_schema=False)
+
+_A_DAY: Final = {"cache-control": "public, max-age=86400"}
+# What the page consists of: where it is, and its type. Swagger UI comes with fastapi-offline.
+_FILES: Final = {
+    "docs.js": ("comet_gateway", "pages/docs.js", "text/javascript"),
+    "swagger-ui-bundle.js": ("fastapi_offline", "static/swagger-ui-bundle.js", "text/javascript"),
+    "swagger-ui.css": ("fastapi_offline", "static/swagger-ui.css", "text/css"),
+    "favicon.png": ("fastapi_offline", "static/favicon.png", "image/png"),
+}
+
+
+@router.get("/openapi.json")
+async def openapi(request: Request) -> Response:
+    """OpenAPI 3.1."""
+    return Response(
+        request.app.state.description(), media_type="application/json", headers={"cache-control": "no-cache"}
+    )
+
+
+@router.get("/docs")
+async def page(request: Request) -> Response:
+    """The API to read and to try out."""
+    _check(request)
+    body = await asyncio.to_thread(_read, "comet_gateway", "pages/docs.html")
+    return Response(body, media_type="text/html", headers={"cache-control": "no-cache"})
+
+
+@router.get("/docs/{file}")
+async def part(request: Request, file: str) -> Response:
+    """A part of that page."""
+    _check(request)
+    if file not in _FILES:
+        raise Problem("NOT_FOUND", f"the page has no {file}")
+    package, path, kind = _FILES[file]
+    return Response(await asyncio.to_thread(_read, package, path), media_type=kind, headers=_A_DAY)
+
+
+def _check(request: Request) -> None:
+    if not request.app.state.config.docs:
+        raise Problem("NOT_FOUND", "this gateway shows no page of its API", hint="It is in /openapi.json.")
+
+
+@cache
+def _read(package: str, path: str) -> bytes:
+    return files(package).joinpath(path).read_bytes()

@@ -1,0 +1,118 @@
+"""The description of the API is complete, and its examples are what they are examples of."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import jsonschema_rs
+import pytest
+
+from comet_gateway import GatewayConfig, create_app
+from comet_gateway.auth import ROLES, Role
+from comet_gateway.openapi import TAGS, operations
+from comet_gateway.problems import EVERYWHERE, KINDS
+
+DOCUMENT: dict[str, Any] = create_app().openapi()
+OPERATIONS = {f"{method.upper()} {path}": operation for path, method, operation in operations(DOCUMENT)}
+
+
+def test_it_is_openapi_and_refers_to_nothing_that_is_not_there() -> None:
+    assert DOCUMENT["openapi"].startswith("3.1")
+    assert DOCUMENT["servers"] == [{"url": "/", "description": "This gateway."}]
+    for reference in set(re.findall(r'"\$ref": "(#/[^"]+)"', json.dumps(DOCUMENT))):
+        found: Any = DOCUMENT
+        for step in reference.removeprefix("#/").split("/"):
+            assert step in found, reference
+            found = found[step]
+
+
+def test_every_route_for_programs_is_in_it() -> None:
+    pages = {"/docs", "/docs/{file}", "/openapi.json"}
+    expected = {f"{method} {path}" for method, path in ROLES if method != "WS" and path not in pages}
+    assert set(OPERATIONS) == expected
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_says_all_there_is_to_say(name: str) -> None:
+    operation = OPERATIONS[name]
+    method, path = name.split(" ")
+    open_to_all = ROLES[method, path] is Role.ANYONE
+    assert operation["operationId"]
+    assert operation["description"]
+    assert len(operation["tags"]) == 1
+    assert operation["tags"][0] in TAGS
+    assert operation["security"] == ([] if open_to_all else [{"bearer": []}])
+    assert any(status.startswith("2") for status in operation["responses"])
+    for code in EVERYWHERE:
+        if not (open_to_all and code in ("UNAUTHENTICATED", "FORBIDDEN")):
+            answer = operation["responses"][str(KINDS[code].status)]
+            assert "application/problem+json" in answer["content"], (name, code)
+            assert code in answer["description"], (name, code)
+    for answer in operation["responses"].values():
+        assert "X-Request-Id" in answer["headers"]
+    for name_in_path in re.findall(r"{(\w+)}", path):
+        assert any(one["name"] == name_in_path and one["in"] == "path" for one in operation["parameters"])
+
+
+def test_operation_ids_differ() -> None:
+    ids = [operation["operationId"] for operation in OPERATIONS.values()]
+    assert len(set(ids)) == len(ids)
+
+
+def _examples(node: Any, where: str) -> Iterator[tuple[str, Any, Any]]:
+    """Each example, with its schema: of bodies, of parameters, and within schemas."""
+    if isinstance(node, list):
+        for number, one in enumerate(node):
+            yield from _examples(one, f"{where}/{number}")
+    elif isinstance(node, dict):
+        if "schema" in node:
+            if "example" in node:
+                yield where, node["schema"], node["example"]
+            if isinstance(node.get("examples"), dict):
+                yield from ((f"{where}/{name}", node["schema"], one["value"]) for name, one in node["examples"].items())
+        elif isinstance(node.get("examples"), list):
+            schema = {name: value for name, value in node.items() if name != "examples"}
+            yield from ((f"{where}/{number}", schema, one) for number, one in enumerate(node["examples"]))
+        for name, value in node.items():
+            if name not in ("example", "examples", "const", "default", "enum"):
+                yield from _examples(value, f"{where}/{name}")
+
+
+def test_every_example_fits_its_schema() -> None:
+    found = list(_examples(DOCUMENT, ""))
+    assert len(found) > 20
+    wrong = []
+    for where, schema, example in found:
+        validator = jsonschema_rs.Draft202012Validator({**schema, "components": DOCUMENT["components"]})
+        wrong += [f"{where}: {error.message}" for error in validator.iter_errors(example)]
+    assert not wrong, "\n".join(wrong)
+
+
+async def test_the_page_asks_nobody_else() -> None:
+    transport = httpx.ASGITransport(create_app())
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8080") as client:
+        page = await client.get("/docs")
+        assert page.headers["content-type"].startswith("text/html")
+        assert "<script>" not in page.text
+        assert " style=" not in page.text
+        addresses = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+        assert len(addresses) >= 5
+        for address in addresses:
+            assert "//" not in address
+            answer = await client.get(f"/{address}")
+            assert answer.status_code == 200, address
+            assert answer.content
+        assert (await client.get("/docs/..%2fapp.py")).status_code == 404
+        assert (await client.get("/openapi.json")).json() == DOCUMENT
+
+
+async def test_the_page_can_be_switched_off() -> None:
+    transport = httpx.ASGITransport(create_app(GatewayConfig(docs=False)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8080") as client:
+        assert (await client.get("/docs")).status_code == 404
+        assert (await client.get("/docs/docs.js")).status_code == 404
+        assert (await client.get("/openapi.json")).status_code == 200
