@@ -391,3 +391,11 @@ async def test_a_broker_alone_can_pass_on_nothing(http: Api) -> None:
     await http.post("/brokers/2/drain", dry_run=True, status=404)
     await http.post("/brokers/1/drain", dry_run="yes", status=422)
     assert not (await http.get("/brokers/1"))["draining"]
+
+
+async def test_nobody_there_is_503_with_a_time_to_wait(unused_tcp_port: int) -> None:
+    async with api(f"127.0.0.1:{unused_tcp_port}", timeout_ms=300) as http:
+        for path in ("/topics", "/topics/t", "/groups", "/groups/g/positions", "/brokers", "/cluster", "/brokers/1"):
+            answer = await http.client.get(f"/v1{path}")
+            assert (answer.status_code, answer.json()["code"]) == (503, "UNAVAILABLE"), path
+            assert int(answer.headers["retry-after"]) >= 1
