@@ -351,7 +351,7 @@ class Acked(Frame, tag="acked"):
     """What was said is kept: up to this cursor, or of these records."""
 
     id: str
-    of: Literal["ack", "nack", "reject", "extend"] = "ack"
+    of: Literal["ack", "nack", "reject", "extend"]
     cursor: str | None = None
     results: Sequence[Settled] | None = None
 

@@ -214,7 +214,7 @@ class Member:
         for place, offset in wanted.items():
             self._acked[place] = max(offset, self._acked.get(place, 0))
         self._heard.set()
-        return frames.Acked(self._id, cursor=text)
+        return frames.Acked(self._id, "ack", cursor=text)
 
     # ---- what the group says
 

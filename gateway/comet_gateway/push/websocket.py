@@ -57,7 +57,7 @@ class WebSocketConnection:
         who = scope.get("comet.who")
         self._session = session.Session(self._limits, operator=who is None or who.role >= Role.OPERATOR)
         self._wire = wire_of(scope, scope.get("comet.send", send), self._limits.outgoing_bytes_max)
-        self._writing = Writing(self._backend, self._say, self._limits.in_flight_max)
+        self._writing = Writing(self._backend, self._tell, self._limits.in_flight_max)
         self._writes = False  # it has written something
         self._pumps: dict[str, tuple[Pump, asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -224,8 +224,11 @@ class WebSocketConnection:
     # ---- answers
 
     async def _say(self, frame: frames.ServerFrame) -> None:
+        await self._tell(frames.encode(frame))
+
+    async def _tell(self, text: bytes) -> None:
         await self._wire.room()
-        await self._wire.write([[frames.encode(frame)]])
+        await self._wire.write([[text]])
 
     async def _refuse(self, action: session.Action, problem: Problem) -> None:
         id_ = getattr(action, "id", None)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from itertools import repeat
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 import comet
 from comet.errors import CometError
@@ -19,9 +19,12 @@ from comet.types import Receipt, check_topic_name
 from comet_gateway.backend import Backend
 from comet_gateway.problems import Problem
 from comet_gateway.push import frames
-from comet_gateway.schemas.records import columns
+from comet_gateway.schemas.records import Columns, columns
+from comet_gateway.writing import Written, write
 
-Say = Callable[[frames.ServerFrame], Awaitable[None]]
+TIMEOUT_S: Final = 30.0
+Say = Callable[[bytes], Awaitable[None]]
+Outcome = Written | asyncio.Task[list[Receipt]] | Problem
 
 
 class Writing:
@@ -31,7 +34,7 @@ class Writing:
         self._backend = backend
         self._say = say
         self._in_flight_max = in_flight_max
-        self._waiting: deque[tuple[str, Sequence[Awaitable[Receipt]] | Problem]] = deque()
+        self._waiting: deque[tuple[str, float, Outcome]] = deque()
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -39,67 +42,90 @@ class Writing:
     async def write(self, frame: frames.Produce) -> None:
         """Hands the records over. What is wrong with them is said in the receipt's place."""
         await self._room.wait()
+        deadline = asyncio.get_running_loop().time() + TIMEOUT_S
         try:
-            outcome: Sequence[Awaitable[Receipt]] | Problem = await self._hand_over(frame)
+            outcome = await self._hand_over(frame, deadline)
         except Problem as problem:
             outcome = problem
         except CometError as error:
             outcome = Problem.of(error)
-        self._waiting.append((frame.id, outcome))
+        self._waiting.append((frame.id, deadline, outcome))
         self._changed.set()
         if len(self._waiting) >= self._in_flight_max:
             self._room.clear()
 
     async def run(self) -> None:
         """Says the receipts. Cancelled at the end of the connection; what was handed over is written all the same."""
-        while True:
-            while not self._waiting:
-                self._changed.clear()
-                await self._changed.wait()
-            # It stays in the queue until it is answered, for it is under way until then.
-            id_, outcome = self._waiting[0]
-            answer = await self._answer(id_, outcome)
-            self._waiting.popleft()
-            if len(self._waiting) < self._in_flight_max:
-                self._room.set()
-            await self._say(answer)
+        try:
+            while True:
+                while not self._waiting:
+                    self._changed.clear()
+                    await self._changed.wait()
+                # It stays in the queue until it is answered, for it is under way until then.
+                told = await _told(*self._waiting[0])
+                self._waiting.popleft()
+                if len(self._waiting) < self._in_flight_max:
+                    self._room.set()
+                await self._say(told)
+        finally:
+            for _, _, outcome in self._waiting:
+                _abandon(outcome)
 
-    async def _hand_over(self, frame: frames.Produce) -> Sequence[Awaitable[Receipt]]:
+    async def _hand_over(self, frame: frames.Produce, deadline: float) -> Outcome:
         try:
             topic = check_topic_name(frame.topic)
         except CometError as error:
             raise Problem("INVALID_ARGUMENT", error.message) from None
-        producer = self._backend.producers[comet.Acks.of(frame.acks)]
         found = columns([frame.record] if frame.record is not None else frame.records or [])
-        rows = zip(
-            found.values,
-            found.keys or repeat(None),
-            found.headers or repeat(None),
-            found.timestamps_us or repeat(None),
-            found.partitions or repeat(None),
-            strict=False,
-        )  # all were looked at before one is written
-        return [
-            await producer.send(topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition)
-            for value, key, headers, timestamp_us, partition in rows
-        ]
+        acks = comet.Acks.of(frame.acks)
+        producer = self._backend.producers[acks]
+        key = frame.idempotency_key
+        if key is None:
+            return await write(producer, self._backend.catalog, topic, found, deadline)
+        if acks is comet.Acks.NONE:
+            raise Problem("INVALID_ARGUMENT", "with acks=0 nobody is asked whether it was written before")
+        once = producer.publish_once(
+            topic, _rows(found), idempotency_key=key, acks=acks, timeout_ms=round(TIMEOUT_S * 1000)
+        )  # fmt: skip
+        return asyncio.create_task(once, name="gateway: write once")
 
-    @staticmethod
-    async def _answer(id_: str, outcome: Sequence[Awaitable[Receipt]] | Problem) -> frames.Receipt | frames.Error:
+
+async def _told(id_: str, deadline: float, outcome: Outcome) -> bytes:
+    """The frame that says what became of it, once that is known."""
+    try:
         if isinstance(outcome, Problem):
-            return frames.error_of(outcome, id_=id_, of="produce")
-        results: list[frames.Written] = []
-        problems: list[Problem] = []
-        for delivery in outcome:
-            try:
-                results.append(_written(await delivery))
-            except CometError as error:
-                problems.append(Problem.of(error))
-                results.append(frames.Written(problem=problems[-1].document()))
-        if problems and len(problems) == len(results) and len({one.code for one in problems}) == 1:
-            return frames.error_of(problems[0], id_=id_, of="produce")
-        return frames.Receipt(id_, results)
+            raise outcome
+        if isinstance(outcome, Written):
+            await outcome.wait(deadline)
+            if outcome.failed == outcome.count and len(outcome.problems) == 1:
+                raise next(iter(outcome.problems.values()))
+            results = ",".join(outcome.texts).encode()
+            return b'{"type":"receipt","id":%b,"results":[%b]}' % (frames.encode(id_), results)
+        receipts = [frames.Written(one.partition, str(one.offset), one.duplicate) for one in await outcome]
+        return frames.encode(frames.Receipt(id_, receipts))
+    except Problem as problem:
+        return frames.encode(frames.error_of(problem, id_=id_, of="produce"))
+    except CometError as error:
+        return frames.encode(frames.error_of(Problem.of(error), id_=id_, of="produce"))
 
 
-def _written(receipt: Receipt) -> frames.Written:
-    return frames.Written(receipt.partition, str(receipt.offset) if receipt.offset >= 0 else None)
+def _abandon(outcome: Outcome) -> None:
+    """Nobody will hear of it."""
+    if isinstance(outcome, Written):
+        outcome.abandon()
+    elif isinstance(outcome, asyncio.Task):
+        outcome.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+
+def _rows(found: Columns) -> list[comet.NewRecord]:
+    keys, headers, times, partitions = found.keys, found.headers, found.timestamps_us, found.partitions
+    return [
+        comet.NewRecord(
+            value,
+            None if keys is None else keys[index],
+            () if headers is None else headers[index],
+            None if times is None else times[index],
+            None if partitions is None else partitions[index],
+        )
+        for index, value in enumerate(found.values)
+    ]

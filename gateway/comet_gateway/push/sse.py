@@ -1,0 +1,278 @@
+"""`GET /v1/topics/{topic}/stream`: a subscription as server-sent events, what a browser's EventSource reads.
+
+    retry: 1000                                     how long to wait before coming back
+
+    event: subscribed                               once: where it begins, and what is missing since the cursor
+    id: c1.…
+    data: {"topic":"quotes","cursor":"c1.…","recovered":true,"missing":[]}
+
+    id: c1.…                                        each record, with the cursor behind it
+    data: {"partition":0,"offset":"42",…}
+
+    : …                                             now and then while it is quiet, so that nobody takes it for dead
+
+Others are named: `snapshot` and `latest` (records with one cursor), `lost`, `error` (a problem document; the stream
+ends), `end` (a replay is over), `goaway` (the gateway stops; come back). An EventSource comes back by itself, with the
+last id in `Last-Event-ID`, and goes on where it was. What is wrong with the request is told by its status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any, Final, Literal
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Struct
+from starlette.types import Receive, Scope, Send
+
+from comet_gateway.config import Limits
+from comet_gateway.problems import Problem
+from comet_gateway.push import frames
+from comet_gateway.push.asked import Policy, Values
+from comet_gateway.push.asking import follow, window
+from comet_gateway.push.connections import Connections, connections_of
+from comet_gateway.push.events import Begun, Event, Failed, Latest, Lost
+from comet_gateway.push.following import Subscription, missing_of, problem_of
+from comet_gateway.push.replay import Ended, Replay
+
+RETRY_MS: Final = 1_000
+QUERY_CHARS_MAX: Final = 64 * 1024
+HEADERS: Final = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # proxies that gather answers would hold events back
+]
+
+
+class Query(Struct, forbid_unknown_fields=True, frozen=True):
+    """What can be asked for: as in a subscribe frame."""
+
+    start: str = "latest"
+    cursor: str | None = None
+    partitions: str | None = None
+    values: Values = Values.AUTO
+    policy: Policy = Policy.BLOCK
+    buffer: int = 10_000
+    interval_ms: int = 250
+    snapshot: Literal["none", "latest"] = "none"
+    replay_from: str | None = msgspec.field(name="from", default=None)
+    replay_to: str | None = msgspec.field(name="to", default=None)
+    speed: float | None = None
+
+
+def read_query(query: bytes) -> Query:
+    """Raises Problem."""
+    if len(query) > QUERY_CHARS_MAX:
+        raise Problem("VALIDATION", f"the query has more than {QUERY_CHARS_MAX} bytes")
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise Problem("VALIDATION", "the query says something twice")
+    try:
+        return msgspec.convert(given, Query, strict=False)
+    except msgspec.ValidationError as error:
+        raise Problem("VALIDATION", f"the query: {error}"[:500]) from None
+
+
+def read_partitions(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    parts = text.split(",")
+    if len(parts) > 1_000 or not all(part.isascii() and part.isdecimal() and len(part) <= 6 for part in parts):
+        raise Problem("VALIDATION", "partitions are numbers with commas between them")
+    return [int(part) for part in parts]
+
+
+async def open_stream(scope: Scope, receive: Receive, topic: str, *, now_us: int) -> EventStream:
+    """Subscribes; the answer to the request. Raises Problem, CometError while it is still time for a status."""
+    state = scope["app"].state
+    limits: Limits = state.config.limits
+    asked = read_query(scope["query_string"])
+    cursor = scope["comet.headers"].get(b"last-event-id", b"").decode("latin-1") or asked.cursor
+    partitions = read_partitions(asked.partitions)
+    connections = connections_of(state)
+    with ExitStack() as stack:
+        subscription: Subscription
+        if asked.replay_from is not None:
+            if asked.policy is not Policy.BLOCK or asked.snapshot != "none":
+                raise Problem("INVALID_ARGUMENT", "policy and snapshot: not with a replay")
+            said = frames.Window(
+                asked.replay_from,
+                "latest" if asked.replay_to is None else asked.replay_to,
+                1.0 if asked.speed is None else asked.speed,
+            )
+            if not 0 <= said.speed <= 1_000_000:
+                raise Problem("INVALID_ARGUMENT", "speed is from 0 to 1000000")
+            played = window(
+                topic, said, now_us=now_us, span_ms_max=limits.replay_ms_max, partitions=partitions,
+                cursor=cursor, values=asked.values,
+            )  # fmt: skip
+            stack.enter_context(connections.replay())
+            subscription = await Replay.begin(played, state.backend.admin, state.backend.reader, limits)
+        elif asked.replay_to is not None or asked.speed is not None:
+            raise Problem("INVALID_ARGUMENT", "`to` and `speed` are of a replay, which has `from`")
+        else:
+            subscription = await state.hub.subscribe(
+                follow(
+                    topics=[topic],
+                    start=asked.start,
+                    cursors=None if cursor is None else {topic: cursor},
+                    partitions=partitions,
+                    values=asked.values,
+                    policy=asked.policy,
+                    buffer=asked.buffer,
+                    interval_ms=asked.interval_ms,
+                    snapshot=asked.snapshot == "latest",
+                    now_us=now_us,
+                )
+            )
+        return EventStream(subscription, scope, receive, connections, limits, stack.pop_all())
+
+
+class EventStream:
+    """One answer, for as long as the client reads it."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        scope: Scope,
+        receive: Receive,
+        connections: Connections,
+        limits: Limits,
+        stack: ExitStack,
+    ) -> None:
+        self._subscription = subscription
+        self._scope = scope
+        self._receive = receive
+        self._connections = connections
+        self._limits = limits
+        self._stack = stack
+        self._stack.callback(subscription.close)
+        self._loop = asyncio.get_running_loop()
+        self._raw: Send | None = None  # of the server, once the answer has begun
+        self._writing = False
+        self._written_at = 0.0
+        self._interrupted = False
+        self._reconnect_ms: int | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._beating: asyncio.Task[None] | None = None
+
+    async def __call__(self, send: Send) -> None:
+        with self._stack:
+            await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+            # The layers between the routes and the server see the beginning; they have no business with the rest.
+            await send({"type": "http.response.body", "body": b"retry: %d\n\n" % RETRY_MS, "more_body": True})
+            self._raw = self._scope.get("comet.send", send)
+            self._connections.subscriptions += 1
+            try:
+                with self._connections.holding(self):
+                    last = await self._stream()
+            finally:
+                self._connections.subscriptions -= 1
+            if last is not None:
+                await send({"type": "http.response.body", "body": last})
+
+    async def _stream(self) -> bytes | None:
+        """What is said last; None where nobody hears it."""
+        async with self._interruptible():
+            while True:
+                # Nothing is taken before the server takes more.
+                await self._write(b"")
+                event = await self._subscription.next()
+                data = [event_bytes(event)]
+                size = len(data[0])
+                while size < self._limits.delivery_bytes and not _is_last(event) and self._subscription.ready():
+                    event = await self._subscription.next()
+                    data.append(event_bytes(event))
+                    size += len(data[-1])
+                body = data[0] if len(data) == 1 else b"".join(data)
+                if _is_last(event):
+                    return body
+                await self._write(body)
+                if self._subscription.ready():
+                    await asyncio.sleep(0)
+        if self._reconnect_ms is None:
+            return None
+        return b"retry: %d\nevent: goaway\ndata: %b\n\n" % (
+            self._reconnect_ms,
+            frames.encode({"reconnect_ms": self._reconnect_ms}),
+        )
+
+    async def _write(self, body: bytes) -> None:
+        assert self._raw is not None
+        self._writing = True
+        await self._raw({"type": "http.response.body", "body": body, "more_body": True})
+        self._writing = False
+        if body:
+            self._written_at = self._loop.time()
+
+    @asynccontextmanager
+    async def _interruptible(self) -> AsyncIterator[None]:
+        """Until the client goes, or is told to."""
+        self._task = asyncio.current_task()
+        watching = asyncio.create_task(self._watch())
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self._interrupted:
+                raise
+            assert self._task is not None
+            self._task.uncancel()
+        finally:
+            self._task = None
+            watching.cancel()
+            if self._beating is not None:
+                self._beating.cancel()
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self._task is not None and not self._interrupted:
+            self._interrupted = True
+            self._task.cancel()
+
+    # ---- as a connection
+
+    def move(self, reconnect_ms: int) -> None:
+        if not self._interrupted:
+            # One that does not read cannot be told, and is not waited for.
+            self._reconnect_ms = None if self._writing else reconnect_ms
+            self._interrupt()
+
+    def beat(self, now: float) -> None:
+        if not self._writing and now - self._written_at >= self._limits.heartbeat_s:
+            self._beating = asyncio.create_task(self._write(b":\n\n"))
+
+
+def _is_last(event: Event | Ended) -> bool:
+    return isinstance(event, Failed | Ended)
+
+
+def event_bytes(event: Event | Ended) -> bytes:
+    """An event as it is sent."""
+    match event:
+        case Latest():
+            return event.write_sse()
+        case Begun():
+            told = {"topic": event.topic, "cursor": event.cursor, "recovered": event.recovered}
+            return _named("subscribed", {**told, "missing": missing_of(event.missing)}, event.cursor)
+        case Lost():
+            told = {"topic": event.topic, "count": event.count, "missing": missing_of(event.missing)}
+            return _named("lost", {**told, "cursor": event.cursor}, event.cursor)
+        case Failed():
+            return _named("error", problem_of(event).document())
+        case Ended():
+            return _named("end", {"reason": "replayed", "cursor": event.cursor})
+        case _:
+            return event.sse()
+
+
+def _named(name: str, told: Mapping[str, Any], cursor: str = "") -> bytes:
+    id_ = f"id: {cursor}\n" if cursor else ""
+    return f"event: {name}\n{id_}data: ".encode() + frames.encode(told) + b"\n\n"
