@@ -30,8 +30,8 @@ WAIT_S_MAX = 30.0
 class LocalCluster:
     """Owned by one test; an async context manager."""
 
-    def __init__(self, folder: Path, brokers: int = 3, **settings: Any) -> None:
-        self.network = LocalNetwork()
+    def __init__(self, folder: Path, brokers: int = 3, network: LocalNetwork | None = None, **settings: Any) -> None:
+        self.network = network or LocalNetwork()
         self.brokers: dict[int, Broker] = {}
         self._folder = folder
         self._settings = settings

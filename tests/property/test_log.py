@@ -45,6 +45,15 @@ class Written(NamedTuple):
         return self.base_offset + self.header.record_count
 
 
+Remembered = tuple[list[tuple[bytes, "array[int]"]], list[tuple[int, bytes]]]
+
+
+def remembered(table: ProducerTable) -> Remembered:
+    """Producers, and requests with a key."""
+    snapshot = table.snapshot(0)
+    return snapshot.entries, snapshot.requests
+
+
 class LogMachine(RuleBasedStateMachine):
     tickets = Bundle("tickets")
 
@@ -108,6 +117,15 @@ class LogMachine(RuleBasedStateMachine):
         parts = records.encode(
             values, timestamps=1, producer_id=producer, producer_epoch=self.transactions[producer], transactional=True
         )
+        self.take(values, b"".join(parts), stamped=stamped)
+
+    @rule(
+        sizes=st.lists(SIZES, min_size=1, max_size=2), request=st.integers(100, 105), digest=st.integers(1, 2),
+        stamped=st.booleans(),
+    )  # fmt: skip
+    def append_with_a_key(self, sizes: list[int], request: int, digest: int, *, stamped: bool) -> None:
+        values: list[bytes | None] = [b"k" * size for size in sizes]
+        parts = records.encode(values, timestamps=1, producer_id=request, base_sequence=digest, keyed=True)
         self.take(values, b"".join(parts), stamped=stamped)
 
     @rule(producer=st.sampled_from([8, 9]), commit=st.booleans(), stamped=st.booleans())
@@ -206,7 +224,7 @@ class LogMachine(RuleBasedStateMachine):
     def settle_producers(self) -> None:
         """Where no snapshot from before the cut is left, the segments that are tell all there is."""
         log = self.world.log
-        if self.was_cut and self.producers_by_the_list() != log.producers.snapshot(0).entries:
+        if self.was_cut and self.producers_by_the_list() != remembered(log.producers):
             first = int(self.world.segment_names()[0][:20]) if self.batches else 0
             self.batches = [one for one in self.batches if one.base_offset >= first]
         self.sequences = {
@@ -363,7 +381,7 @@ class LogMachine(RuleBasedStateMachine):
         del self.times[log.log_end :]
         self.batches = [one for one in self.batches if one.end <= log.log_end]
         self.settle_producers()
-        while self.producers_by_the_list() != log.producers.snapshot(0).entries:
+        while self.producers_by_the_list() != remembered(log.producers):
             # Batches that were deleted before they were synced: the machine's death took the memory of the last ones.
             forgotten = [one for one in self.batches if self.synced_end < one.end <= log.log_start]
             assert forgotten, "what was synced or not deleted is remembered"
@@ -391,7 +409,7 @@ class LogMachine(RuleBasedStateMachine):
         assert not lost
         assert list(found) == list(range(self.log_start, len(self.values)))
         assert list(found.values()) == self.values[self.log_start :]
-        assert self.world.log.producers.snapshot(0).entries == self.producers_by_the_list()
+        assert remembered(self.world.log.producers) == self.producers_by_the_list()
         self.check_transactions()
         assert epochs_of(self.world.log) == self.epochs_by_the_list()
 
@@ -402,11 +420,11 @@ class LogMachine(RuleBasedStateMachine):
                 history.begin(one.epoch, max(one.base_offset, self.log_start))
         return history.entries
 
-    def producers_by_the_list(self) -> list[tuple[bytes, array[int]]]:
+    def producers_by_the_list(self) -> Remembered:
         table = ProducerTable()
         for one in self.batches:
             table.record(one.header, one.base_offset, one.append_time_us, one.marker)
-        return table.snapshot(0).entries
+        return remembered(table)
 
     def check_transactions(self) -> None:
         isolation, end = self.world.log.producers.isolation, len(self.values)
