@@ -19,8 +19,8 @@ last id in `Last-Event-ID`, and goes on where it was. What is wrong with the req
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any, Final, Literal
 from urllib.parse import parse_qsl
 
@@ -177,45 +177,10 @@ class EventStream:
 
     async def _stream(self) -> bytes | None:
         """What is said last; None where nobody hears it."""
-        async with self._interruptible():
-            while True:
-                # Nothing is taken before the server takes more.
-                await self._write(b"")
-                event = await self._subscription.next()
-                data = [event_bytes(event)]
-                size = len(data[0])
-                while size < self._limits.delivery_bytes and not _is_last(event) and self._subscription.ready():
-                    event = await self._subscription.next()
-                    data.append(event_bytes(event))
-                    size += len(data[-1])
-                body = data[0] if len(data) == 1 else b"".join(data)
-                if _is_last(event):
-                    return body
-                await self._write(body)
-                if self._subscription.ready():
-                    await asyncio.sleep(0)
-        if self._reconnect_ms is None:
-            return None
-        return b"retry: %d\nevent: goaway\ndata: %b\n\n" % (
-            self._reconnect_ms,
-            frames.encode({"reconnect_ms": self._reconnect_ms}),
-        )
-
-    async def _write(self, body: bytes) -> None:
-        assert self._raw is not None
-        self._writing = True
-        await self._raw({"type": "http.response.body", "body": body, "more_body": True})
-        self._writing = False
-        if body:
-            self._written_at = self._loop.time()
-
-    @asynccontextmanager
-    async def _interruptible(self) -> AsyncIterator[None]:
-        """Until the client goes, or is told to."""
         self._task = asyncio.current_task()
         watching = asyncio.create_task(self._watch())
         try:
-            yield
+            return await self._pump()
         except asyncio.CancelledError:
             if not self._interrupted:
                 raise
@@ -226,6 +191,37 @@ class EventStream:
             watching.cancel()
             if self._beating is not None:
                 self._beating.cancel()
+        if self._reconnect_ms is None:
+            return None
+        told = frames.encode({"reconnect_ms": self._reconnect_ms})
+        return b"retry: %d\nevent: goaway\ndata: %b\n\n" % (self._reconnect_ms, told)
+
+    async def _pump(self) -> bytes:
+        """Writes events as they come; the last is not written, but returned."""
+        while True:
+            # Nothing is taken before the server takes more.
+            await self._write(b"")
+            event = await self._subscription.next()
+            data = [event_bytes(event)]
+            size = len(data[0])
+            while size < self._limits.delivery_bytes and not _is_last(event) and self._subscription.ready():
+                event = await self._subscription.next()
+                data.append(event_bytes(event))
+                size += len(data[-1])
+            body = data[0] if len(data) == 1 else b"".join(data)
+            if _is_last(event):
+                return body
+            await self._write(body)
+            if self._subscription.ready():
+                await asyncio.sleep(0)
+
+    async def _write(self, body: bytes) -> None:
+        assert self._raw is not None
+        self._writing = True
+        await self._raw({"type": "http.response.body", "body": body, "more_body": True})
+        self._writing = False
+        if body:
+            self._written_at = self._loop.time()
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -260,11 +256,13 @@ def event_bytes(event: Event | Ended) -> bytes:
         case Latest():
             return event.write_sse()
         case Begun():
-            told = {"topic": event.topic, "cursor": event.cursor, "recovered": event.recovered}
-            return _named("subscribed", {**told, "missing": missing_of(event.missing)}, event.cursor)
+            missing = missing_of(event.missing)
+            begun = {"topic": event.topic, "cursor": event.cursor, "recovered": event.recovered, "missing": missing}
+            return _named("subscribed", begun, event.cursor)
         case Lost():
-            told = {"topic": event.topic, "count": event.count, "missing": missing_of(event.missing)}
-            return _named("lost", {**told, "cursor": event.cursor}, event.cursor)
+            missing = missing_of(event.missing)
+            lost = {"topic": event.topic, "count": event.count, "missing": missing, "cursor": event.cursor}
+            return _named("lost", lost, event.cursor)
         case Failed():
             return _named("error", problem_of(event).document())
         case Ended():

@@ -106,7 +106,7 @@ router.routes.append(
             "DATA_LOSS",
             "OFFSET_OUT_OF_RANGE",
         ),
-    )  # fmt: skip
+    )
 )
 
 
