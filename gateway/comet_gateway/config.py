@@ -20,7 +20,7 @@ class Limits:
     line_bytes_max: int = 2 * MIB  # one line of NDJSON
     records_max: int = 10_000  # in one JSON document, or one answer
     answer_bytes_max: int = 8 * MIB  # records in one answer
-    merged_partitions_max: int = 256  # that one request reads in order of time
+    merged_partitions_max: int = 64  # that one request reads in order of time
     wait_ms_max: int = 30_000  # of a request that waits for records
     timeout_ms_max: int = 60_000  # of a request that writes
     page_max: int = 1_000
