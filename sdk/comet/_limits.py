@@ -84,6 +84,7 @@ LEASE_MS: Final = 30_000
 IN_FLIGHT_RECORDS: Final = 1_000
 IN_FLIGHT_RECORDS_MAX: Final = 20_000
 LEASE_MS_MIN: Final = 100
+LEASE_RECORDS_MAX: Final = 10_000  # leased by one call without a session
 
 # A consumer that reads from a follower compares it with the leader so often, and then gives it so long to catch up.
 LAG_CHECK_MS: Final = 2_000

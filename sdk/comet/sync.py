@@ -24,6 +24,7 @@ from comet._group_positions import CommitPartition, GroupPosition, Offsets
 from comet._record import NewRecord, Record, RecordBatch
 from comet._routing import Headers, Key
 from comet._sync_groups import GroupConsumer, SharedConsumer, SharedRecord
+from comet._sync_leases import Leases
 from comet._sync_reader import Reader
 from comet.errors import SerdeError
 from comet.types import (
@@ -48,6 +49,7 @@ __all__ = [
     "Consumer",
     "Delivery",
     "GroupConsumer",
+    "Leases",
     "Producer",
     "Reader",
     "SharedConsumer",

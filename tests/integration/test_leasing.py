@@ -201,12 +201,14 @@ async def test_what_makes_no_sense_is_refused(call: Call, handle: int) -> None:
         ({"attempts_max": 251}, InvalidArgument),
     ):
         with pytest.raises(error):
-            await lease(call, **more)  # type: ignore[arg-type]
+            await lease(call, **more)
     await publish(call, b"a")
     (one,) = await lease(call)
-    for more in ({"kind": 9}, {"kind": 0}, {"delay_ms": limits.SHARE_DELAY_MS_MAX + 1}):
+    for kind in (groups.SETTLEMENT_UNSPECIFIED, 9):
         with pytest.raises(InvalidArgument):
-            await settle(call, [one], **more)
+            await settle(call, [one], kind)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument):
+        await settle(call, [one], RELEASE, delay_ms=limits.SHARE_DELAY_MS_MAX + 1)
     with pytest.raises(InvalidArgument):
         await call(
             "comet.v1.Comet/SettleLeases",
