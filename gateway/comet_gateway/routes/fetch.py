@@ -1,7 +1,271 @@
-"""Reading records."""
+"""Reading records: a part of one partition, or of a topic in order of time."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping
+from enum import Enum
+from typing import Any, Final, TypeVar
 
-router = APIRouter(prefix="/v1")
+from fastapi import APIRouter, Request
+
+import comet
+from comet.types import AtOffset, AtTime, Earliest, Latest, Position, TopicInfo
+from comet_gateway.accepting import Form, form
+from comet_gateway.backend import Backend
+from comet_gateway.config import Limits
+from comet_gateway.cursor import Cursor, Place
+from comet_gateway.merging import Isolation, Lane, Merged, Order, Range, merge, problem_of
+from comet_gateway.problems import Problem, answers
+from comet_gateway.push.asked import Values
+from comet_gateway.querying import Query, whole
+from comet_gateway.representation import fragments
+from comet_gateway.routes.raw import Answer, RawRoute, Reply
+from comet_gateway.schemas.records import PARTITION_MAX
+from comet_gateway.schemas.records_api import FETCH, FETCH_TOPIC
+
+router = APIRouter(prefix="/v1", route_class=RawRoute)
+
+T = TypeVar("T")
+Batch = comet.RecordBatch[bytes]
+
+LIMIT: Final = 100
+BYTES: Final = 1 << 20
+_OFFSET_MAX: Final = 2**63 - 1
+
+
+class Committed(Enum):
+    """Which transactions are read."""
+
+    COMMITTED = "committed"
+    UNCOMMITTED = "uncommitted"
+
+
+_WRONG: Final = (
+    "TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "OFFSET_OUT_OF_RANGE", "TRUNCATED", "DATA_LOSS", "MALFORMED_CURSOR",
+    "NOT_ACCEPTABLE", "VALIDATION", "NOT_LEADER", "LOG_FAILED",
+)  # fmt: skip
+
+
+@router.get(
+    "/topics/{topic}/partitions/{partition}/records",
+    summary="Read a part of a partition",
+    tags=["records"],
+    openapi_extra=FETCH,
+    responses=answers(*_WRONG),
+)
+async def fetch(request: Request) -> Answer:
+    """Gives records of one partition, from an offset, a time or a cursor on, and where to go on after them.
+
+    With `wait_ms` it waits for the first record where there is none yet.
+    """
+    scope = request.scope
+    state = scope["app"].state
+    backend: Backend = state.backend
+    limits: Limits = state.config.limits
+    query = Query(scope["query_string"])
+    wanted = form(scope["comet.headers"].get(b"accept", b""))
+    topic: str = scope["path_params"]["topic"]
+    partition = whole("partition", scope["path_params"]["partition"], 0, PARTITION_MAX)
+    start, epoch = _start(query, partition)
+    values = query.choice("values", Values.AUTO)
+    wait_ms = query.number("wait_ms", 0, 0, limits.wait_ms_max)
+    info = await backend.catalog.topic(topic)
+    if "cursor" in query:
+        place = _cursor(query, info).places.get(partition)
+        start, epoch = (Earliest(), None) if place is None else (AtOffset(place.offset), place.epoch)
+    reading = backend.reader.fetch(
+        topic, partition, start, epoch=epoch,
+        records_max=query.number("limit", LIMIT, 1, limits.records_max),
+        bytes_max=query.number("max_bytes", BYTES, 1, limits.answer_bytes_max),
+        wait_ms=wait_ms, isolation=_isolation(query),
+    )  # fmt: skip
+    try:
+        found = await (_while_there(request, reading, state.draining) if wait_ms else reading)
+    except comet.CometError as error:
+        raise problem_of(error, partition) from error
+    state.metrics.records_out += sum(map(len, found.batches))
+    cursor = Cursor(info.id, {partition: Place(found.next_offset, found.epoch)})
+    return _fetched(wanted, found, cursor, values)
+
+
+def _start(query: Query, partition: int) -> tuple[Position, int | None]:
+    given = [name for name in ("offset", "start", "cursor") if name in query]
+    if len(given) > 1:
+        raise Problem("INVALID_ARGUMENT", f"{' and '.join(given)} of partition {partition}: give one of them")
+    if "offset" in query:
+        return AtOffset(query.number("offset", 0, 0, _OFFSET_MAX)), None
+    return query.position("start", "earliest"), None
+
+
+def _isolation(query: Query) -> Isolation:
+    return query.choice("isolation", Committed.COMMITTED).value
+
+
+def _cursor(query: Query, info: TopicInfo) -> Cursor:
+    cursor = Cursor.parse(query.text("cursor"))
+    if cursor.topic_id != info.id:
+        raise Problem("TRUNCATED", f"the cursor is of another topic, or of an earlier one that was named {info.name!r}")
+    return cursor
+
+
+async def _while_there(request: Request, work: Coroutine[Any, Any, T], draining: asyncio.Event) -> T:
+    """Waits for it, unless the client goes away; a gateway that is about to stop lets nobody wait for long."""
+    task = asyncio.create_task(work, name="gateway: wait for records")
+    others = [
+        asyncio.create_task(_until_gone(request), name="gateway: until the client goes"),
+        asyncio.create_task(draining.wait(), name="gateway: until it stops"),
+    ]
+    try:
+        done, _ = await asyncio.wait([task, *others], return_when=asyncio.FIRST_COMPLETED)
+        if task in done:
+            return await task
+        raise Problem("DRAINING", "the gateway is about to stop")
+    finally:
+        for one in (task, *others):
+            one.cancel()
+        await asyncio.gather(task, *others, return_exceptions=True)
+
+
+async def _until_gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _fetched(wanted: Form, found: comet.Fetched, cursor: Cursor, values: Values) -> Answer:
+    if wanted is Form.JSON:
+        records = b",".join([text for batch in found.batches for text in fragments(batch, values)])
+        return Reply(
+            b'{"records":[%b],"next_offset":"%d","log_start":"%d","log_end":"%d","cursor":"%b"}'
+            % (records, found.next_offset, found.log_start, found.log_end, str(cursor).encode())
+        )
+    headers = {
+        "comet-cursor": str(cursor), "comet-next-offset": str(found.next_offset),
+        "comet-log-start": str(found.log_start), "comet-log-end": str(found.log_end),
+    }  # fmt: skip
+    if wanted is Form.NDJSON:
+        return _lines((text for batch in found.batches for text in fragments(batch, values)), headers)
+    from comet_gateway import arrow
+
+    return Reply(arrow.stream(found.batches), kind=Form.ARROW.value.encode(), headers=headers)
+
+
+def _lines(texts: Iterable[bytes], headers: Mapping[str, str]) -> Reply:
+    return Reply(b"".join([text + b"\n" for text in texts]), kind=Form.NDJSON.value.encode(), headers=headers)
+
+
+# ---- a topic
+
+
+@router.get(
+    "/topics/{topic}/records",
+    summary="Read a topic in order of time",
+    tags=["records"],
+    openapi_extra=FETCH_TOPIC,
+    responses=answers(*_WRONG),
+)
+async def fetch_topic(request: Request) -> Answer:
+    """Gives records of all partitions, oldest or newest first, and a cursor to go on with.
+
+    Records of a partition keep their order. Of one time, those of the lower partition come first.
+    """
+    scope = request.scope
+    state = scope["app"].state
+    backend: Backend = state.backend
+    query = Query(scope["query_string"])
+    wanted = form(scope["comet.headers"].get(b"accept", b""))
+    values = query.choice("values", Values.AUTO)
+    order = query.choice("order", Order.OLDEST)
+    info = await backend.catalog.topic(scope["path_params"]["topic"])
+    asked = await _range(query, order, info, backend, state.config.limits)
+    merged = await merge(backend.reader, order, asked)
+    state.metrics.records_out += len(merged.rows)
+    return _merged(wanted, merged, Cursor(info.id, merged.places), values)
+
+
+async def _range(query: Query, order: Order, info: TopicInfo, backend: Backend, limits: Limits) -> Range:
+    chosen = _partitions(query, info, limits.merged_partitions_max)
+    start, end = query.position("start", "earliest"), query.position("end", "latest")
+    if any(isinstance(at, AtOffset) for at in (start, end)) and len(chosen) > 1:
+        raise Problem(
+            "INVALID_ARGUMENT", "an offset means something in one partition only: give a time, or `partitions`"
+        )
+    begin, bound = (start, end) if order is Order.OLDEST else (end, start)
+    places: dict[int, Position | Place] = dict.fromkeys(chosen, begin)
+    if "cursor" in query:
+        cursor = _cursor(query, info)
+        # What the cursor does not name was added later: all of it is yet to come, from whichever end.
+        new: Position = Earliest() if order is Order.OLDEST else Latest()
+        places = {partition: cursor.places.get(partition, new) for partition in chosen}
+    elif order is Order.NEWEST and isinstance(begin, AtTime | Earliest):
+        offsets = await backend.admin.offsets(info.name, begin)
+        places = {partition: AtOffset(offsets[partition]) for partition in chosen if partition in offsets}
+    return Range(
+        info.name,
+        places,
+        await _bounds(bound, order, info.name, chosen, backend),
+        records_max=query.number("limit", LIMIT, 1, limits.records_max),
+        bytes_max=query.number("max_bytes", BYTES, 1, limits.answer_bytes_max),
+        isolation=_isolation(query),
+    )
+
+
+def _partitions(query: Query, info: TopicInfo, most: int) -> list[int]:
+    if "partitions" in query:
+        names = query.text("partitions").split(",")[: most + 1]
+        chosen = sorted({whole("partitions", name.strip(), 0, PARTITION_MAX) for name in names})
+        for partition in chosen:
+            if partition >= len(info.partitions):
+                detail = f"topic {info.name!r} has the partitions 0 to {len(info.partitions) - 1}, not {partition}"
+                raise Problem("PARTITION_NOT_FOUND", detail)
+    else:
+        chosen = list(range(len(info.partitions)))
+    if len(chosen) > most:
+        detail = f"{len(chosen)} partitions; one request merges {most} at most: choose some with `partitions`"
+        raise Problem("INVALID_ARGUMENT", detail, more={"merged_partitions_max": most})
+    return chosen
+
+
+async def _bounds(
+    bound: Position, order: Order, topic: str, chosen: Iterable[int], backend: Backend
+) -> Mapping[int, int]:
+    """The offset of each partition where reading ends, as the log has it now; none where that is its own end."""
+    match bound:
+        case AtOffset():
+            return dict.fromkeys(chosen, bound.offset)
+        case Latest() if order is Order.OLDEST:
+            return {}
+        case Earliest() if order is Order.NEWEST:
+            return {}
+    return await backend.admin.offsets(topic, bound)
+
+
+def _merged(wanted: Form, merged: Merged, cursor: Cursor, values: Values) -> Answer:
+    if wanted is Form.ARROW:
+        from comet_gateway import arrow
+
+        return Reply(arrow.merged(merged.runs()), kind=wanted.value.encode(), headers=_heads(merged, cursor))
+    texts: list[bytes] = []
+    made: dict[int, list[bytes]] = {}
+    for batch, indexes in merged.runs():
+        of_batch = made.get(id(batch))
+        if of_batch is None:
+            of_batch = made[id(batch)] = fragments(batch, values)
+        texts.extend(of_batch[index] for index in indexes)
+    if wanted is Form.NDJSON:
+        return _lines(texts, _heads(merged, cursor))
+    more = b"true" if merged.more else b"false"
+    return Reply(
+        b'{"records":[%b],"cursor":"%b","more":%b,"partitions":[%b]}'
+        % (b",".join(texts), str(cursor).encode(), more, b",".join(map(_lane, merged.lanes)))
+    )
+
+
+def _heads(merged: Merged, cursor: Cursor) -> dict[str, str]:
+    return {"comet-cursor": str(cursor), "comet-more": "true" if merged.more else "false"}
+
+
+def _lane(lane: Lane) -> bytes:
+    return b'{"partition":%d,"next_offset":"%d","log_start":"%d","log_end":"%d"}' % (
+        lane.partition, lane.place.offset, lane.log_start, lane.log_end,
+    )  # fmt: skip

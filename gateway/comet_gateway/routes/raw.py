@@ -38,13 +38,21 @@ class Reply:
 
     __slots__ = ("_body", "_headers", "_status")
 
-    def __init__(self, body: bytes, *, status: int = 200, kind: bytes = b"application/json", **headers: str) -> None:
+    def __init__(
+        self,
+        body: bytes,
+        *,
+        status: int = 200,
+        kind: bytes = b"application/json",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         self._body = body
         self._status = status
         self._headers = [
             (b"content-type", kind), (b"cache-control", b"no-store"), (b"content-length", b"%d" % len(body)),
         ]  # fmt: skip
-        self._headers += [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+        if headers is not None:
+            self._headers += [(name.encode(), value.encode()) for name, value in headers.items()]
 
     async def __call__(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self._status, "headers": self._headers})

@@ -173,3 +173,158 @@ PRODUCE: Final[Schema] = {
         "207": _results("Some are written, some are not.", [_WRITTEN, {"problem": _TOO_LARGE}]),
     },
 }  # fmt: skip
+
+# ---- reading
+
+_HEADER_OUT: Final[Schema] = {
+    "type": "object", "required": ["name"], "additionalProperties": False,
+    "properties": {"name": {"type": "string"}, "value": {"type": "string"}, "base64": _BASE64},
+}  # fmt: skip
+RECORD_OUT: Final[Schema] = {
+    "type": "object", "title": "StoredRecord",
+    "properties": {
+        "partition": {"type": "integer", "minimum": 0},
+        "offset": TEXT64,
+        "timestamp_us": TEXT64,
+        "key": {"type": "string", "description": "`key_base64` where it is not UTF-8; neither where there is none."},
+        "key_base64": _BASE64,
+        "value": {"description": "Where it is JSON, as it was written; else `text`, else `base64`."},
+        "text": {"type": "string"},
+        "base64": _BASE64,
+        "tombstone": {"const": True},
+        "headers": {"type": "array", "items": _HEADER_OUT},
+    },
+    "required": ["partition", "offset", "timestamp_us"], "additionalProperties": False,
+}  # fmt: skip
+_RECORD: Final[Schema] = {
+    "partition": 0, "offset": "42", "timestamp_us": "1767225600000000", "key": "EURUSD", "value": {"bid": 1.08},
+    "headers": [{"name": "source", "value": "demo"}],
+}  # fmt: skip
+_CURSOR_EXAMPLE: Final = "c1.000102030405060708090a0b0c0d0e0f.0-43-1"
+_POSITION: Final = "earliest, latest, a time such as 2026-01-31T12:00:00Z, or a time ago such as -15m"
+_CURSOR: Final = query(
+    "cursor", "Where an earlier answer ended; in place of a start.", {"type": "string", "pattern": "^c1\\."}
+)
+
+
+def _common(records_max: int = 10_000, bytes_max: int = 8 << 20) -> list[Schema]:
+    return [
+        query("limit", "Records at most.", {"type": "integer", "minimum": 1, "maximum": records_max, "default": 100}),
+        query(
+            "max_bytes",
+            "Bytes of keys and values at most; but one record at least.",
+            {"type": "integer", "minimum": 1, "maximum": bytes_max, "default": 1 << 20},
+        ),
+        query(
+            "values",
+            "How values stand in JSON: auto, as JSON where they are JSON, else as text where they are UTF-8, else as "
+            "base64; text, never as JSON; base64, always so.",
+            {"type": "string", "enum": ["auto", "text", "base64"], "default": "auto"},
+        ),
+        query(
+            "isolation",
+            "committed: nothing of transactions that are open or were aborted.",
+            {"type": "string", "enum": ["committed", "uncommitted"], "default": "committed"},
+        ),
+    ]
+
+
+def _headers(names: dict[str, str]) -> Schema:
+    return {name: {"description": about, "schema": {"type": "string"}} for name, about in names.items()}
+
+
+def _records(members: dict[str, Schema], example: Schema, headers: dict[str, str]) -> Schema:
+    schema = {
+        "type": "object", "additionalProperties": False, "required": ["records", *members],
+        "properties": {"records": {"type": "array", "items": RECORD_OUT}, **members},
+    }  # fmt: skip
+    return {
+        "description": "The records, and where to go on. As NDJSON or Arrow, that stands in headers.",
+        "headers": _headers(headers),
+        "content": {
+            "application/json": {"schema": schema, "example": {"records": [_RECORD], **example}},
+            "application/x-ndjson": {
+                "schema": {"type": "string", "description": "StoredRecord, one a line."},
+                "example": '{"partition":0,"offset":"42","timestamp_us":"1767225600000000","value":1}\n',
+            },
+            "application/vnd.apache.arrow.stream": {
+                "schema": {
+                    "type": "string", "format": "binary",
+                    "description": "Columns partition, offset, timestamp, key, value and headers.",
+                }
+            },
+        },
+    }  # fmt: skip
+
+
+_OFFSETS: Final = {"next_offset": TEXT64, "log_start": TEXT64, "log_end": TEXT64}
+_OFFSETS_EXAMPLE: Final = {"next_offset": "43", "log_start": "0", "log_end": "1042"}
+
+FETCH: Final[Schema] = {
+    "parameters": [
+        TOPIC,
+        path("partition", "Its number.", {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}, example=0),
+        query(
+            "offset",
+            "The first offset wanted.",
+            {"type": "string", "format": "int64", "pattern": "^[0-9]{1,18}$"},
+            example="42",
+        ),
+        query("start", f"In place of an offset: {_POSITION}.", {"type": "string", "default": "earliest"}),
+        _CURSOR,
+        query(
+            "wait_ms",
+            "Where there is no record yet, so long the answer waits for one.",
+            {"type": "integer", "minimum": 0, "maximum": 30_000, "default": 0},
+        ),
+        *_common(),
+    ],
+    "responses": {
+        "200": _records(
+            {**_OFFSETS, "cursor": {"type": "string"}},
+            {**_OFFSETS_EXAMPLE, "cursor": _CURSOR_EXAMPLE},
+            {
+                "Comet-Cursor": "As `cursor`.", "Comet-Next-Offset": "As `next_offset`.",
+                "Comet-Log-Start": "As `log_start`.", "Comet-Log-End": "As `log_end`.",
+            },
+        )
+    },
+}  # fmt: skip
+
+FETCH_TOPIC: Final[Schema] = {
+    "parameters": [
+        TOPIC,
+        query(
+            "order",
+            "Which come first.",
+            {"type": "string", "enum": ["oldest", "newest"], "default": "oldest"},
+        ),
+        query("start", f"Nothing before it: {_POSITION}.", {"type": "string", "default": "earliest"}),
+        query("end", f"Nothing from it on: {_POSITION}.", {"type": "string", "default": "latest"}),
+        _CURSOR,
+        query(
+            "partitions",
+            "Only of these, separated by commas.",
+            {"type": "string", "pattern": "^[0-9]{1,9}(,[0-9]{1,9})*$"},
+            example="0,1",
+        ),
+        *_common(),
+    ],
+    "responses": {
+        "200": _records(
+            {
+                "cursor": {"type": "string"},
+                "more": {"type": "boolean", "description": "There was more to be read when it was read."},
+                "partitions": {
+                    "type": "array",
+                    "items": {
+                        "type": "object", "properties": {"partition": {"type": "integer"}, **_OFFSETS},
+                        "required": ["partition", *_OFFSETS], "additionalProperties": False,
+                    },
+                },
+            },
+            {"cursor": _CURSOR_EXAMPLE, "more": True, "partitions": [{"partition": 0, **_OFFSETS_EXAMPLE}]},
+            {"Comet-Cursor": "As `cursor`.", "Comet-More": "As `more`."},
+        )
+    },
+}  # fmt: skip

@@ -1,0 +1,71 @@
+"""The query of a request on a raw route: read by name, checked, and refused with the name of what is wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from enum import Enum
+from typing import TypeVar
+from urllib.parse import parse_qsl
+
+from comet.types import Position, position
+from comet_gateway.problems import Problem
+
+E = TypeVar("E", bound=Enum)
+
+_INT64_MAX = 2**63 - 1
+
+
+class Query:
+    """What was asked, by name; the last of those that stand twice."""
+
+    __slots__ = ("_given",)
+
+    def __init__(self, query_string: bytes) -> None:
+        text = query_string.decode("latin-1")
+        self._given: Mapping[str, str] = dict(parse_qsl(text, keep_blank_values=True)) if text else {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._given
+
+    def text(self, name: str, default: str = "") -> str:
+        return self._given.get(name, default)
+
+    def number(self, name: str, default: int, least: int, most: int) -> int:
+        given = self._given.get(name)
+        if given is None:
+            return default
+        return whole(name, given, least, most)
+
+    def choice(self, name: str, default: E) -> E:
+        """A member of default's enumeration, by its value."""
+        given = self._given.get(name)
+        if given is None:
+            return default
+        for member in type(default):
+            if member.value == given:
+                return member
+        raise Problem(
+            "VALIDATION", f"{name} is {' or '.join(str(one.value) for one in type(default))}, not {given[:40]!r}"
+        )
+
+    def position(self, name: str, default: str) -> Position:
+        """What comet.types.position takes."""
+        given = self._given.get(name, default)
+        try:
+            found = position(given, now_us=time.time_ns() // 1000)
+        except (OverflowError, ValueError):  # CometErrors go through: they say it better
+            raise Problem(
+                "INVALID_ARGUMENT", f"{name}: {given[:40]!r} is no position: a time that is too far"
+            ) from None
+        at = getattr(found, "timestamp_us", getattr(found, "offset", 0))
+        if not -_INT64_MAX <= at <= _INT64_MAX:
+            raise Problem("INVALID_ARGUMENT", f"{name}: {given[:40]!r} is no position: more than 64 bits")
+        return found
+
+
+def whole(name: str, given: str, least: int, most: int) -> int:
+    """The number that the text is. Raises Problem."""
+    if given.isascii() and given.isdecimal() and len(given) <= 19 and least <= int(given) <= most:
+        return int(given)
+    raise Problem("VALIDATION", f"{name} is a whole number from {least} to {most}, not {given[:40]!r}")
