@@ -124,7 +124,7 @@ async def write(producer: comet.Producer, catalog: Catalog, topic: str, columns:
     written = Written(len(columns))
     try:
         async with asyncio.timeout_at(deadline):
-            if len(columns) <= FEW or columns.headers is not None or columns.timestamps_us is not None:
+            if len(columns) <= FEW:
                 await _one_by_one(producer, topic, columns, range(len(columns)), written)
             else:
                 await _many(producer, catalog, topic, columns, written)
@@ -169,6 +169,8 @@ async def _many(producer: comet.Producer, catalog: Catalog, topic: str, columns:
                 topic,
                 _chosen(columns.values, indexes),
                 keys=columns.keys and _chosen(columns.keys, indexes),
+                headers=columns.headers and _chosen(columns.headers, indexes),
+                timestamps_us=columns.timestamps_us and _chosen(columns.timestamps_us, indexes),
                 partition=partition,
             )
         except TopicNotFound:

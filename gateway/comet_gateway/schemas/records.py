@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -76,7 +75,7 @@ class Columns:
     values: list[bytes | None]
     keys: list[bytes | None] | None = None
     headers: list[Pairs] | None = None
-    timestamps_us: list[int] | None = None
+    timestamps_us: list[int | None] | None = None
     partitions: list[int | None] | None = None
     # To find what stands twice: how often each member is there, and content that is not looked into.
     members: dict[str, int] = field(default_factory=dict)
@@ -200,11 +199,7 @@ def columns(records: Sequence[RecordIn], members: dict[str, int] | None = None) 
     if "headers" in given:
         found.headers = [_each(index, count, _headers, raw) for index, raw in enumerate(given["headers"])]
     if "timestamp_us" in given:
-        now_us = time.time_ns() // 1000
-        times = given["timestamp_us"]
-        found.timestamps_us = [
-            now_us if at is UNSET else _each(index, count, _timestamp, at) for index, at in enumerate(times)
-        ]
+        found.timestamps_us = [_each(index, count, _timestamp, at) for index, at in enumerate(given["timestamp_us"])]
     if "partition" in given:
         found.partitions = [
             _each(index, count, _partition, partition) for index, partition in enumerate(given["partition"])
@@ -254,7 +249,9 @@ _CONVERT: Final[dict[str, Callable[[Any], bytes | None]]] = {
 }  # fmt: skip
 
 
-def _timestamp(at: int | str) -> int:
+def _timestamp(at: int | str | UnsetType) -> int | None:
+    if at is UNSET:
+        return None
     if isinstance(at, str):
         if not (0 < len(at) <= 19 and at.isascii() and at.isdecimal()):
             raise _Wrong(f"`timestamp_us` is microseconds since 1970, not {at[:40]!r}")
