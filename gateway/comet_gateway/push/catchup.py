@@ -169,15 +169,7 @@ class Log:
             wait_ms=_WAIT_MS if bytes_max else 0,
         )
         epoch = place.epoch if fetched.next_offset == place.offset else fetched.epoch
-        return Piece(
-            [Source(batch, epoch_of(batch)) for batch in fetched.batches], Place(fetched.next_offset, epoch)
-        )  # fmt: skip
-
-
-def epoch_of(batch: comet.RecordBatch[bytes]) -> int | None:
-    """Of the leader that wrote it."""
-    found: int | None = getattr(batch, "epoch", None)
-    return found
+        return Piece([Source(batch) for batch in fetched.batches], Place(fetched.next_offset, epoch))
 
 
 def gone(error: CometError, partition: int, place: Place) -> Piece | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import comet
-from comet_gateway.cursor import Place
+from comet_gateway.cursor import Place, place_text
 from comet_gateway.push.asked import Values
 from comet_gateway.push.events import Missing
 from comet_gateway.representation import fragments
@@ -29,13 +29,13 @@ class Source:
 
     __slots__ = ("_fragments", "batch", "epoch", "next_offset", "offsets", "partition", "topic")
 
-    def __init__(self, batch: comet.RecordBatch[bytes], epoch: int | None) -> None:
+    def __init__(self, batch: comet.RecordBatch[bytes]) -> None:
         self.batch = batch
         self.topic = batch.topic
         self.partition = batch.partition
         self.offsets: Sequence[int] = batch.offsets
         self.next_offset = batch.next_offset
-        self.epoch = epoch
+        self.epoch = batch.epoch
         self._fragments: dict[Values, list[bytes]] = {}
 
     def __len__(self) -> int:
@@ -117,8 +117,7 @@ class Slice:
         return self._prefix + self._source_place(self._end)
 
     def _source_place(self, end: int) -> str:
-        offset, epoch = self._source.place(end)
-        return f"{self.partition}-{offset}" if epoch is None else f"{self.partition}-{offset}-{epoch}"
+        return place_text(self.partition, *self._source.place(end))
 
     def members(self) -> bytes:
         if self._members is None:
@@ -135,7 +134,7 @@ class Slice:
             behind = [offset + 1 for offset in source.offsets[begin : end - 1]]
             behind.append(source.place(end).offset)
             head = f"id: {self._prefix}{self.partition}-".encode()
-            tail = b"\ndata: " if source.epoch is None else b"-%d\ndata: " % source.epoch
+            tail = b"-%d\ndata: " % source.epoch
             records = self._fragments()
             self._sse = b"".join(
                 [b"%b%d%b%b\n\n" % (head, offset, tail, one) for offset, one in zip(behind, records, strict=True)]

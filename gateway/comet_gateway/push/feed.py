@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import comet
 from comet.errors import CometError, CorruptBatch, Internal
 from comet_gateway.cursor import Place
-from comet_gateway.push.catchup import Log, Piece, epoch_of
+from comet_gateway.push.catchup import Log, Piece
 from comet_gateway.push.chunk import Source
 from comet_gateway.push.events import Failed, Missing
 from comet_gateway.push.ring import Ring
@@ -103,7 +103,7 @@ class Feed:
     def _add(self, batch: comet.RecordBatch[bytes]) -> None:
         if len(batch) == 0:
             return
-        source = Source(batch, epoch_of(batch))
+        source = Source(batch)
         chunks = self.ring.add(source)
         self.records += len(source)
         self.events += len(chunks)
