@@ -11,6 +11,7 @@ import gc
 import logging
 import signal
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from random import SystemRandom
 from types import TracebackType
 from typing import Self
@@ -152,14 +153,20 @@ class Server:
         self._files.unlock()
 
 
-def serve(config: BrokerConfig, on_ready: Callable[[Server], None] | None = None) -> None:
-    """Runs a broker until SIGTERM or SIGINT. `on_ready` is called once it takes requests."""
+Beside = Callable[[Server], AbstractAsyncContextManager[None]]
+
+
+def serve(
+    config: BrokerConfig, on_ready: Callable[[Server], None] | None = None, *, beside: Beside | None = None
+) -> None:
+    """Runs a broker until SIGTERM or SIGINT. `on_ready` is called once it takes requests; `beside` is entered before
+    that and left before the broker drains."""
     import uvloop
 
-    uvloop.run(_serve(Server(config), on_ready))
+    uvloop.run(_serve(Server(config), on_ready, beside))
 
 
-async def _serve(starts: Server, on_ready: Callable[[Server], None] | None) -> None:
+async def _serve(starts: Server, on_ready: Callable[[Server], None] | None, beside: Beside | None = None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     starting = asyncio.current_task()
@@ -173,7 +180,7 @@ async def _serve(starts: Server, on_ready: Callable[[Server], None] | None) -> N
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop_now)
     try:
-        await _serve_until(stop, starts, on_ready)
+        await _serve_until(stop, starts, on_ready, beside)
     except asyncio.CancelledError:
         if not stop.is_set():
             raise
@@ -181,14 +188,17 @@ async def _serve(starts: Server, on_ready: Callable[[Server], None] | None) -> N
         log.info("stopped before it served")
 
 
-async def _serve_until(stop: asyncio.Event, starts: Server, on_ready: Callable[[Server], None] | None) -> None:
+async def _serve_until(
+    stop: asyncio.Event, starts: Server, on_ready: Callable[[Server], None] | None, beside: Beside | None
+) -> None:
     config = starts.config
     async with starts as server:
         # What was made to get here stays for good: walking it in every full collection would stop everyone for 10 ms.
         gc.collect()
         gc.freeze()
         log.info("broker %d serves %s from %s", config.broker_id, server.address, config.data)
-        if on_ready is not None:
-            on_ready(server)
-        await stop.wait()
+        async with nullcontext() if beside is None else beside(server):
+            if on_ready is not None:
+                on_ready(server)
+            await stop.wait()
         log.info("broker %d drains", config.broker_id)

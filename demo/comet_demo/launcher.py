@@ -66,7 +66,7 @@ def _feed_command(address: str, options: Options) -> list[str]:
 @contextmanager
 def _broker() -> Iterator[str]:
     """A broker with its defaults on a temporary folder. Yields its address once it takes requests."""
-    with _process(["comet.cli", "up", "--ephemeral", "--port", "0", "--json"]) as process:
+    with _process(["comet.cli", "up", "--ephemeral", "--port", "0", "--no-gateway", "--json"]) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:

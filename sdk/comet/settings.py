@@ -84,7 +84,12 @@ class Setting:
             return "yes" if self.default else "no"
         if isinstance(self.default, float):
             return f"{self.default:g}s"
-        return format_setting(self.name, self.default)
+        return format_setting(self._unit, self.default)
+
+    @property
+    def _unit(self) -> str:
+        """A name that ends in what the value is counted in."""
+        return "_ms" if self.kind in ("duration", "seconds") else self.name
 
     def read(self, value: object) -> Any:
         """The value of what somebody wrote: text, or what TOML made of it. Raises InvalidArgument."""
@@ -119,9 +124,7 @@ class Setting:
 
     def _within(self, number: int) -> int:
         if not self.low <= number <= self.high:
-            # Bounds of what is read as milliseconds are shown as such, whatever the name ends in.
-            unit = "_ms" if self.kind in ("duration", "seconds") else self.name
-            low, high = (format_setting(unit, bound) for bound in (self.low, self.high))
+            low, high = (format_setting(self._unit, bound) for bound in (self.low, self.high))
             raise InvalidArgument(f"{self.name} must lie between {low} and {high}")
         return number
 

@@ -55,7 +55,7 @@ class Up:
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     data = tmp_path_factory.mktemp("up") / "data"
     with subprocess.Popen(
-        [*COMET, "up", "--data", str(data), "--port", "0", "--json"], stdout=subprocess.PIPE
+        [*COMET, "up", "--data", str(data), "--port", "0", "--no-gateway", "--json"], stdout=subprocess.PIPE
     ) as broker:
         assert broker.stdout is not None
         yield Up(json.loads(broker.stdout.readline())["address"], data)
@@ -232,15 +232,15 @@ def test_the_cluster_describes_itself(up: Up) -> None:
 
 
 def test_a_second_broker_on_the_folder_or_port_is_told_so(up: Up, tmp_path: Path) -> None:
-    done = up.run("up", "--data", str(up.data), "--port", "0", code=1)
+    done = up.run("up", "--data", str(up.data), "--port", "0", "--no-gateway", code=1)
     assert b"DATA_FOLDER_TAKEN" in done.stderr and b"hint: " in done.stderr
     port = up.address.rpartition(":")[2]
-    done = up.run("up", "--data", str(tmp_path), "--port", port, code=4)
+    done = up.run("up", "--data", str(tmp_path), "--port", port, "--no-gateway", code=4)
     assert b"cannot listen" in done.stderr
 
 
 def test_data_survives_a_restart_and_an_ephemeral_broker_leaves_nothing(tmp_path: Path) -> None:
-    command = [*COMET, "up", "--data", str(tmp_path / "data"), "--port", "0", "--json"]
+    command = [*COMET, "up", "--data", str(tmp_path / "data"), "--port", "0", "--no-gateway", "--json"]
     for feed, expected in ((b"first\n", b"first\n"), (b"second\n", b"first\nsecond\n")):
         with subprocess.Popen(command, stdout=subprocess.PIPE) as broker:
             assert broker.stdout is not None
@@ -250,7 +250,9 @@ def test_data_survives_a_restart_and_an_ephemeral_broker_leaves_nothing(tmp_path
             assert up.run("consume", "kept", "--no-follow").stdout == expected
             broker.terminate()
             assert broker.wait(TIMEOUT_S) == 0
-    with subprocess.Popen([*COMET, "up", "--ephemeral", "--port", "0", "--json"], stdout=subprocess.PIPE) as broker:
+    with subprocess.Popen(
+        [*COMET, "up", "--ephemeral", "--port", "0", "--no-gateway", "--json"], stdout=subprocess.PIPE
+    ) as broker:
         assert broker.stdout is not None
         folder = Path(json.loads(broker.stdout.readline())["data"])
         assert folder.is_dir()

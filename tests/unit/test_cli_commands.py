@@ -20,7 +20,7 @@ runner = CliRunner()
 def test_help_lists_every_command() -> None:
     shown = runner.invoke(app, ["--help"])
     assert shown.exit_code == 0
-    for command in ("up", "broker", "topic", "produce", "consume", "group", "cluster", "doctor", "bench", "demo"):
+    for command in ("up", "broker", "gateway", "topic", "produce", "consume", "group", "cluster", "doctor", "bench"):
         assert f"\n  {command} " in shown.stdout
 
 
@@ -29,6 +29,7 @@ def test_help_lists_every_command() -> None:
     [
         ["up"],
         ["broker"],
+        ["gateway"],
         ["cluster", "drain"],
         ["produce"],
         ["consume"],
@@ -74,6 +75,11 @@ def test_version() -> None:
         ["up", "--brokers", "0"],
         ["up", "--brokers", "3", "--broker-id", "2"],
         ["broker", "--nonsense", "1"],
+        ["up", "--gateway-port", "70000"],
+        ["gateway", "--nonsense", "1"],
+        ["gateway", "--host", "0.0.0.0"],
+        ["gateway", "--drain-s", "soon"],
+        ["gateway", "token", "me", "--role", "root"],
         ["broker", "--port", "many"],
         ["broker", "--etcd", "127.0.0.1:2379"],
         ["broker", "--config", "/nowhere/at/all"],

@@ -1,7 +1,7 @@
 """`comet up --brokers N`: starts a cluster on this machine, keeps it running, and ends it in order.
 
-A process that dies, or is killed to see what happens, is reported and started again, after a second at first and
-later ones after ever longer. The command itself owns no data; when it is killed, all its processes end.
+A process that dies, or is killed to see what happens, is started again. The command itself owns no data; when it is
+killed, all its processes end.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-from comet.cli._local_cluster import REPLICAS, LocalCluster, Member, died
-from comet.cli._output import note, print_json
+from comet.cli._gateway_process import GatewayProcess
+from comet.cli._keeper import Keeper
+from comet.cli._local_cluster import REPLICAS, LocalCluster
+from comet.cli._output import print_json
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9092"
-RESTART_S_MIN: Final = 1.0
-RESTART_S_MAX: Final = 10.0
-WELL_S: Final = 5.0  # what ran for so long before it died counts as well again
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -61,32 +60,7 @@ class Signals:
             return
 
 
-class Keeper:
-    """Starts again what died. One for a cluster; pure but for the members that it starts."""
-
-    def __init__(self, members: list[Member]) -> None:
-        self._members = members
-        self._delay_s = dict.fromkeys(members, RESTART_S_MIN)
-        self._due: dict[Member, float] = {}
-
-    def look(self, now: float) -> float:
-        """Reports deaths and starts what is due; returns how long to wait until the next start."""
-        for member in self._members:
-            if member not in self._due and member.ended is not None:
-                if now - member.started > WELL_S:
-                    self._delay_s[member] = RESTART_S_MIN
-                self._due[member] = now + self._delay_s[member]
-                words = f": {member.said()}" if member.ended > 0 else ""  # one that was killed had no last words
-                note(f"{died(member)}{words}; it is started again in {self._delay_s[member]:.0f} s")
-                self._delay_s[member] = min(self._delay_s[member] * 2, RESTART_S_MAX)
-        for member in [member for member, due in self._due.items() if due <= now]:
-            del self._due[member]
-            member.start()
-            note(f"{member.name} is started again (pid {member.pid})")
-        return max(min(self._due.values(), default=now + WELL_S) - now, 0.0)
-
-
-def up_cluster(cluster: LocalCluster, *, ephemeral: bool, as_json: bool) -> None:
+def up_cluster(cluster: LocalCluster, gateway: GatewayProcess | None = None, *, ephemeral: bool, as_json: bool) -> None:
     """Runs until a signal says to stop; a second one makes it quick."""
     from comet_broker.storage.files import RealFiles
 
@@ -97,18 +71,21 @@ def up_cluster(cluster: LocalCluster, *, ephemeral: bool, as_json: bool) -> None
     with signals.installed():
         try:
             cluster.start(lambda: signals.stops > 0)
+            url = None if gateway is None or signals.stops else gateway.start(lambda: signals.stops > 0)
             if not signals.stops:
-                _announce(cluster, ephemeral=ephemeral, as_json=as_json)
-            keeper = Keeper(cluster.members)
+                _announce(cluster, url, ephemeral=ephemeral, as_json=as_json)
+            keeper = Keeper([*cluster.members, *([gateway.member] if gateway is not None and url else [])])
             while not signals.stops:
                 signals.wait(keeper.look(time.monotonic()))
         finally:
             asked = signals.stops
+            if gateway is not None:
+                gateway.member.stop(hurry=lambda: signals.stops > max(asked, 1))
             cluster.stop(hurry=lambda: signals.stops > max(asked, 1))
             lock.unlock()
 
 
-def _announce(cluster: LocalCluster, *, ephemeral: bool, as_json: bool) -> None:
+def _announce(cluster: LocalCluster, url: str | None, *, ephemeral: bool, as_json: bool) -> None:
     if as_json:
         print_json(
             {
@@ -118,6 +95,7 @@ def _announce(cluster: LocalCluster, *, ephemeral: bool, as_json: bool) -> None:
                     for number, broker in enumerate(cluster.brokers, 1)
                 ],
                 "etcd": {"address": cluster.etcd.address, "pid": cluster.etcd.pid},
+                "gateway": url,
                 "data": str(cluster.folder),
                 "ephemeral": ephemeral,
             }
@@ -135,7 +113,8 @@ def _announce(cluster: LocalCluster, *, ephemeral: bool, as_json: bool) -> None:
     width = max(map(len, steps))
     print(
         f"Comet is up: {count} brokers at {', '.join(broker.address for broker in cluster.brokers)}\n"
-        f"data in {cluster.folder}{' (gone on exit)' if ephemeral else ''}, etcd at {cluster.etcd.address}\n\n"
+        f"data in {cluster.folder}{' (gone on exit)' if ephemeral else ''}, etcd at {cluster.etcd.address}\n"
+        + (f"HTTP, WebSocket and SSE at {url}; the API at {url}/docs\n\n" if url else "\n")
         + "".join(f"  {step.ljust(width)}   {what}\n" for step, what in steps.items())
         + f"\n{count} brokers on one machine share one disk and one power supply: good for trying out and for tests.\n"
         "For a real cluster see `comet broker --help` and docs/operating.md. Ctrl-C stops all of it.",

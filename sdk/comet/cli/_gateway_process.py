@@ -1,0 +1,79 @@
+"""The gateway that `comet up` starts beside its brokers: a process of its own, which they do not depend on.
+
+It listens on this machine only; who wants others to reach it runs `comet gateway` with a tokens file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from comet.cli._keeper import Keeper
+from comet.cli._local_cluster import LOCALHOST, Member, free_ports, listening
+from comet.cli._output import note
+
+DEFAULT_PORT: Final = 8080
+START_S_MAX: Final = 20.0
+POLL_S: Final = 0.05
+LOOK_S: Final = 0.5
+
+
+class GatewayProcess:
+    """One gateway. `start` returns when it answers, or has said why it does not."""
+
+    def __init__(self, bootstrap: str, port: int, folder: Path) -> None:
+        port = port or free_ports(1)[0]
+        self.url = f"http://{LOCALHOST}:{port}"
+        address = f"{LOCALHOST}:{port}"
+        command = [sys.executable, "-m", "comet_gateway", "--bootstrap", bootstrap, "--port", str(port)]
+        self.member = Member("gateway", command, address, folder / "gateway.log")
+        self._keeper = Keeper([self.member])
+        self._keeping: asyncio.Task[None] | None = None
+
+    def start(self, enough: Callable[[], bool] = lambda: False) -> str | None:
+        """Its URL once it listens; None where it does not, which is said."""
+        if listening(self.member.address):
+            note(
+                f"no gateway: something listens on {self.member.address} already; choose another --gateway-port, "
+                "or 0 for any free one, or --no-gateway"
+            )
+            return None
+        self.member.start()
+        deadline = time.monotonic() + START_S_MAX
+        while not listening(self.member.address):
+            if self.member.ended is not None or enough():
+                if self.member.ended is not None:
+                    note(f"no gateway: {self.member.said()}; all that it said is in {self.member.log}")
+                return None
+            if time.monotonic() > deadline:
+                note(f"the gateway takes long to start; what it says is in {self.member.log}")
+                break
+            time.sleep(POLL_S)
+        return self.url
+
+    # ---- beside a broker that runs in this very process
+
+    async def keep(self) -> str | None:
+        """As `start`, without holding up the loop; then it is watched until `end`."""
+        url = await asyncio.to_thread(self.start)
+        if url is not None:
+            self._keeping = asyncio.create_task(self._keep())
+        return url
+
+    async def _keep(self) -> None:
+        while True:
+            due_s = self._keeper.look(time.monotonic())
+            await asyncio.sleep(min(due_s, LOOK_S))
+
+    async def end(self) -> None:
+        """Drains it, while the brokers are still there to answer."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._keeping
+        await asyncio.to_thread(self.member.stop)

@@ -1,0 +1,66 @@
+"""`comet up` with one broker: it runs in this process, the gateway in another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from comet.cli._gateway_process import GatewayProcess
+from comet.cli._options import DEFAULT_BOOTSTRAP
+from comet.cli._output import print_json
+
+if TYPE_CHECKING:
+    from comet_broker.config import BrokerConfig
+    from comet_broker.server import Server
+
+
+def up_broker(config: BrokerConfig, gateway_port: int | None, *, ephemeral: bool, as_json: bool) -> None:
+    """Runs until a signal says to stop; then the gateway ends first, so that its clients hear of it."""
+    from comet_broker.server import serve
+
+    @asynccontextmanager
+    async def beside(server: Server) -> AsyncIterator[None]:
+        url, gateway = None, None
+        if gateway_port is not None:
+            gateway = GatewayProcess(_reached_at(server), gateway_port, config.data)
+            url = await gateway.keep()
+        _announce(server.address, url, config.data, ephemeral, as_json)
+        try:
+            yield
+        finally:
+            if gateway is not None:
+                await gateway.end()
+
+    serve(config, beside=beside)
+
+
+def _reached_at(server: Server) -> str:
+    """Its address as this machine has it."""
+    host, _, port = server.address.rpartition(":")
+    return f"127.0.0.1:{port}" if host == "0.0.0.0" else server.address  # noqa: S104 - compared, not bound
+
+
+def _announce(address: str, url: str | None, folder: Path, ephemeral: bool, as_json: bool) -> None:
+    if as_json:
+        print_json({"address": address, "gateway": url, "data": str(folder), "ephemeral": ephemeral})
+    else:
+        print(_next_steps(address, url, folder, ephemeral), flush=True)
+
+
+def _next_steps(address: str, url: str | None, folder: Path, ephemeral: bool) -> str:
+    """What to type next, ready to paste: with the address, unless it is the one commands take by themselves."""
+    port = address.rpartition(":")[2]
+    local = f"localhost:{port}" == DEFAULT_BOOTSTRAP
+    at = "" if local else f" -b {address}"
+    gateway = f"\nHTTP, WebSocket and SSE at {url}; the API at {url}/docs" if url else ""
+    return f"""\
+Comet is up at {address}, data in {folder}{" (gone on exit)" if ephemeral else ""}{gateway}
+
+  comet topic create quotes{at}
+  comet consume quotes{at}                  in a second terminal
+  echo hello | comet produce quotes{at}     in a third
+  comet --help
+
+Ctrl-C stops it."""
