@@ -155,6 +155,30 @@ def test_the_broker_takes_clock_and_chance_as_arguments() -> None:
     assert not _offences(lambda source: source.within("comet_broker") and not source.within(*adapters), allowed)
 
 
+def test_the_gateway_is_a_user_of_the_sdk_like_any_other() -> None:
+    """It could be somebody else's: it has the public names, and nothing of the broker."""
+
+    def allowed(found: Import) -> bool:
+        private = any(part.startswith("_") for part in found.module.split(".")[1:])
+        return not (_top(found) == "comet_broker" or (_top(found) == "comet" and private))
+
+    assert not _offences(lambda source: source.within("comet_gateway"), allowed)
+
+
+def test_the_gateway_runs_on_any_asgi_server() -> None:
+    """Only what makes it a process of its own knows which one that is."""
+    adapters = ("comet_gateway.server", "comet_gateway.protocol", "comet_gateway.sockets", "comet_gateway.__main__")
+
+    def allowed(found: Import) -> bool:
+        return _top(found) not in {"uvicorn", "uvloop", "httptools", "websockets", "grpc"}
+
+    assert not _offences(lambda source: source.within("comet_gateway") and not source.within(*adapters), allowed)
+    assert not _offences(
+        lambda source: source.within("comet_gateway") and not source.within(*adapters),
+        lambda found: not _within(found.module, adapters),
+    )
+
+
 def test_only_adapters_know_grpc() -> None:
     adapters = (
         "comet_broker.rpc",
