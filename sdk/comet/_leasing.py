@@ -134,11 +134,11 @@ class Leases:
         )
         return list(map(_record, await self._calls.lease(request, wait_ms / 1000)))
 
-    async def ack(self, tokens: Sequence[str]) -> list[CometError | None]:
+    async def ack(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
         """They are done. For each None once that is kept, or LeaseExpired, or what kept the broker from it.
 
         All that settles may be said again where no answer came: what was kept once is answered alike for a minute,
-        by the same leader.
+        by the same leader. With `group`, tokens of another one are refused with InvalidArgument.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -149,9 +149,9 @@ class Leases:
         >>> run(example)
         [None] [None]
         """
-        return await self._settle(tokens, Said(pb.SETTLEMENT_ACCEPT))
+        return await self._settle(tokens, group, Said(pb.SETTLEMENT_ACCEPT))
 
-    async def nack(self, tokens: Sequence[str], *, delay_ms: int = 0) -> list[CometError | None]:
+    async def nack(self, tokens: Sequence[str], *, delay_ms: int = 0, group: str = "") -> list[CometError | None]:
         """They are to be given out again, not before `delay_ms` are over; after too many attempts they are
         dead letters.
 
@@ -167,9 +167,9 @@ class Leases:
         2
         """
         _within("delay_ms", delay_ms, 0, limits.UINT32_MAX)
-        return await self._settle(tokens, Said(pb.SETTLEMENT_RELEASE, delay_ms))
+        return await self._settle(tokens, group, Said(pb.SETTLEMENT_RELEASE, delay_ms))
 
-    async def reject(self, tokens: Sequence[str], *, reason: str = "") -> list[CometError | None]:
+    async def reject(self, tokens: Sequence[str], *, reason: str = "", group: str = "") -> list[CometError | None]:
         """They are never to be given out again: they go to the dead-letter topic, or are dropped where there is
         none.
 
@@ -182,9 +182,9 @@ class Leases:
         >>> run(example)
         [None]
         """
-        return await self._settle(tokens, Said(pb.SETTLEMENT_REJECT, reason=reason))
+        return await self._settle(tokens, group, Said(pb.SETTLEMENT_REJECT, reason=reason))
 
-    async def extend(self, tokens: Sequence[str]) -> list[CometError | None]:
+    async def extend(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
         """They take longer: their leases begin anew.
 
         >>> async def example(address: str) -> None:
@@ -196,9 +196,25 @@ class Leases:
         >>> run(example)
         [None]
         """
-        return await self._settle(tokens, Said(pb.SETTLEMENT_EXTEND))
+        return await self._settle(tokens, group, Said(pb.SETTLEMENT_EXTEND))
 
-    async def _settle(self, tokens: Sequence[str], said: Said) -> list[CometError | None]:
+    async def give_back(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
+        """Nobody has looked at them: they are given out again at once, as if they had not been before.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await producer.publish("quotes", b"EURUSD 1.08")
+        ...     async with comet.Leases(address) as leases:
+        ...         [record] = await leases.lease("work", "quotes", start="earliest")
+        ...         await leases.give_back([record.token])
+        ...         [record] = await leases.lease("work", "quotes")
+        ...         print(record.attempt)
+        >>> run(example)
+        1
+        """
+        return await self._settle(tokens, group, Said(pb.SETTLEMENT_RETURN))
+
+    async def _settle(self, tokens: Sequence[str], group: str, said: Said) -> list[CometError | None]:
         self._client.check_open()
         if isinstance(tokens, str):
             raise InvalidArgument("give a list of tokens, also where it is one")
@@ -208,10 +224,15 @@ class Leases:
         for place, text in enumerate(tokens):
             answers.append(None)
             try:
-                parsed.append(Token.parse(text))
-                places.append(place)
+                token = Token.parse(text)
             except InvalidArgument as error:
                 answers[place] = error
+                continue
+            if group and token.group != group:
+                answers[place] = InvalidArgument(f"that is a token of group {token.group!r}, not of {group!r}")
+                continue
+            parsed.append(token)
+            places.append(place)
         for place, answer in zip(places, await self._calls.settle(parsed, said), strict=True):
             answers[place] = answer
         return answers

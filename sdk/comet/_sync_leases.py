@@ -50,21 +50,25 @@ class Leases:
             )
         )  # fmt: skip
 
-    def ack(self, tokens: Sequence[str]) -> list[CometError | None]:
+    def ack(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
         """They are done."""
-        return call(self._leases.ack(tokens))
+        return call(self._leases.ack(tokens, group=group))
 
-    def nack(self, tokens: Sequence[str], *, delay_ms: int = 0) -> list[CometError | None]:
+    def nack(self, tokens: Sequence[str], *, delay_ms: int = 0, group: str = "") -> list[CometError | None]:
         """They are to be given out again, not before `delay_ms` are over."""
-        return call(self._leases.nack(tokens, delay_ms=delay_ms))
+        return call(self._leases.nack(tokens, delay_ms=delay_ms, group=group))
 
-    def reject(self, tokens: Sequence[str], *, reason: str = "") -> list[CometError | None]:
+    def reject(self, tokens: Sequence[str], *, reason: str = "", group: str = "") -> list[CometError | None]:
         """They are never to be given out again."""
-        return call(self._leases.reject(tokens, reason=reason))
+        return call(self._leases.reject(tokens, reason=reason, group=group))
 
-    def extend(self, tokens: Sequence[str]) -> list[CometError | None]:
+    def extend(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
         """They take longer: their leases begin anew."""
-        return call(self._leases.extend(tokens))
+        return call(self._leases.extend(tokens, group=group))
+
+    def give_back(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
+        """Nobody has looked at them: they are given out again at once, as if they had not been before."""
+        return call(self._leases.give_back(tokens, group=group))
 
     def close(self) -> None:
         """Closes the connections."""

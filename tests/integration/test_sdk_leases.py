@@ -161,6 +161,10 @@ async def test_what_is_no_token_spoils_nothing(cluster: LocalCluster, leases: co
     assert isinstance(wrong, comet.InvalidArgument)
     assert isinstance(late, comet.InvalidArgument)
     assert right is None
+    (other,) = await leases.ack([record.token], group="h")
+    assert isinstance(other, comet.InvalidArgument)
+    assert "group 'g'" in str(other)
+    assert await leases.ack([record.token], group="g") == [None]
 
 
 async def test_with_the_leader_its_leases_end_and_attempts_are_counted_on(
