@@ -430,6 +430,20 @@ class Broker:
     def statistics(self) -> dict[str, Any]:
         """One snapshot of everything: metrics, dashboard and tests read the same numbers."""
         return {
+            **self.summary(),
+            "sessions": [session.statistics() for session in list(self._sessions.values())[:1000]],
+            "controller": self.controller.statistics(),
+            "links": self.replicator.statistics(),
+            "followers": [session.statistics() for session in self._replica_sessions],
+            "partitions": [reports.statistics(partition) for partition in self.topics.by_handle.values()],
+            "shares": self.shares.statistics(),
+            "coordinates": self.coordinator.statistics(),
+            "unknown_folders": list(self.topics.unknown_folders),
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """What of it does not grow with the number of partitions and clients."""
+        return {
             "cluster_id": self.cluster_id,
             "broker_id": self.config.broker_id,
             "version": comet.__version__,
@@ -437,22 +451,15 @@ class Broker:
             "now_us": self.clock.wall_us(),
             "draining": self.draining,
             "topics": len(self.topics.by_name),
-            "sessions": [session.statistics() for session in list(self._sessions.values())[:1000]],
             "session_count": len(self._sessions),
             "incarnation": self.membership.incarnation,
-            "controller": self.controller.statistics(),
             "metadata_revision": self.view.state.revision,
-            "links": self.replicator.statistics(),
-            "followers": [session.statistics() for session in self._replica_sessions],
-            "partitions": [reports.statistics(partition) for partition in self.topics.by_handle.values()],
-            "shares": self.shares.statistics(),
-            "coordinates": self.coordinator.statistics(),
+            "totals": reports.totals(self.topics.by_handle.values()),
             "tail_bytes": self.tail_budget.used_bytes,
             "free_bytes": self.files.free_bytes(),
             "errors": dict(self.errors),
             "refused_silently": self.refused_silently,
             "problems": {name: error.message for name, error in self.topics.problems.items()},
-            "unknown_folders": list(self.topics.unknown_folders),
             "failed_tasks": list(self.tasks.failed),
             "failures": self.tasks.failures,
         }

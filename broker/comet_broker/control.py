@@ -174,8 +174,9 @@ class Control:
             partitions=sum(found.value.partitions for found in self._state.topics.values()),
         )
 
-    async def statistics(self, _: admin.StatisticsRequest) -> admin.StatisticsResponse:
-        return admin.StatisticsResponse(json=json.dumps(self._broker.statistics()))
+    async def statistics(self, request: admin.StatisticsRequest) -> admin.StatisticsResponse:
+        numbers = self._broker.summary() if request.brief else self._broker.statistics()
+        return admin.StatisticsResponse(json=json.dumps(numbers))
 
     # ---- changing
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from comet.types import PartitionStatus
@@ -25,6 +26,19 @@ def status(partition: Partition) -> PartitionStatus:
         leader_epoch=partition.leader_epoch,
         leader=partition.leads,
     )
+
+
+def totals(partitions: Iterable[Partition]) -> dict[str, int]:
+    """Many of them in a few numbers."""
+    held = list(partitions)
+    return {
+        "partitions": len(held),
+        "leading": sum(partition.leads for partition in held),
+        "bytes": sum(partition.log.size_bytes for partition in held),
+        "readers": sum(len(partition.readers) for partition in held),
+        "appended_records": sum(partition.appended_records for partition in held),
+        "appended_bytes": sum(partition.appended_bytes for partition in held),
+    }
 
 
 def statistics(partition: Partition) -> dict[str, Any]:

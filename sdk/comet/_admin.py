@@ -285,16 +285,20 @@ class Admin(GroupAdmin):
         brokers = tuple(map(_wire.broker_from_pb, answer.brokers))
         return ClusterInfo(answer.cluster_id, answer.controller, brokers, answer.topics, answer.partitions)
 
-    async def statistics(self, broker: int | None = None) -> dict[str, Any]:
-        """A broker's own numbers, all of them; without an id those of any. Raises BrokerNotFound.
+    async def statistics(self, broker: int | None = None, *, brief: bool = False) -> dict[str, Any]:
+        """A broker's own numbers, all of them; without an id those of any. `brief` leaves out what is told of every
+        partition and client, which may be much. Raises BrokerNotFound.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
-        ...         print((await admin.statistics())["topics"], (await admin.statistics(1))["broker_id"])
+        ...         print((await admin.statistics())["partitions"][0]["log_end"])
+        ...         print((await admin.statistics(1, brief=True))["totals"]["leading"])
         >>> run(example)
-        1 1
+        0
+        1
         """
-        answer = await self._ask_at(broker, "Statistics", admin.StatisticsRequest(), admin.StatisticsResponse)
+        request = admin.StatisticsRequest(brief=brief)
+        answer = await self._ask_at(broker, "Statistics", request, admin.StatisticsResponse)
         found: dict[str, Any] = json.loads(answer.json)
         return found
 

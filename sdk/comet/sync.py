@@ -444,9 +444,9 @@ class Admin:
         """Which brokers there are."""
         return call(self._admin.describe_cluster())
 
-    def statistics(self, broker: int | None = None) -> dict[str, Any]:
+    def statistics(self, broker: int | None = None, *, brief: bool = False) -> dict[str, Any]:
         """A broker's own numbers."""
-        return call(self._admin.statistics(broker))
+        return call(self._admin.statistics(broker, brief=brief))
 
     def close(self) -> None:
         """Closes the connections."""

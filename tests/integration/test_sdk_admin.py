@@ -35,7 +35,7 @@ async def fill(cluster: LocalCluster, records: int = 10) -> None:
 
 
 def codes(done: list[comet.CommitPartition]) -> list[str | None]:
-    return [one.error and one.error.code for one in done]
+    return [None if one.error is None else one.error.code for one in done]
 
 
 async def test_pages_hold_every_topic_once(admin: comet.Admin) -> None:

@@ -368,13 +368,18 @@ class Log(Appending):
             raise_checkpoint(self._files, self._folder, self._checkpoint(self.log_end))
             write_clean_marker(self._files, self._folder, self.log_end, self._active.size)
 
+    @property
+    def size_bytes(self) -> int:
+        """On disk."""
+        return sum(segment.size for segment in self._segments)
+
     def statistics(self) -> dict[str, Any]:
         """A snapshot in numbers."""
         return {
             "log_start": self.log_start,
             "log_end": self.log_end,
             "flushed_end": self.flushed_end,
-            "bytes": sum(segment.size for segment in self._segments),
+            "bytes": self.size_bytes,
             "segments": len(self._segments),
             "rolls": self._rolls,
             "producers": len(self.producers),

@@ -68,16 +68,16 @@ async def list_brokers(
 async def describe_broker(admin: AdminClient, broker: BrokerId) -> BrokerDetails:
     """A broker and its most important numbers."""
     cluster = await admin.describe_cluster()
-    numbers = await admin.statistics(broker)
-    partitions = numbers["partitions"]
+    numbers = await admin.statistics(broker, brief=True)
+    totals = numbers["totals"]
     return BrokerDetails(
         **_broker(cluster, _found(cluster, broker)).model_dump(),
         started_us=numbers["started_us"],
         now_us=numbers["now_us"],
         sessions=numbers["session_count"],
-        partitions=len(partitions),
-        leading=sum(one["leader"] for one in partitions),
-        bytes=sum(one["bytes"] for one in partitions),
+        partitions=totals["partitions"],
+        leading=totals["leading"],
+        bytes=totals["bytes"],
         free_bytes=numbers["free_bytes"],
         tail_bytes=numbers["tail_bytes"],
         problems=[f"{name}: {text}" for name, text in numbers["problems"].items()],

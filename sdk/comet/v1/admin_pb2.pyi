@@ -155,8 +155,10 @@ class DrainBrokerResponse(_message.Message):
     def __init__(self, leading: _Optional[int] = ...) -> None: ...
 
 class StatisticsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("brief",)
+    BRIEF_FIELD_NUMBER: _ClassVar[int]
+    brief: bool
+    def __init__(self, brief: _Optional[bool] = ...) -> None: ...
 
 class StatisticsResponse(_message.Message):
     __slots__ = ("json",)
