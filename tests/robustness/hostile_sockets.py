@@ -42,19 +42,6 @@ class RawSocket:
         self.reader = reader
         self.writer = writer
 
-    @classmethod
-    async def connect(cls, port: int) -> RawSocket:
-        return cls(*await asyncio.open_connection("127.0.0.1", port))
-
-    @classmethod
-    async def opened(cls, port: int) -> RawSocket:
-        """With the handshake behind it."""
-        one = await cls.connect(port)
-        one.writer.write(handshake(port))
-        answer = await one.reader.readuntil(b"\r\n\r\n")
-        assert answer.startswith(b"HTTP/1.1 101"), answer
-        return one
-
     async def write(self, data: bytes) -> None:
         with suppress(ConnectionError):
             self.writer.write(data)
@@ -84,8 +71,41 @@ class RawSocket:
             if opcode == CLOSE:
                 return int.from_bytes(payload[:2], "big") if len(payload) >= 2 else 1006
 
+    def end(self) -> None:
+        """Says that nothing more comes, and still listens."""
+        with suppress(OSError):
+            self.writer.write_eof()
+
     def abort(self) -> None:
         self.writer.transport.abort()
+
+
+class Sockets:
+    """All that one test opens; closed with it."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self._all: list[RawSocket] = []
+
+    async def connect(self) -> RawSocket:
+        one = RawSocket(*await asyncio.open_connection("127.0.0.1", self.port))
+        self._all.append(one)
+        return one
+
+    async def opened(self) -> RawSocket:
+        """With the handshake behind it."""
+        one = await self.connect()
+        one.writer.write(handshake(self.port))
+        answer = await one.reader.readuntil(b"\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 101"), answer
+        return one
+
+    async def close(self) -> None:
+        for one in self._all:
+            one.abort()
+        for one in self._all:
+            with suppress(ConnectionError):
+                await one.writer.wait_closed()
 
 
 def handshake(port: int, **headers: str) -> bytes:

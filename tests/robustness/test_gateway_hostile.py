@@ -17,12 +17,13 @@ import websockets
 
 import comet
 from tests.robustness.gateway_process import GatewayProcess
-from tests.robustness.hostile_sockets import ABUSES, BINARY, TEXT, RawSocket, frame, handshake
+from tests.robustness.hostile_sockets import ABUSES, BINARY, TEXT, Sockets, frame, handshake
 from tests.robustness.process import broker
 from tests.sim.waiting import until
 
 HARM_BYTES_MAX = 150 << 20  # what all the abuse of one test may add to the gateway's memory
 PATIENCE_S = 10.0
+ROUNDS_MIN = 20
 
 
 @pytest.fixture
@@ -39,6 +40,13 @@ async def gateway(tmp_path: Path) -> AsyncIterator[GatewayProcess]:
             assert not one.complaints(), one.said()
         finally:
             one.kill()
+
+
+@pytest.fixture
+async def sockets(gateway: GatewayProcess) -> AsyncIterator[Sockets]:
+    opened = Sockets(gateway.port)
+    yield opened
+    await opened.close()
 
 
 def connections(gateway: GatewayProcess) -> int:
@@ -62,7 +70,7 @@ async def bystander(gateway: GatewayProcess) -> AsyncIterator[None]:
 
         async def work() -> int:
             sent = 0
-            while not stop.is_set():
+            while not stop.is_set() or sent < ROUNDS_MIN:
                 async with asyncio.timeout(PATIENCE_S):
                     receipt = await producer.publish("good", f"number {sent}")
                     heard = json.loads(await subscriber.recv())
@@ -81,7 +89,7 @@ async def bystander(gateway: GatewayProcess) -> AsyncIterator[None]:
             yield
         finally:
             stop.set()
-        assert await working > 10
+        assert await working >= ROUNDS_MIN
         assert await until(lambda: connections(gateway) <= 1, within_s=30), (
             f"{connections(gateway)} are still connected"
         )
@@ -89,11 +97,11 @@ async def bystander(gateway: GatewayProcess) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("name", ABUSES)
-async def test_abuse_of_a_websocket_disturbs_nobody(gateway: GatewayProcess, name: str) -> None:
+async def test_abuse_of_a_websocket_disturbs_nobody(gateway: GatewayProcess, sockets: Sockets, name: str) -> None:
     random = Random(name)
     async with bystander(gateway):
         for _ in range(20):
-            one = await RawSocket.opened(gateway.port)
+            one = await sockets.opened()
             for _ in range(random.randrange(1, 4)):
                 await one.write(ABUSES[name](random))
             match random.randrange(3):
@@ -102,7 +110,7 @@ async def test_abuse_of_a_websocket_disturbs_nobody(gateway: GatewayProcess, nam
                 case 1:
                     one.writer.close()
                 case _:
-                    one.writer.write_eof()
+                    one.end()
                     await one.closed()
                     one.writer.close()
 
@@ -112,7 +120,7 @@ async def test_abuse_of_a_websocket_disturbs_nobody(gateway: GatewayProcess, nam
     [
         (frame(b"x" * 100, opcode=BINARY), {1003}),
         (frame(b"x", length=(1 << 63) - 1), {1009}),
-        (frame(b"x" * (3 << 20)), {1009}),
+        (frame(b"x" * (3 << 20)), {1009, 1006}),  # what is not read may reset the connection before its code is
         (frame(b"\xff\xfe"), {1007}),
         (frame(b"{}", masked=False), {1002}),
         (frame(b"x", opcode=3), {1002}),
@@ -120,11 +128,10 @@ async def test_abuse_of_a_websocket_disturbs_nobody(gateway: GatewayProcess, nam
     ],
     ids=["binary", "endless", "huge", "not UTF-8", "not masked", "reserved", "continuation"],
 )  # fmt: skip
-async def test_what_ends_a_connection_has_its_close_code(gateway: GatewayProcess, sent: bytes, codes: set[int]) -> None:
-    one = await RawSocket.opened(gateway.port)
+async def test_what_ends_a_connection_has_its_close_code(sockets: Sockets, sent: bytes, codes: set[int]) -> None:
+    one = await sockets.opened()
     await one.write(sent)
     assert await one.closed() in codes
-    one.abort()
 
 
 @pytest.mark.parametrize(
@@ -133,9 +140,9 @@ async def test_what_ends_a_connection_has_its_close_code(gateway: GatewayProcess
     ids=["text", "cut", "list", "number", "type", "nobody's", "deep"],
 )
 async def test_a_frame_that_makes_no_sense_is_answered_and_the_next_one_is_served(
-    gateway: GatewayProcess, sent: bytes
+    sockets: Sockets, sent: bytes
 ) -> None:
-    one = await RawSocket.opened(gateway.port)
+    one = await sockets.opened()
     await one.write(frame(sent))
     await one.say(type="ping", id="after")
     heard: list[dict[str, object]] = []
@@ -144,26 +151,25 @@ async def test_a_frame_that_makes_no_sense_is_answered_and_the_next_one_is_serve
         heard.append(json.loads(payload) if opcode == TEXT else {"type": "closed", "payload": payload})
     kinds = [told["type"] for told in heard if told["type"] != "welcome"]
     assert kinds == ["error", "pong"], heard
-    one.abort()
 
 
-async def test_half_a_handshake_and_half_a_frame_are_given_up(gateway: GatewayProcess) -> None:
+async def test_half_a_handshake_and_half_a_frame_are_given_up(gateway: GatewayProcess, sockets: Sockets) -> None:
     async with bystander(gateway):
         halves = []
         for size in (1, 20, 100):
-            one = await RawSocket.connect(gateway.port)
+            one = await sockets.connect()
             await one.write(handshake(gateway.port)[:size])
             halves.append(one)
         for size in (1, 3, 6):
-            one = await RawSocket.opened(gateway.port)
+            one = await sockets.opened()
             await one.write(frame(b'{"type":"ping","id":"x"}')[:size])
             halves.append(one)
         for one in halves:
             one.abort()
 
 
-async def test_a_frame_that_comes_a_byte_at_a_time_is_understood(gateway: GatewayProcess) -> None:
-    one = await RawSocket.opened(gateway.port)
+async def test_a_frame_that_comes_a_byte_at_a_time_is_understood(sockets: Sockets) -> None:
+    one = await sockets.opened()
     for byte in frame(b'{"type":"ping","id":"slow"}'):
         await one.write(bytes([byte]))
         await asyncio.sleep(0)
@@ -172,14 +178,15 @@ async def test_a_frame_that_comes_a_byte_at_a_time_is_understood(gateway: Gatewa
         opcode, payload = await one.hear()
         assert opcode == TEXT
         told = json.loads(payload)
-    one.abort()
 
 
-async def test_subscribers_that_stop_reading_cost_their_cursor_and_no_more(gateway: GatewayProcess) -> None:
+async def test_subscribers_that_stop_reading_cost_their_cursor_and_no_more(
+    gateway: GatewayProcess, sockets: Sockets
+) -> None:
     async with bystander(gateway), comet.Producer(gateway.broker) as producer:
         stuck = []
         for number in range(40):
-            one = await RawSocket.connect(gateway.port)
+            one = await sockets.connect()
             one.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             if number % 2:
                 one.writer.write(handshake(gateway.port))
@@ -196,10 +203,10 @@ async def test_subscribers_that_stop_reading_cost_their_cursor_and_no_more(gatew
             one.abort()
 
 
-async def test_connections_that_vanish_leave_nothing_behind(gateway: GatewayProcess) -> None:
+async def test_connections_that_vanish_leave_nothing_behind(gateway: GatewayProcess, sockets: Sockets) -> None:
     async with bystander(gateway):
         for _ in range(100):
-            one = await RawSocket.opened(gateway.port)
+            one = await sockets.opened()
             await one.say(type="subscribe", id="x", topic="good", start="earliest")
             reset = struct.pack("ii", 1, 0)
             one.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
