@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from math import lcm
 from typing import Any
 
 import pytest
 
 import comet
 import comet.testing
+from comet.records import partition_for
 from tests.integration.resources_client import Api, api
 
 
@@ -172,10 +174,6 @@ async def test_more_partitions_move_keys(http: Api) -> None:
 
 
 def test_the_share_of_keys_that_move_is_the_one_that_does() -> None:
-    from math import lcm
-
-    from comet._routing import partition_for
-
     keys = [b"key-%d" % number for number in range(20_000)]
     for before, after in ((3, 6), (4, 6), (3, 7)):
         moved = sum(partition_for(key, before) != partition_for(key, after) for key in keys) / len(keys)
@@ -189,7 +187,7 @@ async def test_records_are_deleted_before_an_offset_or_a_time(filled: Api) -> No
     async def starts() -> list[str]:
         return [one["log_start"] for one in (await filled.get("/topics/quotes"))["partitions"]]
 
-    body = {"before": "1970-01-01T00:00:04Z"}
+    body: Any = {"before": "1970-01-01T00:00:04Z"}
     effect = await filled.post("/topics/quotes/records/delete", body, dry_run=True)
     assert effect["records"] == "12"
     assert effect["partitions"][2] == {"partition": 2, "log_start": "4", "records": "4", "error": None}
@@ -266,6 +264,7 @@ async def test_positions_are_committed_and_read(filled: Api) -> None:
     assert [one["error"] and one["error"]["code"] for one in mixed["positions"]] == [
         None, "OFFSET_OUT_OF_RANGE", "PARTITION_NOT_FOUND", "TOPIC_NOT_FOUND"
     ]  # fmt: skip
+    wrong: Any
     for wrong in ({"positions": []}, {"positions": [position(0, 1), position(0, 2)]}, {"positions": [{}]}):
         await filled.ask("PUT", "/groups/engine/positions", wrong, status=422)
     await filled.ask("PUT", "/groups/engine/positions", {"positions": [position(0, -1)]}, status=400)
@@ -328,7 +327,7 @@ async def test_members_are_shown_and_keep_their_group(broker: comet.testing.Test
         for dry_run in (True, False):
             problem = await filled.delete("/groups/engine", dry_run=dry_run, status=409)
             assert (problem["code"], problem["hint"]) == ("GROUP_NOT_EMPTY", "Stop them first.")
-            body = {"to": "earliest", "topics": ["quotes"]}
+            body: Any = {"to": "earliest", "topics": ["quotes"]}
             await filled.post("/groups/engine/reset", body, dry_run=dry_run, status=409)
         body = {"positions": [{"topic": "quotes", "partition": 0, "offset": 1}]}
         await filled.ask("PUT", "/groups/engine/positions", body, status=409)

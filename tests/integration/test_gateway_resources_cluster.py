@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,9 @@ async def test_every_copy_is_told_of_and_one_that_is_gone_is_not_known(cluster: 
 
 
 async def test_a_broker_is_drained_as_the_dry_run_says(cluster: LocalCluster, http: Api) -> None:
+    def leads(broker: int, index: int) -> bool:
+        return cluster.leader("t", index) == broker
+
     before = led_by(cluster, 1)
     assert before
     effect = await http.post("/brokers/1/drain", dry_run=True)
@@ -66,7 +70,7 @@ async def test_a_broker_is_drained_as_the_dry_run_says(cluster: LocalCluster, ht
     assert done["partitions"] == effect["partitions"] and done["draining"]
     await until(lambda: not led_by(cluster, 1), "it has passed on what it led")
     for one in effect["partitions"]:
-        await until(lambda one=one: cluster.leader("t", one["partition"]) == one["to"], "who was named leads")
+        await until(partial(leads, one["to"], one["partition"]), "who was named leads")
     assert (await http.get("/brokers/1"))["draining"]
     assert (await http.post("/brokers/1/drain"))["leading"] == 0
     assert not (await http.post("/brokers/1/drain/undo"))["draining"]
