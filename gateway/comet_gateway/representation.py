@@ -30,6 +30,11 @@ _text: Final = msgspec.json.Encoder().encode
 
 def fragments(batch: comet.RecordBatch[bytes], values: Values = Values.AUTO) -> list[bytes]:
     """Each record of a batch as one JSON object."""
+    return each(batch.records(), values)
+
+
+def each(records: Iterable[comet.Record[bytes] | comet.LeasedRecord], values: Values = Values.AUTO) -> list[bytes]:
+    """The same of records that came one by one."""
     write = _WRITERS[values]
     return [
         b'{"partition":%d,"offset":"%d","timestamp_us":"%d"%b%b%b}'
@@ -39,7 +44,7 @@ def fragments(batch: comet.RecordBatch[bytes], values: Values = Values.AUTO) -> 
             b',"tombstone":true' if record.value is None else write(record.value),
             _headers(record.headers) if record.headers else b"",
         )
-        for record in batch.records()
+        for record in records
     ]  # fmt: skip
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from fastapi import APIRouter, Request
 
@@ -16,6 +15,7 @@ from comet_gateway.backend import Backend
 from comet_gateway.config import Limits
 from comet_gateway.cursor import Cursor, Place
 from comet_gateway.merging import Isolation, Lane, Merged, Order, Range, merge, problem_of
+from comet_gateway.patience import while_there
 from comet_gateway.problems import Problem, answers
 from comet_gateway.push.asked import Values
 from comet_gateway.querying import Query, whole
@@ -26,7 +26,6 @@ from comet_gateway.schemas.records_api import FETCH, FETCH_TOPIC
 
 router = APIRouter(prefix="/v1", route_class=RawRoute)
 
-T = TypeVar("T")
 Batch = comet.RecordBatch[bytes]
 
 LIMIT: Final = 100
@@ -81,7 +80,7 @@ async def fetch(request: Request) -> Answer:
         wait_ms=wait_ms, isolation=_isolation(query),
     )  # fmt: skip
     try:
-        found = await (_while_there(request, reading, state.draining) if wait_ms else reading)
+        found = await (while_there(request, reading, state.draining) if wait_ms else reading)
     except comet.CometError as error:
         raise problem_of(error, partition) from error
     state.metrics.records_out += sum(map(len, found.batches))
@@ -107,29 +106,6 @@ def _cursor(query: Query, info: TopicInfo) -> Cursor:
     if cursor.topic_id != info.id:
         raise Problem("TRUNCATED", f"the cursor is of another topic, or of an earlier one that was named {info.name!r}")
     return cursor
-
-
-async def _while_there(request: Request, work: Coroutine[Any, Any, T], draining: asyncio.Event) -> T:
-    """Waits for it, unless the client goes away; a gateway that is about to stop lets nobody wait for long."""
-    task = asyncio.create_task(work, name="gateway: wait for records")
-    others = [
-        asyncio.create_task(_until_gone(request), name="gateway: until the client goes"),
-        asyncio.create_task(draining.wait(), name="gateway: until it stops"),
-    ]
-    try:
-        done, _ = await asyncio.wait([task, *others], return_when=asyncio.FIRST_COMPLETED)
-        if task in done:
-            return await task
-        raise Problem("DRAINING", "the gateway is about to stop")
-    finally:
-        for one in (task, *others):
-            one.cancel()
-        await asyncio.gather(task, *others, return_exceptions=True)
-
-
-async def _until_gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _fetched(wanted: Form, found: comet.Fetched, cursor: Cursor, values: Values) -> Answer:
