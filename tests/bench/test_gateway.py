@@ -226,10 +226,11 @@ async def test_a_goal_is_reached_with_the_last_record() -> None:
     client = WebSocketClient(tally, "h", "/ws", b"{}")
     listening(client)
     client.data_received(b"HTTP/1.1 101 OK\r\n\r\n" + text_frame(records_frame(0, 1)))
-    waiting = asyncio.ensure_future(tally.reach(3))
+    waiting, sooner = (asyncio.ensure_future(tally.reach(records)) for records in (3, 2))
     await asyncio.sleep(0)
+    assert not sooner.done()
     client.data_received(text_frame(records_frame(1, 1)))
-    await asyncio.sleep(0)
+    await sooner
     assert not waiting.done()
     client.data_received(text_frame(records_frame(2, 1)))
     await waiting

@@ -18,6 +18,7 @@ import socket
 import time
 from array import array
 from collections.abc import Sequence
+from math import inf
 from typing import Any, Final
 
 from comet.errors import CometError
@@ -44,15 +45,17 @@ class Tally:
         self.records = 0
         self.deliveries = 0  # frames or events with records in them
         self.ages_us: array[float] | None = array("d") if ages else None
-        self._goal = 0
-        self._reached: asyncio.Future[None] | None = None
+        self._goal: float = inf  # the least that somebody waits for
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     async def reach(self, records: int) -> None:
-        """Waits until they have had that many records. One caller at a time."""
+        """Waits until they have had that many records."""
         if self.records >= records:
             return
-        self._goal, self._reached = records, asyncio.get_running_loop().create_future()
-        await self._reached
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((records, reached))
+        self._goal = min(self._goal, records)
+        await reached
 
     def take(self, client: Listener, data: bytes, start: int, end: int) -> None:
         count = data.count(MARK, start, end)
@@ -67,14 +70,23 @@ class Tally:
         if self.ages_us is not None and client.timed:
             now_ns = time.perf_counter_ns()
             self.ages_us.extend([(now_ns - int(due)) / 1e3 for due in DUE.findall(data, start, end)])
-        if self._reached is not None and self.records >= self._goal:
-            self._reached.set_result(None)
-            self._reached = None
+        if self.records >= self._goal:
+            self._wake()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for goal, reached in waiting:
+            if goal > self.records:
+                self._waiting.append((goal, reached))
+            elif not reached.done():
+                reached.set_result(None)
+        self._goal = min((goal for goal, _ in self._waiting), default=inf)
 
     def fail(self, error: Exception) -> None:
-        if self._reached is not None:
-            self._reached.set_exception(error)
-            self._reached = None
+        waiting, self._waiting, self._goal = self._waiting, [], inf
+        for _, reached in waiting:
+            if not reached.done():
+                reached.set_exception(error)
 
 
 class Listener(asyncio.Protocol):
