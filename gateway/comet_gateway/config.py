@@ -53,6 +53,8 @@ class Limits:
     buffer_max: int = 1_000_000  # records that a subscriber with drop_oldest may ask to be behind
     table_keys_max: int = 100_000  # latest values of one topic, for snapshots and conflation
     table_bytes_max: int = 64 * MIB
+    table_scan_records_max: int = 5_000_000  # of the log, read to fill such a table
+    tables_max: int = 32  # of all topics; one for each form that values are asked for in
     replay_ms_max: int = 24 * 3_600_000  # of one replay
 
 

@@ -17,7 +17,7 @@ from random import uniform
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from comet.errors import CometError, DataLoss, OffsetOutOfRange, PartitionNotFound, Timeout, Truncated
-from comet.types import AtOffset, Position
+from comet.types import AtOffset, Earliest, Position
 from comet_gateway.cursor import INT64_MAX, Cursor, Place
 from comet_gateway.push.chunk import Source
 from comet_gateway.push.events import Missing
@@ -117,9 +117,13 @@ class Log:
 
     # ---- reading
 
-    async def read(self, ring: Ring, partition: int, place: Place) -> Piece:
+    async def read(self, ring: Ring, partition: int, place: Place, bytes_max: int = 0) -> Piece:
         """A piece of a partition. Waits for brokers for as long as it takes. Raises what no waiting helps against."""
-        return await self._shared(ring.topic, partition, place, self._limits.delivery_bytes)
+        return await self._shared(ring.topic, partition, place, bytes_max or self._limits.delivery_bytes)
+
+    async def earliest(self, topic: str) -> dict[int, int]:
+        """Where each partition begins."""
+        return await self._admin.offsets(topic, Earliest())
 
     async def _shared(self, topic: str, partition: int, place: Place, bytes_max: int) -> Piece:
         key = (topic, partition, place, bytes_max)

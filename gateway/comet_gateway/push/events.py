@@ -41,7 +41,9 @@ class Missing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The first event, once per topic. `recovered` only where a cursor was given: nothing is missing since then."""
+    """The first event, once per topic. `recovered` only where a cursor was given: nothing is missing since then. No
+    cursor, where a snapshot follows: it comes with that. Of a topic that was made again, what is missing has no end
+    that anybody knows: it is 2^63 - 1."""
 
     topic: str
     cursor: str
@@ -63,7 +65,8 @@ class Lost:
 class Latest:
     """Records of many partitions: a part of a snapshot, or what a conflating subscriber gets at a tick.
 
-    With a snapshot cut into several, the last has `last`; only its cursor is one to come back with.
+    Where it is cut into several, the last has `last`, and only that has a cursor to come back with: until then the
+    one before counts, and where there was none, who comes back asks for a snapshot again.
     """
 
     topic: str

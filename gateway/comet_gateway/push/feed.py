@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import comet
-from comet.errors import CometError, CorruptBatch, Internal
-from comet_gateway.cursor import Place
-from comet_gateway.push.catchup import Log, Piece
+from comet.errors import Closed, CometError, CorruptBatch, Internal, PartitionNotFound
+from comet.types import Latest, Position
+from comet_gateway.cursor import Cursor, Place
+from comet_gateway.problems import Problem
+from comet_gateway.push.asked import Asked, Policy, Values
+from comet_gateway.push.catchup import Beginning, Log, Piece
 from comet_gateway.push.chunk import Source
-from comet_gateway.push.events import Failed, Missing
+from comet_gateway.push.conflator import Conflator
+from comet_gateway.push.events import Begun, Failed, Missing
+from comet_gateway.push.follower import Follower
+from comet_gateway.push.latest import Walk
 from comet_gateway.push.ring import Ring
-from comet_gateway.push.subscription import Seat, State, failed
+from comet_gateway.push.subscription import Seat, Subscription, failed
+from comet_gateway.push.tables import Clockwork, Table, Tables
 
 if TYPE_CHECKING:
     from comet_gateway.backend import Backend
@@ -27,16 +34,42 @@ if TYPE_CHECKING:
 log = logging.getLogger("comet.gateway")
 
 
+class Needs:
+    """What a seat keeps alive: a table, and a ticker of it."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.clockwork: Clockwork | None = None
+        self._tables = tables
+        self._table: Table | None = None
+
+    def table(self, values: Values) -> Table:
+        if self._table is None:
+            self._table = self._tables.use(values)
+        return self._table
+
+    def tick(self, values: Values, interval_ms: int) -> Clockwork:
+        self.clockwork = self._tables.clockwork(self.table(values), interval_ms)
+        return self.clockwork
+
+    def close(self) -> None:
+        if self._table is not None:
+            if self.clockwork is not None:
+                self._tables.stop(self._table, self.clockwork)
+            self._tables.leave(self._table)
+        self._table = self.clockwork = None
+
+
 class Feed:
     def __init__(
         self, topic: str, backend: Backend, limits: Limits, history: Log, *,
-        grown: Callable[[], None], over: Callable[[Feed], None],
+        grown: Callable[[], None], over: Callable[[Feed], None], room: Callable[[], bool],
     ) -> None:  # fmt: skip
         self.topic = topic
         self.delivery_bytes = limits.delivery_bytes
         self.seats: set[Seat] = set()
         self.failure: Failed | None = None
         self.ring: Ring  # once it is started
+        self.tables: Tables
         self.records = 0
         self.events = 0
         self._backend = backend
@@ -44,6 +77,7 @@ class Feed:
         self._log = history
         self._grown = grown  # the ring may be too large for all rings together
         self._over = over
+        self._room = room
         self._armed: list[Seat] = []
         self._consumer: comet.Consumer[bytes] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -64,6 +98,7 @@ class Feed:
         self._consumer = consumer
         places = {index: Place(offset) for index, offset in consumer.positions().items()}
         self.ring = Ring(self.topic, info.id, places, self.delivery_bytes)
+        self.tables = Tables(self.ring, self._log, self._limits, self._room)
         self._task = asyncio.create_task(self._follow(consumer), name=f"gateway: follow {self.topic}")
 
     async def close(self, failure: Failed | None = None) -> None:
@@ -73,6 +108,7 @@ class Feed:
             self._task.cancel()
             await asyncio.wait([self._task])
         if self._consumer is not None:
+            self.tables.close()
             await self._consumer.close()
 
     async def _follow(self, consumer: comet.Consumer[bytes]) -> None:
@@ -107,16 +143,19 @@ class Feed:
         chunks = self.ring.add(source)
         self.records += len(source)
         self.events += len(chunks)
+        self.tables.applied(source)
         self._arrived()
 
     def _skip(self, gap: comet.Gap) -> None:
-        self.ring.skip(Missing(gap.partition, gap.first, gap.end, gap.reason))
+        missing = Missing(gap.partition, gap.first, gap.end, gap.reason)
+        self.ring.skip(missing)
+        self.tables.skipped(missing)
         self._arrived()
 
     def _arrived(self) -> None:
         armed, self._armed = self._armed, []
         for seat in armed:
-            if seat.state is State.ARMED:
+            if seat.armed:
                 seat.awake()
         self.trim(self._limits.feed_bytes)
         self._grown()
@@ -130,13 +169,63 @@ class Feed:
         places: dict[int, dict[int, Place]] = {}
         for seat in self.seats:
             follower = seat.follower
-            if follower.live and follower.number < tail:
+            if isinstance(follower, Follower) and follower.live and follower.number < tail:
                 if follower.number not in places:
                     places[follower.number] = ring.places_before(follower.number)
                 follower.uproot(places[follower.number])
         ring.evict(tail)
 
     # ---- seats
+
+    async def join(self, subscription: Subscription, cursor: Cursor | None, start: Position) -> None:
+        """Gives it a seat: at its cursor where it has one, else at the start. Raises Problem, CometError."""
+        asked = subscription.asked
+        for index in sorted(asked.partitions or ()):
+            if index not in self.ring.places:
+                raise PartitionNotFound(f"topic {self.topic!r} has no partition {index}")
+        needs = Needs(self.tables)
+        try:
+            follower = await self._begin(asked, cursor, start, needs)
+            if self.failure is not None:  # meanwhile
+                raise Problem(self.failure.code, self.failure.detail, retry_after_ms=self.failure.retry_after_ms)
+            if subscription.closed:
+                raise Closed("the subscription was closed")
+        except BaseException:
+            needs.close()
+            raise
+        subscription.add(self, follower, needs)
+
+    async def _begin(self, asked: Asked, cursor: Cursor | None, start: Position, needs: Needs) -> Follower | Conflator:
+        beginning = Beginning({}, None, ())
+        if cursor is not None:
+            beginning = await self._log.resume(self.ring, cursor, asked.partitions)
+        elif not asked.snapshot and not isinstance(start, Latest):
+            beginning = await self._log.begin(self.ring, start, asked.partitions)
+        places = beginning.places if cursor is not None or beginning.places else None
+        snapshot = asked.snapshot and cursor is None
+        follower: Follower | Conflator
+        if asked.policy is Policy.CONFLATE:
+            clockwork = needs.tick(asked.values, asked.interval_ms)
+            walk = None
+            if snapshot or places is not None:
+                taken = await self.tables.snapshot(needs.table(asked.values), places)
+                walk = Walk(taken, asked.partitions, places)
+            follower = Conflator(self.ring, asked, clockwork.ticker)
+            at = self.ring.cursor() if places is None else self.ring.cursor_of(places)
+            if walk is not None:
+                follower.begin_with(walk, _between(places or {}, walk.snapshot.places))
+        else:
+            walk = None
+            if snapshot:
+                walk = Walk(await self.tables.snapshot(needs.table(asked.values)), asked.partitions, None)
+            follower = Follower(self.ring, asked)
+            if walk is not None:
+                follower.begin_with(walk)
+            elif places is not None:
+                follower.begin_at(places)
+            at = follower.cursor()
+        follower.first.append(Begun(self.topic, "" if snapshot else at, beginning.recovered, beginning.missing))
+        return follower
 
     def take_seat(self, seat: Seat) -> None:
         self.seats.add(seat)
@@ -145,13 +234,18 @@ class Feed:
 
     def leave(self, seat: Seat) -> None:
         self.seats.discard(seat)
+        seat.needs.close()
         if not self.seats and self.failure is None:
             self._armed.clear()
             self._over(self)
 
     def arm(self, seat: Seat) -> None:
-        """Wakes it when something comes."""
-        self._armed.append(seat)
+        """Wakes it when something comes, or when it is time."""
+        clockwork = seat.needs.clockwork
+        if clockwork is None:
+            self._armed.append(seat)
+        else:
+            clockwork.arm(seat)
 
     async def read(self, partition: int, place: Place) -> Piece:
         return await self._log.read(self.ring, partition, place)
@@ -168,5 +262,11 @@ class Feed:
             "ring_records": ring.records,
             "ring_bytes": ring.bytes,
             "partitions": len(ring.places),
+            "tables": self.tables.statistics(),
             "consumer": None if self._consumer is None else self._consumer.statistics(),
         }
+
+
+def _between(places: Mapping[int, Place], ends: Mapping[int, Place]) -> int:
+    """About how many records lie between."""
+    return sum(max(ends[index].offset - place.offset, 0) for index, place in places.items() if index in ends)

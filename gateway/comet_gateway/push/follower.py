@@ -18,6 +18,7 @@ from comet_gateway.cursor import Place
 from comet_gateway.push.asked import Asked, Policy
 from comet_gateway.push.chunk import Chunk, Hole, Slice, Source
 from comet_gateway.push.events import Event, Failed, Lost, Missing
+from comet_gateway.push.latest import Walk
 from comet_gateway.push.ring import Ring
 
 
@@ -42,6 +43,7 @@ class Follower:
         self.failed: Failed | None = None
         self.over = False  # it was told that it failed
         self.first: deque[Event] = deque()  # what it is told before all else
+        self.walk: Walk | None = None  # through a snapshot, before the records that follow it
         self._number = ring.head
         self._skip = 0
         self._passed = ring.count(self.partitions)  # records of the ring's count that are behind it, had or dropped
@@ -63,6 +65,16 @@ class Follower:
         self._walking = False
         self._read.clear()
         self._cuts = len(self.ring.cuts)
+
+    def begin_with(self, walk: Walk) -> None:
+        """First a snapshot, then what came after it."""
+        self.walk = walk
+        snapshot = walk.snapshot
+        if snapshot.number < self.ring.tail:
+            self.begin_at(self._chosen(snapshot.places))
+            return
+        self._number = snapshot.number
+        self._passed = snapshot.count(self.partitions)
 
     def cursor(self) -> str:
         """Where it is."""
@@ -110,6 +122,12 @@ class Follower:
         """The next event, of at most so many records; or what has to be read first; None: there is nothing now."""
         if self.first:
             return self.first.popleft()
+        if self.walk is not None:
+            event = self.walk.take(permits)
+            if event is not None:
+                self.delivered += event.count
+                self.walk = None if event.last else self.walk
+            return event
         found = self._take_behind(permits) if self._places is not None else self._take_live(permits)
         if found is None and self.failed is not None and not self.over and self._at_end():
             self.over = True

@@ -9,16 +9,13 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from comet.errors import Closed, PartitionNotFound, Timeout
-from comet.types import Latest
+from comet.errors import Closed, Timeout
 from comet_gateway.config import GatewayConfig
-from comet_gateway.cursor import Cursor
 from comet_gateway.problems import Problem
 from comet_gateway.push.asked import Asked, check
-from comet_gateway.push.catchup import Beginning, Log
-from comet_gateway.push.events import Begun, Failed
+from comet_gateway.push.catchup import Log
+from comet_gateway.push.events import Failed
 from comet_gateway.push.feed import Feed
-from comet_gateway.push.follower import Follower
 from comet_gateway.push.subscription import Subscription
 
 if TYPE_CHECKING:
@@ -66,31 +63,17 @@ class Hub:
         check(asked, self._limits)
         subscription = Subscription(asked, self)
         try:
-            await asyncio.gather(*(self._join(subscription, topic, asked.cursors.get(topic)) for topic in asked.topics))
+            await asyncio.gather(*(self._join(subscription, topic) for topic in asked.topics))
         except BaseException:
             subscription.close()
             raise
         self._subscriptions.add(subscription)
         return subscription
 
-    async def _join(self, subscription: Subscription, topic: str, cursor: Cursor | None) -> None:
+    async def _join(self, subscription: Subscription, topic: str) -> None:
         asked = subscription.asked
         feed = await self._feed(topic)
-        for index in sorted(asked.partitions or ()):
-            if index not in feed.ring.places:
-                raise PartitionNotFound(f"topic {topic!r} has no partition {index}")
-        beginning = Beginning({}, None, ())
-        if cursor is not None:
-            beginning = await self._log.resume(feed.ring, cursor, asked.partitions)
-        elif not isinstance(asked.start, Latest):
-            beginning = await self._log.begin(feed.ring, asked.start, asked.partitions)
-        if feed.failure is not None:  # meanwhile
-            raise Problem(feed.failure.code, feed.failure.detail)
-        follower = Follower(feed.ring, asked)
-        if beginning.places:
-            follower.begin_at(beginning.places)
-        follower.first.append(Begun(topic, follower.cursor(), beginning.recovered, beginning.missing))
-        subscription.add(feed, follower)
+        await feed.join(subscription, asked.cursors.get(topic), asked.start)
 
     async def _feed(self, topic: str) -> Feed:
         while True:
@@ -114,7 +97,9 @@ class Hub:
                 raise
 
     async def _start(self, topic: str) -> Feed:
-        feed = Feed(topic, self._backend, self._limits, self._log, grown=self._grown, over=self._feed_over)
+        feed = Feed(
+            topic, self._backend, self._limits, self._log, grown=self._grown, over=self._feed_over, room=self._room
+        )
         try:
             async with asyncio.timeout(self._limits.feed_start_s):
                 await feed.start()
@@ -183,6 +168,9 @@ class Hub:
         if total > self._limits.feeds_bytes_max:
             largest = max(self._feeds.values(), key=lambda feed: feed.ring.bytes)
             largest.trim(largest.ring.bytes * 7 // 8)
+
+    def _room(self) -> bool:
+        return sum(len(feed.tables) for feed in self._feeds.values()) < self._limits.tables_max
 
     def statistics(self) -> dict[str, Any]:
         """A snapshot: what metrics, the operator's page and tests read."""

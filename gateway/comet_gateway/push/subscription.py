@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from comet.errors import Closed, CometError
 from comet_gateway.push.asked import Asked
+from comet_gateway.push.conflator import Conflator
 from comet_gateway.push.events import Event, Failed, Lost
 from comet_gateway.push.follower import Follower, Read
 
 if TYPE_CHECKING:
-    from comet_gateway.push.feed import Feed
+    from comet_gateway.push.feed import Feed, Needs
 
 
 class State(Enum):
@@ -37,14 +38,21 @@ class State(Enum):
 class Seat:
     """Owned by a subscription; known to the feed as long as it is taken."""
 
-    __slots__ = ("feed", "follower", "reading", "state", "subscription")
+    __slots__ = ("feed", "follower", "needs", "reading", "state", "subscription")
 
-    def __init__(self, subscription: Subscription, feed: Feed, follower: Follower) -> None:
+    def __init__(
+        self, subscription: Subscription, feed: Feed, follower: Follower | Conflator, needs: Needs
+    ) -> None:  # fmt: skip
+        self.needs = needs
         self.subscription = subscription
         self.feed = feed
         self.follower = follower
         self.state = State.HOT
         self.reading: asyncio.Task[None] | None = None
+
+    @property
+    def armed(self) -> bool:
+        return self.state is State.ARMED
 
     def awake(self) -> None:
         self.subscription._awake(self)
@@ -60,6 +68,7 @@ class Seat:
         self.reading = asyncio.create_task(self._read(read), name=f"gateway: catch up {self.feed.topic}")
 
     async def _read(self, read: Read) -> None:
+        assert isinstance(self.follower, Follower)
         try:
             piece = await self.feed.read(read.partition, read.place)
         except CometError as error:
@@ -156,11 +165,11 @@ class Subscription:
 
     # ---- for the hub
 
-    def add(self, feed: Feed, follower: Follower) -> Seat:
+    def add(self, feed: Feed, follower: Follower | Conflator, needs: Needs) -> Seat:
         """One more topic."""
         assert not self.closed
         assert feed.topic not in self.seats
-        seat = self.seats[feed.topic] = Seat(self, feed, follower)
+        seat = self.seats[feed.topic] = Seat(self, feed, follower, needs)
         feed.take_seat(seat)
         self._hot.append(seat)
         self._wake()

@@ -1,0 +1,111 @@
+"""A subscriber that wants the latest record of each key at most every so often: one version of the table, and a tick.
+
+It decides as a Follower does, and has no place in the log: what it has not been given is in the table.
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from comet_gateway.push.asked import Asked
+from comet_gateway.push.events import Event, Failed
+from comet_gateway.push.latest import EARLY, LatestTable, Ticker, Walk
+from comet_gateway.push.ring import Ring
+
+
+class Conflator:
+    """Owned by a subscription; belongs to one feed's table."""
+
+    def __init__(self, ring: Ring, asked: Asked, ticker: Ticker) -> None:
+        self.ring = ring
+        self.partitions = asked.partitions
+        self.values = asked.values
+        self.ticker = ticker
+        self.delivered = 0
+        self.dropped = 0
+        self.conflated = 0
+        self.failed: Failed | None = None
+        self.over = False
+        self.first: deque[Event] = deque()
+        self.walk: Walk | None = None
+        self._behind_at_first = 0
+        self.version = self.table.version
+        self._passed = ring.count(self.partitions)  # records that had come, as of what it has been given wholly
+        self._done = ticker.number
+        self._done_s = ticker.clock()
+
+    @property
+    def table(self) -> LatestTable:
+        return self.ticker.table
+
+    def begin_with(self, walk: Walk, behind: int) -> None:
+        """First what a snapshot has, in place of as many records as were written since it was there."""
+        self.walk = walk
+        self.version = walk.snapshot.version
+        self._passed = walk.snapshot.count(self.partitions)
+        self._behind_at_first = behind
+
+    def cursor(self) -> str:
+        return self.ring.cursor()
+
+    @property
+    def live(self) -> bool:
+        return self.walk is None
+
+    @property
+    def number(self) -> int:
+        return self.ring.head  # the ring may drop what it likes
+
+    @property
+    def behind(self) -> int:
+        """Records that have come since it was given something."""
+        return self.ring.count(self.partitions) - self._passed
+
+    @property
+    def waits(self) -> bool:
+        """There is nothing for it, whatever the tick."""
+        return self.version == self.table.version and self.failed is None
+
+    def take(self, permits: int | None = None) -> Event | None:
+        if self.first:
+            return self.first.popleft()
+        if self.walk is not None:
+            return self._take_walk(self.walk, permits)
+        failed = self.failed is not None
+        if self.version != self.table.version and (permits is None or permits > 0) and (failed or self._due()):
+            return self._take_tick(permits)
+        if failed and not self.over:
+            self.over = True
+            return self.failed
+        return None
+
+    def _take_walk(self, walk: Walk, permits: int | None) -> Event | None:
+        event = walk.take(permits)
+        if event is not None:
+            self.delivered += event.count
+            if event.last:
+                self.conflated += max(self._behind_at_first - walk.given, 0)
+                self.walk = None
+                self._done, self._done_s = self.ticker.number, self.ticker.clock()
+        return event
+
+    def _due(self) -> bool:
+        ticker = self.ticker
+        if ticker.number != self._done and ticker.time - self._done_s < EARLY * ticker.interval_s:
+            self._done = ticker.number  # it was late the last time
+        return ticker.number != self._done
+
+    def _take_tick(self, permits: int | None) -> Event | None:
+        ticker = self.ticker
+        part = ticker.part(self.version, self._passed, self.partitions)
+        if permits is not None and part.event.count > permits:
+            part = ticker.some(self.version, self._passed, self.partitions, permits)
+        event = part.event
+        self.version = part.to
+        self.delivered += event.count
+        self.conflated += event.conflated
+        self._passed += event.count + event.conflated
+        if event.last:
+            self._done, self._done_s = ticker.number, ticker.clock()
+        return event if event.count else self.take(permits)

@@ -1,0 +1,214 @@
+"""The tables of latest records of one topic: fills them from the log, lets them tick, and drops them when nobody needs
+them any more. Owned by a feed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
+
+from comet_gateway.cursor import Place
+from comet_gateway.problems import Problem
+from comet_gateway.push.asked import Values
+from comet_gateway.push.catchup import Log
+from comet_gateway.push.chunk import Source
+from comet_gateway.push.conflator import Conflator
+from comet_gateway.push.events import Missing
+from comet_gateway.push.latest import Filling, LatestTable, Snapshot, Ticker
+from comet_gateway.push.ring import Ring
+
+if TYPE_CHECKING:
+    from comet_gateway.config import Limits
+    from comet_gateway.push.subscription import Seat
+
+FILL_BYTES: Final = 256 * 1024  # of the log, read at once
+SNAPSHOT_AGE_S: Final = 1.0  # within which all who ask are given the same one
+SNAPSHOTS_MAX: Final = 2  # of one table that are held; more would be younger, and take more memory
+
+
+class Clockwork:
+    """A ticker with its timer, and who waits for it."""
+
+    def __init__(self, ticker: Ticker) -> None:
+        self.ticker = ticker
+        self.users = 0
+        self._armed: list[Seat] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def arm(self, seat: Seat) -> None:
+        self._armed.append(seat)
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            # All at the same moments, so that those who come later are in step.
+            interval_s = self.ticker.interval_s
+            self._timer = loop.call_at((loop.time() // interval_s + 1) * interval_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.ticker.tick()
+        armed, self._armed = self._armed, []
+        for seat in armed:
+            follower = seat.follower
+            if not seat.armed:
+                continue
+            if isinstance(follower, Conflator) and follower.waits:
+                self.arm(seat)
+            else:
+                seat.awake()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed.clear()
+
+
+class Table:
+    """One table, with what is made of it."""
+
+    def __init__(self, table: LatestTable) -> None:
+        self.latest = table
+        self.users = 0
+        self.filling = asyncio.Lock()
+        self.snapshots: WeakSet[Snapshot] = WeakSet()
+        self.newest: Snapshot | None = None
+        self.clockworks: dict[int, Clockwork] = {}
+        self.idle: asyncio.TimerHandle | None = None
+
+
+class Tables:
+    def __init__(self, ring: Ring, history: Log, limits: Limits, room: Callable[[], bool]) -> None:
+        self._ring = ring
+        self._log = history
+        self._limits = limits
+        self._room = room  # whether the gateway may have one table more
+        self._tables: dict[Values, Table] = {}
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    # ---- what arrives
+
+    def applied(self, source: Source) -> None:
+        for table in self._tables.values():
+            table.latest.apply(source)
+
+    def skipped(self, missing: Missing) -> None:
+        if missing.reason == "truncated":
+            for table in self._tables.values():
+                table.latest.cut(missing.partition, missing.first)
+
+    # ---- who needs them
+
+    def use(self, values: Values) -> Table:
+        """To be given back with `leave`."""
+        table = self._tables.get(values)
+        if table is None:
+            if not self._room():
+                raise Problem("TOO_MANY_REQUESTS", "this gateway keeps the latest records of too many topics already")
+            latest = LatestTable(self._ring, values, self._limits.table_keys_max, self._limits.table_bytes_max)
+            table = self._tables[values] = Table(latest)
+        table.users += 1
+        if table.idle is not None:
+            table.idle.cancel()
+            table.idle = None
+        return table
+
+    def leave(self, table: Table) -> None:
+        table.users -= 1
+        if not table.users:
+            loop = asyncio.get_running_loop()
+            table.idle = loop.call_later(self._limits.feed_idle_s, self._drop, table)
+
+    def _drop(self, table: Table) -> None:
+        if not table.users and self._tables.get(table.latest.values) is table:
+            del self._tables[table.latest.values]
+
+    def clockwork(self, table: Table, interval_ms: int) -> Clockwork:
+        """To be given back with `stop`."""
+        found = table.clockworks.get(interval_ms)
+        if found is None:
+            clock = asyncio.get_running_loop().time
+            ticker = Ticker(table.latest, interval_ms / 1000, self._limits.delivery_bytes, clock)
+            found = table.clockworks[interval_ms] = Clockwork(ticker)
+        found.users += 1
+        return found
+
+    def stop(self, table: Table, clockwork: Clockwork) -> None:
+        clockwork.users -= 1
+        if not clockwork.users:
+            clockwork.close()
+            del table.clockworks[round(clockwork.ticker.interval_s * 1000)]
+
+    def close(self) -> None:
+        for table in self._tables.values():
+            for clockwork in table.clockworks.values():
+                clockwork.close()
+            if table.idle is not None:
+                table.idle.cancel()
+        self._tables.clear()
+
+    # ---- the past
+
+    async def snapshot(self, table: Table, since: Mapping[int, Place] | None = None) -> Snapshot:
+        """The latest record of each key of the whole log, or of what was written since."""
+        async with table.filling:
+            await self._fill(table.latest, since)
+        loop = asyncio.get_running_loop()
+        newest = table.newest
+        fresh = newest is not None and loop.time() - newest.taken_s < SNAPSHOT_AGE_S
+        if newest is None or not self._covers(newest, since) or not (fresh or len(table.snapshots) >= SNAPSHOTS_MAX):
+            newest = table.newest = Snapshot(table.latest, self._limits.delivery_bytes, loop.time())
+            table.snapshots.add(newest)
+            loop.call_later(SNAPSHOT_AGE_S, self._forget, table, newest)
+        return newest
+
+    @staticmethod
+    def _forget(table: Table, snapshot: Snapshot) -> None:
+        """It is for those who are in the middle of it, and for those who come while there are too many."""
+        if table.newest is snapshot and len(table.snapshots) < SNAPSHOTS_MAX:
+            table.newest = None
+
+    @staticmethod
+    def _covers(snapshot: Snapshot, since: Mapping[int, Place] | None) -> bool:
+        """It was taken after the table was filled from there on."""
+        if since is None:
+            return snapshot.whole
+        begins = snapshot.filled_from
+        return snapshot.whole or all(place.offset >= begins.get(index, 0) for index, place in since.items())
+
+    async def _fill(self, latest: LatestTable, since: Mapping[int, Place] | None) -> None:
+        if latest.whole:
+            return
+        if since is None:
+            wanted = await self._log.earliest(self._ring.topic)
+        else:
+            wanted = {index: place.offset for index, place in since.items()}
+        ends = latest.filled_from
+        begin = {index: offset for index, offset in wanted.items() if offset < ends.get(index, 0)}
+        filling = Filling(latest, begin)
+        most = self._limits.table_scan_records_max // max(len(begin), 1)
+        ways = {index: max(offset, ends[index] - most) for index, offset in begin.items()}
+        filling.lossy = ways != begin
+        async with asyncio.TaskGroup() as group:
+            for index, offset in ways.items():
+                group.create_task(self._scan(filling, index, offset, ends[index]))
+        latest.filled(filling)
+        latest.whole = latest.whole or since is None
+
+    async def _scan(self, filling: Filling, partition: int, offset: int, end: int) -> None:
+        place = Place(offset)
+        while place.offset < end:
+            piece = await self._log.read(self._ring, partition, place, FILL_BYTES)
+            for source in piece.sources:
+                filling.apply(source, end)
+            place = piece.following
+
+    def statistics(self) -> dict[str, Any]:
+        return {
+            values.value: {
+                "keys": len(table.latest), "bytes": table.latest.bytes, "complete": not table.latest.lossy,
+                "users": table.users, "snapshots": len(table.snapshots),
+            }
+            for values, table in self._tables.items()
+        }  # fmt: skip
