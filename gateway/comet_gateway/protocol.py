@@ -38,6 +38,11 @@ class Protocol(HttpToolsProtocol):
             self.transport.write(_TOO_LARGE)
             self.transport.close()
 
+    @property
+    def idle(self) -> bool:
+        """Whether it is not answering anything."""
+        return self.cycle is None or self.cycle.response_complete
+
     def on_headers_complete(self) -> None:
         self._settle()
         self._in_head = False

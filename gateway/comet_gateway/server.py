@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S: Final = 75  # longer than load balancers keep theirs, so that they are the ones who close
 BACKLOG: Final = 2048
+POLL_S: Final = 0.05
+IDLE_S: Final = 0.2  # without a request, then a connection is closed while the gateway drains
 CUT_S: Final = 1  # that what is cut off has to end
 _SAID_BEFORE: Final = ("Exception in ASGI application", "ASGI callable returned without completing response")
 
@@ -68,6 +70,12 @@ class Server(uvicorn.Server):
                 ssl_keyfile=config.tls_key or None,
             )
         )
+        try:
+            self.config.load()
+        except OSError as error:  # SSLError is one
+            raise InvalidArgument(
+                f"cannot use the certificate {config.tls_cert} with {config.tls_key}: {error}"
+            ) from None
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:  # ours are the loop's
@@ -121,21 +129,34 @@ class Server(uvicorn.Server):
         await self._drain()
 
     async def _drain(self) -> None:
+        """Returns when nobody is left, or the time is over."""
         log.info("the gateway drains")
         self.app.state.draining.set()
-        state, websockets = self.server_state, self.config.ws_protocol_class
-        deadline = asyncio.get_running_loop().time() + self.gateway.drain_s
-        notice = asyncio.get_running_loop().time() + self.gateway.drain_notice_s
-        while not self._hurry.is_set():
+        loop, state = asyncio.get_running_loop(), self.server_state
+        now = loop.time()
+        deadline, notice = now + self.gateway.drain_s, now + self.gateway.drain_notice_s
+        idle: dict[Protocol, tuple[object, float]] = {}
+        while not self._hurry.is_set() and now < deadline and (now < notice or state.connections or state.tasks):
             for connection in list(state.connections):
-                if websockets is None or not isinstance(connection, websockets):
-                    connection.shutdown()  # an idle one closes, another does after its answer
-            now = asyncio.get_running_loop().time()
-            if now >= deadline or (now >= notice and not state.connections and not state.tasks):
-                return
+                if isinstance(connection, Protocol):
+                    self._let_go(connection, idle, now, notice)
             with suppress(TimeoutError):
-                async with asyncio.timeout(0.05):
+                async with asyncio.timeout(POLL_S):
                     await self._hurry.wait()
+            now = loop.time()
+
+    def _let_go(
+        self, connection: Protocol, idle: dict[Protocol, tuple[object, float]], now: float, notice: float
+    ) -> None:
+        """Has it close after its answer. One without a request may have one on its way: it gets a moment."""
+        if not connection.idle:
+            connection.shutdown()
+            return
+        last, since = idle.setdefault(connection, (connection.cycle, now))
+        if last is not connection.cycle:
+            idle[connection] = (connection.cycle, now)
+        elif now - since >= IDLE_S and now >= notice:
+            connection.shutdown()
 
 
 def _listen(config: GatewayConfig) -> socket.socket:

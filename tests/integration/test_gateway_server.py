@@ -1,0 +1,379 @@
+"""The gateway as a process: it starts, it refuses, it says how it is, and it ends so that clients hear of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import comet
+from comet_gateway.auth import new_token
+
+TIMEOUT_S = 60
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+HERE = "http://127.0.0.1"
+
+
+@dataclass
+class Gateway:
+    process: subprocess.Popen[str]
+    url: str
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, _, port = self.url.partition("://")[2].rpartition(":")
+        return host.strip("[]"), int(port)
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Its exit code and what it said."""
+        self.process.send_signal(number)
+        _, said = self.process.communicate(timeout=TIMEOUT_S)
+        return self.process.returncode, said
+
+
+@contextmanager
+def gateway(*words: str, **environ: str) -> Iterator[Gateway]:
+    with subprocess.Popen(
+        [sys.executable, "-m", "comet_gateway", "--json", "--port", "0", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environ,
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        try:
+            line = process.stdout.readline()
+            assert line, process.stderr.read()
+            yield Gateway(process, json.loads(line)["url"])
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def refused(*words: str, **environ: str) -> str:
+    """What it says when it does not start."""
+    done = subprocess.run(
+        [sys.executable, "-m", "comet_gateway", "--port", "0", *words],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        env=os.environ | environ,
+        check=False,
+    )
+    assert done.returncode == 1, done
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+@asynccontextmanager
+async def both(*words: str, topics: tuple[str, ...] = ("quotes",)) -> AsyncIterator[tuple[Gateway, httpx.AsyncClient]]:
+    """A gateway with its broker, and a client."""
+    async with comet.testing.broker(topics) as broker:
+        with gateway("--bootstrap", broker.address, *words) as started:
+            async with httpx.AsyncClient(base_url=started.url, timeout=TIMEOUT_S) as client:
+                yield started, client
+
+
+def request(path: str, **headers: str) -> bytes:
+    lines = [f"GET {path} HTTP/1.1", "host: localhost", *(f"{name}: {value}" for name, value in headers.items())]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+# ---- starting
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--host", "0.0.0.0"], "tokens_file"),
+        (["--host", "::"], "tokens_file"),
+        (["--tokens-file", "/nowhere/tokens.toml"], "cannot read the tokens file"),
+        (["--tls-cert", "/nowhere.pem"], "belong together"),
+        (["--tls-cert", "/nowhere.pem", "--tls-key", "/nowhere.pem"], "certificate"),
+        (["--origins", "app.example.com"], "no origin"),
+        (["--requests-max", "0"], "between 1 and"),
+        (["--drain-s", "soon"], "cannot read 'soon'"),
+    ],
+)
+def test_what_makes_no_sense_does_not_start(words: list[str], complaint: str) -> None:
+    assert complaint in refused(*words)
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert "cannot listen" in refused("--port", str(taken.getsockname()[1]))
+
+
+def test_wider_than_loopback_with_tokens(tmp_path: Path) -> None:
+    token, row = new_token("me", "viewer")
+    path = tmp_path / "tokens.toml"
+    path.write_text(row)
+    with gateway("--host", "0.0.0.0", "--tokens-file", str(path)) as started:
+        assert started.url.startswith(HERE)
+        assert httpx.get(f"{started.url}/metrics").status_code == 401
+        assert httpx.get(f"{started.url}/metrics", headers={"authorization": f"Bearer {token}"}).status_code == 200
+        other, another = new_token("other", "viewer")
+        path.write_text(another)
+        started.process.send_signal(signal.SIGHUP)
+        assert started.process.stderr is not None
+        assert "read again" in started.process.stderr.readline()
+        assert httpx.get(f"{started.url}/metrics", headers={"authorization": f"Bearer {token}"}).status_code == 401
+        assert httpx.get(f"{started.url}/metrics", headers={"authorization": f"Bearer {other}"}).status_code == 200
+
+
+def test_settings_come_from_flags_environment_and_file(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text('hosts = ["of.the.file", "b.example"]\ndocs = false\n')
+    environ = {"COMET_GATEWAY_CONFIG": str(path), "COMET_GATEWAY_HOSTS": "of.the.environment"}
+    with gateway(**environ) as started:
+        assert httpx.get(f"{started.url}/docs").status_code == 404
+        for name, status in [("of.the.environment", 200), ("of.the.file", 421)]:
+            assert httpx.get(f"{started.url}/livez", headers={"host": name}).status_code == status
+
+
+def test_https(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"),
+            *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    with gateway("--tls-cert", str(certificate), "--tls-key", str(key)) as started:
+        assert started.url.startswith("https://")
+        answer = httpx.get(f"{started.url}/livez", verify=ssl.create_default_context(cafile=str(certificate)))
+        assert answer.status_code == 200
+        assert "strict-transport-security" in answer.headers
+
+
+# ---- running
+
+
+async def test_it_says_how_it_is() -> None:
+    async with both() as (_, client):
+        assert (await client.get("/livez")).json() == {"status": "alive"}
+        assert (await client.get("/readyz")).json() == {"status": "ready", "reasons": []}
+        await client.post("/v1/topics/quotes/records", json={"value": {"bid": 1}})
+        await client.get("/v1/topics/none")
+        await client.get("/made/up/by/a/stranger")
+        answer = await client.get("/metrics")
+        assert answer.headers["content-type"].startswith("text/plain")
+        families = {family.name: family for family in text_string_to_metric_families(answer.text)}
+        requests = {
+            (one.labels["method"], one.labels["route"], one.labels["status"]): one.value
+            for one in families["comet_gateway_requests"].samples
+        }
+        assert requests["GET", "/readyz", "200"] == 1
+        assert requests["POST", "/v1/topics/{topic}/records", "200"] == 1
+        assert requests["GET", "/v1/topics/{topic}", "404"] == 1
+        assert requests["other", "none", "404"] == 1
+        latency = families["comet_gateway_request_seconds"].samples
+        counts = {one.labels["route"]: one.value for one in latency if one.name.endswith("_count")}
+        buckets = {one.labels["route"]: one.value for one in latency if one.labels.get("le") == "+Inf"}
+        assert counts == buckets
+        assert counts["/v1/topics/{topic}"] == 1
+        assert families["comet_gateway_requests_running"].samples[0].value == 1
+        assert all(family.documentation for family in families.values())
+
+
+async def test_without_a_broker_it_is_alive_and_not_ready() -> None:
+    async with comet.testing.broker() as broker:
+        gone = broker.address
+    with gateway("--bootstrap", gone) as started:
+        async with httpx.AsyncClient(base_url=started.url, timeout=TIMEOUT_S) as client:
+            assert (await client.get("/livez")).status_code == 200
+            answers = await asyncio.gather(*(client.get("/readyz") for _ in range(5)))
+            for answer in answers:
+                assert answer.status_code == 503
+                assert gone in answer.json()["reasons"][0]
+            problem = await client.get("/v1/topics")
+            assert (problem.status_code, problem.json()["code"]) == (503, "UNAVAILABLE")
+            assert "retry-after" in problem.headers
+
+
+def test_a_head_without_end_is_cut_off() -> None:
+    with gateway() as started, socket.create_connection(started.address, TIMEOUT_S) as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(100):
+                connection.sendall(b"x-more: " + b"x" * 4_000 + b"\r\n")
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.recv(1000).startswith(b"HTTP/1.1 431")
+        assert httpx.get(f"{started.url}/livez").status_code == 200
+
+
+def test_nonsense_on_the_wire_disturbs_nobody() -> None:
+    with gateway() as started:
+        for nonsense in (b"\x16\x03\x01\x02", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x00" * 1000, b"{}\r\n\r\n"):
+            with socket.create_connection(started.address, TIMEOUT_S) as connection:
+                connection.sendall(nonsense)
+                connection.shutdown(socket.SHUT_WR)
+                with contextlib.suppress(ConnectionError):
+                    while connection.recv(1000):
+                        pass
+        assert httpx.get(f"{started.url}/livez").status_code == 200
+        code, said = started.end()
+        assert code == 0
+        assert "Traceback" not in said
+
+
+# ---- ending
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_good_order(number: int) -> None:
+    with gateway() as started:
+        assert httpx.get(f"{started.url}/livez").status_code == 200
+        assert started.end(number) == (0, "")
+
+
+def test_an_idle_connection_does_not_hold_it_up() -> None:
+    with gateway("--drain-s", "25s") as started, socket.create_connection(started.address, TIMEOUT_S) as idle:
+        idle.sendall(request("/livez"))
+        answer = b""
+        while b"alive" not in answer:
+            answer += (received := idle.recv(10_000))
+            assert received, answer
+        assert started.end()[0] == 0
+        assert idle.recv(1000) == b""
+
+
+def test_load_balancers_have_time_to_notice() -> None:
+    with gateway("--drain-notice-s", "3s") as started:
+        with httpx.Client(base_url=started.url) as client:
+            assert client.get("/readyz").status_code == 503  # no broker; what matters is why
+            started.process.send_signal(signal.SIGTERM)
+            answer = client.get("/livez")
+            while "connection" not in answer.headers:  # the signal is on its way
+                answer = client.get("/livez")
+            assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+            reasons = client.get("/readyz").json()["reasons"]
+            assert reasons == ["the gateway is about to stop"]
+        assert started.process.wait(TIMEOUT_S) == 0
+
+
+async def test_no_request_is_lost_while_it_drains_under_load() -> None:
+    """Whoever sends a request has an answer, and is told by one of them to go elsewhere."""
+    async with both() as (started, client):
+        well_under_way, counts = asyncio.Event(), {"answers": 0}
+
+        async def load() -> None:
+            closing = False
+            while not closing:
+                answer = await client.post("/v1/topics/quotes/records?acks=1", json={"value": 1})
+                assert answer.status_code == 200, answer.text
+                counts["answers"] += 1
+                if counts["answers"] == 200:
+                    well_under_way.set()
+                closing = answer.headers.get("connection") == "close"
+
+        users = [asyncio.create_task(load()) for _ in range(20)]
+        async with asyncio.timeout(TIMEOUT_S):
+            await well_under_way.wait()
+        started.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(TIMEOUT_S):
+            await asyncio.gather(*users)
+        assert await asyncio.to_thread(started.process.wait, TIMEOUT_S) == 0
+        async with comet.Admin(started_bootstrap(started)) as admin:
+            (end,) = (await admin.offsets("quotes", "latest")).values()
+        assert end == counts["answers"]
+
+
+def started_bootstrap(started: Gateway) -> str:
+    words = started.process.args
+    assert isinstance(words, list)
+    return str(words[words.index("--bootstrap") + 1])
+
+
+async def test_a_request_that_takes_longer_than_the_drain_is_cut_off() -> None:
+    async with both("--drain-s", "300ms") as (started, client):
+        path = "/v1/topics/quotes/partitions/0/records?offset=0&wait_ms=20000"
+        waiting = asyncio.create_task(client.get(path))
+        metrics = ""
+        while "comet_gateway_requests_running 2.0" not in metrics:
+            metrics = (await client.get("/metrics")).text
+        code, said = await asyncio.to_thread(started.end)
+        assert code == 0, said
+        with pytest.raises(httpx.HTTPError):
+            (await waiting).raise_for_status()
+
+
+# ---- comet up
+
+
+@contextmanager
+def up(*words: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any], Callable[[], str]]]:
+    """`comet up --json` with its document, and what it has said since by lines of stderr."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "comet.cli", "up", "--port", "0", "--json", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        watchdog = threading.Timer(TIMEOUT_S, process.kill)
+        watchdog.start()
+        try:
+            line = process.stdout.readline()
+            assert line, process.stderr.read()
+            yield process, json.loads(line), process.stderr.readline
+            process.terminate()
+            assert process.wait(TIMEOUT_S) == 0
+        finally:
+            watchdog.cancel()
+            if process.poll() is None:
+                process.kill()
+
+
+def test_comet_up_starts_a_gateway_and_keeps_it(tmp_path: Path) -> None:
+    import psutil
+
+    with up("--data", str(tmp_path / "data")) as (process, document, says):
+        url = document["gateway"]
+        assert httpx.get(f"{url}/readyz", timeout=TIMEOUT_S).status_code == 200
+        (child,) = [one for one in psutil.Process(process.pid).children() if "comet_gateway" in one.cmdline()]
+        child.kill()
+        assert "was killed by SIGKILL" in says()
+        assert "is started again" in says()
+        made = httpx.Client(transport=httpx.HTTPTransport(retries=8), timeout=TIMEOUT_S)
+        assert made.get(f"{url}/readyz").status_code == 200
+        (child,) = [one for one in psutil.Process(process.pid).children() if "comet_gateway" in one.cmdline()]
+    assert not child.is_running()
+
+
+def test_a_gateway_that_cannot_start_leaves_the_broker_alone(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with up("--ephemeral", "--gateway-port", port) as (_, document, says):
+            assert document["gateway"] is None
+            assert port in says()
+            comet.run(_list_topics(document["address"]))
+
+
+async def _list_topics(address: str) -> None:
+    async with comet.Admin(address) as admin:
+        assert await admin.list_topics() == []
+
+
+def test_comet_up_without_a_gateway() -> None:
+    with up("--ephemeral", "--no-gateway") as (_, document, _says):
+        assert document["gateway"] is None
