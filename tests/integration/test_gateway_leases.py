@@ -223,7 +223,7 @@ async def test_who_has_gone_before_the_answer_keeps_nothing(broker: comet.testin
         caller = Caller(http.app, "g/lease", {"topic": "quotes", "start": "earliest", "attempts_max": 1})
         caller.go()
         await caller.task
-    found = []
+    found: list[Any] = []
     while len(found) < 2:
         found += await http.lease(attempts_max=1, wait_ms=10_000)
     assert [one["attempt"] for one in found] == [1, 1]
