@@ -86,6 +86,8 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("GET", "/v1/topics/{topic}/stream"): _VIEWER,
     # records
     ("POST", "/v1/topics/{topic}/records"): _OPERATOR,
+    ("GET", "/v1/topics/{topic}/records"): _VIEWER,
+    ("GET", "/v1/topics/{topic}/partitions/{partition}/records"): _VIEWER,
     # topics
     ("GET", "/v1/topics"): _VIEWER,
     ("POST", "/v1/topics"): _OPERATOR,

@@ -354,8 +354,8 @@ def test_comet_up_starts_a_gateway_and_keeps_it(tmp_path: Path) -> None:
         child.kill()
         assert "was killed by SIGKILL" in says()
         assert "is started again" in says()
-        made = httpx.Client(transport=httpx.HTTPTransport(retries=8), timeout=TIMEOUT_S)
-        assert made.get(f"{url}/readyz").status_code == 200
+        with httpx.Client(transport=httpx.HTTPTransport(retries=8), timeout=TIMEOUT_S) as client:
+            assert client.get(f"{url}/readyz").status_code == 200
         (child,) = [one for one in psutil.Process(process.pid).children() if "comet_gateway" in one.cmdline()]
     assert not child.is_running()
 
