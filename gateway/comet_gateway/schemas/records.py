@@ -353,8 +353,8 @@ class _Members(tuple[tuple[str, Any], ...]):
 
 
 def _load(data: bytes) -> Any:
-    # Numbers stay text: nobody asks for them, and long ones take long.
-    return json.loads(data, object_pairs_hook=_Members, parse_int=str, parse_float=str)
+    # Nobody asks for numbers, and long ones take long.
+    return json.loads(data, object_pairs_hook=_Members, parse_int=len, parse_float=len)
 
 
 def _refuse_duplicates(data: bytes) -> None:
