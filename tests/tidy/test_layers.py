@@ -68,7 +68,7 @@ def _offences(chosen: Callable[[Source], bool], allowed: Callable[[Import], bool
 
 
 def test_the_foundations_need_only_the_standard_library_and_the_codecs() -> None:
-    own = ("comet.errors", "comet.types", "comet.records", "comet._frames")
+    own = ("comet.errors", "comet.patterns", "comet.types", "comet.records", "comet._frames")
     wheels = {"crc32c", "lz4", "zstandard"}
 
     def allowed(found: Import) -> bool:
@@ -100,6 +100,7 @@ def test_the_demo_is_a_user_like_any_other() -> None:
 def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
     shared = (
         "comet.errors",
+        "comet.patterns",
         "comet.types",
         "comet.records",
         "comet._frames",
@@ -129,6 +130,7 @@ def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
 def test_decisions_are_made_without_the_world(pure: str) -> None:
     ours = (
         "comet.errors",
+        "comet.patterns",
         "comet.types",
         "comet.records",
         "comet._frames",

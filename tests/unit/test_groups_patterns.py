@@ -7,7 +7,7 @@ import time
 import pytest
 
 from comet.errors import InvalidArgument
-from comet_broker.core.patterns import PATTERN_BYTES_MAX, compiled
+from comet.patterns import PATTERN_BYTES_MAX, compiled
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from comet.errors import InvalidArgument
+from comet.patterns import compiled
 from comet_broker import limits
 from comet_broker.core.cluster import Place
-from comet_broker.core.patterns import compiled
 
 PARTITIONED: Final = 1  # as GroupKind
 SHARED: Final = 2

@@ -21,13 +21,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from comet.errors import CometError, InvalidArgument, LimitExceeded, MemberFenced, MemberUnknown
+from comet.patterns import compiled
 from comet_broker import limits
 from comet_broker.core import group_record
 from comet_broker.core.assignment import assign
 from comet_broker.core.cluster import Place
 from comet_broker.core.group_members import PARTITIONED, Claim, Member, View, check, size_of
 from comet_broker.core.group_record import GroupRecord, Owner, Shape
-from comet_broker.core.patterns import compiled
 
 PLAN_INTERVAL_S: Final = 0.05  # members that come or go within it are planned for together
 FENCED_MAX: Final = 4  # instances that a static member remembers to have replaced

@@ -1,4 +1,4 @@
-"""Patterns that members subscribe with: regular expressions from strangers, matched whole against names of topics.
+"""Patterns that topics are subscribed with: regular expressions from strangers, matched whole against their names.
 
 Python's matcher tries again and again, so an expression may take for ever. What is allowed here takes at most a few
 million steps on the longest name there is: at most three repetitions, none inside another, no look-around, no
