@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from contextlib import suppress
 from random import Random
 
@@ -22,7 +23,7 @@ from comet.errors import (
     UnknownProducer,
 )
 from comet.records import BatchHeader, Flag, Marker
-from comet_broker.core.isolation import ABORTED_MAX, ENDED_MAX, OPEN_MAX, Isolation
+from comet_broker.core.isolation import ABORTED_MAX, ENDED_MAX, OPEN_MAX, PARTS_MAX, Isolation
 from comet_broker.core.producers import (
     PRODUCERS_MAX,
     WINDOW_BATCHES,
@@ -270,6 +271,32 @@ def test_a_snapshot_from_before_there_were_transactions_or_requests_is_read() ->
         offset, restored = ProducerTable.restore(bytes(before) + crc32c(before).to_bytes(4, "little"))
         assert offset == 9
         assert restored.snapshot(9).encode() == now
+
+
+def test_of_transactions_in_a_snapshot_from_before_it_is_known_where_they_began() -> None:
+    head = struct.pack("<8sIqI", b"COMETPRD", 2, 20, 0) + struct.pack("<IIII", 1, 1, 0, 1)
+    body = struct.pack("<qIqq", 7, 3, 12, 15) + struct.pack("<qqq", 18, 10, 17)
+    data = head + body + struct.pack("<5q", 8, 1, 10, 18, 10)
+    offset, restored = ProducerTable.restore(data + crc32c(data).to_bytes(4, "little"))
+    assert offset == 20
+    isolation = restored.isolation
+    assert (isolation.stable_end(18), isolation.stable_end(20)) == (10, 12)
+    assert isolation.open_transactions() == [(7, 3)]
+    assert isolation.aborted(0, 20) == [(8, 1, 10, 18)]
+    assert ProducerTable.restore(restored.snapshot(20).encode())[1].snapshot(20) == restored.snapshot(20)
+
+
+def test_of_a_transaction_of_many_parts_the_last_is_where_the_rest_is() -> None:
+    isolation = Isolation()
+    for at in range(0, 6 * PARTS_MAX, 2):
+        isolation.note_batch(7, 1, at, at + 1)
+    for log_start in range(2 * PARTS_MAX - 2):
+        isolation.forget_before(log_start)
+        assert max(isolation.stable_end(6 * PARTS_MAX), log_start) == log_start + log_start % 2
+    isolation.forget_before(5 * PARTS_MAX)
+    assert isolation.stable_end(6 * PARTS_MAX) == 2 * PARTS_MAX - 2, "too early, which harms nobody"
+    isolation.forget_before(6 * PARTS_MAX - 1)
+    assert isolation.stable_end(6 * PARTS_MAX) == 6 * PARTS_MAX
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from comet.records import Flag
+from comet.records import Flag, Marker
 from comet_broker.core.producers import Duplicate, ProducerTable
 from comet_broker.storage.checkpoint import (
     ENTRY_BYTES,
@@ -66,14 +66,18 @@ PRODUCERS_2 = bytes.fromhex(  # without requests that have a key
     "00000000000000008e09393a"
 )
 PRODUCERS = bytes.fromhex(
-    "434f4d4554505244030000006b00000000000000020000000700000000000000"
+    "434f4d4554505244030000007200000000000000020000000700000000000000"
     "0200000004000000000000003800000000000000080000000000000000000000"
     "0300000000000000640000000000000037000000000000000300000000000000"
     "0100000000000000670000000000000038000000000000000100000000000000"
     "0000000001000000000000003900000000000000040000000000000000000000"
     "0100000000000000680000000000000039000000000000000100000009000000"
     "0000000029000000000000000200000069000000000000003a00000000000000"
-    "00000000000000000000000000000000cdb7533a"
+    "010000000100000001000000010000000b000000000000000400000002000000"
+    "6b000000000000006c000000000000006d000000000000006e00000000000000"
+    "7100000000000000010000006f0000000000000071000000000000000c000000"
+    "00000000010000000071000000000000000c0000000000000001000000000000"
+    "006f0000000000000071000000000000006b00000000000000044b739a"
 )
 FOLDER = "log"
 
@@ -132,11 +136,16 @@ def test_a_snapshot_of_producers() -> None:
     table.record(header(3, 1, producer=7, epoch=2), 103, 56)
     table.record(header(0, producer=1), 104, 57)
     table.record(header(41, 2, producer=9)._replace(flags=int(Flag.KEYED)), 105, 58)
-    assert table.snapshot(107).encode() == PRODUCERS
-    for known, end in ((PRODUCERS, 107), (PRODUCERS_2, 105), (PRODUCERS_1, 105)):
+    for at in (107, 109):  # with something of others between its parts
+        table.isolation.note_batch(11, 4, at, at + 1)
+    table.isolation.note_batch(12, 1, 111, 113)
+    table.isolation.note_marker(12, 1, Marker(False, 111), 113)
+    assert table.snapshot(114).encode() == PRODUCERS
+    for known, end in ((PRODUCERS, 114), (PRODUCERS_2, 105), (PRODUCERS_1, 105)):
         offset, restored = ProducerTable.restore(known)
         assert offset == end
         assert len(restored.requests) == (known is PRODUCERS)
+        assert restored.isolation.stable_end(114) == (107 if known is PRODUCERS else 114)
         assert restored.check(header(3, 1, producer=7, epoch=2)) == Duplicate(103, 56)
 
 

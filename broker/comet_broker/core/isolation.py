@@ -11,6 +11,8 @@ earlier epoch, may be written; of whom that is no longer remembered, the coordin
 
 The state is derived from the log: noting the same batches in an empty one gives the same state. What lies below the
 log's start is forgotten, an open transaction too, of which nothing is left: so deleting records frees their readers.
+Where each part of a transaction lies is known, not only where it began: so who has seen all of it, and who has read the
+log from its new start, come to the same stable end.
 
 Pure; part of the partition's ProducerTable, on the loop's thread. A snapshot can be encoded on another one.
 """
@@ -21,7 +23,7 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from comet.errors import LimitExceeded, ProducerFenced, TransactionAborted, TransactionNotOpen
@@ -29,12 +31,15 @@ from comet.records import Marker
 
 OPEN_MAX: Final = 4096  # per partition, at once
 ABORTED_MAX: Final = 1 << 17  # remembered per partition: 5 MiB
+PARTS_MAX: Final = 64  # of a transaction, other batches between them; from then on the last one reaches to its end
 ENDED_MAX: Final = 1024  # producers of which the last end is remembered; the coordinator knows the others
 
 _FIELDS: Final = 5  # of a remembered abort: producer, epoch, first offset, marker's offset, floor
 _HEAD: Final = struct.Struct("<IIII")  # open, decided, ended, aborted
-_OPEN: Final = struct.Struct("<qIqq")  # producer, epoch, first offset, end
-_DECIDED: Final = struct.Struct("<qqq")  # marker's offset, first offset, end
+_OPEN: Final = struct.Struct("<qI")  # producer, epoch; then its parts
+_DECIDED: Final = struct.Struct("<q")  # marker's offset; then its parts
+_WHOLE: Final = struct.Struct("<qq")  # first offset and end, as long as no more was known
+_PARTS: Final = struct.Struct("<I")  # how many there are; then offset and end of each
 _ENDED: Final = struct.Struct("<qIBq")  # producer, epoch, committed, marker's offset
 
 
@@ -47,15 +52,57 @@ class AbortedTransaction(NamedTuple):
     end: int
 
 
-class Open(NamedTuple):
-    first: int
-    end: int  # of the last batch that is there
+class Parts:
+    """Where the batches of a transaction lie: flat, offset and end of each run, rising."""
+
+    __slots__ = ("_flat",)
+
+    def __init__(self, flat: Iterable[int]) -> None:
+        self._flat = array("q", flat)
+
+    @property
+    def first(self) -> int:
+        return self._flat[0]
+
+    @property
+    def end(self) -> int:
+        """Of the last batch that is there."""
+        return self._flat[-1]
+
+    def add(self, first: int, end: int) -> None:
+        flat = self._flat
+        assert flat[-1] <= first, "offsets rise"
+        if flat[-1] == first or len(flat) >= 2 * PARTS_MAX:
+            flat[-1] = end
+        else:
+            flat.extend((first, end))
+
+    def forget_before(self, log_start: int) -> bool:
+        """Whether it begins later now: at least the last run is still there."""
+        flat = self._flat
+        assert flat[-1] > log_start
+        gone = 0
+        while flat[gone + 1] <= log_start:
+            gone += 2
+        del flat[:gone]
+        return gone > 0
+
+    def encode(self) -> bytes:
+        flat = self._flat
+        return _PARTS.pack(len(flat) // 2) + struct.pack(f"<{len(flat)}q", *flat)
+
+    @classmethod
+    def restore(cls, data: bytes, at: int) -> tuple[Parts, int]:
+        (count,) = _PARTS.unpack_from(data, at)
+        at += _PARTS.size
+        if not 0 < count <= PARTS_MAX:
+            raise ValueError(f"{count} parts of a transaction")
+        return cls(struct.unpack_from(f"<{2 * count}q", data, at)), at + 16 * count
 
 
 class Decided(NamedTuple):
     marker: int  # its offset
-    first: int
-    end: int
+    parts: Parts
 
 
 class Ended(NamedTuple):
@@ -70,7 +117,7 @@ class Isolation:
     def __init__(self) -> None:
         self.all_decided = True  # so that the stable end is the high watermark
         self.any_aborted = False
-        self._open: OrderedDict[tuple[int, int], Open] = OrderedDict()  # by first offset
+        self._open: OrderedDict[tuple[int, int], Parts] = OrderedDict()  # by first offset
         self._decided: deque[Decided] = deque()  # the marker is not below the watermark yet
         self._ended: OrderedDict[int, Ended] = OrderedDict()  # by producer, the last one at the end
         # Flat, by the marker's offset. No abort that is noted after one has a first offset below its floor.
@@ -82,19 +129,17 @@ class Isolation:
     def note_batch(self, producer_id: int, epoch: int, first: int, end: int) -> None:
         """A transactional batch is in the log now, whatever `check` would have said: the log is right."""
         assert first < end
-        key = (producer_id, epoch)
-        known = self._open.get(key)
-        assert known is None or known.end <= first, "offsets rise"
-        if known is not None and known.end <= self._log_start:  # while the log is read again
-            del self._open[key]
-            known = None
-        self._open[key] = Open(first if known is None else known.first, end)
+        if end <= self._log_start:
+            return  # while the log is read again: it is gone
+        known = self._open.get((producer_id, epoch))
+        if known is None:
+            self._open[producer_id, epoch] = Parts((first, end))
+        else:
+            known.add(first, end)
         self.all_decided = False
 
     def note_marker(self, producer_id: int, epoch: int, marker: Marker, offset: int) -> None:
         known = self._open.pop((producer_id, epoch), None)
-        if known is not None and known.end <= self._log_start:  # while the log is read again
-            known = None
         ended = self._ended.get(producer_id)
         if ended is None or ended.epoch <= epoch:
             self._ended[producer_id] = Ended(epoch, marker.commit, offset)
@@ -104,7 +149,7 @@ class Isolation:
         if known is None:
             return  # nothing of it is here
         assert known.end <= offset, "a marker lies behind all that it is about"
-        self._decided.append(Decided(offset, *known))
+        self._decided.append(Decided(offset, known))
         if not marker.commit:
             floor = next(iter(self._open.values())).first if self._open else offset + 1
             self._aborted.extend((producer_id, epoch, known.first, offset, floor))
@@ -115,9 +160,13 @@ class Isolation:
         self._log_start = max(self._log_start, log_start)
         gone = self._ends_up_to(log_start)
         del self._aborted[: gone * _FIELDS]
-        for key in [key for key, one in self._open.items() if one.end <= log_start]:
+        for key in [key for key, parts in self._open.items() if parts.end <= log_start]:
             del self._open[key]
-        self._decided = deque(one for one in self._decided if one.end > log_start)
+        if [key for key, parts in self._open.items() if parts.forget_before(log_start)]:
+            self._open = OrderedDict(sorted(self._open.items(), key=lambda item: item[1].first))
+        self._decided = deque(one for one in self._decided if one.parts.end > log_start)
+        for one in self._decided:
+            one.parts.forget_before(log_start)
         self._sum_up()
 
     def _sum_up(self) -> None:
@@ -175,7 +224,7 @@ class Isolation:
         stable = high_watermark
         if self._open:
             stable = min(stable, next(iter(self._open.values())).first)
-        return min(stable, *(one.first for one in decided)) if decided else stable
+        return min(stable, *(one.parts.first for one in decided)) if decided else stable
 
     def aborted(self, first: int, end: int) -> list[AbortedTransaction]:
         """Those of which the offsets from `first` up to `end` may hold batches."""
@@ -200,22 +249,30 @@ class Isolation:
     def snapshot(self) -> IsolationSnapshot:
         """A quick copy, to be encoded elsewhere."""
         return IsolationSnapshot(
-            list(self._open.items()), list(self._decided), list(self._ended.items()), self._aborted[:]
+            [(*key, parts.encode()) for key, parts in self._open.items()],
+            [(one.marker, one.parts.encode()) for one in self._decided],
+            list(self._ended.items()),
+            self._aborted[:],
         )
 
     @classmethod
-    def restore(cls, data: bytes, at: int) -> tuple[Isolation, int]:
-        """What was encoded, and where it ends in the data. Raises struct.error if it is cut off."""
+    def restore(cls, data: bytes, at: int, *, in_parts: bool = True) -> tuple[Isolation, int]:
+        """What was encoded, and where it ends in the data; before there were parts, first offset and end alone. Raises
+        struct.error or ValueError where it is cut off, or is none."""
         one = cls()
         counts = _HEAD.unpack_from(data, at)
         at += _HEAD.size
+
+        def parts_at(at: int) -> tuple[Parts, int]:
+            return Parts.restore(data, at) if in_parts else (Parts(_WHOLE.unpack_from(data, at)), at + _WHOLE.size)
+
         for _ in range(counts[0]):
-            producer_id, epoch, first, end = _OPEN.unpack_from(data, at)
-            one._open[producer_id, epoch] = Open(first, end)
-            at += _OPEN.size
+            producer_id, epoch = _OPEN.unpack_from(data, at)
+            one._open[producer_id, epoch], at = parts_at(at + _OPEN.size)
         for _ in range(counts[1]):
-            one._decided.append(Decided(*_DECIDED.unpack_from(data, at)))
-            at += _DECIDED.size
+            (marker,) = _DECIDED.unpack_from(data, at)
+            parts, at = parts_at(at + _DECIDED.size)
+            one._decided.append(Decided(marker, parts))
         for _ in range(counts[2]):
             producer_id, epoch, commit, offset = _ENDED.unpack_from(data, at)
             one._ended[producer_id] = Ended(epoch, bool(commit), offset)
@@ -227,18 +284,18 @@ class Isolation:
 
 
 class IsolationSnapshot(NamedTuple):
-    open: list[tuple[tuple[int, int], Open]]
-    decided: list[Decided]
+    open: list[tuple[int, int, bytes]]
+    decided: list[tuple[int, bytes]]
     ended: list[tuple[int, Ended]]
     aborted: array[int]
 
     def encode(self) -> Iterator[bytes]:
         items = len(self.aborted)
         yield _HEAD.pack(len(self.open), len(self.decided), len(self.ended), items // _FIELDS)
-        for (producer_id, epoch), (first, end) in self.open:
-            yield _OPEN.pack(producer_id, epoch, first, end)
-        for decided in self.decided:
-            yield _DECIDED.pack(*decided)
+        for producer_id, epoch, parts in self.open:
+            yield _OPEN.pack(producer_id, epoch) + parts
+        for marker, parts in self.decided:
+            yield _DECIDED.pack(marker) + parts
         for producer_id, ended in self.ended:
             yield _ENDED.pack(producer_id, *ended)
         yield struct.pack(f"<{items}q", *self.aborted)

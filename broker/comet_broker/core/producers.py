@@ -206,7 +206,7 @@ class ProducerTable:
         if version == _VERSION:
             table.requests, at = Requests.restore(data, at)
         if version != _WITHOUT_TRANSACTIONS:
-            table.isolation, at = Isolation.restore(data, at)
+            table.isolation, at = Isolation.restore(data, at, in_parts=version == _VERSION)
         if at != len(data) - _CRC.size:
             raise CorruptBatch("a producer snapshot of the wrong length")
         return offset, table
