@@ -147,6 +147,13 @@ async def test_a_dry_run_of_deleting_a_topic_says_what_goes(filled: Api) -> None
     assert await filled.delete("/topics/quotes") == {**effect, "dry_run": False}
 
 
+@pytest.mark.parametrize("query", [{"dryrun": "true"}, {"dry_run": ["true", "false"]}, {"dry_run": "True"}])
+async def test_a_mistake_in_dry_run_deletes_nothing(http: Api, query: Any) -> None:
+    problem = await http.delete("/topics/quotes", **query, status=422)
+    assert problem["code"] == "VALIDATION" and "dry_run" in problem["detail"]
+    assert (await http.get("/topics"))["total"] == 1
+
+
 async def test_a_dry_run_of_altering_says_how_many_records_go(filled: Api) -> None:
     async def effect(**body: Any) -> Any:
         return (await filled.ask("PATCH", "/topics/quotes", body, dry_run=True))["records"]

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
+from fastapi.routing import APIRoute
 
 import comet
 from comet.errors import CometError
@@ -26,9 +27,27 @@ async def _admin(request: Request) -> comet.Admin:
 AdminClient = Annotated[comet.Admin, Depends(_admin)]
 
 
+async def _only_known(request: Request) -> None:
+    """A query parameter that is not known, or is given twice, is a mistake: `dryrun=true` would delete in earnest."""
+    route: APIRoute = request.scope["route"]
+    known = {field.alias for field in route.dependant.query_params}
+    given = [name for name, _ in request.query_params.multi_items()]
+    if not known.issuperset(given) or len(set(given)) < len(given):
+        takes = ", ".join(sorted(known)) or "none"
+        raise Problem("VALIDATION", f"of the query parameters {takes} each may be given once, and no others are known")
+
+
+STRICT: Final = (Depends(_only_known),)
+
+
 def links(**operations: dict[str, Any]) -> dict[str, Any]:
-    """OpenAPI links to other operations, by their ids, with what of this answer they take."""
-    return {"links": {name: {"operationId": name, **given} for name, given in operations.items()}}
+    """OpenAPI links to other operations, by their ids or with an `operationRef`, with what they take of this answer."""
+    return {
+        "links": {
+            name: given if "operationRef" in given else {"operationId": name, **given}
+            for name, given in operations.items()
+        }
+    }
 
 
 def problem_of(error: CometError) -> ProblemDocument:

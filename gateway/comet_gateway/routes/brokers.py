@@ -9,11 +9,11 @@ from fastapi import APIRouter, Query
 
 import comet
 from comet_gateway.problems import answers
-from comet_gateway.routes.admin import AdminClient, links
+from comet_gateway.routes.admin import STRICT, AdminClient, links
 from comet_gateway.schemas.brokers import Broker, BrokerDetails, BrokerList, Cluster, Drain, Handover
 from comet_gateway.schemas.lists import PAGE, BrokerId, DryRun, Filter, Limit
 
-router = APIRouter(prefix="/v1", tags=["brokers"])
+router = APIRouter(prefix="/v1", tags=["brokers"], dependencies=STRICT)
 
 HANDOVERS_MAX: Final = 1_000
 EXACT_MAX: Final = 2**53  # beyond it, JSON numbers lose digits in browsers

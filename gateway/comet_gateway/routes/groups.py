@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Response
 
 import comet
 from comet_gateway.problems import answers
-from comet_gateway.routes.admin import AdminClient, links, problem_of
+from comet_gateway.routes.admin import STRICT, AdminClient, links, problem_of
 from comet_gateway.schemas.groups import (
     Group,
     GroupDeletion,
@@ -43,7 +43,7 @@ from comet_gateway.schemas.lists import (
     Limit,
 )
 
-router = APIRouter(prefix="/v1", tags=["groups"])
+router = APIRouter(prefix="/v1", tags=["groups"], dependencies=STRICT)
 
 POINTS: Final = 300
 POINTS_MAX: Final = 10_000

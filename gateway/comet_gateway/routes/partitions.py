@@ -15,6 +15,7 @@ from comet.errors import CometError, InvalidArgument
 from comet.types import AtOffset, position
 from comet_gateway.problems import answers
 from comet_gateway.routes.admin import (
+    STRICT,
     AdminClient,
     copies,
     described,
@@ -38,7 +39,7 @@ from comet_gateway.schemas.topics import (
     Replica,
 )
 
-router = APIRouter(prefix="/v1", tags=["topics"])
+router = APIRouter(prefix="/v1", tags=["topics"], dependencies=STRICT)
 AT_ONCE: Final = 32  # questions to brokers
 
 

@@ -12,6 +12,7 @@ import comet
 from comet.types import AtTime
 from comet_gateway.problems import answers
 from comet_gateway.routes.admin import (
+    STRICT,
     AdminClient,
     described,
     links,
@@ -35,7 +36,7 @@ from comet_gateway.schemas.topics import (
     TopicTotals,
 )
 
-router = APIRouter(prefix="/v1", tags=["topics"])
+router = APIRouter(prefix="/v1", tags=["topics"], dependencies=STRICT)
 
 _THIS: Final = {"parameters": {"topic": "$response.body#/name"}}
 _SAME: Final = {"parameters": {"topic": "$request.path.topic"}}
@@ -72,8 +73,15 @@ async def list_topics(
                 alterTopic={**_THIS, "requestBody": {"retention_ms": "3600000"}},
                 deleteTopic=_THIS,
                 describePartition=_FIRST,
-                produce={**_THIS, "requestBody": {"value": {"symbol": "EURUSD", "bid": 1.08}}},
-                fetch=_FIRST,
+                produce={
+                    "operationRef": "#/paths/~1v1~1topics~1{topic}~1records/post",
+                    **_THIS,
+                    "requestBody": {"value": {"symbol": "EURUSD", "bid": 1.08}},
+                },
+                fetch={
+                    "operationRef": "#/paths/~1v1~1topics~1{topic}~1partitions~1{partition}~1records/get",
+                    **_FIRST,
+                },
                 commitPositions=_IN_NO_GROUP_YET,
             ),
         },
