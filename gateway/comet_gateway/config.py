@@ -50,6 +50,8 @@ class Limits:
     feed_idle_s: float = 30.0  # that a topic is followed on after the last subscriber went
     feed_start_s: float = 10.0  # that a subscriber waits until its topic can be followed
     reads_max: int = 64  # pieces of the log that are read at once, for those who are behind
+    pattern_topics_max: int = 200  # topics that one pattern may match
+    pattern_s: float = 1.0  # between looks for topics that match
     buffer_max: int = 1_000_000  # records that a subscriber with drop_oldest may ask to be behind
     table_keys_max: int = 100_000  # latest values of one topic, for snapshots and conflation
     table_bytes_max: int = 64 * MIB

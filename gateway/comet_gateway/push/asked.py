@@ -38,7 +38,9 @@ class Asked:
     """One subscription to topics. Either `topics` or `pattern`."""
 
     topics: tuple[str, ...] = ()
-    pattern: str = ""  # of names of topics, also of those made later
+    # Of names of topics, also of those made later, which are begun at the earliest; so is one that has no cursor where
+    # others have: it was made since.
+    pattern: str = ""
     partitions: frozenset[int] | None = None  # None: all, also those added later
     start: Position = field(default_factory=Latest)
     cursors: Mapping[str, Cursor] = field(default_factory=dict)  # by topic; where there is one, in place of `start`
@@ -46,7 +48,9 @@ class Asked:
     policy: Policy = Policy.BLOCK
     buffer: int = 10_000  # records, of drop_oldest
     interval_ms: int = 250  # of conflate
-    snapshot: bool = False  # first the latest record of each key, then what comes after
+    # First the latest record of each key, then what comes after, whatever the start. Not where there is a cursor:
+    # who comes back had it.
+    snapshot: bool = False
     permits: int | None = (
         None  # records that may be sent before more are permitted; None: as many as the connection takes
     )

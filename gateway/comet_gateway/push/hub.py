@@ -9,7 +9,9 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from comet.errors import Closed, Timeout
+from comet.errors import Draining, Timeout
+from comet.patterns import compiled
+from comet.types import Position
 from comet_gateway.config import GatewayConfig
 from comet_gateway.problems import Problem
 from comet_gateway.push.asked import Asked, check
@@ -17,6 +19,7 @@ from comet_gateway.push.catchup import Log
 from comet_gateway.push.events import Failed
 from comet_gateway.push.feed import Feed
 from comet_gateway.push.subscription import Subscription
+from comet_gateway.push.watch import Watch
 
 if TYPE_CHECKING:
     from comet_gateway.backend import Backend
@@ -34,6 +37,7 @@ class Hub:
         self._limits = config.limits
         self._backend = backend
         self._log = Log(backend, config.limits)
+        self._watch = Watch(backend.admin, config.limits, self._join)
         self._feeds: dict[str, Feed] = {}
         self._starting: dict[str, asyncio.Task[Feed]] = {}
         self._idle: dict[str, asyncio.TimerHandle] = {}
@@ -45,6 +49,7 @@ class Hub:
     async def close(self) -> None:
         """Whoever still follows a topic is told that this is over."""
         self._closed = True
+        await self._watch.close()
         for timer in self._idle.values():
             timer.cancel()
         for task in self._starting.values():
@@ -59,21 +64,25 @@ class Hub:
     async def subscribe(self, asked: Asked) -> Subscription:
         """Returns when it follows: whatever is written from now on is seen. Raises Problem, CometError."""
         if self._closed:
-            raise Closed("the gateway is stopping")
+            raise Draining("the gateway is stopping")
         check(asked, self._limits)
+        expression = compiled(asked.pattern) if asked.pattern else None
         subscription = Subscription(asked, self)
         try:
-            await asyncio.gather(*(self._join(subscription, topic) for topic in asked.topics))
+            if expression is not None:
+                await self._watch.add(subscription, expression)
+            else:
+                await asyncio.gather(*(self._join(subscription, topic) for topic in asked.topics))
         except BaseException:
             subscription.close()
             raise
         self._subscriptions.add(subscription)
         return subscription
 
-    async def _join(self, subscription: Subscription, topic: str) -> None:
+    async def _join(self, subscription: Subscription, topic: str, start: Position | None = None) -> None:
         asked = subscription.asked
         feed = await self._feed(topic)
-        await feed.join(subscription, asked.cursors.get(topic), asked.start)
+        await feed.join(subscription, asked.cursors.get(topic), asked.start if start is None else start)
 
     async def _feed(self, topic: str) -> Feed:
         while True:
@@ -93,7 +102,7 @@ class Hub:
                 await asyncio.shield(task)
             except asyncio.CancelledError:
                 if task.cancelled():
-                    raise Closed("the gateway is stopping") from None
+                    raise Draining("the gateway is stopping") from None
                 raise
 
     async def _start(self, topic: str) -> Feed:
@@ -156,6 +165,7 @@ class Hub:
             task.add_done_callback(self._closing.discard)
 
     def left(self, subscription: Subscription) -> None:
+        self._watch.remove(subscription)
         if subscription in self._subscriptions:
             self._subscriptions.discard(subscription)
             statistics = subscription.statistics()

@@ -98,6 +98,7 @@ class Subscription:
         self._hub = hub
         self._hot: deque[Seat] = deque()
         self._parked: list[Seat] = []
+        self._told: deque[Event] = deque()
         self._event: Event | None = None  # what `ready` has found
         self._waiter: asyncio.Future[None] | None = None
         self._gone = {"delivered": 0, "dropped": 0, "conflated": 0}  # of topics that are over
@@ -175,9 +176,17 @@ class Subscription:
         self._wake()
         return seat
 
+    def tell(self, event: Event) -> None:
+        """Something that no seat knows of."""
+        if not self.closed:
+            self._told.append(event)
+            self._wake()
+
     # ---- what comes next
 
     def _take(self) -> Event | None:
+        if self._told:
+            return self._told.popleft()
         for _ in range(len(self._hot)):
             seat = self._hot.popleft()
             if seat.state is not State.HOT:
