@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 
 from comet import _wire
+from comet._connection import Attachment
 from comet._group_admin import SERVICE, GroupAdmin
-from comet.errors import BrokerNotFound, InvalidArgument
+from comet._leading import at_leader
+from comet.errors import BrokerNotFound, InvalidArgument, PartitionNotFound
 from comet.types import (
     REPLICAS_MAX,
     ClusterInfo,
@@ -20,6 +22,7 @@ from comet.types import (
     StartLike,
     TopicConfig,
     TopicInfo,
+    TopicPartition,
     check_topic_name,
     position,
 )
@@ -219,10 +222,21 @@ class Admin(GroupAdmin):
         self._client.forget(topic)
         info = await self._client.topic(topic)
 
+        give_up = asyncio.get_running_loop().time() + self._timeout_ms / 1000
+
         async def find(partition: int) -> int:
-            attachment = await self._client.attach(topic, partition)
-            frame = pb.ClientFrame(find_offset=pb.FindOffset(partition=attachment.handle, position=where))
-            return (await attachment.connection.call(frame, self._timeout_ms)).found_offset.offset
+            async def place() -> TopicPartition:
+                return TopicPartition(topic, partition)
+
+            async def ask(attachment: Attachment, left_ms: int) -> int:
+                frame = pb.ClientFrame(find_offset=pb.FindOffset(partition=attachment.handle, position=where))
+                try:
+                    return (await attachment.connection.call(frame, left_ms)).found_offset.offset
+                except PartitionNotFound:  # the handle is that of a topic that was deleted and made again
+                    attachment.connection.detach(topic, partition)
+                    raise
+
+            return await at_leader(self._client, place, ask, give_up=give_up, writes=False)
 
         indexes = [partition.index for partition in info.partitions]
         found: list[int] = []

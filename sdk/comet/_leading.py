@@ -1,4 +1,4 @@
-"""One unary call to the leader of a partition, made again until it is answered: for whoever holds no subscription.
+"""One question to the leader of a partition, asked again until it is answered: for whoever holds no subscription.
 
     where the partition is ─► its leader's connection ─► the answer
                        │ another leads, none does, lost ─► found again ─► asked again
@@ -23,6 +23,7 @@ from comet.errors import CometError, LogFailed, NotLeader, PartitionNotFound, Ti
 from comet.types import TopicPartition
 
 M = TypeVar("M", bound=Message)
+T = TypeVar("T")
 
 
 async def ask_leader(
@@ -35,8 +36,25 @@ async def ask_leader(
     give_up: float,
     writes: bool,
 ) -> M:
-    """The leader's answer, whoever that is by then. Raises what trying again cannot help, and at the loop's time
-    `give_up` what stood in the way: of something that `writes` a Timeout, unless it is known not to have."""
+    """The answer to a unary call, as `at_leader` gets it."""
+
+    async def ask(attachment: Attachment, left_ms: int) -> M:
+        return await client.unary_at(attachment.connection.address, method, request(), response, left_ms)
+
+    return await at_leader(client, where, ask, give_up=give_up, writes=writes)
+
+
+async def at_leader(
+    client: Client,
+    where: Callable[[], Awaitable[TopicPartition]],
+    ask: Callable[[Attachment, int], Awaitable[T]],
+    *,
+    give_up: float,
+    writes: bool,
+) -> T:
+    """The leader's answer, whoever that is by then; `ask` is given so many milliseconds. Raises what trying again
+    cannot help, and at the loop's time `give_up` what stood in the way: of something that `writes` a Timeout, unless it
+    is known not to have."""
     loop = asyncio.get_running_loop()
     backoff = Backoff(client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
     problem: CometError | None = None
@@ -46,8 +64,7 @@ async def ask_leader(
         try:
             async with asyncio.timeout_at(give_up):
                 attachment = await client.attach(*await where())
-                left_ms = max(int((give_up - loop.time()) * 1000), 1)
-                return await client.unary_at(attachment.connection.address, method, request(), response, left_ms)
+                return await ask(attachment, max(int((give_up - loop.time()) * 1000), 1))
         except TimeoutError:
             raise _too_late(problem) from problem
         except CometError as error:

@@ -51,6 +51,6 @@ async def api(addresses: str | list[str], **settings: Any) -> AsyncIterator[Api]
 
 
 @asynccontextmanager
-async def cluster_api(cluster: LocalCluster) -> AsyncIterator[Api]:
-    async with api(cluster.addresses, connect=cluster.network.connect) as one:
+async def cluster_api(cluster: LocalCluster, **settings: Any) -> AsyncIterator[Api]:
+    async with api(cluster.addresses, connect=cluster.network.connect, **settings) as one:
         yield one

@@ -131,3 +131,20 @@ async def test_offsets_of_many_partitions_are_asked_together() -> None:
             await (await producer.send_many("many", [b"1", b"2"], partition=99))
         found = await admin.offsets("many")
         assert list(found) == list(range(100)) and sum(found.values()) == found[99] == 2
+
+
+async def test_offsets_are_those_of_the_topic_that_is_there_now() -> None:
+    async with comet.testing.broker(["t"]) as broker, comet.Admin(broker.address) as admin:
+        assert await admin.offsets("t") == {0: 0}
+        await admin.delete_topic("t")
+        await admin.create_topic("t", partitions=2)
+        async with comet.Producer(broker.address) as producer:
+            await producer.publish("t", b"1", partition=0)
+        assert await admin.offsets("t") == {0: 1, 1: 0}
+
+
+async def test_offsets_are_told_while_leaders_change(cluster: LocalCluster, admin: comet.Admin) -> None:
+    await fill(cluster)
+    assert await admin.offsets("t") == dict.fromkeys(range(len(PLACES)), 10)
+    await cluster.stop(cluster.leader("t", 0))
+    assert await admin.offsets("t") == dict.fromkeys(range(len(PLACES)), 10)

@@ -40,6 +40,7 @@ router = APIRouter(prefix="/v1", tags=["topics"], dependencies=STRICT)
 
 _THIS: Final = {"parameters": {"topic": "$response.body#/name"}}
 _SAME: Final = {"parameters": {"topic": "$request.path.topic"}}
+_NO_MORE: Final = {**_SAME, "requestBody": {"total": "$response.body#/partition_count"}}
 _FIRST: Final = {"parameters": {"topic": "$response.body#/name", "partition": 0}}
 _IN_NO_GROUP_YET: Final = {
     "parameters": {"group": "engine"},
@@ -98,7 +99,10 @@ async def create_topic(admin: AdminClient, body: TopicCreation, response: Respon
 @router.get(
     "/topics/{topic}",
     operation_id="describeTopic",
-    responses={**answers("TOPIC_NOT_FOUND"), 200: links(listTopics={}, addPartitions=_SAME, deleteTopic=_SAME)},
+    responses={
+        **answers("TOPIC_NOT_FOUND"),
+        200: links(listTopics={}, addPartitions=_NO_MORE, findOffsets=_SAME, deleteTopic=_SAME),
+    },
 )
 async def describe_topic(admin: AdminClient, topic: TopicName) -> TopicDetails:
     """A topic with its partitions, and what their leaders hold."""
