@@ -261,15 +261,18 @@ def _digest(request: pb.PublishRequest) -> int:
     if request.forwarded and request.content_digest:
         return request.content_digest
     whole = request.partition if request.HasField("partition") else -1
-    return digest_of(
-        Content(
-            record.partition if whole < 0 and record.HasField("partition") else whole,
-            record.timestamp_us,
-            record.key if record.HasField("key") else None,
-            record.value if record.HasField("value") else None,
-            [(header.name, header.value) for header in record.headers],
-        )
-        for record in request.records
+    return digest_of([_content(record, whole) for record in request.records])
+
+
+def _content(record: pb.Record, whole: int) -> Content:
+    """A record as it was asked for, of a request for one whole partition or, if that is negative, any."""
+    key, value, headers = record.key, record.value, record.headers
+    return Content(
+        record.partition if whole < 0 and record.HasField("partition") else whole,
+        record.timestamp_us,
+        key if key or record.HasField("key") else None,
+        value if value or record.HasField("value") else None,
+        [(header.name, header.value) for header in headers] if headers else (),
     )
 
 
