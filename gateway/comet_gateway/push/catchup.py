@@ -15,6 +15,7 @@ import logging
 from collections.abc import Mapping
 from random import uniform
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from comet.errors import CometError, DataLoss, OffsetOutOfRange, PartitionNotFound, Timeout, Truncated
 from comet.types import AtOffset, Earliest, Position
@@ -32,6 +33,8 @@ log = logging.getLogger("comet.gateway")
 
 _BACKOFF_FIRST_S: Final = 0.05
 _BACKOFF_MAX_S: Final = 2.0
+_PATIENCE_S: Final = 1.0
+_SHARES: Final = 4  # one topic may use this part of all reads
 _WAIT_MS: Final = 100  # for what should be there in a moment
 ANEW: Final = "topic made again"
 
@@ -56,13 +59,15 @@ class Log:
     """Owned by the hub."""
 
     def __init__(self, backend: Backend, limits: Limits) -> None:
-        self.waiting = 0  # reads that wait for a broker
         self.reads = 0
         self._reader = backend.reader
         self._admin = backend.admin
         self._limits = limits
         self._room = asyncio.Semaphore(limits.reads_max)
         self._flights: dict[tuple[str, int, Place, int], asyncio.Task[Piece]] = {}
+        self._since: dict[asyncio.Task[Piece], float] = {}  # when they began
+        # What a topic that cannot be read keeps busy is not all there is.
+        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def close(self) -> None:
         flights = list(self._flights.values())
@@ -70,6 +75,12 @@ class Log:
             flight.cancel()
         if flights:
             await asyncio.wait(flights)
+
+    @property
+    def waiting(self) -> int:
+        """Reads that no broker has answered for so long that there seems to be none."""
+        now = asyncio.get_running_loop().time()
+        return sum(now - since > _PATIENCE_S for since in self._since.values())
 
     # ---- where to begin
 
@@ -111,8 +122,11 @@ class Log:
 
     async def look(self, ring: Ring, partition: int, place: Place) -> Piece:
         """Whether the log can be read on at a place. Raises what it answers, when it cannot be asked for long."""
-        async with asyncio.timeout(self._limits.feed_start_s):
-            piece = await self._shared(ring.topic, partition, place, 0)
+        try:
+            async with asyncio.timeout(self._limits.feed_start_s):
+                piece = await self._shared(ring.topic, partition, place, 0)
+        except TimeoutError:
+            raise Timeout(f"{ring.topic}/{partition} cannot be read for now: no leader answers") from None
         return piece if piece.missing is not None else Piece([], place)
 
     # ---- reading
@@ -132,19 +146,23 @@ class Log:
             flight = self._flights[key] = asyncio.create_task(
                 self._until_answered(*key), name=f"gateway: read {topic}/{partition}"
             )
+            self._since[flight] = asyncio.get_running_loop().time()
             flight.add_done_callback(lambda done: self._landed(key, done))
         return await asyncio.shield(flight)
 
     def _landed(self, key: Any, flight: asyncio.Task[Piece]) -> None:
-        del self._flights[key]
+        del self._flights[key], self._since[flight]
         if not flight.cancelled():
             flight.exception()  # whoever waits is told; nobody may
 
     async def _until_answered(self, topic: str, partition: int, place: Place, bytes_max: int) -> Piece:
         wait_s = _BACKOFF_FIRST_S
+        share = self._shares.get(topic)
+        if share is None:
+            share = self._shares[topic] = asyncio.Semaphore(max(self._limits.reads_max // _SHARES, 1))
         while True:
             try:
-                async with self._room:
+                async with share, self._room:
                     return await self._once(topic, partition, place, bytes_max)
             except CometError as error:
                 found = gone(error, partition, place)
@@ -154,11 +172,7 @@ class Log:
                     raise
                 log.debug("gateway: %s/%d at %d: %s", topic, partition, place.offset, error)
                 pause_s = max(error.retry_after_ms / 1000, uniform(wait_s / 2, wait_s))
-            self.waiting += 1
-            try:
-                await asyncio.sleep(pause_s)
-            finally:
-                self.waiting -= 1
+            await asyncio.sleep(pause_s)
             wait_s = min(wait_s * 2, _BACKOFF_MAX_S)
 
     async def _once(self, topic: str, partition: int, place: Place, bytes_max: int) -> Piece:
