@@ -336,14 +336,17 @@ def _passes(error: CometError) -> bool:
 
 
 def _may_be_kept(error: CometError) -> bool:
-    """It may have been heard, and kept. What a leader had taken when another took over may be, too."""
-    return error.outcome_unknown or isinstance(error, Unavailable | NotLeader)
+    """It may have been heard, and kept."""
+    return error.outcome_unknown or isinstance(error, Unavailable)
 
 
 def _told(token: Token, error: CometError | None, *, unsure: bool) -> CometError | None:
     if isinstance(error, LeaseExpired):
-        why = ", unless it was settled a moment ago, when no answer came" if unsure else ""
-        return LeaseExpired(f"record {token.offset} of {token.topic}/{token.partition} is not leased so any more{why}")
+        place = f"record {token.offset} of {token.topic}/{token.partition}"
+        if unsure:
+            why = "it may have been settled a moment ago, when no answer came"
+            return LeaseExpired(f"{place} is not leased so any more; {why}", details={"outcome": "unknown"})
+        return LeaseExpired(f"{place} is not leased so any more")
     if error is not None and unsure and error.retriable:
         return Timeout(f"no answer in time; it may or may not be kept: {error.message}")
     return error

@@ -137,8 +137,10 @@ class Leases:
     async def ack(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
         """They are done. For each None once that is kept, or LeaseExpired, or what kept the broker from it.
 
-        All that settles may be said again where no answer came: what was kept once is answered alike for a minute,
-        by the same leader. With `group`, tokens of another one are refused with InvalidArgument.
+        LeaseExpired has `outcome: unknown` in its details where an earlier try may have been kept, by a leader that
+        went away without an answer. All that settles may be said again where no answer came: what was kept once is
+        answered alike for a minute, by the same leader. With `group`, tokens of another one are refused with
+        InvalidArgument.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:

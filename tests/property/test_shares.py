@@ -21,7 +21,19 @@ STEPS = st.lists(
         st.sampled_from(
             ["acquire"] * 5
             + ["accept"] * 4
-            + ["release", "release", "reject", "extend", "time", "expire", "drop", "restart", "more", "delete"]
+            + [
+                "release",
+                "release",
+                "reject",
+                "give_back",
+                "extend",
+                "time",
+                "expire",
+                "drop",
+                "restart",
+                "more",
+                "delete",
+            ]
         ),
         st.integers(0, 200),
         st.integers(0, 200),
@@ -116,6 +128,11 @@ class Run:
     def reject(self, a: int, b: int, c: int) -> None:
         for record in self.settle(a, b, c, lambda holder, f, e: self.shares.reject(holder, [f], [e], "bad")):
             record.state, record.holder = Is.DEAD, None
+
+    def give_back(self, a: int, b: int, c: int) -> None:
+        for record in self.settle(a, b, c, lambda holder, f, e: self.shares.give_back(holder, [f], [e])):
+            record.attempts -= 1
+            self.oracle.give_back(record)
 
     def extend(self, a: int, b: int, c: int) -> None:
         for record in self.settle(a, b, c, lambda holder, f, e: self.shares.extend(self.now, holder, [f], [e])):

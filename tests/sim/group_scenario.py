@@ -71,6 +71,7 @@ class GroupProfile:
     fault_every_s: float | None = None
     member_fault_every_s: float | None = None
     pause_s: float | None = None  # between two sends of a producer
+    callers: int | None = None  # of the members of a shared group, so many have no session
 
 
 def draw(seed: int, profile: GroupProfile) -> GroupProfile:
@@ -85,6 +86,7 @@ def draw(seed: int, profile: GroupProfile) -> GroupProfile:
         fault_every_s=random.choice((2.0, 4.0, 8.0)),
         member_fault_every_s=random.choice((3.0, 6.0, 12.0)),
         pause_s=random.choice((0.2, 0.5)),
+        callers=random.choice((0, 0, 1, 2)),
     )
     given = {f.name: getattr(profile, f.name) for f in fields(profile) if getattr(profile, f.name) is not None}
     return replace(drawn, **given)
@@ -200,7 +202,8 @@ class GroupScenario:
         while not self.over:
             name = f"{group}-{number}.{life}"
             life += 1
-            member = self.members[name] = Member(world, self.history, group, name, instance=instance)
+            leasing = group == SHARED and number < (self.profile.callers or 0)
+            member = self.members[name] = Member(world, self.history, group, name, instance=instance, leasing=leasing)
             node = world.client(name, member.run())
             while world.busy(name) and not member.leaving:
                 await world.sleep(random, self.profile.member_fault_every_s or 6.0)

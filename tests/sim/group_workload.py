@@ -6,14 +6,15 @@ A member is one process with a name of its own: `alo-0.3` is the third life of t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal
 
 from comet._client import Client
 from comet._consumer import Consumer
 from comet._coordinator import Coordinator
 from comet._groups import GroupConsumer
-from comet._shared import SharedConsumer
+from comet._leasing import LeasedRecord, Leases
+from comet._shared import SharedConsumer, SharedRecord
 from comet._transactions import Transaction, TransactionalProducer
 from comet.errors import CometError, Internal, InvalidArgument, LeaseExpired, ProducerFenced
 from comet.types import TopicPartition
@@ -43,13 +44,16 @@ class Changed(Exception):
 class Member:
     """One life of one member. `run` is what its process does; `died` is said of one that was killed."""
 
-    def __init__(self, world: World, history: GroupHistory, group: str, name: str, *, instance: str = "") -> None:
+    def __init__(
+        self, world: World, history: GroupHistory, group: str, name: str, *, instance: str = "", leasing: bool = False
+    ) -> None:
         self.name = name
         self.group = group
         self.leaving = False
         self._world = world
         self._history = history
         self._instance = instance
+        self._leasing = leasing  # a caller: it takes from a shared group without being in it
         self._random = world.random(name)
         self._consumer: GroupConsumer[bytes] | None = None
         self._owned: dict[Place, Ownership] = {}
@@ -60,7 +64,7 @@ class Member:
             AT_LEAST_ONCE: self._at_least_once,
             AT_MOST_ONCE: self._at_most_once,
             EXACTLY_ONCE: self._exactly_once,
-            SHARED: self._shared,
+            SHARED: self._leased if self._leasing else self._shared,
         }[self.group]
         try:
             await work()
@@ -257,26 +261,75 @@ class Member:
                 record = await consumer.get(timeout_s=0.5)
                 if record is None:
                     continue
-                place = record.topic, record.partition
-                one = Lent(self.group, self.name, place, record.offset, record.value, record.attempt, self._world.now())
-                self._history.lent.append(one)
-                await self._work()
-                chance = self._random.random()
-                if chance < 0.05:
-                    continue  # it forgets the record, and the lease runs out
-                if chance < 0.08 and not self._world.stopping:
-                    await self._settled(one, "reject", lambda record=record: record.reject("not wanted"))  # type: ignore[misc]
-                elif chance < 0.2:
-                    await self._settled(one, "release", lambda record=record: record.nack(delay_ms=200))  # type: ignore[misc]
-                else:
-                    await self._settled(one, "accept", record.ack)
+                await self._handled(
+                    record,
+                    lambda record=record: record.ack(),  # type: ignore[misc]
+                    lambda record=record: record.nack(delay_ms=200),  # type: ignore[misc]
+                    lambda record=record: record.reject("not wanted"),  # type: ignore[misc]
+                )
 
-    async def _settled(self, one: Lent, how: Literal["accept", "reject", "release"], settle: Callable[[], Any]) -> None:
+    async def _leased(self) -> None:
+        """The same, call by call; it may handle several records of one lease."""
+        async with Leases(self._world.addresses, **self._sdk()) as leases:
+
+            async def said(outcomes: Awaitable[list[CometError | None]]) -> None:
+                (error,) = await outcomes
+                if error is not None:
+                    raise error
+
+            while not self.leaving:
+                found = await leases.lease(
+                    self.group,
+                    IN,
+                    records_max=self._random.randint(1, 5),
+                    wait_ms=self._random.choice((0, 500, 500)),
+                    lease_ms=LEASE_MS,
+                    attempts_max=ATTEMPTS_MAX,
+                    dead_letter=DEAD,
+                    start="earliest",
+                )
+                for record in found:
+                    token = [record.token]
+                    await self._handled(
+                        record,
+                        lambda token=token: said(leases.ack(token)),  # type: ignore[misc]
+                        lambda token=token: said(leases.nack(token, delay_ms=200)),  # type: ignore[misc]
+                        lambda token=token: said(leases.reject(token, reason="not wanted")),  # type: ignore[misc]
+                    )
+                if not found:
+                    await asyncio.sleep(0.1)
+
+    async def _handled(
+        self,
+        record: SharedRecord[bytes] | LeasedRecord,
+        ack: Callable[[], Awaitable[Any]],
+        nack: Callable[[], Awaitable[Any]],
+        reject: Callable[[], Awaitable[Any]],
+    ) -> None:
+        place = record.topic, record.partition
+        one = Lent(self.group, self.name, place, record.offset, record.value or b"", record.attempt, self._world.now())
+        self._history.lent.append(one)
+        await self._work()
+        chance = self._random.random()
+        if chance < 0.05:
+            return  # it forgets the record, and the lease runs out
+        if chance < 0.08 and not self._world.stopping:
+            await self._settled(one, "reject", reject)
+        elif chance < 0.2:
+            await self._settled(one, "release", nack)
+        else:
+            await self._settled(one, "accept", ack)
+
+    async def _settled(
+        self, one: Lent, how: Literal["accept", "reject", "release"], settle: Callable[[], Awaitable[Any]]
+    ) -> None:
         one.settled, one.invoked = how, self._world.now()
         try:
             await settle()
         except LeaseExpired as error:
-            one.settled, one.outcome, one.code = "", Outcome.FAIL, error.code
+            one.outcome, one.code = Outcome.UNKNOWN, error.code
+            if error.details.get("outcome") != "unknown":
+                one.settled, one.outcome = "", Outcome.FAIL
         except CometError as error:
             one.outcome, one.code = Outcome.UNKNOWN, error.code
         else:

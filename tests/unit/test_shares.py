@@ -55,6 +55,28 @@ def test_a_lease_ends_and_the_record_comes_again_before_what_is_new() -> None:
     assert shares.redelivered == 2
 
 
+def test_what_nobody_has_seen_is_as_if_it_had_not_been_delivered() -> None:
+    shares, anna, bert = make(attempts_max=2), Holder(), Holder()
+    shares.acquire(0.0, anna, 3, plain(3))
+    assert shares.give_back(anna, [0, 7], [2, 8]) == [(7, 8)]
+    assert (shares.delivered, shares.in_flight, anna.open) == (1, 1, 1)
+    assert shares.acquire(0.0, bert, 3, plain(3)) == [Granted(0, 2, 1)]
+    assert shares.release(0.0, bert, [0], [2]) == []
+    assert shares.acquire(0.0, bert, 3, plain(3)) == [Granted(0, 2, 2)]
+    assert shares.redelivered == 2
+    assert shares.give_back(bert, [0], [1]) == []
+    assert shares.redelivered == 1
+    assert shares.acquire(0.0, bert, 3, plain(3)) == [Granted(0, 1, 2)], "and it is not dead"
+    assert shares.give_back(anna, [0], [1]) == [(0, 1)], "not hers"
+
+
+def test_by_key_what_is_given_back_keeps_its_place_in_line() -> None:
+    shares, anna = make(by_key=True), Holder()
+    assert shares.acquire(0.0, anna, 9, keyed(1, 1)) == [Granted(0, 1, 1)]
+    assert shares.give_back(anna, [0], [1]) == []
+    assert shares.acquire(0.0, anna, 9, keyed(1, 1)) == [Granted(0, 1, 1)]
+
+
 def test_an_extended_lease_lasts_from_then_on() -> None:
     shares, anna = make(lease_s=5.0), Holder()
     shares.acquire(0.0, anna, 2, plain(2))

@@ -15,7 +15,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from comet._wire import error_to_pb
-from comet.errors import CometError, Draining, InvalidArgument, LimitExceeded, NotLeader, PartitionNotFound, Unavailable
+from comet.errors import (
+    CometError,
+    Draining,
+    InvalidArgument,
+    LeadershipLost,
+    LimitExceeded,
+    NotLeader,
+    PartitionNotFound,
+    Unavailable,
+)
 from comet.types import Position
 from comet.v1 import groups_pb2 as pb
 from comet_broker import limits
@@ -228,7 +237,11 @@ class LeaseCalls:
         settle_here(state, ticket.holder, said, lost, done)
         if said.kind != pb.SETTLEMENT_EXTEND:
             lost = state.tickets.settled(ticket, said.kind, said.firsts, said.ends, lost)
-        await future
+        try:
+            await future
+        except NotLeader as error:
+            why = f"the leader of {request.topic}/{said.partition} changed; it may or may not be kept: {error.message}"
+            raise LeadershipLost(why, details=error.details) from error
         return lost
 
 

@@ -10,14 +10,14 @@ from comet_gateway.schemas.common import Model, ProblemDocument
 from comet_gateway.schemas.lists import Name, Strict
 from comet_gateway.schemas.records_api import RECORD_OUT
 
-RECORDS_MAX: Final = 10_000
+RECORDS_MAX: Final = 1_000  # of one lease; one settlement takes as many
 BYTES_MAX: Final = 4 << 20
 WAIT_MS_MAX: Final = 30_000
 LEASE_MS_MAX: Final = 12 * 3_600_000
 ATTEMPTS_MAX: Final = 250
 DELAY_MS_MAX: Final = 24 * 3_600_000
 REASON_CHARS_MAX: Final = 200
-TOKENS_MAX: Final = 10_000
+TOKENS_MAX: Final = RECORDS_MAX
 TOKEN_CHARS_MAX: Final = 1_000
 
 _EXAMPLE: Final = "AW9c5kqLkJfYk3qCFoF1bV0gZm9vYmFyYmF6cXV4AAAAACoAAAAAAAAABHdvcmtxdW90ZXM"
