@@ -72,7 +72,7 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
         # Put in flat, because a router within a router is asked anew at each request.
         app.router.routes += [admission.guard(route) for route in module.router.routes]
     answers.install(app)
-    state.description = openapi.description(app)
+    state.description = openapi.description(app, tokens=not state.gatekeeper.open)
     app.add_middleware(
         Front, security=state.security, traffic=state.traffic, metrics=state.metrics, draining=state.draining
     )

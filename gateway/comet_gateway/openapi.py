@@ -36,8 +36,7 @@ METHODS: Final = ("get", "put", "post", "delete", "patch", "head", "options")
 _BEARER: Final = {
     "type": "http",
     "scheme": "bearer",
-    "description": "A token of the gateway's tokens file. A gateway without that file needs none, and serves its own "
-    "machine only.",
+    "description": "A token of the gateway's tokens file.",
 }
 # Codes that an operation has only under a condition.
 _IF_TOKEN: Final = frozenset({"UNAUTHENTICATED", "FORBIDDEN"})
@@ -50,13 +49,14 @@ _RETRY: Final = {
 _COUNTED_BY_FASTAPI: Final = ("HTTPValidationError", "ValidationError")
 
 
-def description(app: FastAPI) -> Callable[[], bytes]:
-    """The document as JSON; made when it is first asked for. `app.openapi` gives the same."""
+def description(app: FastAPI, *, tokens: bool) -> Callable[[], bytes]:
+    """The document as JSON; made when it is first asked for. `app.openapi` gives the same. `tokens`: whether this
+    gateway wants any."""
     made: list[bytes] = []
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _document(app)
+            app.openapi_schema = _document(app, tokens)
         return app.openapi_schema
 
     def encoded() -> bytes:
@@ -68,7 +68,7 @@ def description(app: FastAPI) -> Callable[[], bytes]:
     return encoded
 
 
-def _document(app: FastAPI) -> dict[str, Any]:
+def _document(app: FastAPI, tokens: bool) -> dict[str, Any]:
     found = get_openapi(
         title="Comet",
         version=app.version,
@@ -82,9 +82,10 @@ def _document(app: FastAPI) -> dict[str, Any]:
     components = found.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     schemas["ProblemDocument"] = ProblemDocument.model_json_schema(ref_template="#/components/schemas/{model}")
-    components["securitySchemes"] = {"bearer": _BEARER}
+    if tokens:
+        components["securitySchemes"] = {"bearer": _BEARER}
     for path, method, operation in operations(found):
-        _complete(operation, ROLES.get((method.upper(), path), Role.ADMIN))
+        _complete(operation, ROLES.get((method.upper(), path), Role.ADMIN), tokens)
     for name in _COUNTED_BY_FASTAPI:
         schemas.pop(name, None)
     return found
@@ -98,11 +99,11 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, A
                 yield path, method, item[method]
 
 
-def _complete(operation: dict[str, Any], role: Role) -> None:
+def _complete(operation: dict[str, Any], role: Role, tokens: bool) -> None:
     """Adds what is true of all: what else can be answered, who may ask, which headers come back."""
-    open_to_all = role is Role.ANYONE
+    open_to_all = role is Role.ANYONE or not tokens
     operation["security"] = [] if open_to_all else [{"bearer": []}]
-    if not open_to_all:
+    if role is not Role.ANYONE:
         text = f"{operation.get('description', '')}\n\nNeeds the role {role.name.lower()}, where tokens are used."
         operation["description"] = text.strip()
     responses = operation["responses"]
