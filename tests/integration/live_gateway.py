@@ -28,7 +28,7 @@ class QuietServer(Server):
     """Leaves signals to pytest."""
 
     @contextmanager
-    def capture_signals(self) -> Iterator[None]:  # type: ignore[override]
+    def capture_signals(self) -> Iterator[None]:
         yield
 
 
@@ -89,7 +89,7 @@ class Socket:
 
     async def until(self, *types: str, **members: Any) -> dict[str, Any]:
         """The next frame of such a type and with these members; what comes before is kept for later."""
-        passed = []
+        passed: list[dict[str, Any]] = []
         while True:
             frame = await self.hear()
             if frame["type"] in types and all(frame.get(name) == value for name, value in members.items()):
@@ -144,7 +144,7 @@ class Stream:
 
     async def records(self, count: int) -> list[tuple[str, dict[str, Any]]]:
         """So many records, with their ids."""
-        found = []
+        found: list[tuple[str, dict[str, Any]]] = []
         while len(found) < count:
             name, data = await self.next()
             assert name == "message", (name, data)
@@ -182,11 +182,9 @@ async def live_gateway(
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         server = QuietServer(config, ready.set_result)
         running = asyncio.create_task(server.run_until_stopped())
-        await asyncio.wait([running, ready], return_when=asyncio.FIRST_COMPLETED)
-        if running.done():
-            await running
+        running.add_done_callback(lambda _: ready.done() or ready.cancel())
         try:
-            yield Gateway(broker.address, ready.result(), server)
+            yield Gateway(broker.address, await ready, server)
         finally:
             server.stop()
             await running

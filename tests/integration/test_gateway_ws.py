@@ -210,7 +210,7 @@ async def test_a_group_goes_on_behind_what_was_acknowledged(gateway: Gateway, pr
         told = await first.subscribe("g", "one", group="engine", start="earliest", permits=4)
         assert told["group"] == "engine" and told["member"]
         assert (await first.until("assigned"))["partitions"] == [{"topic": "one", "partition": 0}]
-        frames = []
+        frames: list[dict[str, Any]] = []
         while sum(len(frame["records"]) for frame in frames) < 2:
             frames.append(await first.until("records"))
         acked = await first.ask(type="ack", id="g", cursor=frames[0]["cursor"])
