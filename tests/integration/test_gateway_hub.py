@@ -316,6 +316,26 @@ async def test_a_slow_subscriber_costs_its_cursor_and_gets_everything() -> None:
         assert slow.subscription.statistics()["topics"]["quotes"]["live"]
 
 
+async def test_all_rings_together_have_a_bound() -> None:
+    limits = replace(SMALL, feed_bytes=200_000, feeds_bytes_max=250_000)
+    async with (
+        comet.testing.broker(["quotes", "trades", "news"]) as broker,
+        comet.Producer(broker.address) as producer,
+        gateway(broker.address, limits) as hub,
+    ):
+        clients = {topic: Client(await hub.subscribe(Asked(topics=(topic,)))) for topic in ("quotes", "trades", "news")}
+        for topic, client in clients.items():
+            await begun(client.subscription)
+            for turn in range(20):
+                await write(producer, turn * 200, turn * 200 + 200, topic=topic)
+                await client.have(turn * 200 + 200)
+                feeds = hub.statistics()["feeds"].values()
+                assert sum(feed["ring_bytes"] for feed in feeds) < 350_000, "and what was encoded since"
+        late = Client(await hub.subscribe(replace(QUOTES, start=Earliest())))
+        await begun(late.subscription)
+        assert await late.have(4000) == list(range(4000))
+
+
 async def test_who_drops_the_oldest_is_told_which() -> None:
     async with (
         comet.testing.broker({"quotes": 1}) as broker,

@@ -21,6 +21,7 @@ from comet_gateway.push.events import Missing
 from comet_gateway.representation import fragments
 
 RECORD_OVERHEAD: Final = 100  # bytes of JSON around a record's key and value
+FRAGMENT_OVERHEAD: Final = 48  # bytes of memory that a record takes as an object
 CHUNK_OVERHEAD: Final = 2048  # bytes of memory that a chunk takes beside its records
 
 
@@ -148,7 +149,7 @@ class Slice:
 
     def _made(self, made: bytes) -> None:
         if self._grew is not None:
-            self._grew(2 * len(made))  # and once more, as fragments
+            self._grew(2 * len(made) + FRAGMENT_OVERHEAD * self.count)  # and once more, as fragments
 
 
 class Chunk:

@@ -1,0 +1,143 @@
+"""What the property tests of the hub leave out: logs that are cut back, encoding once, what is counted as memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from comet.errors import CometError, DataLoss, OffsetOutOfRange, Truncated, Unavailable
+from comet_gateway.config import Limits
+from comet_gateway.cursor import Cursor, Place
+from comet_gateway.problems import Problem
+from comet_gateway.push.asked import Asked, Policy, check
+from comet_gateway.push.catchup import Piece, gone
+from comet_gateway.push.chunk import Slice, Source
+from comet_gateway.push.events import Begun, Failed, Lost, Missing
+from comet_gateway.push.follower import Follower, Read
+from comet_gateway.push.ring import Ring
+from tests.unit.gateway_world import TOPIC, TOPIC_ID, batch_of
+
+ASKED = Asked(topics=(TOPIC,))
+
+
+@pytest.fixture
+def ring() -> Ring:
+    made = Ring(TOPIC, TOPIC_ID, {0: Place(0), 1: Place(0)}, 1 << 16)
+    made.add(Source(batch_of(0, range(10), epoch=1)))
+    return made
+
+
+def cut_back(ring: Ring) -> None:
+    """A leader was replaced by one that lacks the last three records."""
+    ring.skip(Missing(0, 7, 10, "truncated"))
+    ring.add(Source(batch_of(0, range(7, 9), epoch=2)))
+
+
+def given(found: object) -> list[int]:
+    assert isinstance(found, Slice)
+    return list(found.offsets)
+
+
+def test_who_follows_live_hears_of_a_log_that_was_cut_back(ring: Ring) -> None:
+    follower = Follower(ring, ASKED)
+    cut_back(ring)
+    lost = follower.take()
+    assert lost == Lost(TOPIC, 3, (Missing(0, 7, 10, "truncated"),), lost.cursor if isinstance(lost, Lost) else "")
+    assert Cursor.parse(lost.cursor).places[0] == Place(7)
+    assert given(follower.take()) == [7, 8]
+
+
+def test_who_is_not_in_step_asks_the_log_whether_his_place_is_still_there(ring: Ring) -> None:
+    follower = Follower(ring, ASKED)
+    follower.begin_at({0: Place(9, 1), 1: Place(0)})
+    cut_back(ring)
+    read = follower.take()
+    assert read == Read(0, Place(9, 1))
+    follower.missed(read, Missing(0, 7, 9, "truncated"), Place(7))
+    lost = follower.take()
+    assert isinstance(lost, Lost)
+    assert lost.missing == (Missing(0, 7, 9, "truncated"),)
+    assert given(follower.take()) == [7, 8]
+    assert follower.live
+
+    unharmed = Follower(ring, ASKED)
+    unharmed.begin_at({0: Place(3, 1), 1: Place(0)})
+    assert not ring.has(0, 3), "what is behind a cut is for the log to say"
+    assert unharmed.take() == Read(0, Place(3, 1))
+
+
+def test_a_place_is_vouched_for_only_where_its_record_is_known(ring: Ring) -> None:
+    assert ring.vouches(0, Place(4, 1))
+    assert ring.vouches(0, Place(10, 1))
+    assert not ring.vouches(0, Place(4, 2)), "of another epoch"
+    assert not ring.vouches(0, Place(4)), "of none that is known"
+    assert not ring.vouches(0, Place(11, 1)), "not here yet"
+    assert not ring.vouches(2, Place(0)), "of a partition that is not known"
+    cut_back(ring)
+    assert not ring.vouches(0, Place(8, 1))
+    assert ring.vouches(0, Place(8, 2))
+
+
+def test_what_is_encoded_is_made_once_and_counted_while_it_is_kept(ring: Ring) -> None:
+    before = ring.bytes
+    left, right = Follower(ring, ASKED), Follower(ring, ASKED)
+    for follower in (left, right):
+        follower.begin_at({0: Place(0), 1: Place(0)})
+    ring.add(Source(batch_of(1, range(5))))
+    live = Follower(ring, ASKED)
+    ring.add(Source(batch_of(1, range(5, 10))))
+    chunk = live.take()
+    assert isinstance(chunk, Slice)
+    assert chunk.members() is chunk.members()
+    assert chunk.sse() is chunk.sse()
+    grown = ring.bytes
+    assert grown > before
+    events = [(left.take(), right.take()) for _ in range(3)]
+    assert events[2][0] is events[2][1] is chunk, "in step again"
+    ring.evict(ring.head)
+    assert ring.bytes == 0
+    assert chunk.members()
+
+
+def test_the_last_word_comes_after_all_that_was_there(ring: Ring) -> None:
+    follower = Follower(ring, ASKED)
+    follower.first.append(Begun(TOPIC, follower.cursor()))
+    ring.add(Source(batch_of(1, range(3))))
+    follower.failed = Failed("TOPIC_NOT_FOUND", "gone", {}, topic=TOPIC)
+    assert isinstance(follower.take(), Begun)
+    assert given(follower.take()) == [0, 1, 2]
+    assert follower.take() is follower.failed
+    assert follower.take() is None
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OffsetOutOfRange("", details={"log_start": "7", "log_end": "9"}), (7, Missing(0, 5, 7, "deleted"))),
+        (OffsetOutOfRange("", details={"log_start": "0", "log_end": "4"}), (4, Missing(0, 4, 5, "truncated"))),
+        (Truncated("", details={"log_start": "0", "log_end": "3"}), (3, Missing(0, 3, 5, "truncated"))),
+        (DataLoss("", details={"first": "4", "end": "8"}), (8, Missing(0, 5, 8, "damaged"))),
+        (DataLoss("", details={"first": "4", "end": "5"}), None),
+        (DataLoss(""), None),
+        (Unavailable(""), None),
+    ],
+)
+def test_an_error_says_what_is_gone(error: CometError, expected: tuple[int, Missing] | None) -> None:
+    piece = None if expected is None else Piece([], Place(expected[0]), expected[1])
+    assert gone(error, 0, Place(5, 1)) == piece
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Asked(),
+        Asked(topics=("a",), pattern="b"),
+        Asked(topics=("a", "a")),
+        Asked(topics=("a",), partitions=frozenset()),
+        Asked(topics=("a",), policy=Policy.CONFLATE, interval_ms=0),
+        Asked(topics=("a",), policy=Policy.DROP_OLDEST, buffer=0),
+        Asked(topics=("a",), permits=-1),
+    ],
+)
+def test_what_makes_no_sense_is_refused(asked: Asked) -> None:
+    with pytest.raises(Problem):
+        check(asked, Limits())
