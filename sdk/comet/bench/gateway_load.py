@@ -124,11 +124,12 @@ async def _send_fanout(config: Any, tally: Tally) -> None:
     """One event after the other, none before the clients have nearly all that were sent."""
     import comet
 
+    window = config.get("window", WINDOW)
     async with comet.Producer(config["address"]) as producer:
         for number in range(config["events"]):
             await producer.send(config["topic"], event(number, config["record_bytes"]))
-            if number >= WINDOW:
-                await tally.reach((number - WINDOW) * config["clients"])
+            if number >= window:
+                await tally.reach((number - window) * config["clients"])
         await producer.flush()
 
 
