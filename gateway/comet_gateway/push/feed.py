@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import comet
 from comet.errors import Closed, CometError, CorruptBatch, Internal, PartitionNotFound
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from comet_gateway.config import Limits
 
 log = logging.getLogger("comet.gateway")
+
+TOLD_BYTES: Final = 16 * 1024
 
 
 class Needs:
@@ -78,6 +80,7 @@ class Feed:
         self._grown = grown  # the ring may be too large for all rings together
         self._over = over
         self._room = room
+        self._told_bytes = 0  # how large the ring was when somebody looked at all of them
         self._armed: list[Seat] = []
         self._consumer: comet.Consumer[bytes] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -158,7 +161,9 @@ class Feed:
             if seat.armed:
                 seat.awake()
         self.trim(self._limits.feed_bytes)
-        self._grown()
+        if abs(self.ring.bytes - self._told_bytes) > TOLD_BYTES:
+            self._told_bytes = self.ring.bytes
+            self._grown()
 
     def trim(self, bytes_max: int) -> None:
         """Lets old items go; who is there remembers where that was, and reads the log from now on."""

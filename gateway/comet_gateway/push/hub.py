@@ -174,10 +174,12 @@ class Hub:
 
     def _grown(self) -> None:
         """Keeps all rings together within their bound: the largest gives way."""
-        total = sum(feed.ring.bytes for feed in self._feeds.values()) if len(self._feeds) > 1 else 0
-        if total > self._limits.feeds_bytes_max:
+        excess = sum(feed.ring.bytes for feed in self._feeds.values()) - self._limits.feeds_bytes_max
+        while excess > 0:
             largest = max(self._feeds.values(), key=lambda feed: feed.ring.bytes)
-            largest.trim(largest.ring.bytes * 7 // 8)
+            before = largest.ring.bytes
+            largest.trim(max(before - max(excess, before // 8), 0))
+            excess -= before - largest.ring.bytes
 
     def _room(self) -> bool:
         return sum(len(feed.tables) for feed in self._feeds.values()) < self._limits.tables_max
