@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Container
 from enum import Enum
 from typing import TypeVar
 from urllib.parse import parse_qsl
@@ -17,13 +17,19 @@ _INT64_MAX = 2**63 - 1
 
 
 class Query:
-    """What was asked, by name; the last of those that stand twice."""
+    """What was asked, by name. What is not known, or stands twice, is a mistake, and refused as on all routes."""
 
     __slots__ = ("_given",)
 
-    def __init__(self, query_string: bytes) -> None:
-        text = query_string.decode("latin-1")
-        self._given: Mapping[str, str] = dict(parse_qsl(text, keep_blank_values=True)) if text else {}
+    def __init__(self, query_string: bytes, known: Container[str]) -> None:
+        self._given: dict[str, str] = {}
+        if not query_string:
+            return
+        for name, value in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True):
+            if name not in known or name in self._given:
+                wrong = "stands twice" if name in self._given else "is not known"
+                raise Problem("VALIDATION", f"the query parameter {name[:40]!r} {wrong}")
+            self._given[name] = value
 
     def __contains__(self, name: str) -> bool:
         return name in self._given

@@ -25,7 +25,8 @@ async def gateway(address: str, **limits: Any) -> AsyncIterator[httpx.AsyncClien
     server = Server(config, ready.set_result)
     running = asyncio.create_task(server.run_until_stopped())
     try:
-        await asyncio.wait([running, ready], return_when=asyncio.FIRST_COMPLETED)
+        waiting: list[asyncio.Future[Any]] = [running, ready]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             await running
         async with httpx.AsyncClient(base_url=ready.result(), timeout=30) as client:

@@ -40,6 +40,9 @@ class Committed(Enum):
     UNCOMMITTED = "uncommitted"
 
 
+_KNOWN: Final = frozenset({"start", "cursor", "limit", "max_bytes", "values", "isolation"})
+_KNOWN_OF_PARTITION: Final = _KNOWN | {"offset", "wait_ms"}
+_KNOWN_OF_TOPIC: Final = _KNOWN | {"end", "order", "partitions"}
 _WRONG: Final = (
     "TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "OFFSET_OUT_OF_RANGE", "TRUNCATED", "DATA_LOSS", "MALFORMED_CURSOR",
     "NOT_ACCEPTABLE", "VALIDATION", "NOT_LEADER", "LOG_FAILED",
@@ -48,6 +51,7 @@ _WRONG: Final = (
 
 @router.get(
     "/topics/{topic}/partitions/{partition}/records",
+    operation_id="readPartition",
     summary="Read a part of a partition",
     tags=["records"],
     openapi_extra=FETCH,
@@ -62,7 +66,7 @@ async def fetch(request: Request) -> Answer:
     state = scope["app"].state
     backend: Backend = state.backend
     limits: Limits = state.config.limits
-    query = Query(scope["query_string"])
+    query = Query(scope["query_string"], _KNOWN_OF_PARTITION)
     wanted = form(scope["comet.headers"].get(b"accept", b""))
     topic: str = scope["path_params"]["topic"]
     partition = whole("partition", scope["path_params"]["partition"], 0, PARTITION_MAX)
@@ -135,6 +139,7 @@ def _lines(texts: Iterable[bytes], headers: Mapping[str, str]) -> Reply:
 
 @router.get(
     "/topics/{topic}/records",
+    operation_id="readTopic",
     summary="Read a topic in order of time",
     tags=["records"],
     openapi_extra=FETCH_TOPIC,
@@ -148,7 +153,7 @@ async def fetch_topic(request: Request) -> Answer:
     scope = request.scope
     state = scope["app"].state
     backend: Backend = state.backend
-    query = Query(scope["query_string"])
+    query = Query(scope["query_string"], _KNOWN_OF_TOPIC)
     wanted = form(scope["comet.headers"].get(b"accept", b""))
     values = query.choice("values", Values.AUTO)
     order = query.choice("order", Order.OLDEST)

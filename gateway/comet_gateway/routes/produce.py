@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from typing import Final
-from urllib.parse import parse_qsl
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -16,6 +15,7 @@ from comet_gateway import bodies
 from comet_gateway.config import GatewayConfig
 from comet_gateway.lines import LinesAnswer
 from comet_gateway.problems import Problem, answers
+from comet_gateway.querying import Query
 from comet_gateway.routes.raw import Answer, RawRoute, Reply
 from comet_gateway.schemas.records import Columns, decode_body
 from comet_gateway.schemas.records_api import PRODUCE
@@ -24,6 +24,7 @@ from comet_gateway.writing import Written, write
 router = APIRouter(prefix="/v1", route_class=RawRoute)
 
 TIMEOUT_MS: Final = 30_000
+_KNOWN: Final = frozenset({"acks", "timeout_ms"})
 _ACKS: Final = {"0": comet.Acks.NONE, "1": comet.Acks.LEADER, "all": comet.Acks.ALL}
 _KEY: Final = re.compile(rb"[\x21-\x7e]{1,200}")
 
@@ -40,6 +41,7 @@ _PLAIN: Final = Asked()
 
 @router.post(
     "/topics/{topic}/records",
+    operation_id="writeRecords",
     summary="Write records",
     tags=["records"],
     openapi_extra=PRODUCE,
@@ -84,15 +86,12 @@ async def produce(request: Request) -> Answer:
     return _answer(written, asked.acks)
 
 
-def _asked(query: bytes, timeout_ms_max: int) -> Asked:
-    given = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
-    acks = _ACKS.get(given.get("acks", "1"))
+def _asked(query_string: bytes, timeout_ms_max: int) -> Asked:
+    query = Query(query_string, _KNOWN)
+    acks = _ACKS.get(query.text("acks", "1"))
     if acks is None:
-        raise Problem("VALIDATION", f"acks is 0, 1 or all, not {given['acks'][:40]!r}")
-    timeout = given.get("timeout_ms", str(TIMEOUT_MS))
-    if not (timeout.isascii() and timeout.isdecimal() and len(timeout) < 10 and 1 <= int(timeout) <= timeout_ms_max):
-        raise Problem("VALIDATION", f"timeout_ms is a number from 1 to {timeout_ms_max}, not {timeout[:40]!r}")
-    return Asked(acks, int(timeout))
+        raise Problem("VALIDATION", f"acks is 0, 1 or all, not {query.text('acks')[:40]!r}")
+    return Asked(acks, query.number("timeout_ms", TIMEOUT_MS, 1, timeout_ms_max))
 
 
 def _answer(written: Written, acks: comet.Acks) -> Answer:

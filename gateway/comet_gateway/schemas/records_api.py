@@ -101,6 +101,15 @@ RESULT: Final[Schema] = {
 }  # fmt: skip
 
 
+_SAME: Final[Schema] = {"topic": "$request.path.topic"}
+_GO_ON: Final[Schema] = {"cursor": "$response.body#/cursor"}
+
+
+def _links(**operations: Schema) -> Schema:
+    """Where one may go from an answer: operations by their ids, with what they take of it."""
+    return {name: {"operationId": name, "parameters": parameters} for name, parameters in operations.items()}
+
+
 def _results(description: str, results: list[Schema], *, lines: bool = False) -> Schema:
     schema = {
         "type": "object", "properties": {"results": {"type": "array", "items": RESULT}}, "required": ["results"],
@@ -111,7 +120,18 @@ def _results(description: str, results: list[Schema], *, lines: bool = False) ->
             "schema": {"type": "string", "description": "Result, one a line: one for each line, in order."},
             "example": '{"partition":0,"offset":"42"}\n{"partition":0,"offset":"43"}\n',
         }
-    return {"description": description, "content": content}
+    return {
+        "description": description,
+        "content": content,
+        "links": _links(
+            readTopic=_SAME,
+            readPartition={
+                **_SAME,
+                "partition": "$response.body#/results/0/partition",
+                "offset": "$response.body#/results/0/offset",
+            },
+        ),
+    }
 
 
 _LINES_EXAMPLE: Final = '{"key":"EURUSD","value":{"bid":1.08}}\n{"key":"GBPUSD","text":"1.27"}\n'
@@ -233,7 +253,7 @@ def _headers(names: dict[str, str]) -> Schema:
     return {name: {"description": about, "schema": {"type": "string"}} for name, about in names.items()}
 
 
-def _records(members: dict[str, Schema], example: Schema, headers: dict[str, str]) -> Schema:
+def _records(members: dict[str, Schema], example: Schema, headers: dict[str, str], links: Schema) -> Schema:
     schema = {
         "type": "object", "additionalProperties": False, "required": ["records", *members],
         "properties": {"records": {"type": "array", "items": RECORD_OUT}, **members},
@@ -241,6 +261,7 @@ def _records(members: dict[str, Schema], example: Schema, headers: dict[str, str
     return {
         "description": "The records, and where to go on. As NDJSON or Arrow, that stands in headers.",
         "headers": _headers(headers),
+        "links": links,
         "content": {
             "application/json": {"schema": schema, "example": {"records": [_RECORD], **example}},
             "application/x-ndjson": {
@@ -287,6 +308,7 @@ FETCH: Final[Schema] = {
                 "Comet-Cursor": "As `cursor`.", "Comet-Next-Offset": "As `next_offset`.",
                 "Comet-Log-Start": "As `log_start`.", "Comet-Log-End": "As `log_end`.",
             },
+            _links(readPartition={**_SAME, "partition": "$request.path.partition", **_GO_ON}, readTopic=_SAME),
         )
     },
 }  # fmt: skip
@@ -325,6 +347,10 @@ FETCH_TOPIC: Final[Schema] = {
             },
             {"cursor": _CURSOR_EXAMPLE, "more": True, "partitions": [{"partition": 0, **_OFFSETS_EXAMPLE}]},
             {"Comet-Cursor": "As `cursor`.", "Comet-More": "As `more`."},
+            _links(
+                readTopic={**_SAME, **_GO_ON, "order": "$request.query.order"},
+                readPartition={**_SAME, "partition": "$response.body#/records/0/partition"},
+            ),
         )
     },
 }  # fmt: skip
