@@ -28,11 +28,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final, Self
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Final
 
-from comet.bench.machine import ProcessMeter
-from comet.bench.processes import START_TIMEOUT_S, BenchFailed, Broker, Child, Worker, given_broker, own_broker
+from comet.bench.gateway_servers import Served, start_bare, start_gateway
+from comet.bench.processes import START_TIMEOUT_S, BenchFailed, Broker, Worker, given_broker, own_broker
 from comet.bench.report import Result, combine
 from comet.bench.subjects import RECORD_BYTES
 
@@ -72,21 +71,6 @@ FULL: Final = GatewaySizes(1_000, 500, 5.0, 10.0, 20.0, 100, 60.0, 20.0, runs=1,
 QUICK: Final = GatewaySizes(1_000, 200, 2.0, 4.0, 6.0, 100, 10.0, 6.0, runs=1, pairs=1)
 
 
-class Served:
-    """A server of HTTP that was started: where it is, and what it uses."""
-
-    def __init__(self, child: Child, port: int) -> None:
-        self.child = child
-        self.meter = ProcessMeter(child.pid)
-        self.at = {"host": "127.0.0.1", "port": port}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.child.stop()
-
-
 class GatewayBench:
     """A broker and a gateway before it. Every run has a topic of its own."""
 
@@ -124,28 +108,6 @@ async def _create(address: str, name: str) -> None:
 
     async with comet.Admin(address) as admin:
         await admin.create_topic(name)
-
-
-def start_gateway(address: str) -> Served:
-    child = Child(["comet_gateway", "--bootstrap", address, "--port", "0"])
-    child.name = "the gateway"
-    try:
-        port = urlsplit(child.line(START_TIMEOUT_S).decode().strip()).port
-        assert port is not None
-    except BaseException:
-        child.stop()
-        raise
-    return Served(child, port)
-
-
-def start_bare(frames: Path | None = None) -> Served:
-    child = Child(["comet.bench.gateway_bare", str(frames or "-")])
-    child.name = "the bare server"
-    try:
-        return Served(child, int(child.line(START_TIMEOUT_S)))
-    except BaseException:
-        child.stop()
-        raise
 
 
 def listening(kind: str, topic: str, **options: Any) -> dict[str, Any]:

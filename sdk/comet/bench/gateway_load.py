@@ -17,6 +17,7 @@ from comet.bench.gateway_wire import (
     Answers,
     EventsClient,
     Listener,
+    Mark,
     Poster,
     Refused,
     Tally,
@@ -28,7 +29,7 @@ from comet.bench.report import quantiles
 from comet.bench.timer import Ticker
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Iterable
 
     from comet.bench.worker import Link, Work
 
@@ -84,10 +85,9 @@ async def fanout(link: Link, config: Any) -> dict[str, Any]:
     warm = int(events * WARM_SHARE)
     sending = asyncio.ensure_future(_send_fanout(config, tally) if "address" in config else _ask_bare(config))
     try:
-        await _unless_failed(tally.reach(count * warm), sending)
-        start, deliveries, records = time.perf_counter(), tally.deliveries, tally.records
-        await _unless_failed(tally.reach(count * events), sending)
-        seconds = time.perf_counter() - start
+        start, end = await _unless_failed(
+            asyncio.gather(tally.reach(count * warm), tally.reach(count * events)), sending
+        )  # fmt: skip
     finally:
         sending.cancel()
     wrong = [client.records for client in clients if client.records != events]
@@ -102,8 +102,8 @@ async def fanout(link: Link, config: Any) -> dict[str, Any]:
         _keep(Path(config["frames"]), first)
     await _leave(clients)
     return {
-        "deliveries_per_s": (tally.deliveries - deliveries) / seconds,
-        "records_per_s": (tally.records - records) / seconds,
+        "deliveries_per_s": (end.deliveries - start.deliveries) / (end.at - start.at),
+        "records_per_s": (end.records - start.records) / (end.at - start.at),
     }
 
 
@@ -111,13 +111,12 @@ def _keep(file: Path, frames: Iterable[bytes]) -> None:
     file.write_text(json.dumps([frame.decode() for frame in frames]))
 
 
-async def _unless_failed(waiting: Awaitable[None], sending: asyncio.Future[None]) -> None:
+async def _unless_failed(marks: asyncio.Future[list[Mark]], sending: asyncio.Future[None]) -> list[Mark]:
     """Waits for the one; the other fails earlier or not at all."""
-    reached = asyncio.ensure_future(waiting)
-    await asyncio.wait({reached, sending}, return_when=asyncio.FIRST_COMPLETED)
-    if not reached.done():
+    await asyncio.wait({marks, sending}, return_when=asyncio.FIRST_COMPLETED)
+    if not marks.done():
         sending.result()
-    await reached
+    return await marks
 
 
 async def _send_fanout(config: Any, tally: Tally) -> None:

@@ -19,7 +19,7 @@ import time
 from array import array
 from collections.abc import Sequence
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from comet.errors import CometError
 
@@ -38,6 +38,14 @@ class Refused(CometError):
     """A server did not do what was asked of it."""
 
 
+class Mark(NamedTuple):
+    """How far a crowd was, and when."""
+
+    at: float
+    records: int
+    deliveries: int
+
+
 class Tally:
     """What all clients of a process have had together. Owned by the one worker there."""
 
@@ -46,16 +54,19 @@ class Tally:
         self.deliveries = 0  # frames or events with records in them
         self.ages_us: array[float] | None = array("d") if ages else None
         self._goal: float = inf  # the least that somebody waits for
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[int, asyncio.Future[Mark]]] = []
 
-    async def reach(self, records: int) -> None:
-        """Waits until they have had that many records."""
+    def mark(self) -> Mark:
+        return Mark(time.perf_counter(), self.records, self.deliveries)
+
+    async def reach(self, records: int) -> Mark:
+        """Waits until they have had that many records; how far they were at that very moment."""
         if self.records >= records:
-            return
-        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            return self.mark()
+        reached: asyncio.Future[Mark] = asyncio.get_running_loop().create_future()
         self._waiting.append((records, reached))
         self._goal = min(self._goal, records)
-        await reached
+        return await reached
 
     def take(self, client: Listener, data: bytes, start: int, end: int) -> None:
         count = data.count(MARK, start, end)
@@ -79,7 +90,7 @@ class Tally:
             if goal > self.records:
                 self._waiting.append((goal, reached))
             elif not reached.done():
-                reached.set_result(None)
+                reached.set_result(self.mark())
         self._goal = min((goal for goal, _ in self._waiting), default=inf)
 
     def fail(self, error: Exception) -> None:
