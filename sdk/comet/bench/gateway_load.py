@@ -111,9 +111,12 @@ def _keep(file: Path, frames: Iterable[bytes]) -> None:
     file.write_text(json.dumps([frame.decode() for frame in frames]))
 
 
-async def _unless_failed(marks: asyncio.Future[list[Mark]], sending: asyncio.Future[None]) -> list[Mark]:
+async def _unless_failed(
+    marks: asyncio.Future[tuple[Mark, Mark]], sending: asyncio.Future[None]
+) -> tuple[Mark, Mark]:  # fmt: skip
     """Waits for the one; the other fails earlier or not at all."""
-    await asyncio.wait({marks, sending}, return_when=asyncio.FIRST_COMPLETED)
+    both: set[asyncio.Future[Any]] = {marks, sending}
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     if not marks.done():
         sending.result()
     return await marks

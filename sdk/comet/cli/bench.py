@@ -45,12 +45,14 @@ def bench(
     list_: Annotated[bool, typer.Option("--list", help="Say what can be measured, and end.")] = False,
 ) -> None:
     """Measure speed, latency and memory, with the machine's own limits beside them."""
+    import signal
     from dataclasses import replace
 
     from comet.bench import cluster, gateway, groups, machine, report
     from comet.bench.runner import run_subjects
     from comet.bench.subjects import FULL, QUICK, SUBJECTS
 
+    signal.signal(signal.SIGTERM, _ended)
     if list_:
         print_table(
             ["name", "what"],
@@ -98,6 +100,11 @@ def bench(
         names or list(SUBJECTS), sizes, address=bootstrap, folder=data, progress=lambda *step: _show(sizes.runs, *step)
     )
     _present(report.document(machine.describe(), results), json_file)
+
+
+def _ended(*_: object) -> None:
+    """Servers were started, which would go on without us."""
+    raise SystemExit(143)
 
 
 def _check(names: Sequence[str], known: Iterable[str], of_what: str = "") -> None:
