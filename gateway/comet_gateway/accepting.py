@@ -21,15 +21,16 @@ def form(accept: bytes) -> Form:
     if not accept or accept == b"*/*":
         return Form.JSON
     likes = _likes(accept.decode("latin-1").lower())
-    scored = [(_liked(likes, form.value), form) for form in Form]
-    best = max(scored, key=lambda one: one[0])
-    if best[0] <= 0:
+    scored = {form: liked for form in Form if (liked := _liked(likes, form.value)) > 0}
+    if not scored:
         hint = f"Accept {', '.join(form.value for form in Form)}."
         raise Problem("NOT_ACCEPTABLE", f"records are not given as {accept.decode('latin-1')[:100]}", hint=hint)
-    if best[1] is Form.ARROW and find_spec("pyarrow") is None:
-        hint = 'Where the gateway runs: pip install "comet-stream[arrow]".'
-        raise Problem("NOT_ACCEPTABLE", "this gateway cannot write Arrow: it has no pyarrow", hint=hint)
-    return best[1]
+    if Form.ARROW in scored and find_spec("pyarrow") is None:
+        del scored[Form.ARROW]
+        if not scored:
+            hint = 'Where the gateway runs: pip install "comet-stream[arrow]".'
+            raise Problem("NOT_ACCEPTABLE", "this gateway cannot write Arrow: it has no pyarrow", hint=hint)
+    return max(scored, key=scored.__getitem__)
 
 
 def _likes(accept: str) -> dict[str, float]:

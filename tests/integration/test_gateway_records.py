@@ -55,7 +55,9 @@ async def stored(
 
 def lines_of(answer: httpx.Response) -> list[Any]:
     assert answer.headers["content-type"] == NDJSON
-    return [json.loads(line) for line in answer.text.splitlines()]
+    *lines, end = answer.content.split(b"\n")
+    assert end == b""
+    return list(map(json.loads, lines))
 
 
 def problem_of(answer: httpx.Response, status: int, code: str) -> Any:
