@@ -69,6 +69,8 @@ class Control:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._topics = broker.topics
+        self._seen_topics: dict[str, types.Topic] = {}
+        self._seen_at = -1
 
     @property
     def _store(self) -> MetadataStore:
@@ -97,7 +99,17 @@ class Control:
         ]
 
     def _topic_pb(self, name: str) -> types.Topic:
-        return topic_to_pb(self._topics.info(name))
+        return self._seen(name, self._topics.spec(name))
+
+    def _seen(self, name: str, spec: TopicSpec) -> types.Topic:
+        """The same one again until the view has moved: lists of many topics are asked for again and again."""
+        if self._seen_at != self._topics.moves:
+            self._seen_at = self._topics.moves
+            self._seen_topics.clear()
+        found = self._seen_topics.get(name)
+        if found is None:
+            found = self._seen_topics[name] = topic_to_pb(self._topics.info(name, spec))
+        return found
 
     async def fetch_metadata(self, request: events.FetchMetadataRequest) -> events.FetchMetadataResponse:
         for name in request.topics:
@@ -124,7 +136,7 @@ class Control:
         rest = sorted(name for name in names if name > request.page_token)
         page = rest[:size]
         return admin.ListTopicsResponse(
-            topics=[self._topic_pb(name) for name in page],
+            topics=[self._seen(name, self._state.topics[name].value) for name in page],  # also what cannot be opened
             next_page_token=page[-1] if len(rest) > size else "",
             total=len(names),
         )

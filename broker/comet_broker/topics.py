@@ -70,6 +70,7 @@ class TopicTable:
     def __init__(self, *, files: Files, view: ClusterView, site: Site, changed: Callable[[Partition], None]) -> None:
         self.by_name: dict[str, Topic] = {}
         self.by_handle: dict[int, Partition] = {}
+        self.moves = 0  # of the view, so far
         self.applied = Progress()  # the revision up to which all that the view says is done here
         self.problems: dict[str, CometError] = {}  # topics that could not be opened or changed as the store says
         self.short = False  # a log held less than was written to it, or its disk failed when it was opened
@@ -147,9 +148,8 @@ class TopicTable:
         found = self._view.state.partitions.get((topic_id, index))
         return None if found is None else found.value
 
-    def info(self, name: str) -> TopicInfo:
-        """The topic as clients see it."""
-        spec = self.spec(name)
+    def info(self, name: str, spec: TopicSpec) -> TopicInfo:
+        """The topic as clients see it: what the view says, and nothing else."""
         partitions = []
         for index in range(spec.partitions):
             state = self.state_of(spec.id, index)
@@ -183,6 +183,7 @@ class TopicTable:
 
     def view_moved(self, keys: Sequence[str]) -> None:
         """The view changed in these keys. Called in the order of its revisions."""
+        self.moves += 1
         state = self._view.state
         names: dict[str, str] = {}  # made when it is needed
         for key in keys:

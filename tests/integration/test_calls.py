@@ -13,10 +13,12 @@ from comet.errors import (
     CorruptBatch,
     Draining,
     InvalidArgument,
+    LogFailed,
     OffsetOutOfRange,
     PartitionNotFound,
     TopicExists,
     TopicNotFound,
+    Unavailable,
 )
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import events_pb2 as pb
@@ -156,6 +158,34 @@ async def test_a_draining_broker_says_so_and_takes_nothing_new(broker: Broker, t
     publish = pb.PublishRequest(topic="t", records=[pb.Record(value=b"x")])
     with pytest.raises(Draining):
         await call("comet.v1.Comet/Publish", publish)
+
+
+async def test_a_topic_that_cannot_be_opened_is_listed_all_the_same(
+    broker: Broker, topic: types.Topic, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = await call("comet.v1.Admin/ListTopics", admin.ListTopicsRequest())
+    monkeypatch.delitem(broker.topics.by_name, "t")
+    monkeypatch.setitem(broker.topics.problems, "t", LogFailed("its disk is gone"))
+    assert await call("comet.v1.Admin/ListTopics", admin.ListTopicsRequest()) == listed
+    assert [one.name for one in listed.topics] == [topic.name]
+    with pytest.raises(Unavailable, match="its disk is gone"):
+        await call("comet.v1.Admin/DescribeTopic", admin.DescribeTopicRequest(name="t"))
+
+
+async def test_a_list_of_topics_shows_what_was_changed_since_the_last(broker: Broker, call: Call) -> None:
+    async def listed() -> list[tuple[str, int, int]]:
+        answer = await call("comet.v1.Admin/ListTopics", admin.ListTopicsRequest())
+        return [(one.name, len(one.partitions), one.config.retention_ms) for one in answer.topics]
+
+    assert await listed() == []
+    await call("comet.v1.Admin/CreateTopic", admin.CreateTopicRequest(name="a"))
+    assert [one[:2] for one in await listed()] == [("a", 1)]
+    await call("comet.v1.Admin/AddPartitions", admin.AddPartitionsRequest(name="a", total=3))
+    config = types.TopicConfig(retention_ms=5)
+    await call("comet.v1.Admin/AlterTopic", admin.AlterTopicRequest(name="a", config=config))
+    assert await listed() == [("a", 3, 5)]
+    await call("comet.v1.Admin/DeleteTopic", admin.DeleteTopicRequest(name="a"))
+    assert await listed() == []
 
 
 async def test_every_error_on_the_wire_comes_back_as_itself() -> None:

@@ -93,6 +93,8 @@ async def test_a_log_that_cannot_be_opened_keeps_no_other_from_being_opened(clus
     await until(lambda: {1, 3} <= cluster.state("t", 1).in_sync.keys() and cluster.leader("t", 1) != 2, "others lead")
     assert broker.topics.by_name["t"].partitions.keys() == {0, 2, 3, 4, 5}
     assert "no log here" in broker.statistics()["problems"]["t"]
+    listed = await cluster.call("comet.v1.Admin/ListTopics", admin.ListTopicsRequest(), on=2)
+    assert [(topic.name, len(topic.partitions)) for topic in listed.topics] == [("t", 6)]  # type: ignore[attr-defined]
     await cluster.call("comet.v1.Admin/CreateTopic", admin.CreateTopicRequest(name="u", replicas=3))
     await until(lambda: 2 in cluster.replicas("u"), "topics are followed as before")
     made[0].healed = True
