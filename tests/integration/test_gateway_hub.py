@@ -28,7 +28,7 @@ from comet_gateway.push.subscription import Subscription
 from tests.integration.test_sdk import Process
 
 QUOTES = Asked(topics=("quotes",))
-SMALL = Limits(feed_bytes=40_000, delivery_bytes=2_000, feed_idle_s=0.05, pattern_s=0.05)
+SMALL = Limits(feed_bytes=120_000, delivery_bytes=2_000, feed_idle_s=0.05, pattern_s=0.05)
 
 
 @pytest.fixture
@@ -317,7 +317,7 @@ async def test_a_slow_subscriber_costs_its_cursor_and_gets_everything() -> None:
 
 
 async def test_all_rings_together_have_a_bound() -> None:
-    limits = replace(SMALL, feed_bytes=200_000, feeds_bytes_max=250_000)
+    limits = replace(SMALL, feed_bytes=400_000, feeds_bytes_max=500_000)
     async with (
         comet.testing.broker(["quotes", "trades", "news"]) as broker,
         comet.Producer(broker.address) as producer,
@@ -330,7 +330,7 @@ async def test_all_rings_together_have_a_bound() -> None:
                 await write(producer, turn * 200, turn * 200 + 200, topic=topic)
                 await client.have(turn * 200 + 200)
                 feeds = hub.statistics()["feeds"].values()
-                assert sum(feed["ring_bytes"] for feed in feeds) < 350_000, "and what was encoded since"
+                assert sum(feed["ring_bytes"] for feed in feeds) < 600_000, "it is looked at now and then"
         late = Client(await hub.subscribe(replace(QUOTES, start=Earliest())))
         await begun(late.subscription)
         assert await late.have(4000) == list(range(4000))

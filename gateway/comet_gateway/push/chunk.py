@@ -76,7 +76,7 @@ class Source:
 class Slice:
     """Some records of one batch in one form: `events.Records`. Its bytes are made once."""
 
-    __slots__ = ("_begin", "_end", "_grew", "_members", "_prefix", "_source", "_sse", "_values")
+    __slots__ = ("_begin", "_cursor", "_end", "_grew", "_members", "_prefix", "_source", "_sse", "_values")
 
     def __init__(
         self,
@@ -94,6 +94,7 @@ class Slice:
         self._values = values
         self._prefix = prefix
         self._grew = grew  # hears how many bytes were made that stay as long as the chunk
+        self._cursor: str | None = None
         self._members: bytes | None = None
         self._sse: bytes | None = None
 
@@ -115,10 +116,9 @@ class Slice:
 
     @property
     def cursor(self) -> str:
-        return self._prefix + self._source_place(self._end)
-
-    def _source_place(self, end: int) -> str:
-        return place_text(self.partition, *self._source.place(end))
+        if self._cursor is None:
+            self._cursor = self._prefix + place_text(self.partition, *self._source.place(self._end))
+        return self._cursor
 
     def members(self) -> bytes:
         if self._members is None:
@@ -155,7 +155,20 @@ class Slice:
 class Chunk:
     """Owned by a ring. What it holds in memory counts there, also what is encoded later."""
 
-    __slots__ = ("_forms", "_grew", "before", "begin", "end", "next", "partition", "prefix", "size", "source", "start")
+    __slots__ = (
+        "_forms",
+        "_grew",
+        "_made",
+        "before",
+        "begin",
+        "end",
+        "next",
+        "partition",
+        "prefix",
+        "size",
+        "source",
+        "start",
+    )
 
     def __init__(
         self, source: Source, begin: int, end: int, size: int, *, start: Place, prefix: str, before: int,
@@ -169,7 +182,9 @@ class Chunk:
         self.next = source.place(end)
         self.prefix = prefix
         self.before = before  # records that came before it, of all partitions
-        self.size = size + CHUNK_OVERHEAD + len(prefix)
+        # The batch, its records as JSON, and those as one frame, which somebody will want in a moment.
+        self.size = 3 * size + FRAGMENT_OVERHEAD * (end - begin) + CHUNK_OVERHEAD + len(prefix)
+        self._made = False
         self._forms: dict[Values, Slice] = {}
         self._grew: Callable[[int], None] | None = grew
 
@@ -200,9 +215,11 @@ class Chunk:
         return self.start if skip == 0 else self.source.place(self.begin + skip)
 
     def _grow(self, size: int) -> None:
-        if self._grew is not None:
+        """Another form was made."""
+        if self._made and self._grew is not None:
             self.size += size
             self._grew(size)
+        self._made = True
 
     def leave(self) -> None:
         """The ring has it no more."""

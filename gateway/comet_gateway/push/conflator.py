@@ -67,6 +67,11 @@ class Conflator:
         """There is nothing for it, whatever the tick."""
         return self.version == self.table.version and self.failed is None
 
+    @property
+    def idle(self) -> bool:
+        """It has had all of this tick, and nothing else to say."""
+        return self._done == self.ticker.number and self.walk is None and self.failed is None and not self.first
+
     def take(self, permits: int | None = None) -> Event | None:
         if self.first:
             return self.first.popleft()

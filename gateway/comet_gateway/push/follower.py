@@ -118,6 +118,11 @@ class Follower:
 
     # ---- what comes next
 
+    @property
+    def idle(self) -> bool:
+        """It has had all there is, and nothing else to say."""
+        return self._number == self.ring.head and self._places is None and self.failed is None and self.walk is None
+
     def take(self, permits: int | None = None) -> Event | Read | None:
         """The next event, of at most so many records; or what has to be read first; None: there is nothing now."""
         if self.first:
@@ -146,7 +151,7 @@ class Follower:
             return self._drop(behind - self.buffer)
         while self._number < ring.head:
             item = ring.at(self._number)
-            if not self._wants(item.partition):
+            if self.partitions is not None and item.partition not in self.partitions:
                 self._number += 1
             elif isinstance(item, Hole):
                 self._number += 1

@@ -56,7 +56,8 @@ class Ring:
         self.tail_totals: dict[int, int] = dict.fromkeys(places, 0)  # those of them that have left
         self.total = 0
         self.bytes = 0
-        self.tail = 0
+        self.tail = 0  # the number of the oldest item
+        self.head = 0  # of the one that comes next
         self._items: list[Item] = []
         self._tracks: dict[int, Track] = {index: Track(place.offset) for index, place in places.items()}
         self.cuts: list[tuple[int, int]] = []  # (partition, offset) of each time that a log was cut back
@@ -64,11 +65,6 @@ class Ring:
         # The text of each partition's place; the one that moved last stands last.
         self._texts: dict[int, str] = {index: place_text(index, *place) for index, place in places.items()}
         self._head = f"c1.{topic_id.hex()}"
-
-    @property
-    def head(self) -> int:
-        """The number of the item that comes next."""
-        return self.tail + len(self._items)
 
     @property
     def records(self) -> int:
@@ -120,6 +116,7 @@ class Ring:
         track.numbers.append(self.head)
         track.ends.append(item.next.offset)
         self._items.append(item)
+        self.head += 1
         self.bytes += item.size
         self.places[item.partition] = item.next
         self._texts[item.partition] = place_text(item.partition, *item.next)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from comet.errors import Closed, CometError
 from comet_gateway.push.asked import Asked
 from comet_gateway.push.conflator import Conflator
-from comet_gateway.push.events import Event, Failed, Lost
+from comet_gateway.push.events import Begun, Event, Failed, Lost
 from comet_gateway.push.follower import Follower, Read
 
 if TYPE_CHECKING:
@@ -55,7 +55,15 @@ class Seat:
         return self.state is State.ARMED
 
     def awake(self) -> None:
-        self.subscription._awake(self)
+        """It may have something."""
+        if self.state is State.HOT or self.state is State.OVER:
+            return
+        self.state = State.HOT
+        subscription = self.subscription
+        subscription._hot.append(self)
+        waiter = subscription._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def leave(self) -> None:
         self.state = State.OVER
@@ -95,6 +103,7 @@ class Subscription:
         self.seats: dict[str, Seat] = {}
         self.closed = False
         self.permits = asked.permits
+        self._loop = asyncio.get_running_loop()
         self._hub = hub
         self._hot: deque[Seat] = deque()
         self._parked: list[Seat] = []
@@ -107,17 +116,19 @@ class Subscription:
 
     async def next(self) -> Event:
         """Waits for the next event. One task at a time. Cancelled, it has lost nothing. Raises Closed."""
-        while not self.ready():
+        while self._event is None:
+            self._event = self._take()
+            if self._event is not None:
+                break
             if self.closed:
                 raise Closed("the subscription was closed")
             assert self._waiter is None, "a subscription is read by one task"
-            self._waiter = asyncio.get_running_loop().create_future()
+            self._waiter = self._loop.create_future()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
         event, self._event = self._event, None
-        assert event is not None
         return event
 
     def ready(self) -> bool:
@@ -134,7 +145,7 @@ class Subscription:
         parked, self._parked = self._parked, []
         for seat in parked:
             if seat.state is State.PARKED:
-                self._awake(seat)
+                seat.awake()
 
     def close(self) -> None:
         if self.closed:
@@ -187,23 +198,28 @@ class Subscription:
     def _take(self) -> Event | None:
         if self._told:
             return self._told.popleft()
-        for _ in range(len(self._hot)):
-            seat = self._hot.popleft()
+        hot = self._hot
+        while hot:
+            seat = hot.popleft()
             if seat.state is not State.HOT:
                 continue
             found = seat.follower.take(self.permits)
             if found is None:
                 self._rest(seat)
-            elif isinstance(found, Read):
+                continue
+            if isinstance(found, Read):
                 seat.read(found)
+                continue
+            if isinstance(found, Failed):
+                self._over(seat)
+            elif self.permits is None and seat.follower.idle:
+                seat.state = State.ARMED
+                seat.feed.arm(seat)
             else:
-                if isinstance(found, Failed):
-                    self._over(seat)
-                else:
-                    self._hot.append(seat)
-                    if self.permits is not None and not isinstance(found, Lost):
-                        self.permits -= getattr(found, "count", 0)
-                return found
+                hot.append(seat)
+            if self.permits is not None and not isinstance(found, Lost | Failed | Begun):
+                self.permits -= found.count
+            return found
         return None
 
     def _rest(self, seat: Seat) -> None:
@@ -219,13 +235,6 @@ class Subscription:
         for name in self._gone:
             self._gone[name] += getattr(seat.follower, name)
         seat.leave()
-
-    def _awake(self, seat: Seat) -> None:
-        if seat.state in {State.HOT, State.OVER}:
-            return
-        seat.state = State.HOT
-        self._hot.append(seat)
-        self._wake()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
