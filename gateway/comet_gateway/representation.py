@@ -24,28 +24,41 @@ import msgspec
 import comet
 from comet_gateway.push.asked import Values
 
-_check_json: Final = msgspec.json.Decoder().decode
+_RECORD: Final = b'{"partition":%d,"offset":"%d","timestamp_us":"%d"%b%b%b}'
+_TOMBSTONE: Final = b',"tombstone":true'
+# Looks at the grammar and makes nothing of it; it does not look whether strings are UTF-8.
+_check_json: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _text: Final = msgspec.json.Encoder().encode
 
 
 def fragments(batch: comet.RecordBatch[bytes], values: Values = Values.AUTO) -> list[bytes]:
     """Each record of a batch as one JSON object."""
-    return each(batch.records(), values)
+    write, keys = _WRITERS[values], _Keys()
+    return [
+        _RECORD % (partition, offset, at, keys[key], write(value), _headers(headers) if headers else b"")
+        for _, partition, offset, key, value, at, headers in batch.records()
+    ]
 
 
 def each(records: Iterable[comet.Record[bytes] | comet.LeasedRecord], values: Values = Values.AUTO) -> list[bytes]:
     """The same of records that came one by one."""
-    write = _WRITERS[values]
+    write, keys = _WRITERS[values], _Keys()
     return [
-        b'{"partition":%d,"offset":"%d","timestamp_us":"%d"%b%b%b}'
+        _RECORD
         % (
-            record.partition, record.offset, record.timestamp_us,
-            b"" if record.key is None else _key(record.key),
-            b',"tombstone":true' if record.value is None else write(record.value),
-            _headers(record.headers) if record.headers else b"",
+            one.partition, one.offset, one.timestamp_us, keys[one.key], write(one.value),
+            _headers(one.headers) if one.headers else b"",
         )
-        for record in records
+        for one in records
     ]  # fmt: skip
+
+
+class _Keys(dict[bytes | None, bytes]):
+    """How keys are written. Each is written once, for they repeat."""
+
+    def __missing__(self, key: bytes | None) -> bytes:
+        written = self[key] = b"" if key is None else _key(key)
+        return written
 
 
 def _key(key: bytes) -> bytes:
@@ -55,9 +68,13 @@ def _key(key: bytes) -> bytes:
         return b',"key_base64":"' + b64encode(key) + b'"'
 
 
-def _auto(value: bytes) -> bytes:
+def _auto(value: bytes | None) -> bytes:
+    if value is None:
+        return _TOMBSTONE
     try:
         _check_json(value)
+        if not value.isascii():
+            value.decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _as_text(value)
     if b"\n" in value or b"\r" in value:
@@ -65,14 +82,18 @@ def _auto(value: bytes) -> bytes:
     return b',"value":' + value
 
 
-def _as_text(value: bytes) -> bytes:
+def _as_text(value: bytes | None) -> bytes:
+    if value is None:
+        return _TOMBSTONE
     try:
         return b',"text":' + _text(value.decode())
     except UnicodeDecodeError:
         return _as_base64(value)
 
 
-def _as_base64(value: bytes) -> bytes:
+def _as_base64(value: bytes | None) -> bytes:
+    if value is None:
+        return _TOMBSTONE
     return b',"base64":"' + b64encode(value) + b'"'
 
 
