@@ -11,6 +11,9 @@ import pytest
 import comet
 import comet.testing
 from comet.records import partition_for
+from comet_gateway.routes.brokers import led
+from comet_gateway.routes.partitions import lost
+from comet_gateway.schemas.topics import Replica
 from tests.integration.resources_client import Api, api
 
 
@@ -405,3 +408,30 @@ async def test_nobody_there_is_503_with_a_time_to_wait(unused_tcp_port: int) -> 
             answer = await http.client.get(f"/v1{path}")
             assert (answer.status_code, answer.json()["code"]) == (503, "UNAVAILABLE"), path
             assert int(answer.headers["retry-after"]) >= 1
+
+
+def test_a_drain_hands_over_to_who_is_in_sync_and_stays() -> None:
+    def handovers(*in_sync: int, calm: set[int]) -> list[int | None]:
+        partitions = (
+            comet.PartitionInfo(0, 1, 1, replicas=(1, 2, 3), in_sync=in_sync),
+            comet.PartitionInfo(1, 2, 1, replicas=(2, 1, 3), in_sync=in_sync),
+        )
+        topic = comet.TopicInfo("t", bytes(16), partitions, comet.TopicConfig(), 0)
+        found = led([topic], 1, calm)
+        assert [(one.topic, one.partition) for one in found] == [("t", 0)]
+        return [one.to for one in found]
+
+    assert handovers(1, 2, 3, calm={1, 2, 3}) == [2]
+    assert handovers(1, 3, calm={1, 2, 3}) == [3]
+    assert handovers(1, 2, 3, calm={1, 3}) == [3]
+    assert handovers(1, 2, 3, calm={1}) == [None]
+    assert handovers(1, calm={1, 2, 3}) == [None]
+
+
+def test_what_an_election_loses_is_what_others_have_more() -> None:
+    def copy(broker: int, log_end: int | None) -> Replica:
+        numbers: dict[str, Any] = {"log_start": 0, "high_watermark": 0, "bytes": 0, "segments": 1, "failed": False}
+        return Replica(broker=broker, leader=False, in_sync=True, log_end=log_end, **numbers)
+
+    known = [copy(1, 10), copy(2, 7), copy(3, None)]
+    assert [lost(known, broker) for broker in (1, 2, 3)] == [0, 3, None]

@@ -128,8 +128,8 @@ async def undo_drain(admin: AdminClient, broker: BrokerId, dry_run: DryRun = Fal
 async def _drain(admin: comet.Admin, broker: int, *, undo: bool = False, dry_run: bool) -> Drain:
     cluster = await admin.describe_cluster()
     draining = _found(cluster, broker).draining
-    led = _led(await admin.list_topics(), broker, {one.id for one in cluster.brokers if not one.draining})
-    leading = len(led)
+    handovers = led(await admin.list_topics(), broker, {one.id for one in cluster.brokers if not one.draining})
+    leading = len(handovers)
     if not dry_run:
         leading = await admin.drain_broker(broker, undo=undo)
         draining = not undo
@@ -138,12 +138,12 @@ async def _drain(admin: comet.Admin, broker: int, *, undo: bool = False, dry_run
         broker=broker,
         draining=draining,
         leading=leading,
-        staying=sum(one.to is None for one in led),
-        partitions=led[:HANDOVERS_MAX],
+        staying=sum(one.to is None for one in handovers),
+        partitions=handovers[:HANDOVERS_MAX],
     )
 
 
-def _led(topics: list[comet.TopicInfo], broker: int, calm: set[int]) -> list[Handover]:
+def led(topics: list[comet.TopicInfo], broker: int, calm: set[int]) -> list[Handover]:
     """What a broker leads, and to whom the controller gives it when that one drains: the first of the other replicas
     that is in sync and drains not."""
     return [

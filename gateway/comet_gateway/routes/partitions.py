@@ -260,12 +260,12 @@ async def elect_leader(
         topic=topic,
         partition=partition,
         broker=body.broker,
-        lost=_lost(known, body.broker),
+        lost=lost(known, body.broker),
         copies=known,
     )
 
 
-def _lost(known: list[Replica], broker: int) -> int | None:
+def lost(known: list[Replica], broker: int) -> int | None:
     """How much further the furthest of the others reaches."""
     ends = {one.broker: one.log_end for one in known if one.log_end is not None}
     return max(ends.values()) - ends[broker] if broker in ends else None
