@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from typing import Final
 
@@ -12,7 +14,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from comet_gateway.auth import NOBODY, ROLES, UNAUDITED, Gatekeeper, Role, Who, bearer
+from comet_gateway.auth import NOBODY, ROLES, UNAUDITED, Gatekeeper, Role, Seat, Who, bearer
 from comet_gateway.config import KIB, Limits
 from comet_gateway.problems import Problem
 from comet_gateway.traffic import Traffic
@@ -57,6 +59,7 @@ class Admission:
             who = self._let_in(scope, roles[method])
             with ExitStack() as stack:
                 if stays:
+                    stack.enter_context(self._seated(scope, who))
                     client = _client(scope)
                     traffic.connect(client, socket=False)
                     stack.callback(traffic.disconnect, client, socket=False)
@@ -76,15 +79,35 @@ class Admission:
 
     def _socket(self, app: ASGIApp, role: Role) -> ASGIApp:
         async def door(scope: Scope, receive: Receive, send: Send) -> None:
-            self._let_in(scope, role)
+            who = self._let_in(scope, role)
             client = _client(scope)
             self._traffic.connect(client, socket=True)
             try:
-                await app(scope, receive, send)
+                with self._seated(scope, who) as revoked:
+                    await app(scope, receive, send)
+                if revoked():
+                    await send({"type": "websocket.close", "code": 1008, "reason": "UNAUTHENTICATED"})
             finally:
                 self._traffic.disconnect(client, socket=True)
 
         return door
+
+    @contextmanager
+    def _seated(self, scope: Scope, who: Who) -> Iterator[Callable[[], bool]]:
+        """A connection that stays is over when its token is; what is yielded says whether that was the end of it."""
+        if self._gatekeeper.open:
+            yield lambda: False
+            return
+        seat = Seat(bearer(scope["comet.headers"], scope.get("subprotocols")) or "", who)
+        self._gatekeeper.sit(seat)
+        try:
+            yield lambda: seat.over
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not seat.over or task is None or task.uncancel():
+                raise  # the gateway ends, which is another matter
+        finally:
+            self._gatekeeper.rise(seat)
 
     def _let_in(self, scope: Scope, role: Role) -> Who:
         if role is Role.ANYONE:

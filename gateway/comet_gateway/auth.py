@@ -12,6 +12,7 @@ ROLES is the one table of who may do what; each route of the application has its
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
@@ -213,6 +214,21 @@ def _bounded(token: str) -> str:
     return token
 
 
+class Seat:
+    """A connection that stays for as long as its token is good. Run by the task that makes it."""
+
+    def __init__(self, token: str, who: Who) -> None:
+        self.token = token
+        self.who = who
+        self.over = False
+        self._task = asyncio.current_task()
+
+    def end(self) -> None:
+        self.over = True
+        if self._task is not None:
+            self._task.cancel()
+
+
 class Gatekeeper:
     """Knows the tokens, and the addresses that came with wrong ones. One for an application."""
 
@@ -222,6 +238,7 @@ class Gatekeeper:
         self._clock = clock
         self._failures: OrderedDict[str, tuple[float, int]] = OrderedDict()  # address -> end of its window, count
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()  # who was let in, from where
+        self._seats: set[Seat] = set()
         self.refused = 0
 
     @property
@@ -230,9 +247,21 @@ class Gatekeeper:
         return self._tokens is None
 
     def reload(self) -> None:
-        """Reads the file again; where it is wrong, the tokens stay as they were. Raises InvalidArgument."""
-        if self._path is not None:
-            self._tokens = Tokens.load(self._path)
+        """Reads the file again; where it is wrong, the tokens stay as they were. Raises InvalidArgument.
+        Connections that stay end where their token is not what it was."""
+        if self._path is None:
+            return
+        self._tokens = Tokens.load(self._path)
+        for seat in list(self._seats):
+            if self._tokens.whose(seat.token) != seat.who:
+                seat.end()
+
+    def sit(self, seat: Seat) -> None:
+        """A connection that stays; `rise` when it is over."""
+        self._seats.add(seat)
+
+    def rise(self, seat: Seat) -> None:
+        self._seats.discard(seat)
 
     def who(self, address: str, token: str | None) -> Who:
         """Raises UNAUTHENTICATED for a token that is none, TOO_MANY_REQUESTS for an address that keeps trying."""

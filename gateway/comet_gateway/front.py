@@ -34,6 +34,7 @@ from comet_gateway.traffic import Traffic
 
 log = logging.getLogger(__name__)
 
+WATCHING: Final = frozenset({"/livez", "/readyz", "/metrics"})  # who looks at a busy gateway must not take it for dead
 _SANE_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _SINGLE: Final = (b"host", b"origin", b"authorization", b"content-type", b"content-length", b"sec-fetch-site")
 
@@ -69,8 +70,9 @@ class Front:
             if (preflight := self._check(scope, headers)) is not None:
                 await answer.empty(204, preflight)
                 return
-            traffic.begin()
-            counted = True
+            if scope["path"] not in WATCHING:
+                traffic.begin()
+                counted = True
             await self._app(scope, receive, answer.send)
         except ClientDisconnect:
             pass  # nobody is there to be told

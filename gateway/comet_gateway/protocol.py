@@ -1,4 +1,5 @@
-"""uvicorn's HTTP/1.1 with what it has no bound for: the head of a request, in bytes and in time."""
+"""uvicorn's HTTP/1.1 with what it has no bound for: how large the head of a request is, and how long a client may take
+to send it, or to go on with its body. What dawdles would hold a request's place for as long as it likes."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_BYTES_MAX: Final = 64 * 1024  # request line and headers
-HEAD_S_MAX: Final = 15.0  # until the head of the first request is there
+HEAD_S_MAX: Final = 15.0  # from the connection, or the first byte, to the end of the head
+SILENCE_S_MAX: Final = 30.0  # in the middle of a body, while somebody waits for more of it
+LOOK_S: Final = 5.0
 
 _TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
@@ -20,39 +23,57 @@ class Protocol(HttpToolsProtocol):
         super().__init__(*arguments, **named)
         self._head_bytes = 0
         self._in_head = True
-        self._patience: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
-        super().connection_made(transport)
-        self._patience = self.loop.call_later(HEAD_S_MAX, transport.abort)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._settle()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        if self._in_head:
-            self._head_bytes += len(data)
-        super().data_received(data)
-        if self._in_head and self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
-            self.transport.write(_TOO_LARGE)
-            self.transport.close()
+        self._in_body = False
+        self._first = True
+        self._heard = self.loop.time()  # when the head began, or the body last went on
+        self._look: asyncio.TimerHandle | None = None
 
     @property
     def idle(self) -> bool:
         """Whether it is not answering anything."""
         return self.cycle is None or self.cycle.response_complete
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
+        super().connection_made(transport)
+        self._look = self.loop.call_later(LOOK_S, self._look_after)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self) -> None:
+        self._leave()
+        super().handle_websocket_upgrade()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._in_head:
+            self._heard = self.loop.time()
+        else:
+            if not self._head_bytes and not self._first:
+                self._heard = self.loop.time()
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
+            self.transport.write(_TOO_LARGE)
+            self.transport.close()
+
     def on_headers_complete(self) -> None:
-        self._settle()
-        self._in_head = False
+        self._in_head, self._in_body, self._first = False, True, False
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        self._in_head, self._head_bytes = True, 0
+        self._in_head, self._in_body, self._head_bytes = True, False, 0
         super().on_message_complete()
 
-    def _settle(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+    def _look_after(self) -> None:
+        self._look = self.loop.call_later(LOOK_S, self._look_after)
+        waited_s = self.loop.time() - self._heard
+        waits_for_head = self._in_head and (self._first or self._head_bytes > 0)
+        waits_for_body = self._in_body and not self.flow.read_paused
+        if (waits_for_head and waited_s > HEAD_S_MAX) or (waits_for_body and waited_s > SILENCE_S_MAX):
+            self.transport.abort()
+
+    def _leave(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None

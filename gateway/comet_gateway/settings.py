@@ -61,6 +61,7 @@ SETTINGS: Final = (
     _size("line_bytes_max", "One line of NDJSON."),
     _count("records_max", "Records in one JSON document, and in one answer."),
     _size("answer_bytes_max", "Records in one answer."),
+    _count("merged_partitions_max", "Partitions that one request reads in the order of time."),
     _time("wait_ms_max", "That a request may wait for records."),
     _time("timeout_ms_max", "That a request may take to write."),
     _count("page_max", "Entries of a list in one answer."),
@@ -84,8 +85,15 @@ SETTINGS: Final = (
     _size("feeds_bytes_max", "Of all topics."),
     _count("feeds_max", "Topics that are followed at once."),
     _time("feed_idle_s", "That a topic is followed on after its last follower went."),
+    _time("feed_start_s", "That a subscriber waits until its topic can be followed.", 100),
+    _count("reads_max", "Pieces of the log read at once for those who are behind."),
+    _count("pattern_topics_max", "Topics that one pattern may match."),
+    _time("pattern_s", "Between looks for topics that match a pattern.", 100),
+    _count("buffer_max", "Records that a subscriber with drop_oldest may ask to be behind.", 1, 100_000_000),
     _count("table_keys_max", "Keys in a topic's table of latest values.", 1, 100_000_000),
     _size("table_bytes_max", "Bytes in that table."),
+    _count("table_scan_records_max", "Records of a log that are read to fill that table.", 1, 10_000_000_000),
+    _count("tables_max", "Such tables, of all topics."),
     _time("replay_ms_max", "Of the past in one replay.", 0, 366 * _DAY_MS),
 )  # fmt: skip
 TABLE: Final = Table(SETTINGS, config_variable=CONFIG_VARIABLE)

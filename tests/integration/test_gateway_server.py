@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import os
@@ -21,9 +22,14 @@ from typing import Any
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+from websockets.typing import Subprotocol
 
 import comet
+from comet_gateway import GatewayConfig, protocol
 from comet_gateway.auth import new_token
+from comet_gateway.server import Server
 
 TIMEOUT_S = 60
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -219,6 +225,74 @@ def test_a_head_without_end_is_cut_off() -> None:
         with contextlib.suppress(ConnectionResetError):
             assert connection.recv(1000).startswith(b"HTTP/1.1 431")
         assert httpx.get(f"{started.url}/livez").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("bounds", "sent"),
+    [
+        ("HEAD_S_MAX", b""),
+        ("HEAD_S_MAX", b"GET /livez HTTP/1.1\r\nhost: local"),
+        ("SILENCE_S_MAX", b"POST /v1/topics HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"),
+    ],
+    ids=["no request", "half a head", "half a body"],
+)
+async def test_a_client_that_dawdles_is_let_go(bounds: str, sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, where the bounds can be short."""
+    monkeypatch.setattr(protocol, bounds, 0.05)
+    monkeypatch.setattr(protocol, "LOOK_S", 0.02)
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    server = Server(GatewayConfig(port=0), ready.set_result)
+    serving = asyncio.create_task(server.run_until_stopped())
+    try:
+        host, _, port = (await ready).removeprefix("http://").rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(sent)
+        async with asyncio.timeout(TIMEOUT_S):
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+        writer.close()
+        async with asyncio.timeout(TIMEOUT_S), httpx.AsyncClient() as client:
+            assert (await client.get(f"http://{host}:{port}/livez")).status_code == 200
+        assert server.app.state.traffic.requests == 0
+    finally:
+        server.stop()
+        await serving
+
+
+async def test_a_token_that_is_taken_back_ends_what_stays_connected(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.toml"
+    kept, kept_row = new_token("kept", "viewer")
+    lost, lost_row = new_token("lost", "viewer")
+    path.write_text(kept_row + lost_row)
+    async with both("--tokens-file", str(path)) as (started, _):
+        address = f"ws{started.url.removeprefix('http')}/v1/ws"
+        with pytest.raises(InvalidStatus) as refused_:
+            await connect(address)
+        assert refused_.value.response.status_code == 401
+        sockets = [
+            await connect(address, additional_headers={"authorization": f"Bearer {kept}"}),
+            await connect(address, subprotocols=[Subprotocol("comet.v1"), _subprotocol(lost)]),
+        ]
+        async with (
+            httpx.AsyncClient(base_url=started.url, headers={"authorization": f"Bearer {lost}"}) as client,
+            client.stream("GET", "/v1/topics/quotes/stream") as stream,
+        ):
+            assert stream.status_code == 200
+            path.write_text(kept_row)
+            started.process.send_signal(signal.SIGHUP)
+            async with asyncio.timeout(TIMEOUT_S):
+                with pytest.raises(httpx.RemoteProtocolError):
+                    await stream.aread()
+        async with asyncio.timeout(TIMEOUT_S):
+            await sockets[1].wait_closed()
+        assert sockets[1].close_code == 1008
+        await (await sockets[0].ping())
+        for one in sockets:
+            await one.close()
+
+
+def _subprotocol(token: str) -> Subprotocol:
+    return Subprotocol("comet.bearer." + base64.urlsafe_b64encode(token.encode()).decode().rstrip("="))
 
 
 def test_nonsense_on_the_wire_disturbs_nobody() -> None:

@@ -336,8 +336,9 @@ async def test_so_many_requests_at_once_and_no_more() -> None:
         waiting = [asyncio.create_task(client.get("/v1/test/waits")) for _ in range(2)]
         async with asyncio.timeout(5):
             await state.two_wait.wait()
-        answer = await client.get("/livez")
+        answer = await client.get("/v1/test/refused")
         assert (answer.status_code, answer.json()["code"]) == (503, "OVERLOADED")
+        assert (await client.get("/livez")).status_code == 200  # it is busy, not dead
         assert int(answer.headers["retry-after"]) >= 1
         state.go_on.set()
         assert [task.status_code for task in await asyncio.gather(*waiting)] == [200, 200]
