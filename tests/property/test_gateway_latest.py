@@ -16,8 +16,9 @@ from comet_gateway.push.chunk import Slice, Source
 from comet_gateway.push.conflator import Conflator
 from comet_gateway.push.events import Latest
 from comet_gateway.push.follower import Follower
-from comet_gateway.push.latest import KEPT_OVERHEAD, Filling, LatestTable, Snapshot, Ticker, Walk
+from comet_gateway.push.latest import KEPT_OVERHEAD, Filling, LatestTable
 from comet_gateway.push.ring import Ring
+from comet_gateway.push.sharing import Snapshot, Ticker, Walk
 from tests.unit.gateway_world import TOPIC, TOPIC_ID, batch_of
 
 DELIVERY_BYTES = 300

@@ -10,8 +10,9 @@ from collections import deque
 
 from comet_gateway.push.asked import Asked
 from comet_gateway.push.events import Event, Failed
-from comet_gateway.push.latest import EARLY, LatestTable, Ticker, Walk
+from comet_gateway.push.latest import LatestTable
 from comet_gateway.push.ring import Ring
+from comet_gateway.push.sharing import EARLY, Ticker, Walk
 
 
 class Conflator:

@@ -22,8 +22,8 @@ from comet_gateway.push.chunk import Source
 from comet_gateway.push.conflator import Conflator
 from comet_gateway.push.events import Begun, Failed, Missing
 from comet_gateway.push.follower import Follower
-from comet_gateway.push.latest import Walk
 from comet_gateway.push.ring import Ring
+from comet_gateway.push.sharing import Walk
 from comet_gateway.push.subscription import Seat, Subscription, failed
 from comet_gateway.push.tables import Clockwork, Table, Tables
 

@@ -18,8 +18,8 @@ from comet_gateway.cursor import Place
 from comet_gateway.push.asked import Asked, Policy
 from comet_gateway.push.chunk import Chunk, Hole, Slice, Source
 from comet_gateway.push.events import Event, Failed, Lost, Missing
-from comet_gateway.push.latest import Walk
 from comet_gateway.push.ring import Ring
+from comet_gateway.push.sharing import Walk
 
 
 class Read(NamedTuple):

@@ -18,7 +18,7 @@ from comet_gateway.push.asked import Asked, check
 from comet_gateway.push.catchup import Log
 from comet_gateway.push.events import Failed
 from comet_gateway.push.feed import Feed
-from comet_gateway.push.subscription import Subscription
+from comet_gateway.push.subscription import COUNTED, Subscription
 from comet_gateway.push.watch import Watch
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Hub:
         self._idle: dict[str, asyncio.TimerHandle] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._subscriptions: set[Subscription] = set()
-        self._gone = {"delivered": 0, "dropped": 0, "conflated": 0}  # by subscriptions that were closed
+        self._gone = dict.fromkeys(COUNTED, 0)  # by subscriptions that were closed
         self._closed = False
 
     async def close(self) -> None:
@@ -168,9 +168,8 @@ class Hub:
         self._watch.remove(subscription)
         if subscription in self._subscriptions:
             self._subscriptions.discard(subscription)
-            statistics = subscription.statistics()
-            for name in self._gone:
-                self._gone[name] += statistics[name]
+            for name, count in subscription.counts().items():
+                self._gone[name] += count
 
     def _grown(self) -> None:
         """Keeps all rings together within their bound: the largest gives way."""
@@ -186,7 +185,7 @@ class Hub:
 
     def statistics(self) -> dict[str, Any]:
         """A snapshot: what metrics, the operator's page and tests read."""
-        each = [subscription.statistics() for subscription in self._subscriptions]
+        each = [subscription.counts() for subscription in self._subscriptions]
         return {
             "subscriptions": len(self._subscriptions),
             "waiting_for_brokers": self._log.waiting,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from comet.errors import Closed, CometError
 from comet_gateway.push.asked import Asked
@@ -25,6 +25,9 @@ from comet_gateway.push.follower import Follower, Read
 
 if TYPE_CHECKING:
     from comet_gateway.push.feed import Feed, Needs
+
+
+COUNTED: Final = ("delivered", "dropped", "conflated")
 
 
 class State(Enum):
@@ -110,7 +113,7 @@ class Subscription:
         self._told: deque[Event] = deque()
         self._event: Event | None = None  # what `ready` has found
         self._waiter: asyncio.Future[None] | None = None
-        self._gone = {"delivered": 0, "dropped": 0, "conflated": 0}  # of topics that are over
+        self._gone = dict.fromkeys(COUNTED, 0)  # of topics that are over
 
     # ---- for connections
 
@@ -159,6 +162,11 @@ class Subscription:
         self._wake()
         self._hub.left(self)
 
+    def counts(self) -> dict[str, int]:
+        """Records it was given, and those that it was not."""
+        followers = [seat.follower for seat in self.seats.values()]
+        return {name: gone + sum(getattr(one, name) for one in followers) for name, gone in self._gone.items()}
+
     def statistics(self) -> dict[str, Any]:
         followers = {topic: seat.follower for topic, seat in self.seats.items()}
         return {
@@ -170,9 +178,7 @@ class Subscription:
             "policy": self.asked.policy.value,
             "permits": self.permits,
             "behind": sum(follower.behind for follower in followers.values()),
-            "delivered": self._gone["delivered"] + sum(follower.delivered for follower in followers.values()),
-            "dropped": self._gone["dropped"] + sum(follower.dropped for follower in followers.values()),
-            "conflated": self._gone["conflated"] + sum(follower.conflated for follower in followers.values()),
+            **self.counts(),
         }  # fmt: skip
 
     # ---- for the hub

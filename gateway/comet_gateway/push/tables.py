@@ -15,8 +15,9 @@ from comet_gateway.push.catchup import Log
 from comet_gateway.push.chunk import Source
 from comet_gateway.push.conflator import Conflator
 from comet_gateway.push.events import Missing
-from comet_gateway.push.latest import Filling, LatestTable, Snapshot, Ticker
+from comet_gateway.push.latest import Filling, LatestTable
 from comet_gateway.push.ring import Ring
+from comet_gateway.push.sharing import Snapshot, Ticker
 
 if TYPE_CHECKING:
     from comet_gateway.config import Limits
