@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from comet.errors import GroupNotFound, InvalidArgument, LimitExceeded, PartitionNotFound, TopicNotFound
+from comet.errors import Draining, GroupNotFound, InvalidArgument, LimitExceeded, PartitionNotFound, TopicNotFound
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups
@@ -113,20 +113,20 @@ async def test_what_is_handed_back_later_waits_for_it(call: Call, handle: int) -
 
 async def test_a_call_waits_for_its_first_record(call: Call, broker: Broker, handle: int) -> None:
     waiting = asyncio.ensure_future(lease(call, wait_ms=20_000))
-    await until(lambda: broker.shares.calling == 1, "it waits")
+    await until(lambda: len(broker.shares.calls) == 1, "it waits")
     assert await lease(call, wait_ms=1) == []
     await publish(call, b"a", partition=1)
     assert [(one.partition, one.offset) for one in await waiting] == [(1, 0)]
-    assert broker.shares.calling == 0
+    assert not broker.shares.calls
 
 
 async def test_a_call_that_is_given_up_has_leased_nothing(call: Call, broker: Broker, handle: int) -> None:
     for _ in range(3):
         waiting = asyncio.ensure_future(lease(call, wait_ms=20_000))
-        await until(lambda: broker.shares.calling == 1, "it waits")
+        await until(lambda: len(broker.shares.calls) == 1, "it waits")
         waiting.cancel()
         await asyncio.wait([waiting])
-    assert broker.shares.calling == 0
+    assert not broker.shares.calls
     assert [state["callers"] for state in broker.shares.statistics()["partitions"]] == [0, 0]
     await publish(call, b"a")
     assert [(one.offset, one.attempt) for one in await lease(call)] == [(0, 1)]
@@ -135,7 +135,7 @@ async def test_a_call_that_is_given_up_has_leased_nothing(call: Call, broker: Br
 async def test_looking_takes_nothing(call: Call, broker: Broker, handle: int) -> None:
     peek = request(wait_ms=20_000, peek=True)
     waiting = asyncio.ensure_future(call("comet.v1.Comet/Lease", peek))
-    await until(lambda: broker.shares.calling == 1, "it waits")
+    await until(lambda: len(broker.shares.calls) == 1, "it waits")
     await publish(call, b"a", partition=1)
     assert [(one.partition, len(one.records), one.batches) for one in (await waiting).ranges] == [(1, 0, b"")]
     assert [(one.partition, one.attempt) for one in await lease(call)] == [(1, 1)]
@@ -233,11 +233,22 @@ async def test_calls_that_wait_are_limited(
 ) -> None:
     monkeypatch.setattr(limits, "LEASE_CALLS_MAX", 1)
     waiting = asyncio.ensure_future(lease(call, wait_ms=20_000))
-    await until(lambda: broker.shares.calling == 1, "it waits")
+    await until(lambda: len(broker.shares.calls) == 1, "it waits")
     with pytest.raises(LimitExceeded):
         await lease(call)
     await publish(call, b"a")
     assert len(await waiting) == 1
+
+
+async def test_a_broker_that_stops_lets_nobody_wait(call: Call, broker: Broker, handle: int) -> None:
+    waiting = asyncio.ensure_future(lease(call, wait_ms=30_000))
+    await until(lambda: len(broker.shares.calls) == 1, "it waits")
+    await broker.drain()
+    with pytest.raises(Draining):
+        async with asyncio.timeout(5):
+            await waiting
+    with pytest.raises(Draining):
+        await lease(call)
 
 
 async def test_dead_records_go_where_the_group_wants_them(call: Call, handle: int) -> None:

@@ -60,7 +60,7 @@ def places(found: list[comet.LeasedRecord]) -> set[tuple[int, int]]:
 
 
 def calling(cluster: LocalCluster) -> int:
-    return sum(broker.shares.calling for broker in cluster.brokers.values())
+    return sum(len(broker.shares.calls) for broker in cluster.brokers.values())
 
 
 async def test_all_partitions_are_leased_from_and_settled(cluster: LocalCluster, leases: comet.Leases) -> None:

@@ -30,7 +30,9 @@ from comet_broker.core.share_window import Window
 from comet_broker.core.shares import Shares
 from comet_broker.enlistments import Enlistments
 from comet_broker.metadata.store import KeyValue
+from comet_broker.sharing.calls import LeaseCalls
 from comet_broker.sharing.dead_letters import DeadLetters
+from comet_broker.sharing.kept import Kept
 from comet_broker.sharing.state import SharedPartition
 from tests.sim.group_checks import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, SHARED
 from tests.sim.group_scenario import GroupProfile
@@ -468,13 +470,24 @@ def drop_dead_letters() -> list[Patch]:
 
 @mutant("a new leader begins behind all that was lent", "C35 C29", SHARED, "kill", "drain")
 def begin_behind_what_was_lent() -> list[Patch]:
-    real = SharedPartition.take
+    real = Kept.take
 
-    def take(self: SharedPartition) -> bytes:
+    def take(self: Kept) -> bytes:
         window = self.shares
         for first in range(window.floor, window._next):
             window._marks[first - window._base] = 255
         window._advance()
         return real(self)
 
-    return [(SharedPartition, "take", take)]
+    return [(Kept, "take", take)]
+
+
+@mutant("a caller's settlement is confirmed though its lease is over", "C34 C35", SHARED, callers=3, fault_every_s=20.0)
+def confirm_what_is_lost() -> list[Patch]:
+    real = LeaseCalls._settle
+
+    async def settle(self: LeaseCalls, request: Any, said: Any) -> Any:
+        await real(self, request, said)
+        return []
+
+    return [(LeaseCalls, "_settle", settle)]

@@ -77,14 +77,15 @@ class LeaseCalls:
             )
         states, missing = await self._open(request, spec, indexes, agreed, start)
         table = self._broker.shares
-        if table.calling >= limits.LEASE_CALLS_MAX:
-            raise LimitExceeded(f"{table.calling} calls wait for records here, the limit", retry_after_ms=1000)
-        table.calling += 1
+        if len(table.calls) >= limits.LEASE_CALLS_MAX:
+            raise LimitExceeded(f"{limits.LEASE_CALLS_MAX} calls wait for records here, the limit", retry_after_ms=1000)
+        call = LeaseCall(self._number(states), request)
+        table.calls.add(call)
         try:
-            ranges = await LeaseCall(self._number(states), request).run(states, wait_s)
+            ranges = await call.run(states, wait_s)
             return pb.LeaseResponse(ranges=ranges, missing=missing)
         finally:
-            table.calling -= 1
+            table.calls.discard(call)
 
     def _where(self, spec: TopicSpec, request: pb.LeaseRequest) -> tuple[str | None, list[int]]:
         """One broker, None for this one, and the partitions that are meant: those named, or those that it leads."""
@@ -290,11 +291,17 @@ class LeaseCall:
         self._peek = request.peek
         self._callers: dict[Caller, None] = {}
         self._error: CometError | None = None
+        self._refusal: CometError | None = None
         self._roused: asyncio.Future[None] | None = None
 
     def rouse(self) -> None:
         if self._roused is not None and not self._roused.done():
             self._roused.set_result(None)
+
+    def turn_away(self, error: CometError) -> None:
+        """It is not to wait any longer; what there is now it gets."""
+        self._refusal = error
+        self.rouse()
 
     def ended(self, caller: Caller, error: CometError) -> None:
         """There is nothing to come from that partition."""
@@ -313,6 +320,8 @@ class LeaseCall:
                 found = self._take()
                 if found:
                     return found
+                if self._refusal is not None:
+                    raise self._refusal
                 if not self._callers:
                     raise self._error or Unavailable("nothing is shared out here any more", retry_after_ms=50)
                 reading = [one for caller in self._callers if (one := caller.state.loading) is not None]

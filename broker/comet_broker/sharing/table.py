@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from comet.errors import CometError, LimitExceeded, Unavailable
+from comet.errors import CometError, Draining, LimitExceeded, Unavailable
 from comet.types import Position
 from comet_broker import limits
 from comet_broker.core.cluster import DELETED
@@ -29,6 +29,7 @@ from comet_broker.sharing.state import Agreed, SharedPartition
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
+    from comet_broker.sharing.calls import LeaseCall
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class ShareTable:
         self.journal = ShareJournal(broker.store, broker.tasks)
         self.chunks = Chunks(limits.SHARE_CHUNKS_MAX)
         self.founded: dict[tuple[str, bytes], float] = {}  # group and topic that its coordinator knows of, until when
-        self.calling = 0  # calls that wait for records
+        self.calls: set[LeaseCall] = set()  # that wait for records, or are about to be answered
         self.turn = 0  # which partition a call begins with
         self._states: dict[Key, SharedPartition] = {}
         self._opening: dict[Key, asyncio.Future[None]] = {}
@@ -163,6 +164,9 @@ class ShareTable:
                 self._tick_at = clock.monotonic() + TICK_S
                 await asyncio.sleep(TICK_S)
                 self.look_at_the_clock()
+                if self.broker.draining:
+                    for call in self.calls:
+                        call.turn_away(Draining("this broker is about to stop", retry_after_ms=200))
                 for state in list(self._states.values()):
                     try:
                         state.tick()
@@ -237,7 +241,7 @@ class ShareTable:
         return {
             "partitions": [state.statistics() for state in list(self._states.values())[:1000]],
             "partition_count": len(self._states),
-            "calls": self.calling,
+            "calls": len(self.calls),
             "transactions": self.journal.transactions,
             "writes": self.journal.writes,
         }
