@@ -242,18 +242,30 @@ class Thin:
 
 async def _done(parts: list[Coroutine[Any, Any, Accepted]], *, at_once: bool) -> list[Accepted]:
     """What has become of the parts of a request. All at once where each can be sent again; else one after the other, so
-    that behind the first that fails nothing is written."""
-    if not at_once or len(parts) == 1:
-        try:
-            return [await part for part in parts]
-        finally:
-            for part in parts:
-                part.close()
-    results = await asyncio.gather(*parts, return_exceptions=True)
-    errors = [result for result in results if isinstance(result, BaseException)]
-    if errors:
-        raise next((error for error in errors if isinstance(error, KeyReused)), errors[0])
-    return [result for result in results if isinstance(result, Accepted)]
+    that behind the first that fails nothing is written. Where only some failed, that is nothing one may rely on."""
+    done: list[Accepted] = []
+    if at_once and len(parts) > 1:
+        results = await asyncio.gather(*parts, return_exceptions=True)
+        errors = [result for result in results if isinstance(result, BaseException)]
+        done = [result for result in results if isinstance(result, Accepted)]
+        if errors:
+            raise _of_parts(next((error for error in errors if isinstance(error, KeyReused)), errors[0]), len(done))
+        return done
+    try:
+        for part in parts:
+            done.append(await part)
+    except CometError as error:
+        raise _of_parts(error, len(done)) from error
+    finally:
+        for part in parts:
+            part.close()
+    return done
+
+
+def _of_parts(error: BaseException, done: int) -> BaseException:
+    if not done or not isinstance(error, CometError) or error.outcome_unknown or isinstance(error, KeyReused):
+        return error
+    return Timeout(f"the records for {done} of the partitions are written, others are not: {error}")
 
 
 def _digest(request: pb.PublishRequest) -> int:

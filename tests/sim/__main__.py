@@ -2,6 +2,7 @@
 
     python -m tests.sim                          a cluster, so many seeds from --seed on; ends with what they exercised
     python -m tests.sim broker                   a single broker
+    python -m tests.sim requests                 a cluster, also under requests with idempotency keys
     python -m tests.sim --seed 123 -v            one seed, told in full
     python -m tests.sim --mutant NAME            a planted bug: succeeds when the checker finds it
     python -m tests.sim --mutant list

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -28,6 +29,7 @@ from tests.sim.cluster_world import ALL, ClusterWorld
 from tests.sim.history import FinalLog, Outcome, Place, Produce, make_value
 from tests.sim.loop import SimLoop, run
 from tests.sim.replicas import Comparison
+from tests.sim.requests import RequestClient
 from tests.sim.result import Result
 from tests.sim.waiting import until
 from tests.sim.workload import AdminClient, ConsumerClient, ProducerClient, ProducerPlan, close_quietly
@@ -153,6 +155,9 @@ class ClusterScenario:
             name = f"p{number}"
             producer = ProducerClient(world, name, self._producer_plan(), self.places)
             world.client(name, producer.run())
+        for number in range(profile.requests or 0):
+            name = f"r{number}"
+            world.client(name, RequestClient(world, name, self._producer_plan(), self.places).run())
         for number, read_from in enumerate(("leader", "any")):
             name = f"c{number}"
             start = "earliest" if number == 0 else random.choice(("earliest", "latest"))
@@ -399,7 +404,13 @@ class ClusterScenario:
                 return
 
 
-def simulate(seed: int, profile: ClusterProfile | None = None) -> Result:
+def simulate_requests(seed: int, profile: ClusterProfile | None = None) -> Result:
+    """The same with clients that have no session, and send requests with an idempotency key until they are answered."""
+    given = profile or ClusterProfile()
+    return simulate(seed, replace(given, requests=given.requests or 2), scenario="requests")
+
+
+def simulate(seed: int, profile: ClusterProfile | None = None, *, scenario: str = "cluster") -> Result:
     """Runs one seed on a loop of its own and judges what happened."""
     drawn = draw(seed, profile or ClusterProfile())
     began = time.perf_counter()
@@ -429,4 +440,4 @@ def simulate(seed: int, profile: ClusterProfile | None = None) -> Result:
     available = scenarios[0].available if scenarios else set()
     verdict = check(world.history, world.monitor, available)
     seconds = time.perf_counter() - began
-    return Result(seed, drawn, verdict, world.history, world.log, seconds, error, "cluster", world.now())
+    return Result(seed, drawn, verdict, world.history, world.log, seconds, error, scenario, world.now())

@@ -309,6 +309,7 @@ async def flip_bit(world: ClusterWorld, random: Random) -> None:
     host = _one(world, random)
     if host not in world.up():
         return
+    host.disk.faults.open_fails_in = None  # it is for the broker, which is about to die, and not for who looks here
     spans = [
         (where, path, *span[:3])
         for (broker, where), copy in monitor.copies.items()

@@ -31,6 +31,7 @@ class ClusterProfile:
     pause_s: float | None = None  # between two sends of a producer
     admin: bool | None = None  # topics come and go, partitions move
     final_crash: str | None = None
+    requests: int | None = None  # clients that send requests with a key, beside the producers; none if not said
 
 
 def draw(seed: int, profile: ClusterProfile) -> ClusterProfile:

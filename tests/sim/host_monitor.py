@@ -50,7 +50,10 @@ class HostMonitor:
             self._parse(path, where, copy, verify=False)
 
     def _parse(self, path: str, where: Where, copy: Copy, *, verify: bool) -> None:
-        data = self._host.disk._seen[path].seen
+        inode = self._host.disk._seen.get(path)
+        if inode is None:
+            return  # the power went in the middle of the write, and took the new file along
+        data = inode.seen
         at = max(copy.parsed.get(path, 0), SEGMENT_HEADER_BYTES)
         batches = copy.files.setdefault(path, [])
         while at + records.HEADER_BYTES <= len(data):

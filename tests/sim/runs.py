@@ -21,11 +21,13 @@ Simulate = Callable[..., Result]
 
 SCENARIOS: Final[dict[str, Simulate]] = {
     "cluster": cluster.simulate,
+    "requests": cluster.simulate_requests,
     "groups": group_scenario.simulate,
     "broker": scenario.simulate,
 }
 FAULTS: Final = {
     "cluster": (*cluster_faults.FAULTS, "moved"),
+    "requests": (*cluster_faults.FAULTS, "moved"),
     "groups": (*group_scenario.FAULTS, *group_scenario.MEMBER_FAULTS),
     "broker": (*nemesis.FAULTS, "metered", "vandal"),
 }
