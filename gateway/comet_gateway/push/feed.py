@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from comet_gateway.config import Limits
 
 log = logging.getLogger("comet.gateway")
+
+# Subscribers that are woken in one turn of the loop. What arrives between turns goes out in one write to those who are
+# woken later, and whoever else uses the loop has his turn.
+WOKEN_AT_ONCE: Final = 16
 
 TOLD_BYTES: Final = 16 * 1024
 
@@ -81,7 +86,8 @@ class Feed:
         self._over = over
         self._room = room
         self._told_bytes = 0  # how large the ring was when somebody looked at all of them
-        self._armed: list[Seat] = []
+        self._armed: deque[tuple[int, Seat]] = deque()  # with the head that each has seen, which rises
+        self._waking = False
         self._consumer: comet.Consumer[bytes] | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -156,14 +162,25 @@ class Feed:
         self._arrived()
 
     def _arrived(self) -> None:
-        armed, self._armed = self._armed, []
-        for seat in armed:
-            if seat.armed:
-                seat.awake()
+        if not self._waking:
+            self._waking = True
+            asyncio.get_running_loop().call_soon(self._wake)
         self.trim(self._limits.feed_bytes)
         if abs(self.ring.bytes - self._told_bytes) > TOLD_BYTES:
             self._told_bytes = self.ring.bytes
             self._grown()
+
+    def _wake(self) -> None:
+        """Some of those who have not seen all; the others in the next turns."""
+        armed, head = self._armed, self.ring.head
+        for _ in range(WOKEN_AT_ONCE):
+            if not armed or armed[0][0] == head:
+                self._waking = False
+                return
+            seat = armed.popleft()[1]
+            if seat.armed:
+                seat.awake()
+        asyncio.get_running_loop().call_soon(self._wake)
 
     def trim(self, bytes_max: int) -> None:
         """Lets old items go; who is there remembers where that was, and reads the log from now on."""
@@ -248,7 +265,9 @@ class Feed:
         """Wakes it when something comes, or when it is time."""
         clockwork = seat.needs.clockwork
         if clockwork is None:
-            self._armed.append(seat)
+            if len(self._armed) > 2 * len(self.seats) + WOKEN_AT_ONCE:  # many of them are gone
+                self._armed = deque(entry for entry in self._armed if entry[1].armed)
+            self._armed.append((self.ring.head, seat))
         else:
             clockwork.arm(seat)
 
