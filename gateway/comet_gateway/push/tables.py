@@ -172,11 +172,15 @@ class Tables:
 
     @staticmethod
     def _covers(snapshot: Snapshot, since: Mapping[int, Place] | None) -> bool:
-        """It was taken after the table was filled from there on."""
+        """It was taken after the table was filled from there on, and is not older than that."""
         if since is None:
             return snapshot.whole
-        begins = snapshot.filled_from
-        return snapshot.whole or all(place.offset >= begins.get(index, 0) for index, place in since.items())
+        begins, ends = snapshot.filled_from, snapshot.places
+        return all(
+            (snapshot.whole or place.offset >= begins.get(index, 0))
+            and (index not in ends or place.offset <= ends[index].offset)
+            for index, place in since.items()
+        )
 
     async def _fill(self, latest: LatestTable, since: Mapping[int, Place] | None) -> None:
         if latest.whole:
@@ -191,9 +195,12 @@ class Tables:
         most = self._limits.table_scan_records_max // max(len(begin), 1)
         ways = {index: max(offset, ends[index] - most) for index, offset in begin.items()}
         filling.lossy = ways != begin
-        async with asyncio.TaskGroup() as group:
-            for index, offset in ways.items():
-                group.create_task(self._scan(filling, index, offset, ends[index]))
+        scans = [asyncio.create_task(self._scan(filling, index, at, ends[index])) for index, at in ways.items()]
+        try:
+            await asyncio.gather(*scans)
+        finally:
+            for scan in scans:
+                scan.cancel()
         latest.filled(filling)
         latest.whole = latest.whole or since is None
 
