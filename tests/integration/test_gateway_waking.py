@@ -46,9 +46,8 @@ async def values(subscription: Subscription, count: int) -> list[int]:
 
 async def test_everybody_gets_everything_in_order() -> None:
     async with following() as (hub, producer), asyncio.timeout(60):
-        readers = []
-        for _ in range(MANY):
-            readers.append(asyncio.create_task(values(await hub.subscribe(QUOTES), 100)))
+        everybody = [await hub.subscribe(QUOTES) for _ in range(MANY)]
+        readers = [asyncio.create_task(values(subscription, 100)) for subscription in everybody]
         for number in range(100):
             # Sometimes alone, sometimes with others: what comes between two turns is no other thing.
             await producer.send("quotes", b"%d" % number)
