@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -229,3 +230,42 @@ async def test_who_is_subscribed_when_the_gateway_stops_is_told() -> None:
         event = await one(subscription)
         assert isinstance(event, Failed)
         assert event.code == "DRAINING"
+
+
+class Unwanted(Exception):
+    """Aborts a transaction."""
+
+
+async def test_what_is_aborted_is_for_nobody_and_leaves_no_hole() -> None:
+    async with (
+        comet.testing.broker({"quotes": 1}) as broker,
+        comet.TransactionalProducer(broker.address, transactional_id="desk") as desk,
+        comet.Producer(broker.address) as producer,
+        gateway(broker.address) as hub,
+    ):
+        live = Client(await hub.subscribe(QUOTES))
+        begin = await begun(live.subscription)
+        wanted: list[int] = []
+        for turn in range(8):
+            numbers = range(turn * 10, turn * 10 + 10)
+            if turn % 2:
+                await write(producer, numbers.start, numbers.stop)
+            else:
+                with suppress(Unwanted):
+                    async with desk.transaction() as transaction:
+                        for n in numbers:
+                            await transaction.send("quotes", b"%d" % n)
+                        if turn % 4:
+                            raise Unwanted
+            wanted += numbers if turn % 4 != 2 else []
+        assert await live.have(len(wanted)) == wanted
+        for start in ({"start": Earliest()}, {"cursors": {"quotes": Cursor.parse(begin.cursor)}}):
+            again = Client(await hub.subscribe(replace(QUOTES, **start)))
+            await begun(again.subscription)
+            assert await again.have(len(wanted)) == wanted
+            assert not again.lost
+        back = Client(await hub.subscribe(replace(QUOTES, cursors={"quotes": Cursor.parse(live.cursor)})))
+        assert (await begun(back.subscription)).recovered
+        await write(producer, 100, 105)
+        assert await back.have(5) == list(range(100, 105))
+        assert await live.have(len(wanted) + 5) == [*wanted, *range(100, 105)]

@@ -14,6 +14,7 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -24,6 +25,7 @@ from comet_gateway.push.events import Missing
 Item = Chunk | Hole
 # Of what is kept, this part goes at once, so that whoever is at the tail is moved rarely.
 EVICT_PART: Final = 16
+CUTS_MAX: Final = 100
 
 
 class Entry(NamedTuple):
@@ -60,7 +62,8 @@ class Ring:
         self.head = 0  # of the one that comes next
         self._items: list[Item] = []
         self._tracks: dict[int, Track] = {index: Track(place.offset) for index, place in places.items()}
-        self.cuts: list[tuple[int, int]] = []  # (partition, offset) of each time that a log was cut back
+        self.cuts = 0  # times that a log was cut back
+        self._cuts: deque[tuple[int, int]] = deque(maxlen=CUTS_MAX)  # (partition, offset) of the last of them
         self._delivery_bytes = delivery_bytes
         # The text of each partition's place; the one that moved last stands last.
         self._texts: dict[int, str] = {index: place_text(index, *place) for index, place in places.items()}
@@ -103,7 +106,8 @@ class Ring:
         self._append(Hole(missing, start=start, next=following, prefix=prefix, before=self.total))
         if truncated:
             self._tracks[partition] = Track(following.offset)
-            self.cuts.append((partition, following.offset))
+            self.cuts += 1
+            self._cuts.append((partition, following.offset))
 
     def _add_partition(self, partition: int, first: int) -> None:
         """It was added to the topic, and is read from its first record."""
@@ -128,6 +132,11 @@ class Ring:
 
     def _grew(self, size: int) -> None:
         self.bytes += size
+
+    def cut_since(self, cuts: int) -> list[tuple[int, int]]:
+        """(partition, offset) of each time that a log was cut back since there had been so many."""
+        since = self.cuts - cuts
+        return list(self._cuts)[-since:] if since <= len(self._cuts) else [(index, 0) for index in self.places]
 
     # ---- what leaves
 

@@ -62,6 +62,7 @@ class Watch:
         self._given_up[subscription] = set()
         if self._task is None:
             self._task = asyncio.create_task(self._look(), name="gateway: look for topics")
+            self._task.add_done_callback(self._ended)
 
     def remove(self, subscription: Subscription) -> None:
         self._patterns.pop(subscription, None)
@@ -78,10 +79,25 @@ class Watch:
             except CometError as error:
                 log.debug("gateway: no list of topics: %s", error)
                 continue
-            for subscription, expression in list(self._patterns.items()):
-                for topic in topics:
-                    if topic.name not in subscription.seats and expression.fullmatch(topic.name):
-                        await self._appeared(subscription, topic)
+            await asyncio.gather(
+                *(
+                    self._appeared(subscription, topic)
+                    for subscription, expression in self._patterns.items()
+                    for topic in topics
+                    if topic.name not in subscription.seats and expression.fullmatch(topic.name)
+                )
+            )
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """It never ends well, but when it is cancelled: whoever relies on it is told."""
+        if task.cancelled():
+            return
+        error = task.exception()
+        log.error("gateway: looking for topics broke", exc_info=error)
+        self._task = None
+        for subscription in list(self._patterns):
+            subscription.tell(Failed("INTERNAL", f"looking for topics broke: {error!r}", {}))
+        self._patterns.clear()
 
     async def _appeared(self, subscription: Subscription, topic: comet.TopicInfo) -> None:
         given_up = self._given_up.get(subscription)
