@@ -34,7 +34,8 @@ class Conflator:
         self.version = self.table.version
         self._passed = ring.count(self.partitions)  # records that had come, as of what it has been given wholly
         self._done = ticker.number
-        self._done_s = ticker.clock()
+        self._done_s = ticker.clock()  # when it was given the first part of the last tick
+        self._began_s: float | None = None  # the same of the tick that it is in the middle of
 
     @property
     def table(self) -> LatestTable:
@@ -98,7 +99,11 @@ class Conflator:
 
     def _due(self) -> bool:
         ticker = self.ticker
-        if ticker.number != self._done and ticker.time - self._done_s < EARLY * ticker.interval_s:
+        if (
+            self._began_s is None
+            and ticker.number != self._done
+            and ticker.time - self._done_s < EARLY * ticker.interval_s
+        ):
             self._done = ticker.number  # it was late the last time
         return ticker.number != self._done
 
@@ -112,6 +117,8 @@ class Conflator:
         self.delivered += event.count
         self.conflated += event.conflated
         self._passed += event.count + event.conflated
+        if self._began_s is None:
+            self._began_s = ticker.clock()
         if event.last:
-            self._done, self._done_s = ticker.number, ticker.clock()
+            self._done, self._done_s, self._began_s = ticker.number, self._began_s, None
         return event if event.count else self.take(permits)

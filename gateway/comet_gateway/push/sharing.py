@@ -21,7 +21,7 @@ from comet_gateway.push.events import Latest
 from comet_gateway.push.latest import Kept, LatestTable
 
 CHAINS_MAX: Final = 8  # of one tick; who is in none of them is given what is made for him alone
-EARLY: Final = 0.75  # of an interval: who was given something later than this before a tick is left out of it
+EARLY: Final = 0.75  # of an interval: who began with a tick later than this before the next is left out of that
 
 
 class Body:
