@@ -82,6 +82,8 @@ class Metrics(Collector):
             yield from _traffic(traffic())
         if (hub := self._sources.get("hub")) is not None:
             yield from _hub(hub())
+        if (push := self._sources.get("push")) is not None:
+            yield from _push(push())
 
 
 def _traffic(now: Mapping[str, Any]) -> Iterator[Metric]:
@@ -99,13 +101,16 @@ _TOTALS: Final = {
     "dropped": "Records that slow subscribers with drop_oldest did not get.",
     "conflated": "Records that later ones of their keys took the place of.",
 }
+_PUSH: Final = {
+    "members": "Members of groups, of all WebSockets.",
+    "replays": "Replays that are running.",
+}
 _FEED: Final = {
     "subscribers": "Subscribers of a topic that is followed.",
     "live": "Those of them who have all that there is, or nearly.",
     "behind_max": "Records that the slowest of them is behind.",
     "ring_records": "Recent records of it that are kept.",
     "ring_bytes": "Bytes of those.",
-    "table_keys": "Keys in its table of latest values.",
 }
 
 
@@ -113,12 +118,26 @@ def _hub(now: Mapping[str, Any]) -> Iterator[Metric]:
     for name, about in _TOTALS.items():
         yield _counter(f"comet_gateway_push_{name}", about, [({}, now[name])])
     yield _gauge("comet_gateway_subscriptions", "Subscriptions of all connections.", [({}, now["subscriptions"])])
+    waiting: Samples = [({}, now["waiting_for_brokers"])]
+    yield _gauge("comet_gateway_feeds_waiting", "Reads of logs that wait for a broker to answer.", waiting)
+    yield _counter(
+        "comet_gateway_feed_reads", "Parts of logs read for subscribers that are behind.", [({}, now["reads"])]
+    )
     listed = now["feeds"].items()
     yield _gauge("comet_gateway_feeds", "Topics that are followed.", [({}, len(listed))])
+    came = [({"topic": topic}, feed["records"]) for topic, feed in listed]
+    yield _counter("comet_gateway_feed_records", "Records of a topic that came from its brokers, once for all.", came)
     for name, about in _FEED.items():
-        found = [({"topic": topic}, feed[name]) for topic, feed in listed if name in feed]
-        if found:
-            yield _gauge(f"comet_gateway_feed_{name}", about, found)
+        found = [({"topic": topic}, feed[name]) for topic, feed in listed]
+        yield _gauge(f"comet_gateway_feed_{name}", about, found)
+    for name, about in (("keys", "Keys in its tables of latest records."), ("bytes", "Bytes of those.")):
+        held = [({"topic": topic}, sum(one[name] for one in feed["tables"].values())) for topic, feed in listed]
+        yield _gauge(f"comet_gateway_feed_table_{name}", about, held)
+
+
+def _push(now: Mapping[str, Any]) -> Iterator[Metric]:
+    for name, about in _PUSH.items():
+        yield _gauge(f"comet_gateway_push_{name}", about, [({}, now[name])])
 
 
 Samples = Sequence[tuple[dict[str, str], float]]

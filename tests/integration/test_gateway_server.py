@@ -199,6 +199,23 @@ async def test_it_says_how_it_is() -> None:
         assert counts["/v1/topics/{topic}"] == 1
         assert families["comet_gateway_requests_running"].samples[0].value == 0
         assert all(family.documentation for family in families.values())
+        async with client.stream("GET", "/v1/topics/quotes/stream?start=earliest") as stream:
+            lines = stream.aiter_lines()
+            while "bid" not in await anext(lines):
+                pass
+            text = (await client.get("/metrics")).text
+        shown = {
+            (one.name, *one.labels.values()): one.value
+            for family in text_string_to_metric_families(text)
+            for one in family.samples
+        }
+        assert shown["comet_gateway_connections", "sse"] == 1
+        assert shown["comet_gateway_subscriptions",] == 1
+        assert shown["comet_gateway_feed_subscribers", "quotes"] == 1
+        assert shown["comet_gateway_push_delivered_total",] == 1
+        assert shown["comet_gateway_records_total", "in"] == 1
+        assert shown["comet_gateway_received_bytes_total",] > 10
+        assert shown["comet_gateway_push_replays",] == 0
 
 
 async def test_without_a_broker_it_is_alive_and_not_ready() -> None:
