@@ -17,7 +17,7 @@ from random import uniform
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from comet.errors import CometError, DataLoss, OffsetOutOfRange, PartitionNotFound, Timeout, Truncated
+from comet.errors import CometError, DataLoss, OffsetOutOfRange, PartitionNotFound, Timeout, Truncated, Unavailable
 from comet.types import AtOffset, Earliest, Position
 from comet_gateway.cursor import INT64_MAX, Cursor, Place
 from comet_gateway.push.chunk import Source
@@ -126,7 +126,9 @@ class Log:
             async with asyncio.timeout(self._limits.feed_start_s):
                 piece = await self._shared(ring.topic, partition, place, 0)
         except TimeoutError:
-            raise Timeout(f"{ring.topic}/{partition} cannot be read for now: no leader answers") from None
+            raise Unavailable(
+                f"{ring.topic}/{partition} cannot be read for now: no leader answers", retry_after_ms=1000
+            ) from None
         return piece if piece.missing is not None else Piece([], place)
 
     # ---- reading

@@ -277,7 +277,9 @@ class Feed:
     def statistics(self) -> dict[str, Any]:
         ring = self.ring
         followers = [seat.follower for seat in self.seats]
+        consumer = {} if self._consumer is None else self._consumer.statistics()
         return {
+            "waiting_for_brokers": consumer.get("partitions", 0) - consumer.get("subscribed", 0),  # partitions
             "subscribers": len(followers),
             "live": sum(follower.live for follower in followers),
             "behind_max": max((follower.behind for follower in followers), default=0),
@@ -287,7 +289,7 @@ class Feed:
             "ring_bytes": ring.bytes,
             "partitions": len(ring.places),
             "tables": self.tables.statistics(),
-            "consumer": None if self._consumer is None else self._consumer.statistics(),
+            "consumer": consumer,
         }
 
 

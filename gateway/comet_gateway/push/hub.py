@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from comet.errors import Draining, Timeout
+from comet.errors import Draining, Unavailable
 from comet.patterns import compiled
 from comet.types import Position
 from comet_gateway.config import GatewayConfig
@@ -113,7 +113,9 @@ class Hub:
             async with asyncio.timeout(self._limits.feed_start_s):
                 await feed.start()
         except TimeoutError:
-            raise Timeout(f"topic {topic!r} cannot be followed yet: not all of its partitions have a leader") from None
+            raise Unavailable(
+                f"topic {topic!r} cannot be followed yet: not all of its partitions have a leader", retry_after_ms=1000
+            ) from None
         self._feeds[topic] = feed
         self._wait_idle(feed)
         return feed

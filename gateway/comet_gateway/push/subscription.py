@@ -13,11 +13,12 @@ A subscriber that waits costs one future; one that writes costs nothing when som
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from comet.errors import Closed, CometError
+from comet.errors import Closed, CometError, Internal
 from comet_gateway.push.asked import Asked
 from comet_gateway.push.conflator import Conflator
 from comet_gateway.push.events import Begun, Event, Failed, Lost
@@ -26,6 +27,8 @@ from comet_gateway.push.follower import Follower, Read
 if TYPE_CHECKING:
     from comet_gateway.push.feed import Feed, Needs
 
+
+log = logging.getLogger("comet.gateway")
 
 COUNTED: Final = ("delivered", "dropped", "conflated")
 
@@ -84,6 +87,9 @@ class Seat:
             piece = await self.feed.read(read.partition, read.place)
         except CometError as error:
             self.follower.failed = failed(self.feed.topic, error)
+        except Exception as error:
+            log.error("gateway: reading %s broke", self.feed.topic, exc_info=error)
+            self.follower.failed = failed(self.feed.topic, Internal(f"reading {self.feed.topic} broke: {error!r}"))
         else:
             if piece.missing is not None:
                 self.follower.missed(read, piece.missing, piece.following)
