@@ -64,6 +64,8 @@ def methods(routes: Sequence[BaseRoute], request: Request) -> list[str]:
     for route in routes:
         if isinstance(route, Route) and route.methods and route.matches(request.scope)[0] is not Match.NONE:
             found |= route.methods
+    if "GET" in found:
+        found.add("HEAD")
     return sorted(found)
 
 

@@ -34,6 +34,7 @@ from comet_gateway.traffic import Traffic
 
 log = logging.getLogger(__name__)
 
+ENDLESS: Final = "/stream"  # what has no end has no HEAD
 WATCHING: Final = frozenset({"/livez", "/readyz", "/metrics"})  # who looks at a busy gateway must not take it for dead
 _SANE_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _SINGLE: Final = (b"host", b"origin", b"authorization", b"content-type", b"content-length", b"sec-fetch-site")
@@ -63,6 +64,8 @@ class Front:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = perf_counter()
+        if scope["method"] == "HEAD" and not scope["path"].endswith(ENDLESS):
+            scope = {**scope, "method": "GET"}  # the server, whose own scope this is not, sends no body
         headers = dict(scope["headers"])
         answer = self._answer(scope, headers, send)
         traffic, counted = self._traffic, False
@@ -151,7 +154,7 @@ class _Answer:
             headers = message["headers"] = [*message["headers"], *self._extra]
             if not any(name == b"cache-control" for name, _ in headers):
                 headers.append((b"cache-control", b"no-store"))
-            if self._encoding is None or self._scope["method"] == "HEAD":
+            if self._encoding is None:
                 await self._send(message)
             else:
                 self._held = message

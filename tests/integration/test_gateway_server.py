@@ -178,6 +178,9 @@ async def test_it_says_how_it_is() -> None:
     async with both() as (_, client):
         assert (await client.get("/livez")).json() == {"status": "alive"}
         assert (await client.get("/readyz")).json() == {"status": "ready", "reasons": []}
+        head = await client.head("/readyz")
+        assert (head.status_code, head.content, head.headers["content-length"]) == (200, b"", "31")
+        assert (await client.head("/v1/topics/quotes/stream")).status_code == 405
         await client.post("/v1/topics/quotes/records", json={"value": {"bid": 1}})
         await client.get("/v1/topics/none")
         await client.get("/made/up/by/a/stranger")
@@ -188,7 +191,7 @@ async def test_it_says_how_it_is() -> None:
             (one.labels["method"], one.labels["route"], one.labels["status"]): one.value
             for one in families["comet_gateway_requests"].samples
         }
-        assert requests["GET", "/readyz", "200"] == 1
+        assert requests["GET", "/readyz", "200"] == 2
         assert requests["POST", "/v1/topics/{topic}/records", "200"] == 1
         assert requests["GET", "/v1/topics/{topic}", "404"] == 1
         assert requests["other", "none", "404"] == 1

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from comet.cli._commands import app
+from comet_gateway.auth import Tokens
 
 NOBODY = "127.0.0.1:1"  # nothing listens on port 1
 
@@ -48,6 +49,22 @@ def test_every_command_explains_itself_and_knows_json(words: list[str]) -> None:
     shown = runner.invoke(app, [*words, "--help"], terminal_width=200)
     assert shown.exit_code == 0
     assert "--json" in shown.stdout
+
+
+def test_a_token_is_shown_once_with_the_row_that_knows_it(tmp_path: Path) -> None:
+    made = runner.invoke(app, ["gateway", "token", "ci@example", "--role", "operator", "--json"])
+    assert made.exit_code == 0
+    document = json.loads(made.stdout)
+    path = tmp_path / "tokens.toml"
+    path.write_text(document["row"])
+    who = Tokens.load(path).whose(document["token"])
+    assert who is not None
+    assert (who.name, who.role.name) == ("ci@example", "OPERATOR")
+    plain = runner.invoke(app, ["gateway", "token", "me"])
+    assert plain.stdout.startswith("[[token]]")
+    assert 'role = "viewer"' in plain.stdout
+    assert "comet_" in plain.stderr
+    assert "comet_" not in plain.stdout
 
 
 def test_version() -> None:

@@ -275,7 +275,7 @@ async def test_what_goes_wrong_is_a_problem() -> None:
             assert answer.headers["content-type"] == "application/problem+json"
             assert found["type"] == f"urn:comet:problem:{code}"
             assert found["request_id"] == answer.headers["x-request-id"]
-        assert cases[1][0].headers["allow"] == "GET"
+        assert cases[1][0].headers["allow"] == "GET, HEAD"
         assert {row["field"] for row in cases[4][0].json()["errors"]} == {"body.name", "body.count"}
         assert cases[3][0].headers["retry-after"] == "2"
 
