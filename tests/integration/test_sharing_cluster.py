@@ -52,8 +52,10 @@ async def test_a_new_leader_goes_on_where_the_old_one_was(cluster: LocalCluster)
     await member.take(10)
     assert await member.settle(handle, 0, 1, 4, 7) == []
     ending = asyncio.ensure_future(end_of(member))
-    await cluster.stop(cluster.leader("t"))
+    leader = cluster.leader("t")
+    await cluster.call("comet.v1.Admin/DrainBroker", admin.DrainBrokerRequest(broker=leader))
     ended = await ending
+    await cluster.stop(leader)
     assert (ended.subscription, ended.partition) == (1, handle)
     assert ended.error.code == types.ERROR_CODE_NOT_LEADER
     again, _ = await join(cluster, attempts_max=9)
@@ -63,6 +65,7 @@ async def test_a_new_leader_goes_on_where_the_old_one_was(cluster: LocalCluster)
 
 
 async def test_a_leader_that_does_not_lead_shares_nothing(cluster: LocalCluster) -> None:
+    await until(lambda: cluster.leader("t") != 0 and len(cluster.replicas("t")) == 3, "all have it, and one leads")
     follower = next(number for number in cluster.brokers if number != cluster.leader("t"))
     member = Member(cluster.brokers[follower])
     handle = await member.attach()
