@@ -1,0 +1,105 @@
+"""Whatever fits the OpenAPI of a live gateway, and much that does not, is answered as the OpenAPI says: nothing
+undocumented, and no bug behind a 500."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    allow_header_conformance,
+    content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+    unsupported_method,
+)
+
+import comet
+from comet_gateway import create_app
+from tests.robustness import api_hooks
+from tests.robustness.gateway_process import GatewayProcess
+from tests.robustness.process import broker
+
+CHECKS: Final = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    response_headers_conformance,
+    allow_header_conformance,
+    negative_data_rejection,
+    unsupported_method,
+]
+CHAIN_CHECKS: Final = [check for check in CHECKS if check is not negative_data_rejection]
+ROOT: Final = Path(__file__).parents[2]
+WAIT_MS_MAX: Final = 50  # of this gateway: a case that asks for more is refused, and none waits
+ENDLESS: Final = "/v1/topics/{topic}/stream"  # has tests of its own: its answer does not end
+
+
+REFUSALS: Final = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 429]
+schema = schemathesis.openapi.from_dict(
+    create_app().openapi(),
+    config=schemathesis.Config.from_dict({"checks": {"negative_data_rejection": {"expected-statuses": REFUSALS}}}),
+)
+SETTINGS: Final = settings(
+    max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=True
+)
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    folder: Path = tmp_path_factory.mktemp("api")
+    with broker(folder / "data") as running:
+        one = GatewayProcess(folder / "gateway", [running.address], "--wait-ms-max", f"{WAIT_MS_MAX}ms")
+        one.launch()
+        try:
+            asyncio.run(_prepare(one))
+            yield one
+            assert not one.complaints(), one.said()
+        finally:
+            one.kill()
+
+
+async def _prepare(one: GatewayProcess) -> None:
+    await one.ready()
+    async with comet.Admin(one.broker) as admin, comet.Producer(one.broker) as producer:
+        await admin.create_topic("quotes", partitions=2, flush="os")
+        for number in range(20):
+            await producer.publish("quotes", {"symbol": "EURUSD", "bid": number}, key=f"k{number % 3}")
+        await admin.reset_group("engine", "earliest", topics=["quotes"])
+
+
+@schema.exclude(path=ENDLESS).parametrize()
+@SETTINGS
+def test_every_answer_is_a_documented_one(gateway: GatewayProcess, case: schemathesis.Case[Any]) -> None:
+    case.call_and_validate(base_url=gateway.url, checks=CHECKS, timeout=30)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_chains_of_calls_along_the_links_are_answered_as_documented(gateway: GatewayProcess, tmp_path: Path) -> None:
+    # What a chain can do next depends on what is there by then, which only schemathesis' own runner puts up with.
+    command = [
+        sys.executable, "-m", "schemathesis.cli", "--no-color", "run", f"{gateway.url}/openapi.json",
+        "--phases", "stateful", "--checks", ",".join(check.__name__ for check in CHAIN_CHECKS),
+        "--max-examples", "40", "--seed", "1", "--exclude-path", ENDLESS, "--request-timeout", "30",
+    ]  # fmt: skip
+    surroundings = os.environ | {
+        "SCHEMATHESIS_HOOKS": api_hooks.__name__,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
+    }
+    ended = subprocess.run(command, check=False, cwd=tmp_path, env=surroundings, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout[-10_000:] + ended.stderr[-2_000:]
+    assert re.search(r"[1-9]\d+ generated", ended.stdout) and "API Links" in ended.stdout, ended.stdout
