@@ -121,8 +121,9 @@ async def _pieces(receive: Receive, headers: Headers, limits: Limits) -> AsyncIt
             unpacked += len(piece)
             if unpacked > max(limits.unpacked_bytes_max, _RATIO_MAX * packed):
                 raise _bomb(limits.unpacked_bytes_max)
-            yield piece
-            await asyncio.sleep(0)
+            for at in range(0, len(piece), _PIECE_BYTES):
+                yield piece[at : at + _PIECE_BYTES]
+                await asyncio.sleep(0)
     if unpack is not None:
         unpack.end()
 

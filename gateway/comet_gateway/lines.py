@@ -4,7 +4,8 @@
 
 Either side may be slow: with too much under way no more is read, and with the answer not taken no more is awaited. A
 line that is wrong is answered by a problem that names it, and the rest goes on. A client that sends everything before
-it reads anything gets stuck only behind `UNANSWERED_MAX` records; what then does not move for `idle_s` is ended.
+it reads anything gets stuck only behind `answer_bytes_max` of answers, some 170,000 records; what then does not move
+for `idle_s` is ended. A gateway that is about to stop answers what it has read, says so in a last line, and ends.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Send
@@ -27,7 +28,8 @@ from comet_gateway.problems import Problem
 from comet_gateway.schemas.records import Columns, decode_line, decode_lines
 from comet_gateway.writing import Written, write
 
-UNANSWERED_MAX: Final = 200_000  # records; their answers take 8 MiB
+ANSWER_BYTES: Final = 48  # of a record that was written
+TURN_LINES: Final = 100  # that are looked at one by one before somebody else has a turn
 
 _HEADERS: Final = [
     (b"content-type", NDJSON.encode()),
@@ -48,6 +50,7 @@ class LinesAnswer:
         limits: Limits,
         timeout_s: float,
         metrics: Metrics,
+        draining: asyncio.Event,
     ) -> None:
         self._lines = lines
         self._producer = producer
@@ -56,8 +59,10 @@ class LinesAnswer:
         self._limits = limits
         self._timeout_s = timeout_s
         self._metrics = metrics
+        self._draining = draining
+        self._first: Lines | Line | None = None
         self._waiting: deque[tuple[Written | str, float]] = deque()  # with when it is no longer waited for
-        self._unanswered = 0
+        self._unanswered = 0  # bytes, about
         self._ended = False  # everything has been read
         self._more = asyncio.Event()
         self._room = asyncio.Event()
@@ -72,15 +77,12 @@ class LinesAnswer:
         limits: Limits,
         timeout_s: float,
         metrics: Metrics,
+        draining: asyncio.Event,
     ) -> Self:
-        """Reads what comes first, so that what is wrong with the whole request can still be its answer."""
+        """Waits for what comes first, so that what is wrong with the whole request can still be its answer."""
         await catalog.topic(topic)
-        answer = cls(lines, producer, catalog, topic, limits, timeout_s, metrics)
-        async for found in lines:
-            await answer._take(found)
-            break
-        else:
-            answer._ended = True
+        answer = cls(lines, producer, catalog, topic, limits, timeout_s, metrics, draining)
+        answer._first = await anext(lines, None)
         return answer
 
     async def __call__(self, send: Send) -> None:
@@ -101,19 +103,32 @@ class LinesAnswer:
     # ---- in
 
     async def _read(self) -> None:
+        stopping = asyncio.create_task(self._draining.wait(), name="gateway: until it stops")
         try:
-            if not self._ended:
-                async for found in self._lines:
-                    await self._take(found)
-                    await self._until_room()
+            found = self._first
+            while found is not None:
+                await self._take(found)
+                found = await self._next(stopping)
         except Problem as problem:  # with the body as a whole: no more lines can be told apart
             self._put(_line(problem))
         finally:
+            stopping.cancel()
             self._ended = True
             self._more.set()
 
+    async def _next(self, stopping: asyncio.Task[Literal[True]]) -> Lines | Line | None:
+        coming = asyncio.ensure_future(anext(self._lines, None))
+        try:
+            await asyncio.wait([coming, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done():
+                raise Problem("DRAINING", "the gateway is about to stop: what has no answer was not written")
+            return await coming
+        finally:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+
     async def _until_room(self) -> None:
-        while self._unanswered > UNANSWERED_MAX:
+        while self._unanswered > self._limits.answer_bytes_max:
             self._room.clear()
             await self._room.wait()
 
@@ -121,14 +136,16 @@ class LinesAnswer:
         if isinstance(found, Line):
             detail = f"a line of more than {self._limits.line_bytes_max} bytes"
             self._put(_line(Problem("BODY_TOO_LARGE", detail, more={"line": found.number})))
+            await self._until_room()
             return
         self._metrics.bytes_in += len(found.data)
         count = found.data.count(b"\n") + (not found.data.endswith(b"\n"))
         columns = decode_lines(found.data, count)
         if columns is not None:
             await self._write(columns)
+            await self._until_room()
             return
-        for number, line in found.split():
+        for turn, (number, line) in enumerate(found.split(), 1):
             try:
                 columns = decode_line(line)
             except Problem as problem:
@@ -136,7 +153,9 @@ class LinesAnswer:
                 self._put(_line(problem))
             else:
                 await self._write(columns)
-                await self._until_room()
+            await self._until_room()
+            if turn % TURN_LINES == 0:
+                await asyncio.sleep(0)
 
     async def _write(self, columns: Columns) -> None:
         deadline = asyncio.get_running_loop().time() + self._timeout_s
@@ -151,7 +170,7 @@ class LinesAnswer:
 
     def _put(self, one: Written | str, deadline: float = 0) -> None:
         self._waiting.append((one, deadline))
-        self._unanswered += 1 if isinstance(one, str) else one.count
+        self._unanswered += _bytes(one)
         self._more.set()
 
     # ---- out
@@ -169,20 +188,26 @@ class LinesAnswer:
             await self._say(send, one)
 
     async def _say(self, send: Send, one: Written | str) -> None:
-        texts, count = ([one], 1) if isinstance(one, str) else (one.texts, one.count)
+        texts = [one] if isinstance(one, str) else one.texts
+        size = _bytes(one)
         # What is there by now goes out together.
-        while self._waiting and isinstance(self._waiting[0][0], str) and count < UNANSWERED_MAX:
-            text = self._waiting.popleft()[0]
-            assert isinstance(text, str)
-            texts, count = [*texts, text], count + 1
+        while self._waiting and isinstance(text := self._waiting[0][0], str) and len(texts) < TURN_LINES:
+            self._waiting.popleft()
+            texts = [*texts, text]
+            size += _bytes(text)
         body = "\n".join([*texts, ""]).encode()
         try:
             async with asyncio.timeout(self._limits.idle_s):
                 await send({"type": "http.response.body", "body": body, "more_body": True})
         except TimeoutError:  # it does not read
             raise ClientDisconnect from None
-        self._unanswered -= count
+        self._unanswered -= size
         self._room.set()
+
+
+def _bytes(one: Written | str) -> int:
+    """What its answer takes, about."""
+    return len(one) if isinstance(one, str) else ANSWER_BYTES * one.count
 
 
 def _line(problem: Problem) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import itertools
 import json
+import tracemalloc
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 import comet
 import comet.testing
 from comet._channel import GrpcChannel
+from comet_gateway.config import MIB
 from comet_gateway.lines import LinesAnswer
 from tests.integration.gateway_http import NDJSON, Wire, gateway
 from tests.link import Link
@@ -367,11 +369,8 @@ async def test_a_line_is_answered_while_the_next_one_is_still_to_come(http: http
     wire.close()
 
 
-async def test_who_does_not_read_the_answers_is_not_read_from(
-    broker: comet.testing.TestBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("comet_gateway.lines.UNANSWERED_MAX", 1000)
-    async with gateway(broker.address, idle_s=60.0) as http:
+async def test_who_does_not_read_the_answers_is_not_read_from(broker: comet.testing.TestBroker) -> None:
+    async with gateway(broker.address, answer_bytes_max=50_000) as http:
         wire = await Wire.open(http)
         wire.writer.transport.set_write_buffer_limits(0)
         await wire.begin(TOPIC, NDJSON)
@@ -397,7 +396,6 @@ async def test_who_does_not_read_the_answers_is_not_read_from(
 
 
 async def test_who_never_reads_is_given_up(broker: comet.testing.TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("comet_gateway.lines.UNANSWERED_MAX", 1000)
     ended = asyncio.Event()
     answering = LinesAnswer.__call__
 
@@ -408,7 +406,7 @@ async def test_who_never_reads_is_given_up(broker: comet.testing.TestBroker, mon
             ended.set()
 
     monkeypatch.setattr(LinesAnswer, "__call__", noting)
-    async with gateway(broker.address, idle_s=0.3) as http:
+    async with gateway(broker.address, idle_s=0.3, answer_bytes_max=50_000) as http:
         wire = await Wire.open(http)
         await wire.begin(TOPIC, NDJSON)
         flooding = asyncio.create_task(flood(wire, b'{"value":1}\n' * 5000))
@@ -416,6 +414,37 @@ async def test_who_never_reads_is_given_up(broker: comet.testing.TestBroker, mon
         flooding.cancel()
         await asyncio.wait([flooding])
         wire.close()
+
+
+async def test_a_gateway_that_stops_answers_what_it_has_read(http: httpx.AsyncClient) -> None:
+    wire = await Wire.open(http)
+    await wire.begin(TOPIC, NDJSON)
+    await wire.chunk(b'{"value":1}\n{"value":2}\n{"val')
+    await wire.head()
+    assert [json.loads(await wire.line())["offset"] for _ in range(2)] == ["0", "1"]
+    http.gateway.app.state.draining.set()  # type: ignore[attr-defined]
+    assert json.loads(await wire.line())["problem"]["code"] == "DRAINING"
+    assert await wire.line() == b""
+    wire.close()
+
+
+async def test_a_flood_of_wrong_lines_takes_little_memory(broker: comet.testing.TestBroker) -> None:
+    async with gateway(broker.address, answer_bytes_max=1_000_000) as http:
+        wire = await Wire.open(http)
+        packed = zstandard.compress(b"1\n" * 4_000_000)
+        await wire.begin(TOPIC, NDJSON, "content-encoding: zstd", f"content-length: {len(packed)}")
+        tracemalloc.start()
+        try:
+            await wire.send(packed)
+            await wire.head()
+            for number in range(1, 20_001):
+                problem = json.loads(await wire.line())["problem"]
+                assert (problem["code"], problem["line"]) == ("VALIDATION", number)
+            assert (await http.post(TOPIC, json={"value": 1})).status_code == 200
+            assert tracemalloc.get_traced_memory()[1] < 40 * MIB
+        finally:
+            tracemalloc.stop()
+            wire.close()
 
 
 async def flood(wire: Wire, chunk: bytes) -> None:

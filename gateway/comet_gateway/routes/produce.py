@@ -72,7 +72,14 @@ async def produce(request: Request) -> Answer:
             raise Problem("INVALID_ARGUMENT", "lines are written as they come, so that they cannot have one key")
         lines = bodies.read_lines(request.receive, headers, config.limits)
         return await LinesAnswer.begin(
-            lines, producer, backend.catalog, topic, config.limits, asked.timeout_ms / 1000, state.metrics
+            lines,
+            producer,
+            backend.catalog,
+            topic,
+            config.limits,
+            asked.timeout_ms / 1000,
+            state.metrics,
+            state.draining,
         )
     body = await bodies.read(request.receive, headers, config.limits)
     columns = decode_body(body, config.limits.records_max)
