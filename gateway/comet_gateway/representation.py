@@ -40,7 +40,10 @@ def fragments(batch: comet.RecordBatch[bytes], values: Values = Values.AUTO) -> 
     ]
 
 
-def each(records: Iterable[comet.Record[bytes] | comet.LeasedRecord], values: Values = Values.AUTO) -> list[bytes]:
+Single = comet.Record[bytes] | comet.LeasedRecord | comet.SharedRecord[bytes]
+
+
+def each(records: Iterable[Single], values: Values = Values.AUTO) -> list[bytes]:
     """The same of records that came one by one."""
     write, keys = _WRITERS[values], _Keys()
     return [

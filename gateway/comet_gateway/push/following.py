@@ -82,7 +82,7 @@ class Follower:
                 if isinstance(event, Ended):
                     return frames.End(self._id, "replayed", event.cursor)
                 await self._wire.write(await self._gather(event, subscription))
-                if self._over():
+                if self._failed and self._over():
                     return frames.End(self._id, "failed")
                 if subscription.ready():
                     await asyncio.sleep(0)  # one that has much to catch up with lets the others have their turn
@@ -91,22 +91,22 @@ class Follower:
 
     async def _gather(self, event: Event, subscription: Subscription) -> list[Frame]:
         """The event and those that are there already: taking these does not wait."""
-        gathered = [self._frame(event)]
-        size = sum(map(len, gathered[0]))
-        while size < self._write_bytes and subscription.ready() and not self._over():
-            gathered.append(self._frame(await subscription.next()))
-            size += sum(map(len, gathered[-1]))
+        frame = self._frame(event)
+        gathered, size = [frame], sum(map(len, frame))
+        while size < self._write_bytes and subscription.ready() and not (self._failed and self._over()):
+            frame = self._frame(await subscription.next())
+            gathered.append(frame)
+            size += sum(map(len, frame))
         return gathered
 
     def _frame(self, event: Event | Ended) -> Frame:
-        assert not isinstance(event, Ended)
-        if isinstance(event, Failed):
+        if event.__class__ is Failed:
             self._failed.add(event.topic)
         return self._frames.of(event)
 
     def _over(self) -> bool:
         """All topics that were named have failed; of a pattern, others may come."""
-        return "" in self._failed or bool(self._topics and self._failed >= self._topics)
+        return "" in self._failed or (bool(self._topics) and self._failed >= self._topics)
 
 
 class EventFrames:
@@ -121,7 +121,7 @@ class EventFrames:
         self._latest = b'{"type":"latest","id":%b,' % said
         self._snapshot = b'{"type":"snapshot","id":%b,' % said
 
-    def of(self, event: Event) -> Frame:
+    def of(self, event: Event | Ended) -> Frame:
         match event:
             case Latest():
                 return self._latest_frame(event)
@@ -136,6 +136,8 @@ class EventFrames:
             case Failed():
                 error = frames.error_of(problem_of(event), id_=self._id, of="subscribe", topic=event.topic or None)
                 return [frames.encode(error)]
+            case Ended():
+                raise AssertionError("it is said as the end of the subscription")
             case _:
                 return [self._records, event.members(), b"}"]
 

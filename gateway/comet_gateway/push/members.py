@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
@@ -27,7 +27,7 @@ from comet_gateway.push import frames
 from comet_gateway.push.asked import Values
 from comet_gateway.push.asking import Joined
 from comet_gateway.push.wire import Frame, Wire
-from comet_gateway.representation import fragments
+from comet_gateway.representation import each
 
 NOTES_MAX: Final = 1_000  # that wait to be told; beyond it the member is too far behind to be one
 RUN_RECORDS: Final = 64  # that are written at a time
@@ -90,16 +90,6 @@ class Notes:
             self._telling.cancel()
 
 
-class Run:
-    """Some records where a batch is asked for."""
-
-    def __init__(self, records: Sequence[Any]) -> None:
-        self._records = records
-
-    def records(self) -> Sequence[Any]:
-        return self._records
-
-
 Written = tuple[int, bytes]  # the offset behind a record, and its JSON
 
 
@@ -109,7 +99,7 @@ def pieces(batch: comet.RecordBatch[bytes], values: Values, bytes_max: int) -> I
     size = 0
     records = batch.records()
     while run := list(islice(records, RUN_RECORDS)):
-        for record, one in zip(run, fragments(Run(run), values), strict=True):  # type: ignore[arg-type]
+        for record, one in zip(run, each(run, values), strict=True):
             if size and size + len(one) > bytes_max:
                 yield piece
                 piece, size = [], 0
@@ -321,7 +311,7 @@ class SharedMember:
         return [self._head, frames.encode(topic), b',"records":[', b",".join(run), b"]}"]
 
     def _written(self, record: comet.SharedRecord[bytes]) -> bytes:
-        (one,) = fragments(Run([record]), self._joined.values)  # type: ignore[arg-type]
+        (one,) = each([record], self._joined.values)
         return b'%b,"attempt":%d}' % (one[:-1], record.attempt)
 
     def _hold(self, record: comet.SharedRecord[bytes]) -> None:
