@@ -20,7 +20,7 @@ class Backend:
         self.catalog = Catalog(self.admin)
         # One for each kind of acknowledgement: a producer has one.
         self.producers = {
-            acks: comet.Producer(config.bootstrap, acks=acks, name="gateway")
+            acks: comet.Producer(config.bootstrap, acks=acks, timeout_ms=config.limits.timeout_ms_max, name="gateway")
             for acks in (comet.Acks.NONE, comet.Acks.LEADER, comet.Acks.ALL)
         }
         self.reader = comet.Reader(config.bootstrap, name="gateway")
