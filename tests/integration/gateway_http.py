@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -43,7 +44,8 @@ class Wire:
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    rest: bytes = field(default=b"")
+    rest: bytes = b""
+    lines: deque[bytes] = field(default_factory=deque)
 
     @classmethod
     async def open(cls, client: httpx.AsyncClient) -> Wire:
@@ -72,14 +74,14 @@ class Wire:
 
     async def line(self) -> bytes:
         """The next line of an answer in chunks; empty at its end."""
-        while b"\n" not in self.rest:
+        while not self.lines:
             size = int(await self.reader.readline(), 16)
-            self.rest += await self.reader.readexactly(size)
+            *lines, self.rest = (self.rest + await self.reader.readexactly(size)).split(b"\n")
+            self.lines.extend(lines)
             await self.reader.readexactly(2)
             if size == 0:
-                break
-        line, _, self.rest = self.rest.partition(b"\n")
-        return line
+                return self.rest
+        return self.lines.popleft()
 
     def close(self) -> None:
         self.writer.transport.abort()
