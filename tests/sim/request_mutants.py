@@ -71,7 +71,14 @@ def cuts_forget_no_requests() -> list[Patch]:
     return [(Log, "_cut", cut)]
 
 
-@mutant("who repeats a request is answered before the first one is committed", "C1", "isolate", "pause")
+@mutant(
+    "who repeats a request is answered before the first one is committed",
+    "C1",
+    "isolate",
+    "kill",
+    "stall_links",
+    caught_by=2,
+)
 def answer_repeated_requests_at_once() -> list[Patch]:
     real = Partition.produce
 
