@@ -1,5 +1,7 @@
 """uvicorn's HTTP/1.1 with what it has no bound for: how large the head of a request is, and how long a client may take
-to send it, or to go on with its body. What dawdles would hold a request's place for as long as it likes."""
+to send it, or to go on with its body. What dawdles would hold a request's place for as long as it likes.
+
+And an answer leaves in one write: uvicorn calls the kernel for the head, and again for the body."""
 
 from __future__ import annotations
 
@@ -14,6 +16,38 @@ SILENCE_S_MAX: Final = 30.0  # in the middle of a body, while somebody waits for
 LOOK_S: Final = 5.0
 
 _TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class Cork:
+    """The way out of one answer: its head waits for what is written next, until the loop's next turn at most."""
+
+    __slots__ = ("_head", "_loop", "_open", "_transport")
+
+    def __init__(self, transport: asyncio.WriteTransport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+        self._open = False
+
+    def write(self, data: bytes) -> None:
+        if self._open:
+            self._transport.write(self._head + data if self._head else data)
+            self._head = b""
+        else:
+            self._open, self._head = True, data
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        if self._head:
+            self._transport.write(self._head)
+            self._head = b""
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
 
 
 class Protocol(HttpToolsProtocol):
@@ -59,7 +93,10 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head, self._in_body, self._first = False, True, False
+        before = self.cycle
         super().on_headers_complete()
+        if self.cycle is not before and self.scope["method"] != "HEAD":
+            self.cycle.transport = Cork(self.transport, self.loop)  # type: ignore[assignment] # as much as it uses
 
     def on_message_complete(self) -> None:
         self._in_head, self._in_body, self._head_bytes = True, False, 0
