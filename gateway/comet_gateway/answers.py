@@ -54,6 +54,8 @@ def install(app: FastAPI) -> None:
 
 
 def _answer(request: Request, problem: Problem, headers: dict[str, str] | None = None) -> Response:
+    if request.scope["type"] == "websocket":
+        raise problem  # `front` denies the handshake, with what all its answers have
     body = problem.body(request_id(request.scope))
     return Response(body, problem.kind.status, problem.headers() | (headers or {}))
 

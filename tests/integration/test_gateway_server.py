@@ -311,6 +311,37 @@ async def test_a_token_that_is_taken_back_ends_what_stays_connected(tmp_path: Pa
             await one.close()
 
 
+async def test_a_socket_of_a_foreign_page_or_one_too_many_gets_an_answer_in_its_place() -> None:
+    listed = "https://app.example.com"
+    async with both("--connections-max", "2", "--client-connections-max", "1", "--origins", listed) as (
+        started,
+        client,
+    ):
+        address = f"ws{started.url.removeprefix('http')}/v1/ws"
+        for headers, status, code in [
+            ({"origin": "https://evil.example"}, 403, "FOREIGN_ORIGIN"),
+            ({"origin": "http://127.0.0.1:1"}, 403, "FOREIGN_ORIGIN"),
+            ({"host": "evil.example"}, 400, "INVALID_ARGUMENT"),  # beside the right one
+        ]:
+            with pytest.raises(InvalidStatus) as refused_:
+                await connect(address, additional_headers=headers)
+            answer = refused_.value.response
+            assert answer.status_code == status
+            assert json.loads(answer.body or b"")["code"] == code
+            assert "x-request-id" in answer.headers
+        for origin in (listed, started.url, None):
+            async with connect(address, additional_headers={"origin": origin} if origin else {}):
+                with pytest.raises(InvalidStatus) as refused_:
+                    await connect(address)
+                answer = refused_.value.response
+                assert answer.status_code == 429
+                assert "x-request-id" in answer.headers
+                assert int(answer.headers["retry-after"]) >= 1
+            async with asyncio.timeout(TIMEOUT_S):  # until it has noticed that this one has gone
+                while 'connections{kind="websocket"} 0.0' not in (await client.get("/metrics")).text:
+                    pass
+
+
 def _subprotocol(token: str) -> Subprotocol:
     return Subprotocol("comet.bearer." + base64.urlsafe_b64encode(token.encode()).decode().rstrip("="))
 
