@@ -27,14 +27,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from comet.errors import CometError
 from comet_gateway import compression
-from comet_gateway.metrics import Metrics
+from comet_gateway.metrics import ENDLESS, Metrics
 from comet_gateway.problems import Problem
 from comet_gateway.security import HeaderPairs, Security
 from comet_gateway.traffic import Traffic
 
 log = logging.getLogger(__name__)
 
-ENDLESS: Final = "/stream"  # what has no end has no HEAD
 WATCHING: Final = frozenset({"/livez", "/readyz", "/metrics"})  # who looks at a busy gateway must not take it for dead
 _SANE_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _SINGLE: Final = (b"host", b"origin", b"authorization", b"content-type", b"content-length", b"sec-fetch-site")
@@ -64,7 +63,7 @@ class Front:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = perf_counter()
-        if scope["method"] == "HEAD" and not scope["path"].endswith(ENDLESS):
+        if scope["method"] == "HEAD" and not scope["path"].endswith(ENDLESS):  # without an end there is no HEAD
             scope = {**scope, "method": "GET"}  # the server, whose own scope this is not, sends no body
         headers = dict(scope["headers"])
         answer = self._answer(scope, headers, send)

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 import comet
 
+ENDLESS: Final = "/stream"  # what routes end in whose answers have no end
 CONTENT_TYPE: Final = "text/plain; version=1.0.0; charset=utf-8"
 BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -46,6 +47,8 @@ class Metrics(Collector):
             method, route = "other", "none"  # what strangers make up must not make new series
         key = (method, route, status)
         self._requests[key] = self._requests.get(key, 0) + 1
+        if route.endswith(ENDLESS):
+            return  # how long it stayed says nothing of how quick we are; its bytes go another way
         times = self._times.get(key[:2])
         if times is None:
             times = self._times[key[:2]] = [0.0] * (len(BUCKETS_S) + 2)
@@ -74,7 +77,7 @@ class Metrics(Collector):
             latency.add_metric(key, buckets, sum_value=times[-1])
         yield latency
         sent = [({"route": route}, size) for route, size in self._sent.items()]
-        yield _counter("comet_gateway_sent_bytes", "Bytes of bodies of answers.", sent)
+        yield _counter("comet_gateway_sent_bytes", "Bytes of bodies of answers, event streams aside.", sent)
         yield _counter("comet_gateway_received_bytes", "Bytes of bodies of requests.", [({}, self.bytes_in)])
         flow = [({"direction": "in"}, self.records_in), ({"direction": "out"}, self.records_out)]
         yield _counter("comet_gateway_records", "Records written and read by requests.", flow)
