@@ -95,6 +95,8 @@ SHARE_REASON_CHARS_MAX: Final = 200
 SHARE_TICKETS_MAX: Final = 10_000  # leases
 SHARE_TOLD_MAX: Final = 20_000  # records
 SHARE_TOLD_S: Final = 60.0  # after the last record of a lease is settled
+# While a group has no members, a leader asks the store so often whether it still stands. Who deletes one waits for it.
+SHARE_STANDS_S: Final = 0.25
 LEASE_RECORDS_MAX: Final = 10_000  # in one call
 LEASE_CALLS_MAX: Final = 10_000  # that wait for records, at one broker
 SETTLEMENTS_MAX: Final = 10_000  # in one call

@@ -17,6 +17,7 @@ from comet.errors import (
 )
 from comet.v1 import admin_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet_broker import limits
 from comet_broker.coordination.desk import check_name
 from comet_broker.coordination.group import LiveGroup, add_places
 from comet_broker.coordination.groups import Groups
@@ -176,6 +177,8 @@ class GroupAdmin:
             if group.machine.members:
                 raise GroupNotEmpty(f"a member has joined group {group.name!r} just now")
         await groups.delete(group)
+        if group.machine.kind != PARTITIONED:
+            await asyncio.sleep(limits.SHARE_STANDS_S)  # from then on no leader leases in its name
         return pb.DeleteGroupResponse()
 
     # ---- finding the coordinator

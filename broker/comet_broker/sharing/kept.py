@@ -37,6 +37,7 @@ class Kept(ABC):
         self.epoch = partition.leader_epoch
         self.key = share_key(partition.topic_id, partition.index, group)
         self.mod_revision = revision
+        self.stands_until = 0.0  # before that the store need not be asked whether the group was deleted
         self.closed: CometError | None = None
         self.touched = False  # it has changed in what may be kept a little later
         self._sequence = 0

@@ -99,7 +99,11 @@ class ShareTable:
 
     async def _still_stands(self, state: SharedPartition) -> bool:
         """While a group has no members, it may have been deleted: then the state ends, and what is leased with it."""
+        now = self.broker.clock.monotonic()
+        if now < state.stands_until:
+            return True
         item = await self._stored(state.key)
+        state.stands_until = now + limits.SHARE_STANDS_S
         if state.closed is None and not state.stands(item):
             self.founded.pop((state.group, state.partition.topic_id), None)
             state.replaced()
