@@ -17,9 +17,10 @@ from typing import Final, Protocol
 
 import zstandard
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive
+from starlette.types import Message, Receive
 
 from comet_gateway.config import MIB, Limits
+from comet_gateway.deadlines import until
 from comet_gateway.problems import Problem
 
 Headers = Mapping[bytes, bytes]  # of a request, as at scope["comet.headers"]
@@ -128,11 +129,14 @@ async def _pieces(receive: Receive, headers: Headers, limits: Limits) -> AsyncIt
         unpack.end()
 
 
+async def _message(receive: Receive) -> Message:
+    return await receive()
+
+
 async def _chunks(receive: Receive, idle_s: float) -> AsyncIterator[bytes]:
     while True:
         try:
-            async with asyncio.timeout(idle_s):
-                message = await receive()
+            message = await until(asyncio.get_running_loop().time() + idle_s, _message(receive))
         except TimeoutError:
             raise Problem("BODY_STALLED", f"nothing came for {idle_s:g} seconds, and the body was not whole") from None
         if message["type"] == "http.disconnect":

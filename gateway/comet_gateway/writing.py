@@ -18,6 +18,7 @@ import comet
 from comet.errors import CometError, PartitionNotFound, TopicNotFound
 from comet.records import partition_for
 from comet_gateway.catalog import Catalog
+from comet_gateway.deadlines import until
 from comet_gateway.problems import Problem
 from comet_gateway.schemas.records import Columns
 
@@ -123,11 +124,10 @@ async def write(producer: comet.Producer, catalog: Catalog, topic: str, columns:
     """Hands records to the producer; waits only for room in its buffer. Raises TopicNotFound."""
     written = Written(len(columns))
     try:
-        async with asyncio.timeout_at(deadline):
-            if len(columns) <= FEW:
-                await _one_by_one(producer, topic, columns, range(len(columns)), written)
-            else:
-                await _many(producer, catalog, topic, columns, written)
+        if len(columns) <= FEW:
+            await until(deadline, _one_by_one(producer, topic, columns, range(len(columns)), written))
+        else:
+            await until(deadline, _many(producer, catalog, topic, columns, written))
     except TimeoutError:
         detail = "there was no room to write in time: the record may or may not have been written"
         written.fail(written.left(), Problem("TIMEOUT", detail))
