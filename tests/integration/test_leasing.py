@@ -304,6 +304,7 @@ async def test_a_group_is_there_until_it_is_deleted(call: Call, broker: Broker, 
     await publish(call, b"a", b"b")
     one, two = await lease(call)
     await settle(call, [one])
+    assert await lease(call) == [], "and its leader believes for a while that it stands"
     await call("comet.v1.Admin/DeleteGroup", admin.DeleteGroupRequest(name="g"))
     with pytest.raises(GroupNotFound):
         await describe(call)
