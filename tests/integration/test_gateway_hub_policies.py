@@ -229,3 +229,18 @@ async def test_a_topic_is_let_go_when_nobody_follows_it_and_bounds_hold() -> Non
         with pytest.raises(comet.Closed):
             await first.next()
         await until(lambda: not hub.statistics()["feeds"], "no topic is followed")
+
+
+async def test_a_topic_is_not_let_go_while_somebody_is_about_to_follow_it() -> None:
+    async with (
+        comet.testing.broker({"quotes": 1}) as broker,
+        comet.Producer(broker.address) as producer,
+        gateway(broker.address, replace(SMALL, feed_idle_s=0.0)) as hub,
+    ):
+        await write(producer, 0, 2000, keys=[b"%d" % n for n in range(2000)])
+        subscription = await hub.subscribe(replace(QUOTES, snapshot=True))  # which has to be read
+        assert hub.statistics()["reads"] > 0
+        await begun(subscription)
+        await Client(subscription).have(2000)
+        await write(producer, 2000, 2001)
+        assert await Client(subscription).have(1) == [2000]

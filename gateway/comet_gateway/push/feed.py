@@ -199,6 +199,11 @@ class Feed:
 
     # ---- seats
 
+    @property
+    def idle(self) -> bool:
+        """Nobody sits here, for now."""
+        return not self.seats and self.failure is None
+
     async def join(self, subscription: Subscription, cursor: Cursor | None, start: Position) -> None:
         """Gives it a seat: at its cursor where it has one, else at the start. Raises Problem, CometError."""
         asked = subscription.asked
@@ -212,10 +217,10 @@ class Feed:
                 raise Problem(self.failure.code, self.failure.detail, retry_after_ms=self.failure.retry_after_ms)
             if subscription.closed:
                 raise Closed("the subscription was closed")
+            subscription.add(self, follower, needs)
         except BaseException:
             needs.close()
             raise
-        subscription.add(self, follower, needs)
 
     async def _begin(self, asked: Asked, cursor: Cursor | None, start: Position, needs: Needs) -> Follower | Conflator:
         beginning = Beginning({}, None, ())
@@ -257,7 +262,7 @@ class Feed:
     def leave(self, seat: Seat) -> None:
         self.seats.discard(seat)
         seat.needs.close()
-        if not self.seats and self.failure is None:
+        if self.idle:
             self._armed.clear()
             self._over(self)
 

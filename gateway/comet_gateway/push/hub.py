@@ -6,6 +6,7 @@ Made by the app's lifespan, closed after the last connection. Belongs to one eve
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ class Hub:
         self._log = Log(backend, config.limits)
         self._watch = Watch(backend.admin, config.limits, self._join)
         self._feeds: dict[str, Feed] = {}
+        self._joining: Counter[str] = Counter()  # subscribers that are about to take a seat, by topic
         self._starting: dict[str, asyncio.Task[Feed]] = {}
         self._idle: dict[str, asyncio.TimerHandle] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -81,17 +83,21 @@ class Hub:
 
     async def _join(self, subscription: Subscription, topic: str, start: Position | None = None) -> None:
         asked = subscription.asked
-        feed = await self._feed(topic)
-        await feed.join(subscription, asked.cursors.get(topic), asked.start if start is None else start)
+        self._joining[topic] += 1
+        try:
+            feed = await self._feed(topic)
+            await feed.join(subscription, asked.cursors.get(topic), asked.start if start is None else start)
+        finally:
+            self._joining[topic] -= 1
+            if not self._joining[topic]:
+                del self._joining[topic]
+                if topic in self._feeds:
+                    self._feed_over(self._feeds[topic])
 
     async def _feed(self, topic: str) -> Feed:
         while True:
             feed = self._feeds.get(topic)
             if feed is not None:
-                timer = self._idle.pop(topic, None)
-                if timer is not None:
-                    timer.cancel()
-                    self._wait_idle(feed)
                 return feed
             task = self._starting.get(topic)
             if task is None:
@@ -117,7 +123,7 @@ class Hub:
                 f"topic {topic!r} cannot be followed yet: not all of its partitions have a leader", retry_after_ms=1000
             ) from None
         self._feeds[topic] = feed
-        self._wait_idle(feed)
+        self._feed_over(feed)  # all who asked for it may have gone
         return feed
 
     def _started(self, topic: str, task: asyncio.Task[Feed]) -> None:
@@ -128,7 +134,7 @@ class Hub:
     def _make_room(self) -> None:
         if len(self._feeds) + len(self._starting) < self._limits.feeds_max:
             return
-        idle = next((feed for feed in self._feeds.values() if not feed.seats), None)
+        idle = next((feed for feed in self._feeds.values() if self._is_idle(feed)), None)
         if idle is None:
             raise Problem("TOO_MANY_REQUESTS", f"this gateway follows {self._limits.feeds_max} topics already")
         self._end(idle)
@@ -136,11 +142,14 @@ class Hub:
     # ---- what ends
 
     def _feed_over(self, feed: Feed) -> None:
-        """It failed, or nobody sits there any more."""
+        """It failed, or it may be that nobody needs it any more."""
         if feed.failure is not None:
             self._end(feed)
-        elif self._feeds.get(feed.topic) is feed:
+        elif self._feeds.get(feed.topic) is feed and self._is_idle(feed) and not self._closed:
             self._wait_idle(feed)
+
+    def _is_idle(self, feed: Feed) -> bool:
+        return feed.idle and feed.topic not in self._joining
 
     def _wait_idle(self, feed: Feed) -> None:
         old = self._idle.pop(feed.topic, None)
@@ -151,7 +160,7 @@ class Hub:
 
     def _end_idle(self, feed: Feed) -> None:
         self._idle.pop(feed.topic, None)
-        if not feed.seats and self._feeds.get(feed.topic) is feed:
+        if self._is_idle(feed) and self._feeds.get(feed.topic) is feed:
             self._end(feed)
 
     def _end(self, feed: Feed) -> None:
