@@ -35,6 +35,7 @@ from comet_broker.coordination.enlisting import Enlisting
 from comet_broker.core.cluster import DRAINS, ID, BrokerRecord, Place, topic_key
 from comet_broker.core.controller import LOSSY
 from comet_broker.core.tail import TailBudget
+from comet_broker.durations import Durations
 from comet_broker.fitness import Fitness
 from comet_broker.identity import Identity, came_short, close_clean, loss_is_known, open_identity
 from comet_broker.membership import Membership
@@ -119,6 +120,10 @@ class Broker:
         self.started_us = 0
         self.refused_silently = 0  # batches sent with acks=0 that could not be written
         self.errors: Counter[str] = Counter()
+        self.ack_durations = (
+            Durations()
+        )  # from the append to the acknowledgement, of a batch; for it to be replicated, too
+        self._bytes_of_gone = Counter(received=0, sent=0)  # on streams that are over
         # Where deliveries from the page cache are put together; used between two awaits only.
         self.read_buffer = memoryview(bytearray(DELIVERY_PREFIX_BYTES + limits.DELIVERY_BYTES_MAX))
         self._sessions: dict[int, Session] = {}
@@ -397,7 +402,9 @@ class Broker:
         return session
 
     def session_closed(self, session: Session) -> None:
-        self._sessions.pop(session.number, None)
+        if self._sessions.pop(session.number, None) is not None:
+            self._bytes_of_gone["received"] += session.received_bytes
+            self._bytes_of_gone["sent"] += session.sent_bytes
 
     def welcome(self) -> pb.Welcome:
         return pb.Welcome(
@@ -452,6 +459,10 @@ class Broker:
             "draining": self.draining,
             "topics": len(self.topics.by_name),
             "session_count": len(self._sessions),
+            "received_bytes": self._bytes_of_gone["received"]
+            + sum(one.received_bytes for one in self._sessions.values()),
+            "sent_bytes": self._bytes_of_gone["sent"] + sum(one.sent_bytes for one in self._sessions.values()),
+            "acks": self.ack_durations.statistics(),
             "incarnation": self.membership.incarnation,
             "metadata_revision": self.view.state.revision,
             "totals": reports.totals(self.topics.by_handle.values()),

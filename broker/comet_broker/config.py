@@ -17,6 +17,7 @@ class BrokerConfig:
     port: int = 9092  # 0: any free one
     advertised_host: str = ""  # what clients are told; empty: host
     advertised_port: int = 0  # 0: port
+    metrics_port: int = 0  # where Prometheus and health checks ask; 0: nowhere
     broker_id: int = 1
     rack: str = ""  # replicas of a partition are spread over racks
     etcd: tuple[str, ...] = ()  # host:port of its members; empty: this broker alone, metadata in its own folder

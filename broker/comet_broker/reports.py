@@ -50,6 +50,8 @@ def statistics(partition: Partition) -> dict[str, Any]:
         "leader": partition.leads,
         "leader_epoch": partition.leader_epoch,
         "in_sync": [] if partition.state is None else sorted(partition.state.in_sync),
+        "replicas": 0 if partition.state is None else len(partition.state.holders),
+        "followers": _behind(partition),
         "committed": partition.committed,
         "high_watermark": partition.high_watermark,
         "stable_end": partition.stable_end,
@@ -61,3 +63,12 @@ def statistics(partition: Partition) -> dict[str, Any]:
         "appended_bytes": partition.appended_bytes,
         "tail_bytes": partition.tail.used_bytes,
     }
+
+
+def _behind(partition: Partition) -> dict[str, int]:
+    """Of each replica that follows this leader, the records that it has not said it has."""
+    if partition.leadership is None:
+        return {}
+    end = partition.log.log_end
+    followers = partition.leadership.replicas.followers
+    return {str(broker): end - max(0, follower.log_end) for broker, follower in followers.items()}

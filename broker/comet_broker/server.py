@@ -29,6 +29,7 @@ from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
 from comet_broker.metadata.embedded import EmbeddedStore
 from comet_broker.metadata.store import MetadataStore
+from comet_broker.monitor import Monitor
 from comet_broker.rpc.network import GrpcNetwork
 from comet_broker.rpc.service import handlers
 from comet_broker.storage.files import RealFiles
@@ -83,9 +84,12 @@ class Server:
             network=GrpcNetwork(),
             boot_id=boot_id(),
         )
+        self.monitor = Monitor(self.broker.statistics, self._reasons)
         try:
             await self.broker.start()
             await self._listen()
+            if config.metrics_port:
+                await self.monitor.listen(config.host, config.metrics_port)
             await self.broker.join()
             for name in ("", COMET, ADMIN):
                 await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -144,7 +148,17 @@ class Server:
         await listening.stop(self.config.drain_grace_ms / 1000)
         await self._close()
 
+    def _reasons(self) -> list[str]:
+        """Why clients are better served elsewhere; none: it is well."""
+        found = [] if self.serving else ["it has not joined the cluster yet"]
+        if self.broker.draining:
+            found.append("it is about to stop")
+        elif self.serving and not self.broker.membership.alive():
+            found.append("the metadata store has not heard of it for too long")
+        return found
+
     async def _close(self) -> None:
+        await self.monitor.close()
         if self._grpc is not None:
             await self._grpc.stop(None)  # it began to listen, and could not join
         await self.broker.close()

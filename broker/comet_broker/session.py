@@ -64,14 +64,14 @@ class Session(Speaker):
         self._tasks = 0
         self._input_over = False
         self._relief: asyncio.Future[None] | None = None
-        self._sent_bytes = 0
-        self._received_bytes = 0
+        self.sent_bytes = 0  # of deliveries
+        self.received_bytes = 0
 
     # ---- the transport's side
 
     def receive(self, frame: bytes) -> None:
         """Takes one frame of the client."""
-        self._received_bytes += len(frame)
+        self.received_bytes += len(frame)
         produce = parse_produce(frame)
         if produce is not None:
             self._produce(*produce)
@@ -99,7 +99,7 @@ class Session(Speaker):
             return self._take_acks()
         frame = self._feed.next_delivery() or self._desk.sharing.next_frame()
         if frame is not None:
-            self._sent_bytes += len(frame)
+            self.sent_bytes += len(frame)
             return frame
         # Looking for a delivery may have ended a subscription, and queued the reason.
         return self._take_answer() if self._answers else None
@@ -197,6 +197,7 @@ class Session(Speaker):
         self._ack_requests.append(request)
         self._ack_offsets.append(base_offset)
         self._ack_times.append(append_time_us)
+        self._broker.ack_durations.note(self._broker.clock.wall_us() - append_time_us)
         self.rouse()
 
     def _take_acks(self) -> bytes:
@@ -425,8 +426,8 @@ class Session(Speaker):
             "subscriptions": len(self._feed.push.subscriptions),
             "partitions": len(self._feed.push.cursors),
             "owed": self._owed,
-            "received_bytes": self._received_bytes,
-            "sent_bytes": self._sent_bytes,
+            "received_bytes": self.received_bytes,
+            "sent_bytes": self.sent_bytes,
         }
 
 

@@ -51,6 +51,7 @@ SETTINGS: Final = (
     _row("port", "number", "The port to listen on; 0 picks a free one.", 0, 65535),
     _row("advertised_host", "text", "What others are told to connect to, where it differs from `host`."),
     _row("advertised_port", "number", "And to which port of it; 0 for `port`.", 0, 65535),
+    _row("metrics_port", "number", "Where /metrics, /livez and /readyz answer, over HTTP; 0 for nowhere.", 0, 65535),
     _row("rack", "text", "Where the broker stands; the replicas of a partition are spread over racks."),
     _row("etcd", "addresses", "The members of etcd. Without it the broker is alone."),
     _row("etcd_user", "text", "The user that etcd knows the broker by."),

@@ -64,6 +64,7 @@ EXAMPLES: dict[str, tuple[str, object, Any]] = {
     "port": ("0", 0, 0),
     "advertised_host": ("b1", "b1", "b1"),
     "advertised_port": ("19092", 19092, 19092),
+    "metrics_port": ("9095", 9095, 9095),
     "rack": ("r1", "r1", "r1"),
     "etcd": ("e1:2379, [::1]:2379", ["e1:2379", "[::1]:2379"], ("e1:2379", "[::1]:2379")),
     "etcd_user": ("comet", "comet", "comet"),

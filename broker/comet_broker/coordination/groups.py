@@ -384,6 +384,7 @@ class Groups:
             "members": sum(len(group.machine.members) for group in self),
             "store_transactions": self._slot.journal.transactions,
             "store_writes": self._slot.journal.writes,
+            "lags": self.lag.statistics(),
         }
 
 

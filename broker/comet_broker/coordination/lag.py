@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from comet.v1 import coordination_pb2 as coordination
 from comet_broker import limits
@@ -147,6 +147,25 @@ class LagWatch:
                     end=sum(behind.end for behind in found),
                 )
             )
+
+    def statistics(self) -> list[dict[str, Any]]:
+        """As it was seen last, by group and topic."""
+        now_us = self._broker.clock.wall_us()
+        found: dict[tuple[str, str], list[Behind]] = {}
+        for group, places in self._behind.items():
+            for (topic_id, _), behind in places.items():
+                if behind.seen:
+                    found.setdefault((group, topic_id), []).append(behind)
+        names = {shape.topic_id: name for name, shape in self._groups.logs.catalog().items()}
+        return [
+            {
+                "group": group,
+                "topic": names.get(topic_id, ""),
+                "lag": sum(behind.lag for behind in each),
+                "age_s": max(behind.age_s(now_us) for behind in each),
+            }
+            for (group, topic_id), each in found.items()
+        ]
 
     def history(self, group: LiveGroup) -> list[tuple[str, list[Point]]]:
         """By topic id."""

@@ -108,10 +108,11 @@ class LocalCluster:
         *,
         host: str = LOCALHOST,
         port: int = 0,
+        metrics_port: int = 0,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """`port` is the first broker's, the others take the next ones; 0: any free ones. `settings` go to every
-        broker, by name."""
+        """`port` is the first broker's, the others take the next ones; 0: any free ones. So is `metrics_port`, but 0 is
+        none. `settings` go to every broker, by name."""
         self.folder = folder
         client, peer = free_ports(2)
         self.etcd = Member(
@@ -127,7 +128,9 @@ class LocalCluster:
             Member(
                 name := f"broker-{number}",
                 _broker_command(
-                    common | {"id": str(number), "port": str(ports[number - 1]), "data": str(folder / name)}
+                    common
+                    | {"id": str(number), "port": str(ports[number - 1]), "data": str(folder / name)}
+                    | ({"metrics_port": str(metrics_port + number - 1)} if metrics_port else {})
                 ),
                 f"{LOCALHOST if host == '0.0.0.0' else host}:{ports[number - 1]}",  # noqa: S104 - compared, not bound
                 _log(folder, name),

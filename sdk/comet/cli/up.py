@@ -19,6 +19,7 @@ from comet.errors import InvalidArgument
 
 DEFAULT_DATA: Final = Path("comet-data")
 DEFAULT_GATEWAY_PORT: Final = 8080
+DEFAULT_METRICS_PORT: Final = 9095
 
 
 @guarded
@@ -47,6 +48,12 @@ def up(
         int | None,
         typer.Option("--gateway-port", min=0, max=65535, help="8080; with --port 0, or 0 here, any free one."),
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port", min=0, max=65535, help="The first broker's /metrics; 0 for none. [9095, if free]"
+        ),
+    ] = None,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
     json_output: Json = False,
 ) -> None:
@@ -56,6 +63,7 @@ def up(
     if brokers > 1 and broker_id != 1:
         raise typer.BadParameter("the brokers of a cluster on one machine count from 1", param_hint="--broker-id")
     wanted = (DEFAULT_GATEWAY_PORT if port else 0) if gateway_port is None else gateway_port
+    metrics = _metrics_port(host, brokers if port else 0) if metrics_port is None else metrics_port
     with _data_folder(data, ephemeral) as folder:
         if brokers > 1:
             from comet.cli._gateway_process import GatewayProcess
@@ -63,7 +71,7 @@ def up(
             from comet.cli._up_cluster import up_cluster
 
             settings = {"log_level": log_level.lower(), "advertised_host": advertised_host}
-            cluster = LocalCluster(folder, brokers, host=host, port=port, settings=settings)
+            cluster = LocalCluster(folder, brokers, host=host, port=port, metrics_port=metrics, settings=settings)
             beside = GatewayProcess(cluster.addresses, wanted, folder) if gateway else None
             up_cluster(cluster, beside, ephemeral=ephemeral, as_json=json_output)
         else:
@@ -78,11 +86,25 @@ def up(
                     f"{folder} holds several brokers: give their number with --brokers, or another --data"
                 )
             config = BrokerConfig(
-                data=folder, host=host, port=port, advertised_host=advertised_host, broker_id=broker_id
+                data=folder,
+                host=host,
+                port=port,
+                advertised_host=advertised_host,
+                broker_id=broker_id,
+                metrics_port=metrics,
             )
             up_broker(config, wanted if gateway else None, ephemeral=ephemeral, as_json=json_output)
     if not json_output:
         note("stopped" if ephemeral else f"stopped; the data is in {folder}")
+
+
+def _metrics_port(host: str, brokers: int) -> int:
+    """The usual ports, where nobody has them: what nobody asked for must not keep a broker from starting."""
+    from comet.cli._local_cluster import LOCALHOST, listening
+
+    here = LOCALHOST if host == "0.0.0.0" else host  # noqa: S104 - compared, not bound
+    ports = range(DEFAULT_METRICS_PORT, DEFAULT_METRICS_PORT + brokers)
+    return DEFAULT_METRICS_PORT if brokers and not any(listening(f"{here}:{port}") for port in ports) else 0
 
 
 @contextmanager

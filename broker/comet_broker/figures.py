@@ -1,0 +1,169 @@
+"""What a broker's /metrics shows: its `statistics()`, summed up, in Prometheus' form. Pure.
+
+Topics are summed over their partitions here, so that the number of series stays in proportion; the numbers of single
+partitions are in `statistics()` itself. Counters count what this broker did, whether it led a partition or followed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+CONTENT_TYPE: Final = "text/plain; version=1.0.0; charset=utf-8"
+TOPICS_MAX: Final = 1_000  # with series of their own; the largest
+GROUPS_MAX: Final = 2_000  # groups by topic
+OTHERS: Final = "_others"
+
+Statistics = Mapping[str, Any]
+Samples = Sequence[tuple[Mapping[str, str], float]]
+
+# Name in the statistics of a partition -> metric of its topic, what it means.
+_TOPIC_COUNTERS: Final = {
+    "appended_records": ("comet_topic_appended_records", "Records written here, as a leader or a follower."),
+    "appended_bytes": ("comet_topic_appended_bytes", "Bytes of batches written here."),
+    "appended_batches": ("comet_topic_appended_batches", "Batches written here."),
+}
+_TOPIC_GAUGES: Final = {
+    "bytes": ("comet_topic_bytes", "Bytes of its logs on this broker's disk."),
+    "partitions": ("comet_topic_partitions", "Its partitions on this broker."),
+    "leading": ("comet_topic_partitions_led", "Those that this broker leads."),
+    "behind_replicas": (
+        "comet_topic_partitions_under_replicated",
+        "Those it leads whose replicas are not all in sync.",
+    ),
+    "failed_logs": ("comet_topic_partitions_failed", "Those whose log has failed here."),
+    "readers": ("comet_topic_readers", "Subscriptions to its partitions here."),
+    "acks_waiting": ("comet_topic_acks_waiting", "Batches that wait to be acknowledged."),
+    "transactions_waiting": ("comet_topic_transactions_waiting", "Transactions that wait for their coordinator."),
+}
+_COORDINATED: Final = {
+    "groups": ("comet_coordinated_groups", "Groups that this broker coordinates."),
+    "members": ("comet_coordinated_members", "Members of those."),
+    "transactions_open": ("comet_coordinated_transactions_open", "Transactions that are open."),
+}
+_COORDINATED_COUNTERS: Final = {
+    "transactions_committed": ("comet_coordinated_transactions_committed", "Transactions that were committed."),
+    "transactions_aborted": ("comet_coordinated_transactions_aborted", "Transactions that were aborted."),
+    "store_writes": ("comet_coordinated_store_writes", "Writes of groups and transactions to the metadata store."),
+}
+
+
+def exposition(statistics: Statistics) -> bytes:
+    """The page. Takes a while with many topics; a thread may do it."""
+    registry = CollectorRegistry()
+    registry.register(_Page(statistics))
+    return generate_latest(registry)
+
+
+class _Page(Collector):
+    def __init__(self, statistics: Statistics) -> None:
+        self._statistics = statistics
+
+    def collect(self) -> Iterator[Metric]:
+        now = self._statistics
+        yield from _broker(now)
+        yield from _replication(now)
+        yield from _topics(now["partitions"])
+        yield from _coordination(now["coordinates"])
+
+
+def _broker(now: Statistics) -> Iterator[Metric]:
+    who = {"cluster": now["cluster_id"], "broker": str(now["broker_id"]), "version": now["version"]}
+    yield _gauge("comet_broker_info", "Which broker this is.", [(who, 1)])
+    yield _gauge("comet_broker_started_seconds", "When it started, since 1970.", [({}, now["started_us"] / 1e6)])
+    yield _gauge("comet_broker_draining", "1 while it stops.", [({}, float(now["draining"]))])
+    yield _gauge("comet_broker_controller", "1 while it is the controller.", [({}, float(now["controller"]["acting"]))])
+    yield _gauge("comet_broker_streams", "Streams of clients.", [({}, now["session_count"])])
+    yield _counter(
+        "comet_broker_received_bytes", "Bytes that streams of clients brought.", [({}, now["received_bytes"])]
+    )
+    yield _counter("comet_broker_sent_bytes", "Bytes of deliveries to clients.", [({}, now["sent_bytes"])])
+    errors = [({"code": code}, number) for code, number in sorted(now["errors"].items())]
+    yield _counter("comet_broker_errors", "Requests that were refused, by code.", errors)
+    yield _counter(
+        "comet_broker_refused_silently",
+        "Batches with acks=0 that could not be written.",
+        [({}, now["refused_silently"])],
+    )
+    yield _gauge("comet_broker_disk_free_bytes", "Free on the disk of the data folder.", [({}, now["free_bytes"])])
+    yield _gauge("comet_broker_tail_bytes", "Recent batches kept in memory.", [({}, now["tail_bytes"])])
+    acks = now["acks"]
+    took = HistogramMetricFamily(
+        "comet_broker_ack_seconds", "From the append of a batch until it is acknowledged, replication included."
+    )
+    total, buckets = 0.0, []
+    for power, number in enumerate(acks["counts"][:-1]):
+        total += number
+        buckets.append((f"{(1 << power) / 1e6:g}", total))
+    buckets.append(("+Inf", total + acks["counts"][-1]))
+    took.add_metric([], buckets, sum_value=acks["sum_us"] / 1e6)
+    yield took
+
+
+def _replication(now: Statistics) -> Iterator[Metric]:
+    behind: Counter[str] = Counter()
+    for partition in now["partitions"]:
+        behind.update(partition["followers"])
+    lags = [({"follower": follower}, records) for follower, records in sorted(behind.items())]
+    yield _gauge("comet_broker_follower_lag_records", "Records that a follower has not said it has.", lags)
+    yield _gauge("comet_broker_followers", "Streams of brokers that follow this one.", [({}, len(now["followers"]))])
+    following = sum(link["following"] for link in now["links"])
+    wanted = sum(link["wanted"] for link in now["links"])
+    yield _gauge("comet_broker_partitions_followed", "Partitions that it follows.", [({}, following)])
+    yield _gauge("comet_broker_partitions_to_follow", "Partitions that it should follow.", [({}, wanted)])
+
+
+def _topics(partitions: Iterable[Statistics]) -> Iterator[Metric]:
+    topics: dict[str, Counter[str]] = {}
+    for partition in partitions:
+        found = topics.setdefault(partition["topic"], Counter())
+        for name in (*_TOPIC_COUNTERS, "bytes", "readers", "acks_waiting", "transactions_waiting"):
+            found[name] += partition[name]
+        found["partitions"] += 1
+        found["leading"] += partition["leader"]
+        found["behind_replicas"] += partition["leader"] and len(partition["in_sync"]) < partition["replicas"]
+        found["failed_logs"] += bool(partition["failed"])
+    rows = sorted(topics.items(), key=lambda row: -row[1]["bytes"])
+    if len(rows) > TOPICS_MAX:
+        rest: Counter[str] = Counter()
+        for _, found in rows[TOPICS_MAX:]:
+            rest.update(found)
+        rows = [*rows[:TOPICS_MAX], (OTHERS, rest)]
+    for names, make in ((_TOPIC_COUNTERS, _counter), (_TOPIC_GAUGES, _gauge)):
+        for name, (metric, about) in names.items():
+            yield make(metric, about, [({"topic": topic}, found[name]) for topic, found in rows])
+
+
+def _coordination(slots: Sequence[Statistics]) -> Iterator[Metric]:
+    for names, make in ((_COORDINATED, _gauge), (_COORDINATED_COUNTERS, _counter)):
+        for name, (metric, about) in names.items():
+            yield make(metric, about, [({}, sum(slot[name] for slot in slots))])
+    lags = sorted((lag for slot in slots for lag in slot["lags"]), key=lambda lag: -lag["lag"])[:GROUPS_MAX]
+    labels = [{"group": lag["group"], "topic": lag["topic"]} for lag in lags]
+    records = [(label, lag["lag"]) for label, lag in zip(labels, lags, strict=True)]
+    yield _gauge("comet_group_lag_records", "Records that a group has not committed.", records)
+    ages = [(label, lag["age_s"]) for label, lag in zip(labels, lags, strict=True)]
+    yield _gauge("comet_group_lag_seconds", "Age of the oldest record that it has not committed.", ages)
+
+
+def _counter(name: str, about: str, samples: Samples) -> Metric:
+    return _filled(CounterMetricFamily(name, about, labels=_labels(samples)), samples)
+
+
+def _gauge(name: str, about: str, samples: Samples) -> Metric:
+    return _filled(GaugeMetricFamily(name, about, labels=_labels(samples)), samples)
+
+
+def _labels(samples: Samples) -> list[str]:
+    return list(samples[0][0]) if samples else []
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, samples: Samples) -> Metric:
+    for labels, number in samples:
+        family.add_metric(list(labels.values()), number)
+    return family

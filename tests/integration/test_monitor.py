@@ -1,0 +1,108 @@
+"""The broker's port for those who watch it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import comet
+from comet.errors import Unavailable
+from comet_broker.config import BrokerConfig
+from comet_broker.monitor import CONNECTIONS_MAX, HEAD_BYTES_MAX
+from comet_broker.server import Server
+from tests.robustness.process import free_port
+
+
+@asynccontextmanager
+async def watched(folder: Path) -> AsyncIterator[tuple[Server, httpx.AsyncClient]]:
+    config = BrokerConfig(data=folder, port=0, metrics_port=free_port(), drain_grace_ms=100)
+    async with (
+        Server(config) as server,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.monitor.port}") as client,
+    ):
+        yield server, client
+
+
+async def figures(client: httpx.AsyncClient) -> dict[tuple[str, tuple[str, ...]], float]:
+    answer = await client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    families = text_string_to_metric_families(answer.text)
+    return {(one.name, tuple(one.labels.values())): one.value for family in families for one in family.samples}
+
+
+async def test_it_shows_what_clients_do(tmp_path: Path) -> None:
+    async with watched(tmp_path) as (server, client), comet.Admin(server.address) as admin:
+        await admin.create_topic("quotes", partitions=2)
+        async with comet.Producer(server.address) as producer:
+            for number in range(10):
+                await producer.publish("quotes", b"x" * 100, partition=number % 2)
+        async with comet.GroupConsumer(server.address, "quotes", group="readers", start="earliest"):
+            found = await figures(client)
+            while ("comet_group_lag_records", ("readers", "quotes")) not in found:  # looked at every second
+                found = await figures(client)
+            assert found["comet_coordinated_members", ()] == 1
+            assert found["comet_broker_streams", ()] >= 1
+        assert found["comet_topic_appended_records_total", ("quotes",)] == 10
+        assert found["comet_topic_partitions_led", ("quotes",)] == 2
+        assert found["comet_topic_partitions_under_replicated", ("quotes",)] == 0
+        assert found["comet_broker_ack_seconds_count", ()] == 10
+        assert 0 < found["comet_broker_ack_seconds_sum", ()] < 10
+        assert found["comet_broker_received_bytes_total", ()] > 1_000
+        assert found["comet_broker_controller", ()] == 1
+        assert found["comet_broker_disk_free_bytes", ()] > 0
+
+
+async def test_it_says_whether_it_is_well(tmp_path: Path) -> None:
+    async with watched(tmp_path) as (server, client):
+        assert (await client.get("/livez")).json() == {"status": "alive"}
+        assert (await client.get("/readyz")).json() == {"status": "ready", "reasons": []}
+        server.broker.draining = True
+        answer = await client.get("/readyz")
+        assert (answer.status_code, answer.json()["reasons"]) == (503, ["it is about to stop"])
+        assert (await client.get("/livez")).status_code == 200
+        server.broker.draining = False
+
+
+async def test_it_takes_nothing_else(tmp_path: Path) -> None:
+    async with watched(tmp_path) as (_, client):
+        assert (await client.get("/")).status_code == 404
+        assert (await client.get("/metrics/../livez")).status_code in (200, 404)
+        assert (await client.post("/metrics")).status_code == 405
+        head = await client.head("/livez")
+        assert (head.status_code, head.content) == (200, b"")
+
+
+async def test_nonsense_and_dawdlers_hold_nothing_up(tmp_path: Path) -> None:
+    async with watched(tmp_path) as (server, client):
+        for nonsense in (b"\x00" * 100 + b"\r\n\r\n", b"GET\r\n\r\n", b"x" * (HEAD_BYTES_MAX * 2), b""):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.monitor.port)
+            writer.write(nonsense)
+            if writer.can_write_eof():
+                writer.write_eof()
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()
+        silent = [await asyncio.open_connection("127.0.0.1", server.monitor.port) for _ in range(CONNECTIONS_MAX)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.monitor.port)
+        assert await reader.read() == b""  # one too many
+        for _, each in [*silent, (reader, writer)]:
+            each.close()
+        await asyncio.gather(*server.monitor._answering)
+        assert (await client.get("/livez")).status_code == 200
+
+
+async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    async with watched(tmp_path / "one") as (server, _):
+        config = BrokerConfig(data=tmp_path / "two", port=0, metrics_port=server.monitor.port)
+        with pytest.raises(Unavailable, match="for metrics"):
+            async with Server(config):
+                pass
+        async with Server(BrokerConfig(data=tmp_path / "two", port=0)):
+            pass  # it left nothing behind

@@ -1,0 +1,123 @@
+"""What a broker's /metrics says, from its statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from comet_broker.durations import BUCKETS, Durations
+from comet_broker.figures import OTHERS, TOPICS_MAX, exposition
+
+
+def partition(topic: str, **changed: Any) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "leader": True,
+        "in_sync": [1, 2],
+        "replicas": 2,
+        "followers": {"2": 0},
+        "failed": "",
+        "appended_records": 10,
+        "appended_bytes": 1_000,
+        "appended_batches": 2,
+        "bytes": 900,
+        "readers": 1,
+        "acks_waiting": 0,
+        "transactions_waiting": 0,
+    } | changed
+
+
+def statistics(**changed: Any) -> dict[str, Any]:
+    return {
+        "cluster_id": "c",
+        "broker_id": 1,
+        "version": "0",
+        "started_us": 5_000_000,
+        "draining": False,
+        "controller": {"acting": True},
+        "session_count": 3,
+        "received_bytes": 7,
+        "sent_bytes": 8,
+        "errors": {"NOT_LEADER": 2},
+        "refused_silently": 0,
+        "free_bytes": 1 << 30,
+        "tail_bytes": 0,
+        "acks": Durations().statistics(),
+        "partitions": [],
+        "followers": [{}],
+        "links": [{"following": 1, "wanted": 2}],
+        "coordinates": [],
+    } | changed
+
+
+def shown(found: dict[str, Any]) -> dict[tuple[str, tuple[str, ...]], float]:
+    """Every sample, by its name and the values of its labels."""
+    samples = {}
+    for family in text_string_to_metric_families(exposition(found).decode()):
+        assert family.documentation, family
+        for one in family.samples:
+            key = one.name, tuple(one.labels.values())
+            assert key not in samples, "a series stands there twice"
+            samples[key] = one.value
+    return samples
+
+
+def test_topics_are_summed_over_their_partitions() -> None:
+    found = shown(
+        statistics(
+            partitions=[
+                partition("quotes"),
+                partition("quotes", in_sync=[1], followers={"2": 5}, appended_records=1),
+                partition("quotes", leader=False, in_sync=[2], followers={}, failed="EIO"),
+                partition("orders", followers={"2": 3, "3": 4}),
+            ]
+        )
+    )
+    assert found["comet_topic_appended_records_total", ("quotes",)] == 21
+    assert found["comet_topic_partitions", ("quotes",)] == 3
+    assert found["comet_topic_partitions_led", ("quotes",)] == 2
+    assert found["comet_topic_partitions_under_replicated", ("quotes",)] == 1  # a follower cannot say that of its own
+    assert found["comet_topic_partitions_failed", ("quotes",)] == 1
+    assert found["comet_topic_bytes", ("orders",)] == 900
+    assert found["comet_broker_follower_lag_records", ("2",)] == 8
+    assert found["comet_broker_follower_lag_records", ("3",)] == 4
+    assert found["comet_broker_errors_total", ("NOT_LEADER",)] == 2
+    assert found["comet_broker_partitions_to_follow", ()] == 2
+
+
+def test_so_many_topics_have_series_of_their_own() -> None:
+    many = [partition(f"t{number}", bytes=number) for number in range(TOPICS_MAX + 50)]
+    found = shown(statistics(partitions=many))
+    own = [labels[0] for name, labels in found if name == "comet_topic_bytes"]
+    assert len(own) == TOPICS_MAX + 1
+    assert found["comet_topic_partitions", (OTHERS,)] == 50
+    total = sum(number for (name, _), number in found.items() if name == "comet_topic_appended_records_total")
+    assert total == 10 * len(many)
+
+
+def test_the_lag_of_groups_is_their_coordinators() -> None:
+    slot = dict.fromkeys(
+        ("groups", "members", "transactions_open", "transactions_committed", "transactions_aborted", "store_writes"), 2
+    )
+    lag = {"group": "g", "topic": "quotes", "lag": 42, "age_s": 1.5}
+    found = shown(statistics(coordinates=[slot | {"lags": [lag]}, slot | {"lags": []}]))
+    assert found["comet_group_lag_records", ("g", "quotes")] == 42
+    assert found["comet_group_lag_seconds", ("g", "quotes")] == 1.5
+    assert found["comet_coordinated_members", ()] == 4
+
+
+def test_how_long_acknowledgements_took() -> None:
+    durations = Durations()
+    for took_us in (0, 1, 3, 1_000, 10**12, -5):
+        durations.note(took_us)
+    assert sum(durations.counts) == 6
+    found = shown(statistics(acks=durations.statistics()))
+    assert found["comet_broker_ack_seconds_count", ()] == 6
+    assert found["comet_broker_ack_seconds_bucket", ("+Inf",)] == 6
+    assert found["comet_broker_ack_seconds_bucket", ("1e-06",)] == 2  # below a microsecond, or backwards
+    assert found["comet_broker_ack_seconds_bucket", ("2e-06",)] == 3
+    assert found["comet_broker_ack_seconds_bucket", ("0.001024",)] == 5
+    bounds = [float(labels[0]) for name, labels in found if name == "comet_broker_ack_seconds_bucket"]
+    assert bounds == sorted(bounds)
+    assert len(bounds) == BUCKETS
