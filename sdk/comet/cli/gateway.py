@@ -66,6 +66,5 @@ def _token(command: str, arguments: list[str], as_json: bool) -> None:
         print_json({"name": told.name, "role": told.role, "token": token, "row": row})
         return
     print(row)
-    note(
-        f"append this to the tokens file and have the gateway read it again (SIGHUP); the token, shown only now:\n{token}"
-    )
+    note("append this to the tokens file and have the gateway read it again (SIGHUP); the token, shown only now:")
+    note(token)

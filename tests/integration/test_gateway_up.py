@@ -1,0 +1,79 @@
+"""`comet up` with the gateway that it starts beside its broker."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+import comet
+
+TIMEOUT_S = 60
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+@contextmanager
+def up(*words: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any], Callable[[], str]]]:
+    """`comet up --json` with its document, and what it has said since by lines of stderr."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "comet.cli", "up", "--port", "0", "--json", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        watchdog = threading.Timer(TIMEOUT_S, process.kill)
+        watchdog.start()
+        try:
+            line = process.stdout.readline()
+            assert line, process.stderr.read()
+            yield process, json.loads(line), process.stderr.readline
+            process.terminate()
+            assert process.wait(TIMEOUT_S) == 0
+        finally:
+            watchdog.cancel()
+            if process.poll() is None:
+                process.kill()
+
+
+def test_comet_up_starts_a_gateway_and_keeps_it(tmp_path: Path) -> None:
+    with up("--data", str(tmp_path / "data")) as (process, document, says):
+        url = document["gateway"]
+        assert httpx.get(f"{url}/readyz", timeout=TIMEOUT_S).status_code == 200
+        (child,) = [one for one in psutil.Process(process.pid).children() if "comet_gateway" in one.cmdline()]
+        child.kill()
+        assert "was killed by SIGKILL" in says()
+        assert "is started again" in says()
+        with httpx.Client(transport=httpx.HTTPTransport(retries=8), timeout=TIMEOUT_S) as client:
+            assert client.get(f"{url}/readyz").status_code == 200
+        (child,) = [one for one in psutil.Process(process.pid).children() if "comet_gateway" in one.cmdline()]
+    assert not child.is_running()
+
+
+def test_a_gateway_that_cannot_start_leaves_the_broker_alone(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with up("--ephemeral", "--gateway-port", port) as (_, document, says):
+            assert document["gateway"] is None
+            assert port in says()
+            comet.run(_list_topics(document["address"]))
+
+
+async def _list_topics(address: str) -> None:
+    async with comet.Admin(address) as admin:
+        assert await admin.list_topics() == []
+
+
+def test_comet_up_without_a_gateway() -> None:
+    with up("--ephemeral", "--no-gateway") as (_, document, _says):
+        assert document["gateway"] is None
