@@ -120,9 +120,7 @@ class Broker:
         self.started_us = 0
         self.refused_silently = 0  # batches sent with acks=0 that could not be written
         self.errors: Counter[str] = Counter()
-        self.ack_durations = (
-            Durations()
-        )  # from the append to the acknowledgement, of a batch; for it to be replicated, too
+        self.ack_durations = Durations()  # of batches: from the append to the acknowledgement
         self._bytes_of_gone = Counter(received=0, sent=0)  # on streams that are over
         # Where deliveries from the page cache are put together; used between two awaits only.
         self.read_buffer = memoryview(bytearray(DELIVERY_PREFIX_BYTES + limits.DELIVERY_BYTES_MAX))
