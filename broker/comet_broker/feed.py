@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from comet._frames import DELIVERY_PREFIX_BYTES, delivery_prefix
-from comet.errors import CometError, Internal, Unavailable
+from comet.errors import CometError, Internal, OffsetOutOfRange, Unavailable
 from comet.v1 import events_pb2, groups_pb2
 from comet_broker import limits
 from comet_broker.core.push import Cursor, PushQueue, State
@@ -143,6 +143,8 @@ class Feed:
         while self._loaded:
             cursor, frame, size, next_offset = self._loaded.popleft()
             if cursor.state is State.LOADING:
+                if self._is_deleted(cursor):
+                    continue
                 first = cursor.next_offset
                 self.push.loaded(cursor, size, next_offset)
                 return self._first_told(cursor, first, frame)
@@ -153,6 +155,22 @@ class Feed:
             if served is not None:
                 return served
         return None
+
+    def _is_deleted(self, cursor: Cursor[Partition]) -> bool:
+        """Ends a cursor whose next record is deleted. Memory and buffers may hold it yet, but which of what is deleted
+        was aborted is forgotten. Followers take all there is."""
+        storage = cursor.partition.log
+        if cursor.next_offset >= storage.log_start or self._follower:
+            return False
+        self.end(
+            cursor,
+            OffsetOutOfRange(
+                f"offset {cursor.next_offset} of {cursor.partition} is deleted: "
+                f"the log holds {storage.log_start} up to {storage.log_end}",
+                details={"log_start": str(storage.log_start), "log_end": str(storage.log_end)},
+            ),
+        )
+        return True
 
     def _watermark_of(self, partition: Partition) -> int:
         return partition.committed if self._follower else partition.high_watermark
@@ -165,6 +183,8 @@ class Feed:
             self._idlers(cursor)[cursor] = self._readings[cursor]
             return None
         bytes_max = min(limits.DELIVERY_BYTES_MAX, cursor.subscription.credit)
+        if self._is_deleted(cursor):
+            return None
         tail = partition.tail.frame_from(
             cursor.next_offset,
             end,

@@ -286,3 +286,31 @@ async def test_a_session_with_too_much_on_its_way_is_not_read_on(broker: Broker,
     while acknowledged < limits.SESSION_ANSWERS_MAX:
         acknowledged += len((await one.answer()).acks.requests)
     assert not one.session.backlogged
+
+
+@pytest.mark.parametrize("warm", [True, False])
+async def test_what_was_aborted_and_deleted_is_not_delivered_from_memory(
+    broker: Broker, topic: types.Topic, *, warm: bool
+) -> None:
+    """What is known of an aborted transaction goes with its records."""
+    (one,) = await producers(broker, "tx")
+    handle = await one.attach()
+    reader = Reader(broker)
+    await reader.start(handle)
+    assert reader.take() == []  # so that it is at the end, and what follows is kept in memory for it
+    await one.write(handle, b"aborted")
+    await one.end(commit=False)
+    partition = broker.topics.by_handle[handle]
+    if not warm:
+        partition.tail.clear()
+    assert partition.isolation.aborted(0, 2) != []
+    await partition.delete_before(partition.high_watermark)
+    assert partition.isolation.aborted(0, 2) == []
+    assert one.produce(handle, b"next")
+    await one.answer()
+    frame = reader.session.poll()
+    assert frame is not None
+    told = pb.ServerFrame.FromString(frame)
+    assert told.error.error.code == types.ERROR_CODE_OFFSET_OUT_OF_RANGE
+    assert told.error.error.details["log_start"] == "2"
+    assert reader.session.poll() is None
