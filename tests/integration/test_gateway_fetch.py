@@ -16,11 +16,13 @@ import comet
 import comet.testing
 from comet_gateway.accepting import Form
 from tests.integration.gateway_http import NDJSON, Wire, gateway
-from tests.integration.test_gateway_records import lines_of, problem_of
+from tests.integration.records_client import http, lines_of, problem_of
+
+__all__ = ["http"]  # a fixture
 
 ARROW = Form.ARROW.value
 PART = "/v1/topics/quotes/partitions/0/records"
-TOPIC = "/v1/topics/wide/records"
+WIDE = "/v1/topics/wide/records"
 SECOND = 1_000_000
 ODD: list[tuple[bytes | None, bytes | None]] = [
     (b'{"bid": 1.10,\n "n": 12345678901234567890}', b"EURUSD"),
@@ -36,12 +38,6 @@ ODD: list[tuple[bytes | None, bytes | None]] = [
 async def broker() -> AsyncIterator[comet.testing.TestBroker]:
     async with comet.testing.broker({"quotes": 1, "wide": 3}) as one:
         yield one
-
-
-@pytest.fixture
-async def http(broker: comet.testing.TestBroker) -> AsyncIterator[httpx.AsyncClient]:
-    async with gateway(broker.address) as client:
-        yield client
 
 
 @pytest.fixture
@@ -225,13 +221,13 @@ async def test_nobody_reads_for_a_client_that_has_gone(
         ("/v1/topics/quotes/partitions/1/records", {}, 404, "PARTITION_NOT_FOUND"),
         ("/v1/topics/quotes/partitions/x/records", {}, 422, "VALIDATION"),
         ("/v1/topics/none/partitions/0/records", {}, 404, "TOPIC_NOT_FOUND"),
-        (TOPIC, {"order": "random"}, 422, "VALIDATION"),
-        (TOPIC, {"start": "5"}, 400, "INVALID_ARGUMENT"),
-        (TOPIC, {"end": "5"}, 400, "INVALID_ARGUMENT"),
-        (TOPIC, {"partitions": "0,3"}, 404, "PARTITION_NOT_FOUND"),
-        (TOPIC, {"partitions": ""}, 422, "VALIDATION"),
-        (TOPIC, {"cursor": f"c1.{'0' * 32}"}, 410, "TRUNCATED"),
-        (TOPIC, {"wait_ms": "1"}, 422, "VALIDATION"),
+        (WIDE, {"order": "random"}, 422, "VALIDATION"),
+        (WIDE, {"start": "5"}, 400, "INVALID_ARGUMENT"),
+        (WIDE, {"end": "5"}, 400, "INVALID_ARGUMENT"),
+        (WIDE, {"partitions": "0,3"}, 404, "PARTITION_NOT_FOUND"),
+        (WIDE, {"partitions": ""}, 422, "VALIDATION"),
+        (WIDE, {"cursor": f"c1.{'0' * 32}"}, 410, "TRUNCATED"),
+        (WIDE, {"wait_ms": "1"}, 422, "VALIDATION"),
         ("/v1/topics/none/records", {}, 404, "TOPIC_NOT_FOUND"),
     ],
 )
@@ -271,11 +267,11 @@ async def test_an_open_transaction_is_seen_by_those_who_ask_for_it(
 
 
 async def test_a_topic_is_read_in_order_of_time(spread: None, http: httpx.AsyncClient) -> None:
-    found = await document(http, TOPIC)
+    found = await document(http, WIDE)
     assert values(found) == list(range(30))
     assert (found["more"], [one["log_end"] for one in found["partitions"]]) == (False, ["10"] * 3)
-    assert values(await document(http, TOPIC, order="newest")) == list(range(29, -1, -1))
-    assert values(await document(http, TOPIC, partitions="2, 0")) == [number for number in range(30) if number % 3 != 1]
+    assert values(await document(http, WIDE, order="newest")) == list(range(29, -1, -1))
+    assert values(await document(http, WIDE, partitions="2, 0")) == [number for number in range(30) if number % 3 != 1]
 
 
 async def test_a_topic_is_read_between_times(spread: None, http: httpx.AsyncClient) -> None:
@@ -284,40 +280,40 @@ async def test_a_topic_is_read_between_times(spread: None, http: httpx.AsyncClie
         found: list[int] = []
         query: dict[str, Any] = {**between, "order": order, "limit": 3}
         while True:
-            page = await document(http, TOPIC, **query)
+            page = await document(http, WIDE, **query)
             found += values(page)
             if not page["more"]:
                 break
             query["cursor"] = page["cursor"]
         assert found == list(wanted)
-    assert values(await document(http, TOPIC, end="earliest")) == []
-    assert values(await document(http, TOPIC, start="latest", order="newest")) == []
-    assert values(await document(http, TOPIC, partitions=1, start=2, end=4)) == [7, 10]
-    assert values(await document(http, TOPIC, partitions=1, start=2, end=4, order="newest")) == [10, 7]
+    assert values(await document(http, WIDE, end="earliest")) == []
+    assert values(await document(http, WIDE, start="latest", order="newest")) == []
+    assert values(await document(http, WIDE, partitions=1, start=2, end=4)) == [7, 10]
+    assert values(await document(http, WIDE, partitions=1, start=2, end=4, order="newest")) == [10, 7]
 
 
 async def test_a_cursor_goes_on_with_what_came_since(
     broker: comet.testing.TestBroker, producer: comet.Producer, spread: None, http: httpx.AsyncClient
 ) -> None:
-    page = await document(http, TOPIC)
-    assert values(await document(http, TOPIC, cursor=page["cursor"])) == []
+    page = await document(http, WIDE)
+    assert values(await document(http, WIDE, cursor=page["cursor"])) == []
     async with comet.Admin(broker.address) as admin:
         await admin.add_partitions("wide", 4)
     async with comet.Producer(broker.address) as fresh, gateway(broker.address) as other:
         for partition in (1, 3):
             await fresh.publish("wide", b"%d" % (100 + partition), partition=partition)
-        again = await document(other, TOPIC, cursor=page["cursor"])
+        again = await document(other, WIDE, cursor=page["cursor"])
         assert values(again) == [101, 103]
-        assert values(await document(other, TOPIC, cursor=again["cursor"])) == []
+        assert values(await document(other, WIDE, cursor=again["cursor"])) == []
 
 
 @pytest.mark.parametrize("order", ["oldest", "newest"])
 async def test_all_forms_of_a_topic_say_the_same(spread: None, http: httpx.AsyncClient, order: str) -> None:
     query = {"order": order, "limit": "7"}
-    found = await document(http, TOPIC, **query)
-    lines = await http.get(TOPIC, params=query, headers={"accept": NDJSON})
+    found = await document(http, WIDE, **query)
+    lines = await http.get(WIDE, params=query, headers={"accept": NDJSON})
     assert lines_of(lines) == found["records"]
-    arrow = await http.get(TOPIC, params=query, headers={"accept": ARROW})
+    arrow = await http.get(WIDE, params=query, headers={"accept": ARROW})
     rows = pa.ipc.open_stream(arrow.content).read_all().to_pylist()
     assert [(row["partition"], str(row["offset"]), int(row["value"])) for row in rows] == [
         (record["partition"], record["offset"], record["value"]) for record in found["records"]
@@ -328,17 +324,17 @@ async def test_all_forms_of_a_topic_say_the_same(spread: None, http: httpx.Async
 
 async def test_a_topic_without_records_has_an_answer(http: httpx.AsyncClient) -> None:
     for order in ("oldest", "newest"):
-        found = await document(http, TOPIC, order=order)
+        found = await document(http, WIDE, order=order)
         assert (found["records"], found["more"]) == ([], False)
-        arrow = await http.get(TOPIC, params={"order": order}, headers={"accept": ARROW})
+        arrow = await http.get(WIDE, params={"order": order}, headers={"accept": ARROW})
         assert pa.ipc.open_stream(arrow.content).read_all().num_rows == 0
 
 
 async def test_one_request_merges_so_many_partitions(broker: comet.testing.TestBroker) -> None:
     async with gateway(broker.address, merged_partitions_max=2) as http:
-        problem = problem_of(await http.get(TOPIC), 400, "INVALID_ARGUMENT")
+        problem = problem_of(await http.get(WIDE), 400, "INVALID_ARGUMENT")
         assert "partitions" in problem["detail"]
-        assert (await http.get(TOPIC, params={"partitions": "0,2"})).status_code == 200
+        assert (await http.get(WIDE, params={"partitions": "0,2"})).status_code == 200
 
 
 # ---- forms
@@ -359,14 +355,14 @@ async def test_one_request_merges_so_many_partitions(broker: comet.testing.TestB
     ],
 )
 async def test_a_client_gets_the_form_it_likes_best(http: httpx.AsyncClient, accept: str, given: Form) -> None:
-    for path in (PART, TOPIC):
+    for path in (PART, WIDE):
         answer = await http.get(path, headers={"accept": accept})
         assert (answer.status_code, answer.headers["content-type"]) == (200, given.value)
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "image/*", "application/json;q=x"])
 async def test_what_nobody_can_give_is_said(http: httpx.AsyncClient, accept: str) -> None:
-    for path in (PART, TOPIC):
+    for path in (PART, WIDE):
         problem = problem_of(await http.get(path, headers={"accept": accept}), 406, "NOT_ACCEPTABLE")
         assert all(form.value in problem["hint"] for form in Form)
 

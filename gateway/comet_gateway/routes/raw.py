@@ -1,6 +1,6 @@
 """A route that gets the request as it is and answers by itself: for what is asked often, and for streams.
 
-Beside FastAPI's own it costs a fifth, and it stands in the OpenAPI as any other: what it takes and gives is said by
+It leaves out what FastAPI does around an endpoint, and stands in the OpenAPI as any other: what it takes and gives is said by
 `openapi_extra`, `responses` and the parameters of `query`.
 """
 

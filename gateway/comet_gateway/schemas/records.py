@@ -18,10 +18,8 @@ itself is refused, and the body with it: nothing of it is written.
 
 from __future__ import annotations
 
-import json
-import re
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final, cast
@@ -31,6 +29,16 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from comet_gateway.problems import Problem
 from comet_gateway.schemas.common import INT64_MAX
+from comet_gateway.schemas.strict_json import (
+    Members,
+    Wrong,
+    check_text,
+    each_once,
+    fault,
+    load,
+    once,
+    refuse_duplicates,
+)
 
 Pairs = list[tuple[str, bytes]]
 
@@ -91,10 +99,6 @@ _plain_lines: Final = msgspec.json.Decoder(_Plain)
 _lines: Final = msgspec.json.Decoder(RecordIn)
 
 
-class _Wrong(Exception):
-    """What is wrong with one record; becomes a Problem where its place is known."""
-
-
 _FAULTS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -104,9 +108,9 @@ def decode_body(body: bytes, records_max: int) -> Columns:
         found = _decode_body(body, records_max)
     except _FAULTS as error:
         raise fault(body, error) from None
-    _check_text(body)
-    if not _each_once(body, found):
-        _refuse_duplicates(body)
+    check_text(body)
+    if not each_once(body, found.members, found.opaque):
+        refuse_duplicates(body)
     return found
 
 
@@ -146,10 +150,10 @@ def decode_lines(data: bytes, count: int) -> Columns | None:
             found = _plain_columns(_plain_lines.decode_lines(data))
         except msgspec.ValidationError:
             found = columns(_lines.decode_lines(data))
-        _check_text(data)
+        check_text(data)
     except (*_FAULTS, Problem):
         return None
-    return found if len(found) == count and _each_once(data, found) else None
+    return found if len(found) == count and each_once(data, found.members, found.opaque) else None
 
 
 def decode_line(line: bytes) -> Columns:
@@ -158,9 +162,9 @@ def decode_line(line: bytes) -> Columns:
         found = columns([_lines.decode(line)])
     except _FAULTS as error:
         raise fault(line, error) from None
-    _check_text(line)
-    if not _each_once(line, found):
-        _refuse_duplicates(line)
+    check_text(line)
+    if not each_once(line, found.members, found.opaque):
+        refuse_duplicates(line)
     return found
 
 
@@ -241,7 +245,7 @@ def _keys(given: dict[str, list[Any]], count: int) -> list[bytes | None] | None:
 
 def _tombstone(is_one: bool) -> None:
     if not is_one:
-        raise _Wrong("`tombstone` is true where it is said at all")
+        raise Wrong("`tombstone` is true where it is said at all")
 
 
 _CONVERT: Final[dict[str, Callable[[Any], bytes | None]]] = {
@@ -254,10 +258,10 @@ def _timestamp(at: int | str | UnsetType) -> int | None:
         return None
     if isinstance(at, str):
         if not (0 < len(at) <= 19 and at.isascii() and at.isdecimal()):
-            raise _Wrong(f"`timestamp_us` is microseconds since 1970, not {at[:40]!r}")
+            raise Wrong(f"`timestamp_us` is microseconds since 1970, not {at[:40]!r}")
         at = int(at)
     if not 0 <= at <= INT64_MAX:
-        raise _Wrong("`timestamp_us` is microseconds since 1970, in 63 bits")
+        raise Wrong("`timestamp_us` is microseconds since 1970, in 63 bits")
     return at
 
 
@@ -265,7 +269,7 @@ def _partition(partition: int | UnsetType) -> int | None:
     if partition is UNSET:
         return None
     if not 0 <= partition <= PARTITION_MAX:
-        raise _Wrong(f"`partition` is from 0 to {PARTITION_MAX}")
+        raise Wrong(f"`partition` is from 0 to {PARTITION_MAX}")
     return partition
 
 
@@ -273,48 +277,48 @@ def _headers(raw: Raw | UnsetType) -> Pairs:
     if raw is UNSET:
         return []
     # Its grammar was checked with the record's; this one reader tells what stands twice.
-    given = _load(bytes(raw))
-    if isinstance(given, _Members):
-        _once(name for name, _ in given)
+    given = load(bytes(raw))
+    if isinstance(given, Members):
+        once(name for name, _ in given)
         return [(_header_name(name), _header_text(value)) for name, value in given]
     if not isinstance(given, list):
-        raise _Wrong("`headers` is a list of names with values, or an object")
+        raise Wrong("`headers` is a list of names with values, or an object")
     return list(map(_header, given))
 
 
 def _header(given: Any) -> tuple[str, bytes]:
-    if not isinstance(given, _Members):
-        raise _Wrong('a header is {"name": …, "value": …} or {"name": …, "base64": …}')
-    _once(name for name, _ in given)
+    if not isinstance(given, Members):
+        raise Wrong('a header is {"name": …, "value": …} or {"name": …, "base64": …}')
+    once(name for name, _ in given)
     members = dict(given)
     name = _header_name(members.pop("name", None))
     if len(members) != 1 or not members.keys() <= {"value", "base64"}:
-        raise _Wrong("a header has a name, either value or base64, and nothing else")
+        raise Wrong("a header has a name, either value or base64, and nothing else")
     if "value" in members:
         return name, _header_text(members["value"])
     try:
         return name, b64decode(members["base64"], validate=True)
     except (TypeError, ValueError):
-        raise _Wrong(f"header {name[:40]!r} is not base64") from None
+        raise Wrong(f"header {name[:40]!r} is not base64") from None
 
 
 def _header_name(name: Any) -> str:
     if not isinstance(name, str):
-        raise _Wrong("a header has a name, which is text")
+        raise Wrong("a header has a name, which is text")
     name.encode()  # half of a surrogate pair is no text
     return name
 
 
 def _header_text(value: Any) -> bytes:
     if not isinstance(value, str):
-        raise _Wrong("a header's value is text; use base64 for any other")
+        raise Wrong("a header's value is text; use base64 for any other")
     return value.encode()
 
 
 def _each(index: int, count: int, convert: Callable[[Any], Any], content: Any) -> Any:
     try:
         return convert(content)
-    except (_Wrong, UnicodeEncodeError, RecursionError) as error:
+    except (Wrong, UnicodeEncodeError, RecursionError) as error:
         raise _contradiction(index, count, str(error)) from None
 
 
@@ -322,88 +326,3 @@ def _contradiction(index: int, count: int, why: str) -> Problem:
     if count == 1:
         return Problem("VALIDATION", why)
     return Problem("VALIDATION", f"record {index}: {why}", more={"record": index})
-
-
-# ---- what the decoder lets pass
-
-# A name of ours that is spelled with an escape: then counting names proves nothing.
-_ESCAPED_NAME: Final = re.compile(rb"\\u00(?:6|7|5[fF]|3[46])")
-
-
-def _each_once(data: bytes, found: Columns) -> bool:
-    """Each member stands in its record once. False: perhaps not.
-
-    The decoder keeps the last of those that stand twice. The others show in that the name is in the data more often
-    than there are records with it, where what is not ours to look into is left out.
-    """
-    over = [
-        (needle, extra)
-        for name, count in found.members.items()
-        if (extra := data.count(needle := b'"%b"' % name.encode()) - count)
-    ]
-    if any(sum(content.count(needle) for content in found.opaque) != extra for needle, extra in over):
-        return False
-    return b"\\u00" not in data or not _ESCAPED_NAME.search(data)
-
-
-class _Members(tuple[tuple[str, Any], ...]):
-    """An object as it stands, with all that is in it."""
-
-    __slots__ = ()
-
-
-def _load(data: bytes) -> Any:
-    # Nobody asks for numbers, and long ones take long.
-    return json.loads(data, object_pairs_hook=_Members, parse_int=len, parse_float=len)
-
-
-def _refuse_duplicates(data: bytes) -> None:
-    """The long way: looks at every member of the document and of its records, but not into them."""
-    try:
-        document = _load(data)
-    except RecursionError as error:
-        raise fault(data, error) from None
-    for members in [document, *(value for name, value in document if name == "records")]:
-        for one in [members] if isinstance(members, _Members) else members:
-            try:
-                _once(name for name, _ in one)
-            except _Wrong as error:
-                raise Problem("VALIDATION", str(error)) from None
-
-
-def _once(names: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise _Wrong(f"`{name[:40]}` stands there twice")
-        seen.add(name)
-
-
-def _check_text(data: bytes) -> None:
-    """JSON is UTF-8, also where its content is not looked into."""
-    if not data.isascii():
-        try:
-            data.decode()
-        except UnicodeDecodeError as error:
-            raise fault(data, error) from None
-
-
-_BYTE: Final = re.compile(r" \(byte (\d+)\)$")
-
-
-def fault(data: bytes, error: Exception) -> Problem:
-    """What is wrong with JSON, and where."""
-    match error:
-        case msgspec.ValidationError():
-            return Problem("VALIDATION", str(error))
-        case RecursionError():
-            return Problem("MALFORMED_BODY", "JSON that is nested too deeply")
-        case UnicodeDecodeError():
-            position = data.find(error.object) if isinstance(error.object, bytes) else -1
-            position = max(position, 0) + error.start
-            return Problem("MALFORMED_BODY", f"not UTF-8 at byte {position}", more={"position": position})
-    said = str(error)
-    found = _BYTE.search(said)
-    position = int(found[1]) if found else len(data)
-    reason = said[: found.start()] if found else "JSON that ends too early, or half of a surrogate pair"
-    return Problem("MALFORMED_BODY", f"{reason}, at byte {position}", more={"position": position})

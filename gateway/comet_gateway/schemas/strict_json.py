@@ -1,0 +1,99 @@
+"""What a fast decoder lets pass: members that stand twice, and bytes that are no text; and what to say of faults."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from comet_gateway.problems import Problem
+
+
+class Wrong(Exception):
+    """What is wrong with one record; becomes a Problem where its place is known."""
+
+
+# A name of ours that is spelled with an escape: then counting names proves nothing.
+_ESCAPED_NAME: Final = re.compile(rb"\\u00(?:6|7|5[fF]|3[46])")
+
+
+def each_once(data: bytes, members: Mapping[str, int], opaque: Iterable[bytes]) -> bool:
+    """Each member stands in its record once, where there are so many of each. False: perhaps not.
+
+    The decoder keeps the last of those that stand twice. The others show in that the name is in the data more often
+    than there are records with it, where what is not ours to look into is left out.
+    """
+    over = [
+        (needle, extra)
+        for name, count in members.items()
+        if (extra := data.count(needle := b'"%b"' % name.encode()) - count)
+    ]
+    if any(sum(content.count(needle) for content in opaque) != extra for needle, extra in over):
+        return False
+    return b"\\u00" not in data or not _ESCAPED_NAME.search(data)
+
+
+class Members(tuple[tuple[str, Any], ...]):
+    """An object as it stands, with all that is in it."""
+
+    __slots__ = ()
+
+
+def load(data: bytes) -> Any:
+    # Nobody asks for numbers, and long ones take long.
+    return json.loads(data, object_pairs_hook=Members, parse_int=len, parse_float=len)
+
+
+def refuse_duplicates(data: bytes) -> None:
+    """The long way: looks at every member of the document and of its records, but not into them."""
+    try:
+        document = load(data)
+    except RecursionError as error:
+        raise fault(data, error) from None
+    for members in [document, *(value for name, value in document if name == "records")]:
+        for one in [members] if isinstance(members, Members) else members:
+            try:
+                once(name for name, _ in one)
+            except Wrong as error:
+                raise Problem("VALIDATION", str(error)) from None
+
+
+def once(names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise Wrong(f"`{name[:40]}` stands there twice")
+        seen.add(name)
+
+
+def check_text(data: bytes) -> None:
+    """JSON is UTF-8, also where its content is not looked into."""
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            raise fault(data, error) from None
+
+
+_BYTE: Final = re.compile(r" \(byte (\d+)\)$")
+
+
+def fault(data: bytes, error: Exception) -> Problem:
+    """What is wrong with JSON, and where."""
+    match error:
+        case msgspec.ValidationError():
+            return Problem("VALIDATION", str(error))
+        case RecursionError():
+            return Problem("MALFORMED_BODY", "JSON that is nested too deeply")
+        case UnicodeDecodeError():
+            position = data.find(error.object) if isinstance(error.object, bytes) else -1
+            position = max(position, 0) + error.start
+            return Problem("MALFORMED_BODY", f"not UTF-8 at byte {position}", more={"position": position})
+    said = str(error)
+    found = _BYTE.search(said)
+    position = int(found[1]) if found else len(data)
+    reason = said[: found.start()] if found else "JSON that ends too early, or half of a surrogate pair"
+    return Problem("MALFORMED_BODY", f"{reason}, at byte {position}", more={"position": position})
