@@ -1,7 +1,7 @@
 """A route that gets the request as it is and answers by itself: for what is asked often, and for streams.
 
-It leaves out what FastAPI does around an endpoint, and stands in the OpenAPI as any other: what it takes and gives is said by
-`openapi_extra`, `responses` and the parameters of `query`.
+It leaves out what FastAPI does around an endpoint, and stands in the OpenAPI as any other: what it takes and gives is
+said by `openapi_extra`, `responses` and the parameters of `query`.
 """
 
 from __future__ import annotations
