@@ -297,7 +297,7 @@ def ws_conflate(bench: GatewayBench) -> Result:
     with (
         Worker(
             "gateway_conflated", **bench.gateway.at, **how, **config, kind="ws", clients=CONFLATE_CLIENTS,
-            settle_s=SETTLE_S,
+            sampled=10, settle_s=SETTLE_S,
         ) as crowd,
         Worker("gateway_quotes", address=bench.address, rate=UPDATES_RATE, **config) as sender,
     ):  # fmt: skip

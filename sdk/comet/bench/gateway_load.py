@@ -53,7 +53,7 @@ def event(number: int, size: int, due_ns: int | None = None) -> bytes:
 
 def _crowd(config: Any, tally: Tally) -> list[Listener]:
     host = f"{config['host']}:{config['port']}"
-    kept_by = range(0, config["clients"], SAMPLED)
+    kept_by = range(0, config["clients"], config.get("sampled", SAMPLED))
     subscribe = json.dumps(config.get("subscribe", {})).encode()
     clients: list[Listener] = []
     for index in range(config["clients"]):
