@@ -18,7 +18,7 @@ import pytest
 
 import comet
 
-TIMEOUT_S = 60
+TIMEOUT_S = 90
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 

@@ -18,7 +18,7 @@ from comet.cli._local_cluster import LOCALHOST, Member, free_ports, listening
 from comet.cli._output import note
 
 DEFAULT_PORT: Final = 8080
-START_S_MAX: Final = 20.0
+START_S_MAX: Final = 60.0
 POLL_S: Final = 0.05
 LOOK_S: Final = 0.5
 
