@@ -482,7 +482,14 @@ def begin_behind_what_was_lent() -> list[Patch]:
     return [(Kept, "take", take)]
 
 
-@mutant("a caller's settlement is confirmed though its lease is over", "C34 C35", SHARED, callers=3, fault_every_s=20.0)
+@mutant(
+    "a caller's settlement is confirmed though its lease is over",
+    "C34 C35",
+    SHARED,
+    callers=3,
+    fault_every_s=20.0,
+    caught_by=1,
+)
 def confirm_what_is_lost() -> list[Patch]:
     real = LeaseCalls._settle
 

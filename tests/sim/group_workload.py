@@ -290,7 +290,7 @@ class Member:
                 )
                 for record in found:
                     token = [record.token]
-                    if self._random.random() < 0.05:
+                    if self._random.random() < 0.01:
                         await asyncio.sleep(1.2 * LEASE_MS / 1000)  # slower than its lease, and it goes on all the same
                     await self._handled(
                         record,
