@@ -26,17 +26,16 @@ class Close(Enum):
     PROTOCOL = Ending(1002, again=False, reason="not WebSocket")  # the server's library says it
     BINARY = Ending(1003, again=False, reason="frames are JSON text")
     NOT_TEXT = Ending(1007, again=False, reason="not UTF-8")  # the server's library says it
+    # Also where the token is not good any more: `admission` ends what stays connected with it.
     GARBAGE = Ending(1008, again=False, reason="too many frames that make no sense")
     TOO_LARGE = Ending(1009, again=False, reason="a frame that is too large")
     BUG = Ending(1011, again=False, reason="a bug; it is in the gateway's log")
     MOVE = Ending(1012, again=True, reason="the gateway stops; connect again")
-    BUSY = Ending(1013, again=True, reason="too many connections; try later")
-    UNAUTHENTICATED = Ending(4401, again=False, reason="the token is not valid any more")
     SILENT = Ending(4408, again=False, reason="nothing was asked for in time")
 
 
 AGAIN = frozenset(close.value.code for close in Close if close.value.again)
 
-assert {1001, 1012, 1013} == AGAIN
+assert {1001, 1012} == AGAIN
 assert len({close.value.code for close in Close}) == len(Close)
 assert all(len(close.value.reason.encode()) <= 123 for close in Close)
