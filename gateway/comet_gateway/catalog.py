@@ -1,4 +1,7 @@
-"""What the gateway knows of topics: asked for once, and believed for a few seconds, however many requests need it."""
+"""What the gateway knows of topics: asked for once a second at most, however many requests need it.
+
+While nobody answers, because a leader has died, what was known before does for a while: requests need not wait for it.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,18 @@ from collections import OrderedDict
 from typing import Final, NamedTuple
 
 import comet
+from comet.errors import Timeout, TopicNotFound, Unavailable
 from comet.types import TopicInfo, check_topic_name
 
-FRESH_S: Final = 5.0
+FRESH_S: Final = 1.0
+STALE_S: Final = 60.0  # that it may be used for while there is no answer
+PATIENCE_S: Final = 0.25  # that an answer is waited for where something is known
 TOPICS_MAX: Final = 10_000
 
 
 class _Known(NamedTuple):
     info: TopicInfo
-    until: float
+    asked: float  # when
 
 
 class Catalog:
@@ -27,16 +33,20 @@ class Catalog:
         self._asking: dict[str, asyncio.Task[TopicInfo]] = {}
 
     async def topic(self, name: str) -> TopicInfo:
-        """A topic, a few seconds old at most. Raises TopicNotFound, InvalidArgument."""
+        """A topic, as it was a second ago at most while the cluster answers. Raises TopicNotFound, InvalidArgument."""
         now = asyncio.get_running_loop().time()
         known = self._known.get(name)
-        if known is not None and now < known.until:
+        if known is not None and now < known.asked + FRESH_S:
             return known.info
         check_topic_name(name)
         task = self._asking.get(name)
         if task is None:
             task = self._asking[name] = asyncio.create_task(self._ask(name), name="gateway: look up a topic")
             task.add_done_callback(_looked_at)
+        if known is not None and now < known.asked + STALE_S:
+            await asyncio.wait([task], timeout=PATIENCE_S)
+            if not task.done() or isinstance(task.exception(), Unavailable | Timeout):
+                return known.info
         return await asyncio.shield(task)
 
     def forget(self, name: str) -> None:
@@ -44,12 +54,16 @@ class Catalog:
         self._known.pop(name, None)
 
     async def _ask(self, name: str) -> TopicInfo:
-        self._known.pop(name, None)
+        asked = asyncio.get_running_loop().time()
         try:
             info, _ = await self._admin.describe_topic(name)
+        except TopicNotFound:
+            self._known.pop(name, None)
+            raise
         finally:
             del self._asking[name]
-        self._known[name] = _Known(info, asyncio.get_running_loop().time() + FRESH_S)
+        self._known[name] = _Known(info, asked)
+        self._known.move_to_end(name)
         if len(self._known) > TOPICS_MAX:
             self._known.popitem(last=False)
         return info
