@@ -26,7 +26,7 @@ from comet_gateway.problems import Problem
 from comet_gateway.push import frames
 from comet_gateway.push.asked import Values
 from comet_gateway.push.asking import Joined
-from comet_gateway.push.wire import Frame, Wire
+from comet_gateway.push.wire import Frame, Gone, Wire
 from comet_gateway.representation import each
 
 NOTES_MAX: Final = 1_000  # that wait to be told; beyond it the member is too far behind to be one
@@ -75,7 +75,7 @@ class Notes:
             self._telling = asyncio.create_task(self._tell())
 
     async def _tell(self) -> None:
-        with suppress(Exception):  # the connection is over; its reader knows
+        with suppress(Gone):  # its reader knows
             await self._wire.room()
             await self._wire.write(self.taken())
         self._telling = None

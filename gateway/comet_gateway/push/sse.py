@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Final, Literal
 from urllib.parse import parse_qsl
 
@@ -243,7 +243,11 @@ class EventStream:
 
     def beat(self, now: float) -> None:
         if not self._writing and now - self._written_at >= self._limits.heartbeat_s:
-            self._beating = asyncio.create_task(self._write(b":\n\n"))
+            self._beating = asyncio.create_task(self._beat())
+
+    async def _beat(self) -> None:
+        with suppress(OSError):  # the client has gone, and is noticed
+            await self._write(b":\n\n")
 
 
 def _is_last(event: Event | Ended) -> bool:
