@@ -1,0 +1,111 @@
+"""The tour of docs/gateway.md: its commands, run one after the other in one shell, against a real `comet up`.
+
+A block of `sh` is what a reader copies; a block of `text` right behind it is what that printed. What differs from run
+to run (times, cursors, tokens, ids) is compared by its form only.
+
+`python -m tests.integration.gateway_tour` writes into the document what is printed now.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[2]
+DOCUMENT: Final = ROOT / "docs/gateway.md"
+STEP: Final = re.compile(r"^```sh\n(.*?)^```\n\n?```text\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+MARK: Final = "--- the next step ---"
+# What a reader sees in three seconds may take longer on a busy machine, and more does not come.
+WAITS: Final = ("--max-time 3", "--max-time 10")
+# What is different each time, and what stands for it.
+CHANGING: Final = (
+    (re.compile(r"c1\.[0-9a-f]{32}"), "c1.ID"),
+    (re.compile(r'"token":"[^"]+"'), '"token":"TOKEN"'),
+    (re.compile(r"\b1\d{15}\b"), "TIME_US"),
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?"), "TIME"),
+    (re.compile(r"\b[0-9a-f]{12}-[0-9a-f]+\b"), "REQUEST_ID"),
+    (re.compile(r'"id":"[0-9a-f]{32}"'), '"id":"ID"'),
+    (re.compile(r'"bytes":"\d+"'), '"bytes":"SIZE"'),
+)
+
+
+class Step(NamedTuple):
+    """One block and what it is to print."""
+
+    commands: str
+    printed: str
+
+
+class Up(NamedTuple):
+    """A running `comet up`."""
+
+    broker: str
+    gateway: str
+
+
+def steps(text: str) -> list[Step]:
+    return [Step(*found.groups()) for found in STEP.finditer(text)]
+
+
+@contextmanager
+def up() -> Iterator[Up]:
+    """`comet up` with nothing in it, on free ports."""
+    command = [sys.executable, "-m", "comet.cli", "up", "--ephemeral", "--port", "0", "--gateway-port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            told = json.loads(process.stdout.readline())
+            yield Up(told["address"], told["gateway"])
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def play(tour: list[Step], there: Up, folder: Path) -> list[str]:
+    """What each step prints, with the addresses that the document has."""
+    ours = {"localhost:8080": there.gateway.removeprefix("http://"), "localhost:9092": there.broker}
+    script = "".join(f"{step.commands}\necho\necho '{MARK}'\n" for step in tour)
+    for usual, actual in ours.items():
+        script = script.replace(usual, actual)
+    script = script.replace(*WAITS)
+    # `python`, `python3` and `comet` are the ones that run this.
+    found = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    environ = {**os.environ, "PATH": found, "COLUMNS": "100"}
+    (folder / "examples").symlink_to(ROOT / "examples")
+    done = subprocess.run(
+        ["bash"], input=script, capture_output=True, text=True, timeout=120, env=environ, cwd=folder, check=True
+    )
+    said = done.stdout
+    for usual, actual in ours.items():
+        said = said.replace(actual, usual)
+    assert not done.stderr, done.stderr
+    return [part.strip("\n") + "\n" for part in said.split(MARK)[:-1]]
+
+
+def plain(printed: str) -> str:
+    """Without what changes."""
+    for pattern, name in CHANGING:
+        printed = pattern.sub(name, printed)
+    return printed
+
+
+def main() -> None:
+    import tempfile
+
+    text = DOCUMENT.read_text()
+    tour = steps(text)
+    with up() as there, tempfile.TemporaryDirectory() as folder:
+        printed = iter(play(tour, there, Path(folder)))
+    written = STEP.sub(lambda found: f"```sh\n{found[1]}```\n\n```text\n{next(printed)}```\n", text)
+    DOCUMENT.write_text(written)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""docs/gateway.md and the examples beside it do what they say, and its tables are the code's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import comet.sync
+from comet_gateway import problems, settings
+from comet_gateway.auth import ROLES
+from comet_gateway.config import Limits
+from comet_gateway.push.closing import Close
+from comet_gateway.push.frames import ClientFrame, ServerFrame
+from tests.integration.gateway_tour import DOCUMENT, ROOT, Up, plain, play, steps, up
+
+TEXT = DOCUMENT.read_text()
+PAGE = "http://localhost:8000"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the tour is made of calls of curl")
+def test_the_tour_prints_what_the_document_says(tmp_path: Path) -> None:
+    tour = steps(TEXT)
+    assert tour
+    with up() as there:
+        printed = play(tour, there, tmp_path)
+    for step, now in zip(tour, printed, strict=True):
+        found, wanted = plain(now).splitlines(), plain(step.printed).splitlines()
+        if "gateway_websockets.py" in step.commands:  # the receipt comes when it comes
+            found, wanted = sorted(found), sorted(wanted)
+        assert found == wanted, step.commands
+
+
+@pytest.fixture(scope="module")
+def there() -> Iterator[Up]:
+    with up() as found:
+        with comet.sync.Admin(found.broker) as admin:
+            admin.create_topic("quotes")
+        yield found
+
+
+@pytest.fixture
+def open_to_pages(there: Up) -> Iterator[str]:
+    """A second gateway, as the tour starts it, by its URL."""
+    asked = re.search(r"^\$ comet (gateway --port) 8081 (--origins \S+)$", TEXT, re.MULTILINE)
+    assert asked
+    arguments = [*asked[1].split(), "0", *asked[2].split(), "--bootstrap", there.broker, "--json"]
+    command = [sys.executable, "-m", "comet.cli", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["url"]
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def test_the_page_of_the_browser_gets_what_it_reads(there: Up, open_to_pages: str) -> None:
+    page = (ROOT / "examples/browser.html").read_text()
+    assert len(page.splitlines()) <= 20
+    httpx.post(f"{there.gateway}/v1/topics/quotes/records", json={"key": "EURUSD", "value": {"bid": 1.08}})
+    found = re.search(r"/stream\?([^`]*)`", page)
+    assert found
+    url = f"{open_to_pages}/v1/topics/quotes/stream?{found[1]}"
+    seen: dict[str, str] = {}
+    with httpx.stream("GET", url, headers={"origin": PAGE, "sec-fetch-site": "cross-site"}) as answer:
+        assert answer.status_code == httpx.codes.OK
+        assert answer.headers["access-control-allow-origin"] == PAGE
+        name = ""
+        for line in answer.iter_lines():
+            field, _, value = line.partition(": ")
+            if field == "event":
+                name = value
+            elif field == "data":
+                seen[name] = value
+            if "snapshot" in seen:
+                break
+    assert '"recovered"' in seen["subscribed"]
+    assert '"key":"EURUSD"' in seen["snapshot"]
+    for name in ("subscribed", "snapshot"):
+        assert f'"{name}"' in page
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="checks the grammar of a script with node")
+def test_the_script_of_the_page_is_one(tmp_path: Path) -> None:
+    found = re.search(r"<script>(.*)</script>", (ROOT / "examples/browser.html").read_text(), re.DOTALL)
+    assert found
+    (tmp_path / "page.mjs").write_text(found[1])
+    subprocess.run(["node", "--check", str(tmp_path / "page.mjs")], check=True, timeout=60)
+
+
+def test_the_examples_write_and_follow(there: Up) -> None:
+    def run(name: str, *arguments: str) -> list[str]:
+        command = [sys.executable, str(ROOT / "examples" / name), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        assert not done.stderr
+        return done.stdout.splitlines()
+
+    lines = run("gateway_httpx.py", there.gateway)
+    assert [line.split(":")[0] for line in lines] == ["written"] * 3 + ["newest"] + ["followed"] * 3
+    socket = there.gateway.replace("http", "ws", 1) + "/v1/ws"
+    ends = httpx.get(f"{there.gateway}/v1/topics/quotes/offsets?at=latest").json()
+    count = 1 + sum(int(one["offset"]) for one in ends["partitions"])
+    lines = run("gateway_websockets.py", socket, str(count))
+    assert any(line.startswith("written: [{") for line in lines)
+    assert any("151.2" in line for line in lines)
+
+
+def test_it_is_embedded_as_shown(there: Up) -> None:
+    found = re.search(r"^## Embedding it\n.*?```python\n(.*?)```", TEXT, re.MULTILINE | re.DOTALL)
+    assert found
+    names: dict[str, Any] = {}
+    exec(found[1].replace("localhost:9092", there.broker), names)
+
+    async def ask() -> None:
+        transport = httpx.ASGITransport(names["app"])
+        async with (
+            names["app"].router.lifespan_context(names["app"]),
+            httpx.AsyncClient(transport=transport, base_url="http://localhost/comet/v1/topics/quotes") as http,
+        ):
+            written = (await http.post("/records", json={"value": "embedded"})).json()["results"][0]
+            path = f"/partitions/{written['partition']}/records"
+            records = (await http.get(path, params={"offset": written["offset"]})).json()["records"]
+            assert records[0]["value"] == "embedded"
+
+    asyncio.run(ask())
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the first table below a heading."""
+    found = re.search(rf"^#+ {re.escape(heading)}\n.*?\n((?:\|[^\n]*\n)+)", TEXT, re.MULTILINE | re.DOTALL)
+    assert found, heading
+    _, _, *body = found[1].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in body]
+
+
+def test_every_limit_is_in_the_table_with_its_default() -> None:
+    wanted = {row.name: row for row in settings.SETTINGS if row.name in {field.name for field in fields(Limits)}}
+    found = {cells[0].strip("`"): cells for cells in rows("Limits")}
+    assert found.keys() == wanted.keys() == {field.name for field in fields(Limits)}
+    table = {line.split("|")[1].strip().strip("`"): line for line in settings.markdown().splitlines()[2:]}
+    for name, cells in found.items():
+        row = [cell.strip() for cell in table[name].strip("|").split("|")]
+        assert cells == [row[0], row[3], row[4]], name
+
+
+def test_every_problem_is_in_the_table_with_its_status() -> None:
+    found = {cells[1].strip("`"): cells for cells in rows("Problems")}
+    assert found.keys() == problems.KINDS.keys()
+    for code, cells in found.items():
+        kind = problems.KINDS[code]
+        assert cells[0] == str(kind.status), code
+        assert cells[2] == kind.title, code
+
+
+def test_every_close_code_is_in_the_table() -> None:
+    found = {int(cells[0]): cells[1] for cells in rows("Close codes")}
+    assert found == {close.value.code: "yes" if close.value.again else "no" for close in Close}
+
+
+def test_every_metric_that_is_named_exists(there: Up) -> None:
+    shown = httpx.get(f"{there.gateway}/metrics").text
+    named = [cells[0].strip("`") for cells in rows("Operations")]
+    assert len(named) > 20
+    for name in named:
+        assert f"# TYPE {name.removesuffix('_total')}" in shown, name
+
+
+def test_every_frame_is_described() -> None:
+    for union in (ClientFrame, ServerFrame):
+        for frame in union.__args__:
+            assert f"`{frame.__struct_config__.tag}`" in TEXT, frame
+
+
+def test_every_route_is_in_the_table_with_its_role() -> None:
+    found = {(cells[0], cells[1].strip("`")): cells[2] for cells in rows("Roles")}
+    assert found == {route: role.name.lower() for route, role in ROLES.items()}
