@@ -8,7 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
-from starlette.types import ASGIApp
+from starlette.applications import Starlette
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import comet
 from comet.errors import InvalidArgument
@@ -38,8 +39,17 @@ from comet_gateway.traffic import Traffic
 
 
 class Gateway(FastAPI):
-    """FastAPI without the layers outside of ours. `Front` answers for all that goes wrong, and each layer costs every
-    request; together these cost more than `Front` does."""
+    """FastAPI without the layers outside of ours, which together cost a request more than `Front` does. That answers
+    for all that goes wrong, and counts; who traces requests puts a middleware of his own around the application.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await super().__call__(scope, receive, send)
+            return
+        if self.root_path:
+            scope["root_path"] = self.root_path
+        await Starlette.__call__(self, scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
         whole = super().build_middleware_stack()
