@@ -211,7 +211,8 @@ class Storm:
             kinds[number % 2](f"{kinds[number % 2].__name__} {number}", self.gateways, Random(random.random()))
             for number in range(clients)
         ]
-        self.over = asyncio.Event()
+        self.over = asyncio.Event()  # no more faults
+        self.mended = asyncio.Event()  # no more records
 
     async def start(self) -> None:
         async with comet.Admin(self.one.addresses) as admin:
@@ -230,6 +231,7 @@ class Storm:
             await asyncio.wait([striking, feeding, watching, *running], timeout=seconds, return_when="FIRST_COMPLETED")
             self.over.set()
             await striking
+            self.mended.set()
             await feeding
             await self.one.well(TOPIC)
             mended = time.monotonic()
@@ -249,7 +251,7 @@ class Storm:
     async def _feed(self) -> None:
         began = time.monotonic()
         async with comet.Producer(self.one.addresses, acks="all", timeout_ms=120_000) as producer:
-            while not self.over.is_set():
+            while not self.mended.is_set():
                 while self.report.sent < (time.monotonic() - began) * RATE:
                     number = self.report.sent
                     await producer.send(TOPIC, f"record number {number}", key=f"k{number % 50}")
@@ -270,11 +272,8 @@ class Storm:
     async def _strike(self) -> None:
         faults = (self._kill_leader, self._kill_gateway, self._stop_gateway, self._pause_gateway, self._kill_both)
         turn = 0
-        while not self.over.is_set():
+        while not self.over.is_set() or turn < len(faults):  # each of them once, however slow the machine is
             await self._rest(self.random.uniform(1.0, 3.0))
-            if self.over.is_set():
-                return
-            # Each of them once, then as it comes.
             fault = faults[turn] if turn < len(faults) else self.random.choice(faults)
             turn += 1
             self.report.faults[fault.__name__.strip("_").replace("_", " ")] += 1
