@@ -44,8 +44,7 @@ class Broadcast:
         self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
-        """The plainest loop. It waits where a connection cannot take more; until then frames leave several at a time,
-        which is faster than a turn of the event loop for each."""
+        """The plainest loop; it waits only where a connection cannot take more."""
         for messages, sends in ((self._texts, self._sockets), (self._chunks, self._streams)):
             everyone = list(sends)
             for message in messages if everyone else ():
