@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 import comet.sync
@@ -21,7 +22,9 @@ from comet_gateway import problems, settings
 from comet_gateway.auth import ROLES
 from comet_gateway.config import Limits
 from comet_gateway.push.closing import Close
-from comet_gateway.push.frames import ClientFrame, ServerFrame
+from comet_gateway.push.frames import ClientFrame, Group, Pong, ServerFrame, Subscribe
+from comet_gateway.push.session import Say, Session
+from comet_gateway.push.sse import Query
 from tests.integration.gateway_tour import DOCUMENT, ROOT, Up, plain, play, steps, up
 
 TEXT = DOCUMENT.read_text()
@@ -137,9 +140,10 @@ def test_it_is_embedded_as_shown(there: Up) -> None:
     asyncio.run(ask())
 
 
-def rows(heading: str) -> list[list[str]]:
-    """The cells of the first table below a heading."""
-    found = re.search(rf"^#+ {re.escape(heading)}\n.*?\n((?:\|[^\n]*\n)+)", TEXT, re.MULTILINE | re.DOTALL)
+def rows(heading: str, first: str = "") -> list[list[str]]:
+    """The cells of the first table below a heading, or of that whose first column is called so."""
+    table = rf"((?:\| {first}[^\n]*\n)(?:\|[^\n]*\n)+)"
+    found = re.search(rf"^#+ {re.escape(heading)}\n.*?\n{table}", TEXT, re.MULTILINE | re.DOTALL)
     assert found, heading
     _, _, *body = found[1].splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in body]
@@ -181,6 +185,34 @@ def test_every_frame_is_described() -> None:
     for union in (ClientFrame, ServerFrame):
         for frame in union.__args__:
             assert f"`{frame.__struct_config__.tag}`" in TEXT, frame
+
+
+def test_every_frame_that_is_shown_is_one() -> None:
+    shown = [line for block in re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
+    assert len(shown) > 10
+    session = Session(Limits())
+    for line in shown:
+        said = [action for action in session.take(line, now_us=1_800_000_000_000_000) if isinstance(action, Say)]
+        assert [type(one.frame) for one in said] == ([Pong] if "ping" in line else []), said
+
+
+def test_every_option_is_in_the_table_with_its_default() -> None:
+    found = {name: cells[1] for cells in rows("Following", "option") for name in re.findall(r"`(\w+)`", cells[0])}
+    said = {
+        field.encode_name: field.default
+        for field in msgspec.structs.fields(Query)
+        if field.default not in (None, msgspec.NODEFAULT)
+    }
+    assert {name: found[name] for name in said} == {name: str(default) for name, default in said.items()}
+    subscription = {field.encode_name for field in msgspec.structs.fields(Subscribe)}
+    elsewhere = {"id", "topic", "topics", "pattern", "cursors", "group", "replay"}
+    assert subscription - elsewhere <= found.keys()
+    assert {field.encode_name for field in msgspec.structs.fields(Query)} <= found.keys()
+    group = {cells[0].strip("`"): cells[1] for cells in rows("Groups over the socket")}
+    assert group.keys() == {field.encode_name for field in msgspec.structs.fields(Group)}
+    for field in msgspec.structs.fields(Group):
+        if field.default is not msgspec.NODEFAULT:
+            assert group[field.encode_name] == str(field.default).lower(), field.name
 
 
 def test_every_route_is_in_the_table_with_its_role() -> None:
