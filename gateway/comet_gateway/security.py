@@ -47,7 +47,8 @@ ALLOWED_HEADERS: Final = (
     b"authorization, content-type, content-encoding, accept, idempotency-key, last-event-id, x-request-id"
 )
 EXPOSED_HEADERS: Final = (
-    b"x-request-id, retry-after, comet-cursor, comet-next-offset, comet-log-start, comet-log-end, location, allow"
+    b"x-request-id, retry-after, comet-cursor, comet-more, comet-next-offset, comet-log-start, comet-log-end, "
+    b"location, allow"
 )
 PREFLIGHT_S: Final = 600  # that a browser may remember the answer
 

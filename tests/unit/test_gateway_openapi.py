@@ -16,6 +16,7 @@ from comet_gateway import GatewayConfig, create_app
 from comet_gateway.auth import ROLES, Role, new_token
 from comet_gateway.openapi import TAGS, operations
 from comet_gateway.problems import EVERYWHERE, KINDS
+from comet_gateway.security import EXPOSED_HEADERS
 
 
 def _with_tokens() -> dict[str, Any]:
@@ -65,6 +66,13 @@ def test_an_operation_says_all_there_is_to_say(name: str) -> None:
         assert "X-Request-Id" in answer["headers"]
     for name_in_path in re.findall(r"{(\w+)}", path):
         assert any(one["name"] == name_in_path and one["in"] == "path" for one in operation["parameters"])
+
+
+def test_pages_of_listed_origins_may_read_every_header_that_is_described() -> None:
+    answers = (answer for operation in OPERATIONS.values() for answer in operation["responses"].values())
+    described = {name.lower() for answer in answers for name in answer.get("headers", {})}
+    assert {"comet-more", "comet-cursor", "retry-after", "location"} <= described
+    assert described <= set(EXPOSED_HEADERS.decode().split(", "))
 
 
 def test_operation_ids_differ() -> None:
