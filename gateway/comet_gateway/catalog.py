@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 import comet
@@ -50,8 +52,17 @@ class Catalog:
         return await asyncio.shield(task)
 
     def forget(self, name: str) -> None:
-        """Something did not fit: ask anew."""
+        """Something did not fit: ask anew. An answer that is under way is too old for who asks from now on."""
         self._known.pop(name, None)
+        self._asking.pop(name, None)
+
+    @contextmanager
+    def changing(self, name: str) -> Iterator[None]:
+        """For what makes a topic another: what was known of it is forgotten, however that ends."""
+        try:
+            yield
+        finally:
+            self.forget(name)
 
     async def _ask(self, name: str) -> TopicInfo:
         asked = asyncio.get_running_loop().time()
@@ -61,7 +72,11 @@ class Catalog:
             self._known.pop(name, None)
             raise
         finally:
-            del self._asking[name]
+            wanted = self._asking.get(name) is asyncio.current_task()
+            if wanted:
+                del self._asking[name]
+        if not wanted:  # forgotten meanwhile
+            return info
         self._known[name] = _Known(info, asked)
         self._known.move_to_end(name)
         if len(self._known) > TOPICS_MAX:

@@ -98,6 +98,28 @@ async def test_one_that_fails_leaves_the_others_be(
     ]
 
 
+async def test_records_meet_a_topic_as_it_was_changed_a_moment_ago(http: httpx.AsyncClient) -> None:
+    topic = "/v1/topics/trades"
+
+    async def written() -> int:
+        said = [{"value": 1, "partition": 0}] * 20  # so many that the topic is looked up
+        return (await http.post(f"{topic}/records", json={"records": said})).status_code
+
+    async def partitions() -> int:
+        return len((await http.get(f"{topic}/records")).json()["partitions"])
+
+    await http.post("/v1/topics", json={"name": "trades"})
+    assert await written() == 200
+    assert await partitions() == 1
+    await http.post(f"{topic}/partitions", json={"total": 2})
+    assert await partitions() == 2
+    await http.delete(topic)
+    assert await written() == 404
+    await http.post("/v1/topics", json={"name": "trades", "partitions": 3})
+    assert await written() == 200
+    assert await partitions() == 3
+
+
 async def test_all_that_fail_for_one_reason_are_one_problem(http: httpx.AsyncClient) -> None:
     for count in (1, 2, 100):
         answer = await http.post(TOPIC, json={"records": [{"value": 1, "partition": 9}] * count})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -96,3 +97,27 @@ async def test_a_name_that_is_none_is_not_asked_for(admin: FakeAdmin, catalog: C
     with pytest.raises(comet.InvalidArgument):
         await catalog.topic("a b")
     assert admin.asked == 0
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_what_is_changed_is_asked_for_anew(admin: FakeAdmin, catalog: Catalog, fails: bool) -> None:
+    await catalog.topic("quotes")
+    with suppress(comet.Timeout), catalog.changing("quotes"):
+        admin.answer = again = replace(QUOTES, id=bytes([1]) * 16)
+        if fails:
+            raise comet.Timeout("it may have been done")
+    assert await catalog.topic("quotes") == again
+
+
+async def test_an_answer_from_before_a_change_is_not_kept(admin: FakeAdmin, catalog: Catalog) -> None:
+    admin.may.clear()
+    early = asyncio.create_task(catalog.topic("quotes"))
+    await asyncio.sleep(0)
+    catalog.forget("quotes")
+    late = asyncio.create_task(catalog.topic("quotes"))
+    await asyncio.sleep(0)
+    assert admin.asked == 1
+    admin.may.set()
+    assert await early == await late == QUOTES
+    await catalog.topic("quotes")
+    assert admin.asked == 2, "what was asked for after the change is kept"

@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 
 import comet
 from comet.errors import CometError
+from comet_gateway.catalog import Catalog
 from comet_gateway.problems import Problem
 from comet_gateway.schemas.common import ProblemDocument
 from comet_gateway.schemas.topics import OffsetRange, Partition, Replica, Topic, TopicSettings
@@ -25,6 +26,14 @@ async def _admin(request: Request) -> comet.Admin:
 
 
 AdminClient = Annotated[comet.Admin, Depends(_admin)]
+
+
+async def _catalog(request: Request) -> Catalog:
+    found: Catalog = request.app.state.backend.catalog
+    return found
+
+
+TopicCatalog = Annotated[Catalog, Depends(_catalog)]
 
 
 async def _only_known(request: Request) -> None:

@@ -17,6 +17,7 @@ from comet_gateway.problems import answers
 from comet_gateway.routes.admin import (
     STRICT,
     AdminClient,
+    TopicCatalog,
     copies,
     described,
     links,
@@ -77,7 +78,7 @@ async def describe_partition(admin: AdminClient, topic: TopicName, partition: Pa
     responses=answers("TOPIC_NOT_FOUND", "LIMIT_EXCEEDED", "NOT_LEADER"),
 )
 async def add_partitions(
-    admin: AdminClient, topic: TopicName, body: PartitionsWanted, dry_run: DryRun = False
+    admin: AdminClient, catalog: TopicCatalog, topic: TopicName, body: PartitionsWanted, dry_run: DryRun = False
 ) -> PartitionsAdded:
     """Gives a topic more partitions, so that there are `total`. There is no way back, and from then on many keys map to
     another partition than before: what was in order by key is not, across that moment."""
@@ -86,7 +87,8 @@ async def add_partitions(
     if after < before:
         raise InvalidArgument(f"topic {topic!r} has {before} partitions; their number can only grow")
     if not dry_run:
-        after = len((await admin.add_partitions(topic, after)).partitions)
+        with catalog.changing(topic):
+            after = len((await admin.add_partitions(topic, after)).partitions)
     # Of as many hashes as the least common multiple, the first `before` have the same remainder by both.
     moved = 1 - before / math.lcm(before, after)
     return PartitionsAdded(dry_run=dry_run, topic=topic, before=before, after=after, keys_moved=round(moved, 4))

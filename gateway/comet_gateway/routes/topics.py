@@ -14,6 +14,7 @@ from comet_gateway.problems import answers
 from comet_gateway.routes.admin import (
     STRICT,
     AdminClient,
+    TopicCatalog,
     described,
     links,
     partition_document,
@@ -88,10 +89,11 @@ async def list_topics(
         },
     },
 )
-async def create_topic(admin: AdminClient, body: TopicCreation, response: Response) -> Topic:
+async def create_topic(admin: AdminClient, catalog: TopicCatalog, body: TopicCreation, response: Response) -> Topic:
     """Makes a topic."""
     settings = body.config.model_dump(exclude_none=True)
-    made = await admin.create_topic(body.name, partitions=body.partitions, replicas=body.replicas, **settings)
+    with catalog.changing(body.name):
+        made = await admin.create_topic(body.name, partitions=body.partitions, replicas=body.replicas, **settings)
     response.headers["location"] = f"/v1/topics/{made.name}"
     return topic_document(made)
 
@@ -145,7 +147,7 @@ async def find_offsets(
 
 @router.patch("/topics/{topic}", operation_id="alterTopic", responses=answers("TOPIC_NOT_FOUND", "NOT_LEADER"))
 async def alter_topic(
-    admin: AdminClient, topic: TopicName, body: TopicChanges, dry_run: DryRun = False
+    admin: AdminClient, catalog: TopicCatalog, topic: TopicName, body: TopicChanges, dry_run: DryRun = False
 ) -> TopicAlteration:
     """Changes the settings that are named and leaves the others alone. Retention that becomes shorter deletes records:
     `records` says how many, by the times that they bear."""
@@ -155,7 +157,8 @@ async def alter_topic(
     after = _altered(info, changes)
     records = await _expiring(admin, topic, statuses, before, after)
     if not dry_run:
-        after = (await admin.alter_topic(topic, **changes)).config
+        with catalog.changing(topic):
+            after = (await admin.alter_topic(topic, **changes)).config
     return TopicAlteration(
         dry_run=dry_run,
         topic=topic,
@@ -208,13 +211,16 @@ async def _expiring(
 @router.delete(
     "/topics/{topic}", operation_id="deleteTopic", responses=answers("TOPIC_NOT_FOUND", "COORDINATOR_LOADING")
 )
-async def delete_topic(admin: AdminClient, topic: TopicName, dry_run: DryRun = False) -> TopicDeletion:
+async def delete_topic(
+    admin: AdminClient, catalog: TopicCatalog, topic: TopicName, dry_run: DryRun = False
+) -> TopicDeletion:
     """Deletes a topic and everything in it, and the positions that groups have in it. A topic that is made again under
     the name is another one."""
     info, statuses = await described(admin, topic)
     groups = [group for group in await admin.list_groups() if topic in group.topics]
     if not dry_run:
-        await admin.delete_topic(topic)
+        with catalog.changing(topic):
+            await admin.delete_topic(topic)
     totals = _totals(info, statuses)
     return TopicDeletion(
         dry_run=dry_run,
