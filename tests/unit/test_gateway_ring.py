@@ -65,6 +65,47 @@ def test_who_is_not_in_step_asks_the_log_whether_his_place_is_still_there(ring: 
     assert unharmed.take() == Read(0, Place(3, 1))
 
 
+def test_who_walks_through_the_ring_gets_nothing_that_was_cut_off_meanwhile(ring: Ring) -> None:
+    ring.add(Source(batch_of(0, range(10, 14), epoch=1)))
+    ring.add(Source(batch_of(0, range(14, 20), epoch=1)))
+    ring.add(Source(batch_of(1, range(3), epoch=1)))
+    follower = Follower(ring, ASKED)
+    follower.begin_at({0: Place(10, 1), 1: Place(1, 1)})
+    assert given(follower.take()) == [10, 11, 12, 13]
+    ring.skip(Missing(0, 16, 20, "truncated"))
+    ring.add(Source(batch_of(0, range(16, 19), epoch=2)))
+    read = follower.take()
+    assert read == Read(0, Place(14, 1)), "the ring cannot say what comes between its place and the cut"
+    follower.filled(read, [Source(batch_of(0, range(14, 16), epoch=1))], Place(16, 1), 1 << 16)
+    assert given(follower.take()) == [14, 15]
+    assert given(follower.take()) == [1, 2]
+    assert given(follower.take()) == [16, 17, 18]
+    assert follower.take() is None
+    assert follower.live
+
+
+def test_who_was_left_behind_before_a_cut_asks_the_log(ring: Ring) -> None:
+    follower = Follower(ring, ASKED)
+    cut_back(ring)
+    follower.uproot(ring.places_before(follower.number))
+    ring.evict(ring.head)
+    assert follower.take() == Read(0, Place(10, 1)), "of the ring it could not hear that records 7 to 9 are others now"
+
+
+@pytest.mark.parametrize("place", [Place(8, 2), Place(7, 1)])
+def test_who_comes_after_a_cut_is_not_led_past_what_was_cut_off(place: Place) -> None:
+    ring = Ring(TOPIC, TOPIC_ID, {0: Place(0), 1: Place(0)}, 1 << 16)
+    ring.add(Source(batch_of(1, range(2))))
+    ring.add(Source(batch_of(0, range(10), epoch=1)))
+    cut_back(ring)
+    follower = Follower(ring, ASKED)
+    follower.begin_at({0: place, 1: Place(0)})
+    assert given(follower.take()) == [0, 1]
+    assert given(follower.take()) == list(range(place.offset, 9))
+    assert follower.take() is None
+    assert follower.live
+
+
 def test_a_place_is_vouched_for_only_where_its_record_is_known(ring: Ring) -> None:
     assert ring.vouches(0, Place(4, 1))
     assert ring.vouches(0, Place(10, 1))

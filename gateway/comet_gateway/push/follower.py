@@ -72,7 +72,7 @@ class Follower:
         self.walk = walk
         snapshot = walk.snapshot
         if snapshot.number < self.ring.tail:
-            self.begin_at(self._chosen(snapshot.places))
+            self._begin_behind(snapshot.places, snapshot.number)
             return
         self._number = snapshot.number
         self._passed = snapshot.count(self.partitions)
@@ -107,7 +107,12 @@ class Follower:
         if self._skip and isinstance(item, Chunk):
             found[item.partition] = item.place(self._skip)
         self._least_behind = 0
-        self.begin_at(self._chosen(found))
+        self._begin_behind(found, self._number)
+
+    def _begin_behind(self, places: Mapping[int, Place], number: int) -> None:
+        """At the places before an item that is gone, or about to go. A log may have been cut back since."""
+        self.begin_at(self._chosen(places))
+        self._doubted.update(index for index in places if self._wants(index) and self.ring.stale(number, index))
 
     def _chosen(self, places: Mapping[int, Place]) -> dict[int, Place]:
         if self.partitions is None:
@@ -217,6 +222,7 @@ class Follower:
             return self._drop_to_ring()
         if self._cuts != self.ring.cuts:
             cuts, self._cuts = self.ring.cut_since(self._cuts), self.ring.cuts
+            self._walking = False  # some of what it walks towards may be no more
             self._doubted.update(
                 index for index, offset in cuts if index in self._places and self._places[index].offset > offset
             )
@@ -251,7 +257,11 @@ class Follower:
                 return None
             item = ring.at(self._number)
             place = self._places.get(item.partition)
-            if not self._wants(item.partition) or (place is not None and item.next.offset <= place.offset):
+            if (
+                not self._wants(item.partition)
+                or ring.stale(self._number, item.partition)
+                or (place is not None and item.next.offset <= place.offset)
+            ):
                 self._number += 1
                 continue
             if isinstance(item, Hole):

@@ -38,10 +38,11 @@ class Entry(NamedTuple):
 class Track:
     """The items of one partition: from `start` on, whatever is asked for is in them."""
 
-    __slots__ = ("ends", "numbers", "start")
+    __slots__ = ("ends", "numbers", "since", "start")
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, since: int = 0) -> None:
         self.start = start
+        self.since = since  # items with lower numbers are of a log that was cut back: only those in step get them
         self.numbers: list[int] = []
         self.ends: list[int] = []  # the offset behind each item, rising
 
@@ -105,7 +106,7 @@ class Ring:
         start, prefix = self.places[partition], self._prefix(partition)
         self._append(Hole(missing, start=start, next=following, prefix=prefix, before=self.total))
         if truncated:
-            self._tracks[partition] = Track(following.offset)
+            self._tracks[partition] = Track(following.offset, self.head)
             self.cuts += 1
             self._cuts.append((partition, following.offset))
 
@@ -205,6 +206,7 @@ class Ring:
                 continue
             if place.offset < track.start:
                 return None
+            in_step = max(in_step, track.since)
             index = bisect_right(track.ends, place.offset)  # the first that ends behind it
             if index < len(track.ends):
                 number = min(number, track.numbers[index])
@@ -215,6 +217,10 @@ class Ring:
             if index:
                 in_step = max(in_step, track.numbers[index - 1] + 1)
         return Entry(number, None if beyond else max(in_step, number))
+
+    def stale(self, number: int, partition: int) -> bool:
+        """The log was cut back since that item came: it says nothing to whoever asked the log itself."""
+        return number < self._tracks[partition].since
 
     def places_before(self, number: int) -> dict[int, Place]:
         """Where each partition is before an item."""
