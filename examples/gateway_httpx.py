@@ -7,27 +7,33 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 
+AGAIN = (429, 503, 504)  # what may work in a moment
+
 
 def publish(http: httpx.Client, topic: str, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Tries again where that may help; the key makes sure that each record is written once."""
     key = {"idempotency-key": str(uuid.uuid4())}
-    for attempt in range(5):
+    deadline = time.monotonic() + 60
+    while True:
         try:
             answer = http.post(f"/v1/topics/{topic}/records?acks=all", json={"records": records}, headers=key)
         except httpx.TransportError:
-            if attempt == 4:
+            if time.monotonic() > deadline:
                 raise
+            time.sleep(1)
             continue
-        if answer.status_code not in (429, 503, 504):
-            break
-    results: list[dict[str, Any]] = answer.raise_for_status().json()["results"]
-    return results
+        if answer.status_code in AGAIN and time.monotonic() < deadline:
+            time.sleep(int(answer.headers.get("retry-after", 1)))
+            continue
+        results: list[dict[str, Any]] = answer.raise_for_status().json()["results"]
+        return results
 
 
 def follow(
@@ -39,23 +45,29 @@ def follow(
         try:
             with http.stream("GET", f"/v1/topics/{topic}/stream", params=where, timeout=30) as answer:
                 answer.raise_for_status()
-                name = data = ""
+                name = data = behind = ""
                 for line in answer.iter_lines():
                     field, _, value = line.partition(": ")
                     if field == "id":
-                        cursor = value
+                        behind = value
                     elif field == "event":
                         name = value
                     elif field == "data":
                         data = value
-                    elif not line and data:
+                    elif not line and data:  # the event is complete, and its cursor holds
+                        found = json.loads(data)
+                        cursor = behind or cursor
                         if not name:
-                            yield json.loads(data)
-                        elif name in ("lost", "error"):
+                            yield found
+                        elif name in ("lost", "error") or found.get("missing"):
                             sys.stderr.write(f"{name}: {data}\n")
-                        name = data = ""
+                        name = data = behind = ""
         except httpx.TransportError:
             pass
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code not in AGAIN:
+                raise
+        time.sleep(1)
 
 
 def main(url: str) -> None:

@@ -68,4 +68,5 @@ async def main(url: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*(sys.argv[1:2] or ["ws://localhost:8080/v1/ws"]), int(*(sys.argv[2:3] or ["1000000"]))))
+    address = sys.argv[1] if len(sys.argv) > 1 else "ws://localhost:8080/v1/ws"
+    asyncio.run(main(address, int(sys.argv[2]) if len(sys.argv) > 2 else sys.maxsize))
