@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from comet.errors import CometError, DataLoss, OffsetOutOfRange, Truncated, Unavailable
 from comet_gateway.config import Limits
 from comet_gateway.cursor import Cursor, Place
 from comet_gateway.problems import Problem
-from comet_gateway.push.asked import Asked, Policy, check
+from comet_gateway.push.asked import Asked, Policy, Values, check
 from comet_gateway.push.catchup import Piece, gone
-from comet_gateway.push.chunk import Slice, Source
+from comet_gateway.push.chunk import Chunk, Slice, Source
 from comet_gateway.push.events import Begun, Failed, Lost, Missing
 from comet_gateway.push.follower import Follower, Read
 from comet_gateway.push.ring import Ring
@@ -136,6 +138,23 @@ def test_what_is_encoded_is_made_once_and_counted_while_it_is_kept(ring: Ring) -
     ring.evict(ring.head)
     assert ring.bytes == 0
     assert chunk.members()
+
+
+def test_what_leaves_the_ring_is_freed_without_the_collector(ring: Ring) -> None:
+    for first in range(10, 1_010, 10):
+        ring.add(Source(batch_of(0, range(first, first + 10), epoch=1)))
+    for number in range(ring.tail, ring.head):
+        item = ring.at(number)
+        assert isinstance(item, Chunk)
+        item.whole(Values.AUTO).members()
+    del item
+    gc.collect()
+    gc.disable()
+    try:
+        ring.evict(ring.head)
+        assert gc.collect() < 50  # objects that only the collector could free
+    finally:
+        gc.enable()
 
 
 def test_the_last_word_comes_after_all_that_was_there(ring: Ring) -> None:

@@ -22,7 +22,7 @@ from comet_gateway.representation import fragments
 
 RECORD_OVERHEAD: Final = 100  # bytes of JSON around a record's key and value
 FRAGMENT_OVERHEAD: Final = 48  # bytes of memory that a record takes as an object
-CHUNK_OVERHEAD: Final = 2048  # bytes of memory that a chunk takes beside its records
+CHUNK_OVERHEAD: Final = 3300  # bytes of memory that a chunk takes beside its records, measured
 
 
 class Source:
@@ -222,8 +222,9 @@ class Chunk:
         self._made = True
 
     def leave(self) -> None:
-        """The ring has it no more."""
+        """The ring has it no more. What knows of it is let go, so that it is freed at once and not by the collector."""
         self._grew = None
+        self._forms.clear()
 
 
 class Hole:
