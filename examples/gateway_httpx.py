@@ -78,7 +78,7 @@ def main(url: str) -> None:
         newest = http.get("/v1/topics/quotes/records", params={"order": "newest", "limit": 1}).json()
         sys.stdout.write(f"newest: {newest['records'][0]['value']}\n")
         for count, record in enumerate(follow(http, "quotes", start="earliest"), 1):
-            sys.stdout.write(f"followed: {record['key']} {record['value']}\n")
+            sys.stdout.write(f"followed: {record.get('key')} {record.get('value', record.get('text'))}\n")
             if count == 3:
                 break
 

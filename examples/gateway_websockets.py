@@ -42,7 +42,9 @@ class Reader:
             case "records":
                 for record in frame["records"]:
                     self.shown += 1
-                    sys.stdout.write(f"{record['partition']}/{record['offset']}: {record['value']}\n")
+                    sys.stdout.write(
+                        f"{record['partition']}/{record['offset']}: {record.get('value', record.get('text'))}\n"
+                    )
             case "error":
                 sys.stdout.write(f"error: {frame['problem']['detail']}\n")
             case "receipt":

@@ -3,7 +3,8 @@
 A block of `sh` is what a reader copies; a block of `text` right behind it is what that printed. What differs from run
 to run (times, cursors, tokens, ids) is compared by its form only.
 
-`python -m tests.integration.gateway_tour` writes into the document what is printed now.
+`python -m tests.integration.gateway_tour` writes into the document what is printed now, and the tables that are the
+code's: limits, settings, problems, close codes, roles.
 """
 
 from __future__ import annotations
@@ -15,8 +16,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from comet_gateway import problems, settings
+from comet_gateway.auth import ROLES
+from comet_gateway.config import Limits
+from comet_gateway.push.closing import Close
 
 ROOT: Final = Path(__file__).parents[2]
 DOCUMENT: Final = ROOT / "docs/gateway.md"
@@ -89,6 +96,32 @@ def play(tour: list[Step], there: Up, folder: Path) -> list[str]:
     return [part.strip("\n") + "\n" for part in said.split(MARK)[:-1]]
 
 
+def tables() -> dict[str, list[tuple[str, ...]]]:
+    """The rows of each table that is the code's, by the heading above it."""
+    told = [[cell.strip() for cell in line.strip("|").split("|")] for line in settings.markdown().splitlines()[2:]]
+    limits = {f"`{field.name}`" for field in fields(Limits)}
+    problem_rows = [(str(kind.status), f"`{code}`", kind.title) for code, kind in problems.KINDS.items()]
+    return {
+        "Limits": [(name, default, about) for name, _, _, default, about in told if name in limits],
+        "Other settings": [(name, default, about) for name, _, _, default, about in told if name not in limits],
+        "Problems": sorted(problem_rows),
+        "Close codes": [
+            (str(close.value.code), "yes" if close.value.again else "no", close.value.reason) for close in Close
+        ],
+        "Roles": [(method, f"`{path}`", role.name.lower()) for (method, path), role in ROLES.items()],
+    }
+
+
+def with_tables(text: str) -> str:
+    """The document with these tables as they are now."""
+    for heading, found in tables().items():
+        table = re.compile(rf"(^#+ {heading}\n.*?\n\|[^\n]*\n\|---[^\n]*\n)(?:\|[^\n]*\n)+", re.MULTILINE | re.DOTALL)
+        body = "".join(f"| {' | '.join(cells)} |\n" for cells in found)
+        text, count = table.subn(lambda it, body=body: it[1] + body, text, count=1)  # type: ignore[misc]
+        assert count == 1, heading
+    return text
+
+
 def plain(printed: str) -> str:
     """Without what changes."""
     for pattern, name in CHANGING:
@@ -104,7 +137,7 @@ def main() -> None:
     with up() as there, tempfile.TemporaryDirectory() as folder:
         printed = iter(play(tour, there, Path(folder)))
     written = STEP.sub(lambda found: f"```sh\n{found[1]}```\n\n```text\n{next(printed)}```\n", text)
-    DOCUMENT.write_text(written)
+    DOCUMENT.write_text(with_tables(written))
 
 
 if __name__ == "__main__":
