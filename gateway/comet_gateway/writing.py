@@ -10,6 +10,7 @@ of them, a topic that is not there, is raised before anything is written.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
@@ -17,10 +18,13 @@ from typing import Final, TypeVar
 import comet
 from comet.errors import CometError, PartitionNotFound, TopicNotFound
 from comet.records import partition_for
+from comet.types import Receipt
 from comet_gateway.catalog import Catalog
 from comet_gateway.deadlines import until
 from comet_gateway.problems import Problem
 from comet_gateway.schemas.records import Columns
+
+_KEY: Final = re.compile(r"[!-~]{1,200}")
 
 # Fewer are sent one by one: then they travel in a batch with those of other requests.
 FEW: Final = 16
@@ -135,6 +139,30 @@ async def write(producer: comet.Producer, catalog: Catalog, topic: str, columns:
         written.abandon()
         raise
     return written
+
+
+async def write_once(
+    producer: comet.Producer, topic: str, columns: Columns, key: str, acks: comet.Acks, timeout_ms: int
+) -> list[Receipt]:
+    """Writes records unless an earlier request with the same key has. All are written, or it raises."""
+    if not _KEY.fullmatch(key):
+        raise Problem("INVALID_ARGUMENT", "an idempotency key is 1 to 200 visible characters of ASCII")
+    if acks is comet.Acks.NONE:
+        raise Problem("INVALID_ARGUMENT", "with acks=0 nobody is asked whether it was written before")
+    records = list(_rows(columns))
+    return await producer.publish_once(topic, records, idempotency_key=key, acks=acks, timeout_ms=timeout_ms)
+
+
+def _rows(columns: Columns) -> Iterator[comet.NewRecord]:
+    keys, headers, times, partitions = columns.keys, columns.headers, columns.timestamps_us, columns.partitions
+    for index, value in enumerate(columns.values):
+        yield comet.NewRecord(
+            value,
+            None if keys is None else keys[index],
+            () if headers is None else headers[index],
+            None if times is None else times[index],
+            None if partitions is None else partitions[index],
+        )
 
 
 async def _one_by_one(

@@ -189,6 +189,29 @@ async def test_what_is_wrong_with_a_record_is_said_in_its_turn(socket: Socket) -
     assert answers[3]["type"] == "receipt"
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        '"record":{"text":"a","text":"b"}',
+        '"record":{"text":"a","headers":{"n":"1","n":"2"}}',
+        '"record":{"text":"a"},"topic":"one"',
+        '"record":{"text":"a"},"acks":1,"acks":1',
+        '"records":[{"text":"a"},{"value":{},"v\\u0061lue":{}}],"record":null',
+        '"record":{"text":"a","timestamp_us":9223372036854775808}',
+    ],
+)
+async def test_records_of_frames_are_read_as_those_of_documents(gateway: Gateway, socket: Socket, wrong: str) -> None:
+    metrics = gateway.server.app.state.metrics
+    await socket.connection.send(f'{{"type":"produce","id":"1","topic":"one",{wrong}}}')
+    error = await socket.until("error", "receipt")
+    assert (error["id"], error["problem"]["code"]) == ("1", "VALIDATION"), error
+    assert metrics.records_in == 0
+    twice = {"value": {"topic": "one", "acks": 1, "text": ""}, "key": "id", "headers": {"type": "produce"}}
+    receipt = await socket.ask(type="produce", id="2", topic="one", records=[twice, {"text": "record"}])
+    assert [result["offset"] for result in receipt["results"]] == ["0", "1"]
+    assert metrics.records_in == 2
+
+
 async def test_a_key_writes_once(socket: Socket) -> None:
     asked = {"type": "produce", "topic": "one", "records": [{"text": "a"}], "idempotency_key": "order-7"}
     first = await socket.ask(id="1", **asked)
@@ -334,9 +357,7 @@ async def test_errors_say_what_they_answer_and_end_nothing(socket: Socket, produ
     assert texts(await socket.records("a", 1)) == ["x"]
 
 
-@pytest.mark.parametrize(
-    ("sent", "code"), [(b"binary", 1003), ("x" * (1 << 20) + "x", 1009), ("odd", None)]
-)
+@pytest.mark.parametrize(("sent", "code"), [(b"binary", 1003), ("x" * (1 << 20) + "x", 1009), ("odd", None)])
 async def test_what_ends_a_connection_has_its_code(gateway: Gateway, sent: Any, code: int | None) -> None:
     async with gateway.socket() as one:
         for _ in range(1 if code else 101):

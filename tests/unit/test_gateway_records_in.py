@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comet_gateway.problems import Problem
-from comet_gateway.schemas.records import Columns, decode_body, decode_line, decode_lines
+from comet_gateway.push import frames
+from comet_gateway.schemas.records import Columns, decode_body, decode_line, decode_lines, read_records
 
 MANY = 100
 
@@ -305,3 +306,31 @@ def test_a_document_has_a_limit_of_records() -> None:
 )
 def test_lines_that_are_not_one_record_each_are_looked_at_one_by_one(data: bytes, count: int) -> None:
     assert decode_lines(data, count) is None
+
+
+# ---- frames
+
+
+@settings(max_examples=300)
+@given(LISTS, STYLES, st.booleans())
+def test_a_frame_is_read_as_it_was_meant(
+    drawn: list[tuple[dict[str, Any], Any]], style: dict[str, Any], keyed: bool
+) -> None:
+    said = [document for document, _ in drawn]
+    content: dict[str, Any] = {"record": said[0]} if len(said) == 1 else {"records": said}
+    more = {"acks": "all", "idempotency_key": "topic"} if keyed else {}
+    text = json.dumps({"type": "produce", "id": "id", "topic": "records", **content, **more}, **style)
+    frame = frames.read(text)
+    assert isinstance(frame, frames.Produce)
+    records = [frame.record] if frame.record is not None else frame.records or []
+    found = read_records(text.encode(), records, ("type", *frame.__struct_fields__), MANY)
+    check(found, said, [wanted for _, wanted in drawn])
+
+
+def test_a_frame_has_no_more_records_than_a_document() -> None:
+    text = b'{"type":"produce","id":"1","topic":"one","records":[{"text":""},{"text":""}]}'
+    frame = frames.read(text)
+    assert isinstance(frame, frames.Produce) and frame.records is not None
+    with pytest.raises(Problem) as caught:
+        read_records(text, frame.records, (), 1)
+    assert caught.value.code == "BODY_TOO_LARGE"

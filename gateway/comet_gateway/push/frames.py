@@ -161,7 +161,7 @@ class Produce(Frame, tag="produce"):
     record: RecordIn | None = None
     records: Annotated[list[RecordIn], Meta(min_length=1, max_length=10_000)] | None = None
     acks: Literal[0, 1] | Literal["all"] = 1  # noqa: PYI030 - msgspec takes one type in a Literal
-    idempotency_key: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    idempotency_key: Annotated[str, Meta(pattern="^[!-~]{1,200}$")] | None = None
 
 
 class Replay(Frame, tag="replay"):

@@ -77,6 +77,7 @@ class Write:
     """Write records, and send the receipt in its turn."""
 
     frame: frames.Produce
+    text: str | bytes  # as it came: it shows what stands twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ class Session:
         except Problem as problem:
             return self._garbled(text, problem)
         try:
-            return self._act(frame, now_us)
+            return self._act(frame, text, now_us)
         except Problem as problem:
             return [Say(frames.error_of(problem, id_=frame.id, of=type_of(frame)))]
 
@@ -152,7 +153,7 @@ class Session:
         of, id_ = frames.about(text)
         return [Say(frames.error_of(problem, id_=id_, of=of))]
 
-    def _act(self, frame: frames.ClientFrame, now_us: int) -> list[Action]:
+    def _act(self, frame: frames.ClientFrame, text: str | bytes, now_us: int) -> list[Action]:
         match frame:
             case frames.Ping():
                 return [Say(frames.Pong(frame.id))]
@@ -166,7 +167,7 @@ class Session:
             case frames.Replay():
                 return [self._replay(frame)]
             case frames.Produce():
-                return [self._produce(frame)]
+                return [self._produce(frame, text)]
             case _:
                 return [self._settle(frame)]
 
@@ -215,11 +216,11 @@ class Session:
         self._of_kind(frame.id, "shared", what=f"{type_of(frame)} of records")
         return Settle(frame.id, frame)
 
-    def _produce(self, frame: frames.Produce) -> Action:
+    def _produce(self, frame: frames.Produce, text: str | bytes) -> Action:
         self._may("write")
         if (frame.record is None) == (frame.records is None):
             raise Problem("INVALID_ARGUMENT", "give `record` or `records`")
-        return Write(frame)
+        return Write(frame, text)
 
     def _may(self, what: str) -> None:
         if not self._operator:

@@ -57,7 +57,7 @@ class WebSocketConnection:
         who = scope.get("comet.who")
         self._session = session.Session(self._limits, operator=who is None or who.role >= Role.OPERATOR)
         self._wire = wire_of(scope, scope.get("comet.send", send), self._limits.outgoing_bytes_max)
-        self._writing = Writing(self._backend, self._tell, self._limits.in_flight_max)
+        self._writing = Writing(self._backend, self._tell, self._limits, state.metrics)
         self._writes = False  # it has written something
         self._pumps: dict[str, tuple[Pump, asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -128,7 +128,7 @@ class WebSocketConnection:
                 if not self._writes:
                     self._writes = True
                     self._spawn(self._writing.run())
-                await self._writing.write(action.frame)
+                await self._writing.write(action.frame, action.text)
             case session.Open():
                 self._open(action)
             case session.Drop():

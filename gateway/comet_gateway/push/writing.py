@@ -17,12 +17,15 @@ import comet
 from comet.errors import CometError
 from comet.types import Receipt, check_topic_name
 from comet_gateway.backend import Backend
+from comet_gateway.config import Limits
+from comet_gateway.metrics import Metrics
 from comet_gateway.problems import Problem
 from comet_gateway.push import frames
-from comet_gateway.schemas.records import Columns, columns
-from comet_gateway.writing import Written, write
+from comet_gateway.schemas.records import read_records
+from comet_gateway.writing import Written, write, write_once
 
 TIMEOUT_S: Final = 30.0
+_MEMBERS: Final = ("type", *frames.Produce.__struct_fields__)
 Say = Callable[[bytes], Awaitable[None]]
 Outcome = Written | asyncio.Task[list[Receipt]] | Problem
 
@@ -30,21 +33,23 @@ Outcome = Written | asyncio.Task[list[Receipt]] | Problem
 class Writing:
     """Of one connection. `write` is called by its reader, `run` by a task."""
 
-    def __init__(self, backend: Backend, say: Say, in_flight_max: int) -> None:
+    def __init__(self, backend: Backend, say: Say, limits: Limits, metrics: Metrics) -> None:
         self._backend = backend
         self._say = say
-        self._in_flight_max = in_flight_max
+        self._in_flight_max = limits.in_flight_max
+        self._records_max = limits.records_max
+        self._metrics = metrics
         self._waiting: deque[tuple[str, float, Outcome]] = deque()
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
 
-    async def write(self, frame: frames.Produce) -> None:
-        """Hands the records over. What is wrong with them is said in the receipt's place."""
+    async def write(self, frame: frames.Produce, text: str | bytes) -> None:
+        """Hands over the records of a frame, which came as this text. Its receipt says what is wrong with them."""
         await self._room.wait()
         deadline = asyncio.get_running_loop().time() + TIMEOUT_S
         try:
-            outcome = await self._hand_over(frame, deadline)
+            outcome = await self._hand_over(frame, text, deadline)
         except Problem as problem:
             outcome = problem
         except CometError as error:
@@ -71,22 +76,21 @@ class Writing:
             for _, _, outcome in self._waiting:
                 _abandon(outcome)
 
-    async def _hand_over(self, frame: frames.Produce, deadline: float) -> Outcome:
+    async def _hand_over(self, frame: frames.Produce, text: str | bytes, deadline: float) -> Outcome:
         try:
             topic = check_topic_name(frame.topic)
         except CometError as error:
             raise Problem("INVALID_ARGUMENT", error.message) from None
-        found = columns([frame.record] if frame.record is not None else frame.records or [])
+        records = [frame.record] if frame.record is not None else frame.records or []
+        data = text.encode() if isinstance(text, str) else text
+        found = read_records(data, records, _MEMBERS, self._records_max)
+        self._metrics.records_in += len(found)
         acks = comet.Acks.of(frame.acks)
         producer = self._backend.producers[acks]
         key = frame.idempotency_key
         if key is None:
             return await write(producer, self._backend.catalog, topic, found, deadline)
-        if acks is comet.Acks.NONE:
-            raise Problem("INVALID_ARGUMENT", "with acks=0 nobody is asked whether it was written before")
-        once = producer.publish_once(
-            topic, _rows(found), idempotency_key=key, acks=acks, timeout_ms=round(TIMEOUT_S * 1000)
-        )  # fmt: skip
+        once = write_once(producer, topic, found, key, acks, round(TIMEOUT_S * 1000))
         return asyncio.create_task(once, name="gateway: write once")
 
 
@@ -115,17 +119,3 @@ def _abandon(outcome: Outcome) -> None:
         outcome.abandon()
     elif isinstance(outcome, asyncio.Task):
         outcome.add_done_callback(lambda task: task.cancelled() or task.exception())
-
-
-def _rows(found: Columns) -> list[comet.NewRecord]:
-    keys, headers, times, partitions = found.keys, found.headers, found.timestamps_us, found.partitions
-    return [
-        comet.NewRecord(
-            value,
-            None if keys is None else keys[index],
-            () if headers is None else headers[index],
-            None if times is None else times[index],
-            None if partitions is None else partitions[index],
-        )
-        for index, value in enumerate(found.values)
-    ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import Final
 
 import msgspec
@@ -17,16 +16,15 @@ from comet_gateway.lines import LinesAnswer
 from comet_gateway.problems import Problem, answers
 from comet_gateway.querying import Query
 from comet_gateway.routes.raw import Answer, RawRoute, Reply
-from comet_gateway.schemas.records import Columns, decode_body
+from comet_gateway.schemas.records import decode_body
 from comet_gateway.schemas.records_api import PRODUCE
-from comet_gateway.writing import Written, write
+from comet_gateway.writing import Written, write, write_once
 
 router = APIRouter(prefix="/v1", route_class=RawRoute)
 
 TIMEOUT_MS: Final = 30_000
 _KNOWN: Final = frozenset({"acks", "timeout_ms"})
 _ACKS: Final = {"0": comet.Acks.NONE, "1": comet.Acks.LEADER, "all": comet.Acks.ALL}
-_KEY: Final = re.compile(rb"[\x21-\x7e]{1,200}")
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -86,7 +84,8 @@ async def produce(request: Request) -> Answer:
     state.metrics.bytes_in += len(body)
     state.metrics.records_in += len(columns)
     if key is not None:
-        return Reply(await _once(producer, topic, columns, key, asked))
+        told = await write_once(producer, topic, columns, key.decode("latin-1"), asked.acks, asked.timeout_ms)
+        return Reply(b'{"results":[%b]}' % ",".join(map(_receipt, told)).encode())
     deadline = asyncio.get_running_loop().time() + asked.timeout_ms / 1000
     written = await write(producer, backend.catalog, topic, columns, deadline)
     await written.wait(deadline)
@@ -106,27 +105,6 @@ def _answer(written: Written, acks: comet.Acks) -> Answer:
         raise next(iter(written.problems.values()))
     status = 207 if written.failed else 202 if acks is comet.Acks.NONE else 200
     return Reply(f'{{"results":[{",".join(written.texts)}]}}'.encode(), status=status)
-
-
-async def _once(producer: comet.Producer, topic: str, columns: Columns, key: bytes, asked: Asked) -> bytes:
-    if not _KEY.fullmatch(key):
-        raise Problem("INVALID_ARGUMENT", "an Idempotency-Key is 1 to 200 visible characters of ASCII")
-    if asked.acks is comet.Acks.NONE:
-        raise Problem("INVALID_ARGUMENT", "with acks=0 nobody is asked whether it was written before")
-    records = [
-        comet.NewRecord(
-            value,
-            None if columns.keys is None else columns.keys[index],
-            () if columns.headers is None else columns.headers[index],
-            None if columns.timestamps_us is None else columns.timestamps_us[index],
-            None if columns.partitions is None else columns.partitions[index],
-        )
-        for index, value in enumerate(columns.values)
-    ]
-    receipts = await producer.publish_once(
-        topic, records, idempotency_key=key.decode(), acks=asked.acks, timeout_ms=asked.timeout_ms
-    )
-    return b'{"results":[%b]}' % ",".join(map(_receipt, receipts)).encode()
 
 
 def _receipt(receipt: Receipt) -> str:

@@ -19,7 +19,7 @@ itself is refused, and the body with it: nothing of it is written.
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final, cast
@@ -108,10 +108,7 @@ def decode_body(body: bytes, records_max: int) -> Columns:
         found = _decode_body(body, records_max)
     except _FAULTS as error:
         raise fault(body, error) from None
-    check_text(body)
-    if not each_once(body, found.members, found.opaque):
-        refuse_duplicates(body)
-    return found
+    return _checked(body, found)
 
 
 def _decode_body(body: bytes, records_max: int) -> Columns:
@@ -162,9 +159,21 @@ def decode_line(line: bytes) -> Columns:
         found = columns([_lines.decode(line)])
     except _FAULTS as error:
         raise fault(line, error) from None
-    check_text(line)
-    if not each_once(line, found.members, found.opaque):
-        refuse_duplicates(line)
+    return _checked(line, found)
+
+
+def read_records(data: bytes, records: Sequence[RecordIn], members: Iterable[str], records_max: int) -> Columns:
+    """The records of a document that has been decoded, and has such members beside them. Raises Problem."""
+    _check_count(records, records_max)
+    # A member that may be left out counts as there if its name is anywhere: twice, it is there once more than that.
+    return _checked(data, columns(records, {name: int(b'"%b"' % name.encode() in data) for name in members}))
+
+
+def _checked(data: bytes, found: Columns) -> Columns:
+    """Refuses what the decoder lets pass."""
+    check_text(data)
+    if not each_once(data, found.members, found.opaque):
+        refuse_duplicates(data)
     return found
 
 

@@ -11,6 +11,8 @@ import msgspec
 
 from comet_gateway.problems import Problem
 
+_OF_RECORDS: Final = frozenset({"record", "records"})  # members that hold them
+
 
 class Wrong(Exception):
     """What is wrong with one record; becomes a Problem where its place is known."""
@@ -53,8 +55,12 @@ def refuse_duplicates(data: bytes) -> None:
         document = load(data)
     except RecursionError as error:
         raise fault(data, error) from None
-    for members in [document, *(value for name, value in document if name == "records")]:
-        for one in [members] if isinstance(members, Members) else members:
+    objects = [document]
+    for name, value in document:
+        if name in _OF_RECORDS:
+            objects += value if type(value) is list else [value]
+    for one in objects:
+        if isinstance(one, Members):
             try:
                 once(name for name, _ in one)
             except Wrong as error:
