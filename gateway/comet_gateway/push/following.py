@@ -79,6 +79,7 @@ class Follower:
                 # Nothing is taken before it can be sent: until then the subscriber is a position, and no bytes.
                 await self._wire.room()
                 event = await subscription.next()
+                await self._wire.room()  # other subscriptions of the connection may have filled it meanwhile
                 if isinstance(event, Ended):
                     return frames.End(self._id, "replayed", event.cursor)
                 await self._wire.write(await self._gather(event, subscription))
