@@ -34,6 +34,7 @@ class Limits:
     frame_bytes_max: int = 1 * MIB  # that a client sends
     handshake_s: float = 10.0  # until the first frame
     idle_s: float = 60.0  # without a sign of life; pings keep a connection
+    unread_s: float = 300.0  # that a client takes nothing of what waits for it; a pause of a minute is none of that
     delivery_bytes: int = 64 * KIB  # records in one frame, unless one alone is larger
     outgoing_bytes_max: int = 256 * KIB  # that wait in one connection to be written
     members_max: int = 1_000  # of groups, all WebSockets together
@@ -42,6 +43,7 @@ class Limits:
     replay_bytes: int = 1 * MIB  # of records that one replay reads ahead
     heartbeat_s: float = 15.0  # of silence, after which an SSE client is sent a comment
     in_flight_max: int = 1_000  # produce and ack frames of one connection that are not answered
+    in_flight_bytes_max: int = 8 * MIB  # of produce frames of one connection that are not answered
 
     # what is kept for all of them
     feed_bytes: int = 16 * MIB  # recent records of one topic, kept for those who follow it

@@ -57,7 +57,7 @@ class WebSocketConnection:
         who = scope.get("comet.who")
         self._session = session.Session(self._limits, operator=who is None or who.role >= Role.OPERATOR)
         self._wire = wire_of(scope, scope.get("comet.send", send), self._limits.outgoing_bytes_max)
-        self._writing = Writing(self._backend, self._tell, self._limits, state.metrics)
+        self._writing = Writing(self._backend, self._tell, self._limits, state.metrics, state.traffic)
         self._writes = False  # it has written something
         self._pumps: dict[str, tuple[Pump, asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -286,8 +286,11 @@ class WebSocketConnection:
         self._pumps.clear()
         for task in tasks:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        try:
+            if tasks:
+                await asyncio.wait(tasks)
+        finally:
+            self._writing.close()
 
     async def _close(self, close: Close) -> None:
         try:

@@ -2,8 +2,8 @@
 
     frame ─► records ─► the producer's buffers, in the order they came ─► queue ─► receipt, when it is known
 
-Frames may follow each other without waiting. At most `in_flight_max` are not answered: with more under way no frame is
-read, until the oldest is answered, which a time-out bounds.
+Frames may follow each other without waiting. At most `in_flight_max` are not answered, of `in_flight_bytes_max` or a
+little more: with that under way no frame is read, until the oldest is answered, which a time-out bounds.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from comet_gateway.metrics import Metrics
 from comet_gateway.problems import Problem
 from comet_gateway.push import frames
 from comet_gateway.schemas.records import read_records
+from comet_gateway.traffic import Traffic
 from comet_gateway.writing import Written, write, write_once
 
 TIMEOUT_S: Final = 30.0
@@ -31,15 +32,18 @@ Outcome = Written | asyncio.Task[list[Receipt]] | Problem
 
 
 class Writing:
-    """Of one connection. `write` is called by its reader, `run` by a task."""
+    """Of one connection, which closes it. `write` is called by its reader, `run` by a task."""
 
-    def __init__(self, backend: Backend, say: Say, limits: Limits, metrics: Metrics) -> None:
+    def __init__(self, backend: Backend, say: Say, limits: Limits, metrics: Metrics, traffic: Traffic) -> None:
         self._backend = backend
         self._say = say
         self._in_flight_max = limits.in_flight_max
+        self._in_flight_bytes_max = limits.in_flight_bytes_max
         self._records_max = limits.records_max
         self._metrics = metrics
-        self._waiting: deque[tuple[str, float, Outcome]] = deque()
+        self._traffic = traffic
+        self._held = 0  # bytes of frames that are not answered
+        self._waiting: deque[tuple[str, float, int, Outcome]] = deque()
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -47,34 +51,53 @@ class Writing:
     async def write(self, frame: frames.Produce, text: str | bytes) -> None:
         """Hands over the records of a frame, which came as this text. Its receipt says what is wrong with them."""
         await self._room.wait()
-        deadline = asyncio.get_running_loop().time() + TIMEOUT_S
+        deadline, size = asyncio.get_running_loop().time() + TIMEOUT_S, len(text)
+        outcome: Outcome
         try:
-            outcome = await self._hand_over(frame, text, deadline)
+            self._traffic.hold(size)
         except Problem as problem:
-            outcome = problem
-        except CometError as error:
-            outcome = Problem.of(error)
-        self._waiting.append((frame.id, deadline, outcome))
+            outcome, size = problem, 0
+        else:
+            self._held += size
+            try:
+                outcome = await self._hand_over(frame, text, deadline)
+            except Problem as problem:
+                outcome = problem
+            except CometError as error:
+                outcome = Problem.of(error)
+        self._waiting.append((frame.id, deadline, size, outcome))
         self._changed.set()
-        if len(self._waiting) >= self._in_flight_max:
+        if not self._has_room():
             self._room.clear()
+
+    def _has_room(self) -> bool:
+        return len(self._waiting) < self._in_flight_max and self._held <= self._in_flight_bytes_max
 
     async def run(self) -> None:
         """Says the receipts. Cancelled at the end of the connection; what was handed over is written all the same."""
-        try:
-            while True:
-                while not self._waiting:
-                    self._changed.clear()
-                    await self._changed.wait()
-                # It stays in the queue until it is answered, for it is under way until then.
-                told = await _told(*self._waiting[0])
-                self._waiting.popleft()
-                if len(self._waiting) < self._in_flight_max:
-                    self._room.set()
-                await self._say(told)
-        finally:
-            for _, _, outcome in self._waiting:
-                _abandon(outcome)
+        while True:
+            while not self._waiting:
+                self._changed.clear()
+                await self._changed.wait()
+            # It stays in the queue until it is answered, for it is under way until then.
+            id_, deadline, size, outcome = self._waiting[0]
+            told = await _told(id_, deadline, outcome)
+            self._waiting.popleft()
+            self._release(size)
+            if self._has_room():
+                self._room.set()
+            await self._say(told)
+
+    def close(self) -> None:
+        """After `write` and `run` have ended."""
+        for _, _, _, outcome in self._waiting:
+            _abandon(outcome)
+        self._waiting.clear()
+        self._release(self._held)
+
+    def _release(self, size: int) -> None:
+        self._held -= size
+        self._traffic.release(size)
 
     async def _hand_over(self, frame: frames.Produce, text: str | bytes, deadline: float) -> Outcome:
         try:
