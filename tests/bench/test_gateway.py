@@ -68,7 +68,7 @@ EXPECTED = {
     "latency_ws": LATENCY | USED,
     "ws_paced": LATENCY | USED,
     "ws_stalled": LATENCY | USED | {"gateway_before_bytes", "cut_off"},
-    "ws_conflate": FANOUT | USED | {"updates_per_s", "updates_per_key_s_max"},
+    "ws_conflate": FANOUT | USED | {"updates_per_s", "updates_per_key_s", "updates_per_key_s_max"},
 }
 
 
@@ -106,7 +106,7 @@ def test_every_field_can_be_combined_and_is_shown() -> None:
         assert ("p50 0.88 ms, p99 0.88 ms" in also) == ("p50_ms" in fields)
         assert ("0.88 cores" in also) == ("gateway_cores" in fields)
         assert ("1 cut off" in also) == ("cut_off" in fields)
-        assert ("at most 1 a key and s" in also) == ("updates_per_key_s_max" in fields)
+        assert ("0.9 a key, at most 1 in a second" in also) == ("updates_per_key_s_max" in fields)
 
 
 # ---- clients
@@ -320,7 +320,7 @@ async def test_a_last_value_that_is_not_the_latest_is_noticed() -> None:
     assert tally.wrong(clients) == "1 of 10"
     tally.take(clients[1], rest, 0, len(rest))
     assert not tally.wrong(clients)
-    assert tally.updates_per_second_max() == 2
+    assert tally.updates_per_key() == {"updates_per_key_s": 1, "updates_per_key_s_max": 2}
     assert tally.records == 12
 
 

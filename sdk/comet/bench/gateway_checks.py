@@ -136,8 +136,13 @@ class Conflated(Tally):
             bad += sum(self._last.get(client, {}).get(key) != number for key, number in self._latest.items())
         return f"{bad} of {len(clients) * len(self._latest)}" if bad else ""
 
-    def updates_per_second_max(self) -> int:
-        return max(pace.most for pace in self._paces.values())
+    def updates_per_key(self) -> dict[str, float]:
+        """Of one key at one client: the most in a second, and the most as it was over all the time."""
+        paces = self._paces.values()
+        return {
+            "updates_per_key_s": max(pace.mean for pace in paces),
+            "updates_per_key_s_max": max(pace.most for pace in paces),
+        }
 
 
 class Pace:
@@ -147,15 +152,27 @@ class Pace:
         self.most = 0
         self._recent: deque[tuple[float, dict[str, Any]]] = deque()
         self._counts: Counter[str] = Counter()
+        self._totals: Counter[str] = Counter()
+        self._first: float | None = None
+        self._last = 0.0
+
+    @property
+    def mean(self) -> float:
+        """Of the key with the most updates, over all the time."""
+        assert self._first is not None
+        return (max(self._totals.values()) - 1) / max(self._last - self._first, 1.0)
 
     def take(self, now: float, updates: dict[str, Any]) -> None:
         """
         >>> pace = Pace()
         >>> for at in (0.0, 0.25, 0.5, 0.75, 1.0):
         ...     pace.take(at, {"EURUSD": 1})
-        >>> pace.most
-        4
+        >>> pace.most, pace.mean
+        (4, 4.0)
         """
+        self._first = now if self._first is None else self._first
+        self._last = now
+        self._totals.update(updates.keys())
         while self._recent and now - self._recent[0][0] >= 1:
             self._counts.subtract(self._recent.popleft()[1].keys())
         self._recent.append((now, updates))

@@ -280,7 +280,7 @@ async def conflated(link: Link, config: Any) -> dict[str, Any]:
     return {
         "deliveries_per_s": tally.deliveries / seconds,
         "records_per_s": tally.records / seconds,
-        "updates_per_key_s_max": tally.updates_per_second_max(),
+        **tally.updates_per_key(),
     }
 
 
