@@ -87,7 +87,7 @@ def play(tour: list[Step], there: Up, folder: Path) -> list[str]:
     environ = {**os.environ, "PATH": found, "COLUMNS": "100"}
     (folder / "examples").symlink_to(ROOT / "examples")
     done = subprocess.run(
-        ["bash"], input=script, capture_output=True, text=True, timeout=120, env=environ, cwd=folder, check=True
+        ["bash"], input=script, capture_output=True, text=True, timeout=250, env=environ, cwd=folder, check=True
     )
     said = done.stdout
     for usual, actual in ours.items():

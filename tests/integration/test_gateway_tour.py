@@ -28,6 +28,7 @@ PAGE = "http://localhost:8000"
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the tour is made of calls of curl")
 def test_the_tour_prints_what_the_document_says(tmp_path: Path) -> None:
     tour = steps(TEXT)
