@@ -204,6 +204,11 @@ class Thin:
             if len(found) >= records_max or size >= bytes_max:
                 break
             data, next_offset = await self._read(partition, offset, end, bytes_max)
+            if offset < partition.log.log_start:
+                # Deleted meanwhile, and what is known of aborted transactions with it.
+                if found:
+                    break
+                return await self.fetch(request)
             aborted = [] if uncommitted else partition.isolation.aborted(offset, next_offset)
             for record in _records(data, offset, aborted):
                 if found and (len(found) >= records_max or size >= bytes_max):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pytest
 
@@ -16,8 +17,13 @@ from comet.v1 import types_pb2 as types
 from comet.v1.groups_pb2 import EndTransaction, OpenTransactions
 from comet_broker import limits
 from comet_broker.broker import Broker
+from comet_broker.ports import Worker
+from tests.integration.lease_client import lease
 from tests.integration.local_cluster import until
+from tests.integration.share_client import Member
 from tests.integration.stream_client import MIB, Call, Client
+
+R = TypeVar("R")
 
 ALL = 2
 
@@ -314,3 +320,95 @@ async def test_what_was_aborted_and_deleted_is_not_delivered_from_memory(
     assert told.error.error.code == types.ERROR_CODE_OFFSET_OUT_OF_RANGE
     assert told.error.error.details["log_start"] == "2"
     assert reader.session.poll() is None
+
+
+class HeldWorker:
+    """The first thing it is given is done, and told of when it is let go."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self.done = asyncio.Event()
+        self.free = asyncio.Event()
+
+    async def run(self, work: Callable[[], R]) -> R:
+        result = await self._worker.run(work)
+        if not self.done.is_set():
+            self.done.set()
+            await self.free.wait()
+        return result
+
+
+async def test_what_was_aborted_and_is_deleted_while_it_is_read_is_not_fetched(
+    broker: Broker, topic: types.Topic, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = await producers(broker, "tx")
+    handle = await one.attach()
+    await one.write(handle, b"aborted")
+    await one.end(commit=False)
+    one.produce(handle, b"next")
+    await one.answer()
+    partition = broker.topics.by_handle[handle]
+    held = HeldWorker(broker.worker)
+    monkeypatch.setattr(broker, "worker", held)
+    fetching = asyncio.ensure_future(call("comet.v1.Comet/Fetch", pb.FetchRequest(topic="t", partition=0)))
+    await held.done.wait()
+    await partition.delete_before(2)
+    held.free.set()
+    found = await fetching
+    assert [(record.offset, record.value) for record in found.records] == [(2, b"next")]
+    assert found.log_start == 2
+
+
+@pytest.mark.parametrize("leases", [False, True])
+async def test_what_was_aborted_and_is_deleted_while_it_is_read_is_not_shared_out(
+    broker: Broker, topic: types.Topic, call: Call, monkeypatch: pytest.MonkeyPatch, *, leases: bool
+) -> None:
+    (one,) = await producers(broker, "tx")
+    handle = await one.attach()
+    await one.write(handle, bytes(2 * limits.SHARE_READ_BYTES))  # more than is read without a worker
+    await one.end(commit=False)
+    one.produce(handle, b"next")
+    await one.answer()
+    partition = broker.topics.by_handle[handle]
+    partition.tail.clear()
+    member = Member(broker)
+    held = HeldWorker(broker.worker)
+    monkeypatch.setattr(broker, "worker", held)
+    if leases:
+        leasing = asyncio.ensure_future(lease(call, wait_ms=10_000))
+    else:
+        await member.share(handle)
+        assert member.now() == []
+    await held.done.wait()
+    await partition.delete_before(2)
+    held.free.set()
+    if leases:
+        assert [(record.offset, record.value, record.attempt) for record in await leasing] == [(2, b"next", 1)]
+    else:
+        assert await member.take(1) == [(2, b"next", 1)]
+
+
+@pytest.mark.parametrize("leases", [False, True])
+async def test_what_was_aborted_and_deleted_is_not_shared_out_from_memory(
+    broker: Broker, topic: types.Topic, call: Call, *, leases: bool
+) -> None:
+    (one,) = await producers(broker, "tx")
+    handle = await one.attach()
+    one.produce(handle, b"first", b"second")
+    await one.answer()
+    await one.write(handle, b"aborted")
+    await one.end(commit=False)
+    one.produce(handle, b"next")
+    await one.answer()
+    member = Member(broker)
+    if leases:
+        assert [record.offset for record in await lease(call, 1)] == [0]
+    else:
+        await member.share(handle, in_flight=1)
+        assert await member.take(1) == [(0, b"first", 1)]
+    await broker.topics.by_handle[handle].delete_before(4)
+    if leases:
+        assert [(record.offset, record.value, record.attempt) for record in await lease(call)] == [(4, b"next", 1)]
+    else:
+        await member.settle(handle, 0)
+        assert await member.take(1) == [(4, b"next", 1)]
