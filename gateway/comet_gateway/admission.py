@@ -65,11 +65,11 @@ class Admission:
                     stack.callback(traffic.disconnect, client, socket=False)
                     traffic.end()
                     stack.callback(traffic.resume)
-                elif document:
-                    receive = await _document(scope, receive, limits.document_bytes_max)
-                elif method == "POST" and (held := _held(scope, receive, traffic)):
+                elif method != "GET" and (held := _held(scope, receive, traffic)):
                     receive = held.receive
                     stack.callback(held.release)
+                if document:
+                    receive = await _document(scope, receive, limits.document_bytes_max)
                 if method in ("GET", "HEAD") or (method, template) in UNAUDITED:
                     await app(scope, receive, send)
                 else:
@@ -196,7 +196,7 @@ def _held(scope: Scope, receive: Receive, traffic: Traffic) -> _Held | None:
     if length is not None and int(length) <= SMALL_BYTES:
         return None
     if headers.get(b"content-type", b"").startswith(b"application/x-ndjson"):
-        return None  # read line by line and let go
+        return None  # read line by line and let go; what of it is held is counted there
     return _Held(receive, traffic)
 
 

@@ -22,6 +22,7 @@ from starlette.types import Message, Receive
 from comet_gateway.config import MIB, Limits
 from comet_gateway.deadlines import until
 from comet_gateway.problems import Problem
+from comet_gateway.traffic import Traffic
 
 Headers = Mapping[bytes, bytes]  # of a request, as at scope["comet.headers"]
 
@@ -97,17 +98,28 @@ class Lines:
                 yield number, line
 
 
-async def read_lines(receive: Receive, headers: Headers, limits: Limits) -> AsyncGenerator[Lines | Line]:
+async def read_lines(
+    receive: Receive, headers: Headers, limits: Limits, traffic: Traffic
+) -> AsyncGenerator[Lines | Line]:
     """The lines of a body, in runs of whole ones as they come; what it holds meanwhile is one line and one piece.
 
     Raises Problem, at once or in the middle; ClientDisconnect where the client went away before the end.
     """
     cutter = _Cutter(limits.line_bytes_max)
-    async for piece in _pieces(receive, headers, limits):
-        for found in cutter.feed(piece):
+    held = 0
+    try:
+        async for piece in _pieces(receive, headers, limits):
+            for found in cutter.feed(piece):
+                yield found
+            # A client may take its time in the middle of a line.
+            traffic.release(held)
+            held = 0
+            traffic.hold(cutter.size)
+            held = cutter.size
+        for found in cutter.end():
             yield found
-    for found in cutter.end():
-        yield found
+    finally:
+        traffic.release(held)
 
 
 async def _pieces(receive: Receive, headers: Headers, limits: Limits) -> AsyncIterator[bytes]:

@@ -19,6 +19,7 @@ from starlette.types import Message, Receive
 from comet_gateway import bodies
 from comet_gateway.config import MIB, Limits
 from comet_gateway.problems import Problem
+from comet_gateway.traffic import Traffic
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstd": zstandard.compress}
 SMALL = Limits(body_bytes_max=1000, unpacked_bytes_max=5000, line_bytes_max=100)
@@ -57,7 +58,7 @@ async def lines_of(
 ) -> list[tuple[int, bytes | None]]:
     """Number and text of each line; None for one that was too long."""
     found: list[tuple[int, bytes | None]] = []
-    async for run in bodies.read_lines(coming(chunks), headers or {}, limits):
+    async for run in bodies.read_lines(coming(chunks), headers or {}, limits, Traffic(limits)):
         if isinstance(run, bodies.Line):
             found.append((run.number, None))
         else:
@@ -192,6 +193,20 @@ async def test_a_line_that_is_too_long_takes_no_memory_and_the_next_one_counts()
     assert await lines_of(chunks) == [(1, b"1"), (2, None), (3, b"3"), (4, None), (5, b"5")]
 
 
+async def test_a_line_that_is_begun_is_counted_while_it_is_held() -> None:
+    limits = replace(SMALL, request_bytes_max=150)
+    traffic = Traffic(limits)
+    begun = bodies.read_lines(coming([b"1\n" + b"a" * 90, b"a\n", b"b" * 90]), {}, limits, traffic)
+    assert [traffic.body_bytes async for _ in begun] == [0, 90, 90]
+    assert traffic.body_bytes == 0
+    traffic.hold(100)
+    refused = bodies.read_lines(coming([b"1\n" + b"a" * 90, b"a\n"]), {}, limits, traffic)
+    assert await anext(refused) == bodies.Lines(1, b"1\n")
+    with pytest.raises(Problem, match="near the limit"):
+        await anext(refused)
+    assert traffic.body_bytes == 100
+
+
 async def test_lines_have_no_limit_together() -> None:
     data = b'{"value":1}\n' * 10_000
     assert len(await lines_of(pieces(data, 777))) == 10_000
@@ -214,7 +229,7 @@ async def test_lines_stay_in_proportion_to_what_came(encoding: str) -> None:
 
 async def test_a_stream_that_was_cut_off_gives_what_came_whole() -> None:
     packed = zlib.compress(b"1\n" * 1000, wbits=31)
-    lines = bodies.read_lines(coming([packed[:-9]]), encoded("gzip"), Limits())
+    lines = bodies.read_lines(coming([packed[:-9]]), encoded("gzip"), Limits(), Traffic(Limits()))
     first = await anext(lines)
     assert isinstance(first, bodies.Lines)
     assert first.data.startswith(b"1\n1\n")

@@ -366,6 +366,16 @@ async def test_bodies_are_bounded_one_by_one_and_together() -> None:
         assert state.traffic.body_bytes == 0
 
 
+async def test_documents_are_bounded_together_with_all_other_bodies() -> None:
+    with serving(GatewayConfig(limits=Limits(request_bytes_max=100_000))) as client:
+        traffic = client.app.state.traffic  # type: ignore[attr-defined]
+        assert (await client.post("/v1/test/document", json={"name": "x" * 70_000})).status_code == 200
+        traffic.hold(50_000)
+        answer = await client.post("/v1/test/document", json={"name": "x" * 70_000})
+        assert (answer.status_code, answer.json()["code"]) == (503, "OVERLOADED")
+        assert traffic.body_bytes == 50_000
+
+
 @pytest.mark.parametrize("path", ["/v1/test/raw", "/v1/test/document"])
 async def test_a_client_that_goes_in_the_middle_of_its_body_leaves_nothing(path: str) -> None:
     with serving() as client:

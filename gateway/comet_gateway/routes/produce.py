@@ -68,7 +68,7 @@ async def produce(request: Request) -> Answer:
     if kind == bodies.NDJSON:
         if key is not None:
             raise Problem("INVALID_ARGUMENT", "lines are written as they come, so that they cannot have one key")
-        lines = bodies.read_lines(request.receive, headers, config.limits)
+        lines = bodies.read_lines(request.receive, headers, config.limits, state.traffic)
         return await LinesAnswer.begin(
             lines,
             producer,
