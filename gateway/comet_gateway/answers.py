@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Match, Route
 
 from comet.errors import CometError
 from comet_gateway.front import request_id
+from comet_gateway.metrics import ENDLESS
 from comet_gateway.problems import Problem
 
 FAULTS_MAX: Final = 20  # that are named in one answer
@@ -63,10 +64,11 @@ def _answer(request: Request, problem: Problem, headers: dict[str, str] | None =
 def methods(routes: Sequence[BaseRoute], request: Request) -> list[str]:
     """All that the path takes, not only what the first of its routes does."""
     found: set[str] = set()
+    endless = request.url.path.endswith(ENDLESS)
     for route in routes:
         if isinstance(route, Route) and route.methods and route.matches(request.scope)[0] is not Match.NONE:
             found |= route.methods
-    if "GET" in found:
+    if "GET" in found and not endless:
         found.add("HEAD")
     return sorted(found)
 

@@ -49,9 +49,9 @@ _RETRY: Final = {
 _COUNTED_BY_FASTAPI: Final = ("HTTPValidationError", "ValidationError")
 
 
-def description(app: FastAPI, *, tokens: bool) -> Callable[[], bytes]:
-    """The document as JSON; made when it is first asked for. `app.openapi` gives the same. `tokens`: whether this
-    gateway wants any."""
+def description(app: FastAPI, *, tokens: bool) -> Callable[[str], bytes]:
+    """The document as JSON, for the path that the gateway is mounted under, empty for none; made when it is first asked
+    for. `app.openapi` gives the same. `tokens`: whether this gateway wants any."""
     made: list[bytes] = []
 
     def document() -> dict[str, Any]:
@@ -59,13 +59,19 @@ def description(app: FastAPI, *, tokens: bool) -> Callable[[], bytes]:
             app.openapi_schema = _document(app, tokens)
         return app.openapi_schema
 
-    def encoded() -> bytes:
+    def encoded(mounted: str) -> bytes:
+        if mounted:
+            return msgspec.json.encode(document() | {"servers": _servers(mounted)})
         if not made:
             made.append(msgspec.json.encode(document()))
         return made[0]
 
     app.openapi = document  # type: ignore[method-assign] # as FastAPI's documentation has it
     return encoded
+
+
+def _servers(url: str) -> list[dict[str, str | Any]]:
+    return [{"url": url, "description": "This gateway."}]
 
 
 def _document(app: FastAPI, tokens: bool) -> dict[str, Any]:
@@ -76,7 +82,7 @@ def _document(app: FastAPI, tokens: bool) -> dict[str, Any]:
         description=ABOUT,
         routes=app.routes,
         tags=[{"name": name, "description": about} for name, about in TAGS.items()],
-        servers=[{"url": "/", "description": "This gateway."}],
+        servers=_servers("/"),
         license_info=None,
     )
     components = found.setdefault("components", {})

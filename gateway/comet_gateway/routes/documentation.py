@@ -27,9 +27,8 @@ _FILES: Final = {
 @router.get("/openapi.json")
 async def openapi(request: Request) -> Response:
     """OpenAPI 3.1."""
-    return Response(
-        request.app.state.description(), media_type="application/json", headers={"cache-control": "no-cache"}
-    )
+    body = request.app.state.description(request.scope.get("root_path", ""))
+    return Response(body, media_type="application/json", headers={"cache-control": "no-cache"})
 
 
 @router.get("/docs")

@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict, replace
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 import comet
 from comet.types import AtTime
@@ -89,12 +89,14 @@ async def list_topics(
         },
     },
 )
-async def create_topic(admin: AdminClient, catalog: TopicCatalog, body: TopicCreation, response: Response) -> Topic:
+async def create_topic(
+    admin: AdminClient, catalog: TopicCatalog, body: TopicCreation, request: Request, response: Response
+) -> Topic:
     """Makes a topic."""
     settings = body.config.model_dump(exclude_none=True)
     with catalog.changing(body.name):
         made = await admin.create_topic(body.name, partitions=body.partitions, replicas=body.replicas, **settings)
-    response.headers["location"] = f"/v1/topics/{made.name}"
+    response.headers["location"] = f"{request.scope.get('root_path', '')}/v1/topics/{made.name}"
     return topic_document(made)
 
 
