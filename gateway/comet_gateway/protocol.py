@@ -1,5 +1,5 @@
 """uvicorn's HTTP/1.1 with what it has no bound for: how large the head of a request is, and how long a client may take
-to send it, or to go on with its body. What dawdles would hold a request's place for as long as it likes.
+to send it, to go on with its body, or to read its answer. What dawdles would hold its place for as long as it likes.
 
 And an answer leaves in one write: uvicorn calls the kernel for the head, and again for the body.
 
@@ -9,10 +9,13 @@ without the offer: the parser would take its body for the next request."""
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from comet_gateway.config import Limits
+from comet_gateway.unread import Unread
 
 HEAD_BYTES_MAX: Final = 64 * 1024  # request line and headers
 HEAD_S_MAX: Final = 15.0  # from the connection, or the first byte, to the end of the head
@@ -58,6 +61,8 @@ class Cork:
 class Protocol(HttpToolsProtocol):
     """One connection, until it becomes a WebSocket. Made by uvicorn, ends with the connection."""
 
+    unread_s: ClassVar[float] = Limits().unread_s
+
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._head_bytes = 0
@@ -66,6 +71,7 @@ class Protocol(HttpToolsProtocol):
         self._first = True
         self._heard = self.loop.time()  # when the head began, or the body last went on
         self._look: asyncio.TimerHandle | None = None
+        self._unread = Unread(self.unread_s)
 
     @property
     def idle(self) -> bool:
@@ -79,6 +85,10 @@ class Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
         super().connection_lost(exc)
+
+    def resume_writing(self) -> None:
+        self._unread.went_on()
+        super().resume_writing()
 
     def handle_websocket_upgrade(self) -> None:
         self._leave()
@@ -152,7 +162,8 @@ class Protocol(HttpToolsProtocol):
         waited_s = now - self._heard
         waits_for_head = self._in_head and (self._first or self._head_bytes > 0)
         waits_for_body = self._in_body and not self.flow.read_paused
-        if (waits_for_head and waited_s > HEAD_S_MAX) or (waits_for_body and waited_s > SILENCE_S_MAX):
+        late = (waits_for_head and waited_s > HEAD_S_MAX) or (waits_for_body and waited_s > SILENCE_S_MAX)
+        if late or self._unread.too_long(self.transport, LOOK_S):
             self.transport.abort()
 
     def _leave(self) -> None:

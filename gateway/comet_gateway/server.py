@@ -48,14 +48,21 @@ class Server(uvicorn.Server):
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         limits = config.limits
+
+        class Http(Protocol):
+            unread_s = limits.unread_s
+
+        class WebSocket(SocketProtocol):
+            unread_s = limits.unread_s
+
         super().__init__(
             uvicorn.Config(
                 self.app,
-                http=Protocol,
-                ws=SocketProtocol,
+                http=Http,
+                ws=WebSocket,
                 ws_max_size=limits.frame_bytes_max,
                 ws_ping_interval=limits.idle_s / 3,
-                ws_ping_timeout=limits.idle_s,
+                ws_ping_timeout=limits.idle_s * 4 / 3,  # who was silent for just `idle_s` has a moment to say so
                 ws_per_message_deflate=False,  # it would compress the same bytes anew for each client
                 lifespan="on",
                 log_config=None,

@@ -73,6 +73,7 @@ SETTINGS: Final = (
     _size("frame_bytes_max", "A frame that a client sends."),
     _time("handshake_s", "That a client has until its first frame.", 100),
     _time("idle_s", "Without a sign of life, then a connection is closed.", 1_000),
+    _time("unread_s", "That a client takes nothing of what waits for it; then its connection is cut.", 1_000),
     _size("delivery_bytes", "Records in one frame, unless one alone is larger."),
     _size("outgoing_bytes_max", "That wait in one connection to be written."),
     _count("members_max", "Members of groups, all WebSockets together."),

@@ -6,16 +6,20 @@ same bytes, and only the lengths are made for each.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode
 from websockets.http11 import Request
 
+from comet_gateway.config import Limits
 from comet_gateway.push.wire import EXTENSION
+from comet_gateway.unread import Unread
 
 _TEXT: Final = 0x81  # a text message, whole
+LOOKS: Final = 10  # at what is unread, before it is too long
 _JOINED_BYTES_MAX: Final = 32 * 1024  # below it, copying into one piece is cheaper than a list of pieces
 
 
@@ -30,6 +34,32 @@ def head(size: int) -> bytes:
 
 class SocketProtocol(WebSocketsSansIOProtocol):
     """One connection. Made by uvicorn; the application finds it among the extensions of the scope."""
+
+    unread_s: ClassVar[float] = Limits().unread_s
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._unread = Unread(self.unread_s)
+        self._look: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
+        super().connection_made(transport)
+        self._look = self.loop.call_later(self.unread_s / LOOKS, self._look_after)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+        super().connection_lost(exc)
+
+    def resume_writing(self) -> None:
+        self._unread.went_on()
+        super().resume_writing()
+
+    def _look_after(self) -> None:
+        self._look = self.loop.call_later(self.unread_s / LOOKS, self._look_after)
+        if self._unread.too_long(self.transport, self.unread_s / LOOKS):
+            self.transport.abort()
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
@@ -59,6 +89,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             # Not the client is silent: what it sent has not been taken yet.
             self.pong_timer = None
             self.schedule_ping()
+        elif self.transport.get_write_buffer_size():
+            # It has not come to the ping yet, behind all that it has to read. For that it has `unread_s`.
+            assert self.ping_timeout is not None
+            self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
         else:
             super().keepalive_timeout()
 
