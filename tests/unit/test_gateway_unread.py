@@ -14,7 +14,9 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from comet_gateway import protocol
+from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.protocol import Protocol
+from comet_gateway.server import Server
 from comet_gateway.sockets import SocketProtocol
 from comet_gateway.unread import Unread
 
@@ -210,3 +212,8 @@ async def test_a_ping_behind_what_is_unread_is_waited_for(websocket: tuple[Socke
     assert not one.close_sent and not one.transport.is_closing()
     assert one.pending_ping_payload == b"ping" and one.pong_timer is not None, "a pong is still one"
     await _gone(one)
+
+
+def test_the_limit_is_that_of_all_connections() -> None:
+    config = Server(GatewayConfig(limits=Limits(unread_s=7))).config
+    assert [kind.unread_s for kind in (config.http_protocol_class, config.ws_protocol_class)] == [7, 7]  # type: ignore[union-attr]
