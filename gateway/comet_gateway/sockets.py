@@ -19,6 +19,7 @@ from comet_gateway.push.wire import EXTENSION
 from comet_gateway.unread import Unread
 
 _TEXT: Final = 0x81  # a text message, whole
+LATE_S: Final = 1.0  # of a timer, on a busy machine
 LOOKS: Final = 10  # at what is unread, before it is too long
 _JOINED_BYTES_MAX: Final = 32 * 1024  # below it, copying into one piece is cheaper than a list of pieces
 
@@ -91,10 +92,21 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.schedule_ping()
         elif self.transport.get_write_buffer_size():
             # It has not come to the ping yet, behind all that it has to read. For that it has `unread_s`.
-            assert self.ping_timeout is not None
-            self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
-        else:
-            super().keepalive_timeout()
+            self._wait_on()
+        elif self.pong_timer is not None and self.loop.time() - self.pong_timer.when() > LATE_S:
+            # This process was stopped: what the client said meanwhile has not been heard yet.
+            self._wait_on()
+        elif not self.gone:
+            # As uvicorn does, but that its code would have a client that comes to itself stay away.
+            self.pong_timer = self.pending_ping_payload = None
+            self.conn.fail(CloseCode.GOING_AWAY, "no answer to a ping")
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.close_sent = True
+            self.transport.close()
+
+    def _wait_on(self) -> None:
+        assert self.ping_timeout is not None
+        self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
 
     # ---- what the application uses
 

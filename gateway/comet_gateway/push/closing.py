@@ -22,7 +22,7 @@ class Close(Enum):
     """What ends a connection."""
 
     DONE = Ending(1000, again=False, reason="done")
-    AWAY = Ending(1001, again=True, reason="going away")  # also what browsers say
+    AWAY = Ending(1001, again=True, reason="going away, or no answer to a ping")  # also what browsers say
     PROTOCOL = Ending(1002, again=False, reason="not WebSocket")  # the server's library says it
     BINARY = Ending(1003, again=False, reason="frames are JSON text")
     NOT_TEXT = Ending(1007, again=False, reason="not UTF-8")  # the server's library says it
