@@ -32,6 +32,7 @@ M = TypeVar("M", bound=Message)
 
 LEASE: Final = "comet.v1.Comet/Lease"
 SETTLE: Final = "comet.v1.Comet/SettleLeases"
+PATIENCE_S: Final = 1.0  # with brokers that are slow, beyond the time that a call is to wait
 SETTLED_TOGETHER_MAX: Final = 5_000  # records in one call
 
 
@@ -116,7 +117,7 @@ class LeaseCalls:
         while True:
             try:
                 leaders = await self._leaders(request.topic)
-                found, problem = await self._take(request, leaders)
+                found, problem = await self._take(request, leaders, wait_until + PATIENCE_S)
             except CometError as error:
                 if not _passes(error):
                     raise
@@ -133,14 +134,19 @@ class LeaseCalls:
             else:
                 await asyncio.sleep(min(backoff.next_s(problem.retry_after_ms), max(give_up - now, 0)))
 
-    async def _take(self, request: pb.LeaseRequest, leaders: list[Leader]) -> tuple[list[Taken], CometError | None]:
-        """What there is now, and what was in the way. Leaders that could not be asked are taken off the list."""
+    async def _take(
+        self, request: pb.LeaseRequest, leaders: list[Leader], until: float
+    ) -> tuple[list[Taken], CometError | None]:
+        """What there is now, and what was in the way. Leaders that could not be asked are taken off the list. Those
+        whose turn is not before `until` are the first another time."""
         tokens: list[Token] = []
         found: list[Taken] = []
         problem: CometError | None = None
         records_left, bytes_left = request.records_max, request.bytes_max
         try:
-            for leader in list(leaders):
+            for number, leader in enumerate(list(leaders)):
+                if number and asyncio.get_running_loop().time() >= until:
+                    break
                 try:
                     answer = await self._take_from(leader, request, records_left, bytes_left)
                 except CometError as error:
@@ -156,7 +162,7 @@ class LeaseCalls:
                     bytes_left -= len(one.batches)
                 records_left = request.records_max - len(tokens)
                 if answer.missing:
-                    problem = NotLeader(f"the broker at {leader.address} does not lead all that it did")
+                    problem = NotLeader(f"the broker at {leader.address} does not lead all that it did, or not yet")
                     self._client.forget(request.topic)
                 if records_left <= 0 or bytes_left <= 0:
                     break

@@ -97,8 +97,8 @@ class Leases:
         by_key: bool = False,
         start: StartLike = "latest",
     ) -> list[LeasedRecord]:
-        """Up to so many records for `lease_ms`; waits for the first up to `wait_ms`. About `bytes_max`, as the records
-        are stored, but one record at least where there is one.
+        """Up to so many records for `lease_ms`; waits for the first up to `wait_ms`, and where brokers are slow about a
+        second more. About `bytes_max`, as the records are stored, but one record at least where there is one.
 
         The rest is the group's: whoever asks for other terms than those who are taking from it now is refused with
         InvalidArgument, as with SharedConsumer. A group that is new begins at `start`.

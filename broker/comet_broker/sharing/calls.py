@@ -1,16 +1,17 @@
 """Lease and SettleLeases: records of shared groups for those who have no stream, one call at a time.
 
-    Lease          ─► the group is founded ─► its states here ─► in line at each ─► leased under one number ─► answer
+    Lease          ─► the group is founded ─► its states here ─► a LeaseCall in line at each ─► answer
     SettleLeases   ─► per settlement: its state here ─► the ticket of that number ─► kept ─► answer
 
-Any broker takes these calls; what another broker leads is passed on to it, once. Between the first record that is
-leased and the answer nothing is waited for: a call that is given up has leased nothing, or is being answered.
+Any broker takes these calls; what another broker leads is passed on to it, once. States are opened some at a time, and
+looked at as they come, so that a call takes no longer for a topic of many partitions: what was not open in time goes on
+being opened, and is there for the next call.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -31,18 +32,18 @@ from comet_broker import limits
 from comet_broker.coordination.desk import check_name
 from comet_broker.coordination.founding import found
 from comet_broker.core.cluster import NOBODY, TopicSpec
-from comet_broker.core.shares import Granted, Holder
 from comet_broker.partition import Partition
-from comet_broker.sharing.chunk import Chunk, leases
+from comet_broker.sharing.lease_call import LeaseCall
 from comet_broker.sharing.state import Agreed, Range, SharedPartition
 from comet_broker.sharing.terms import agreed_of, check_dead_letter, check_settlement, settle_here, start_of
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
 
-RECORDS: Final = 100  # where the call does not say how many
 FORWARD_S_MAX: Final = 30.0
-READ_S_MAX: Final = 5.0  # how long a call that is not to wait waits for a disk
+LEASE_FORWARD_S_MAX: Final = 5.0  # beyond what it waits for
+TOGETHER_MAX: Final = 128  # partitions that one call opens at once
+TOGETHER_S: Final = 0.5  # after which those that are open are looked at without the others
 FOUNDED_S: Final = 30.0  # after which the coordinator is told again
 
 Places = dict[str | None, list[int]]  # by the broker that leads them, None: this one
@@ -73,17 +74,18 @@ class LeaseCalls:
             passed_on.partitions[:] = indexes
             passed_on.forwarded = True
             return await self._broker.peers.call(
-                address, "comet.v1.Comet/Lease", passed_on, pb.LeaseResponse, FORWARD_S_MAX + wait_s
+                address, "comet.v1.Comet/Lease", passed_on, pb.LeaseResponse, LEASE_FORWARD_S_MAX + wait_s
             )
-        states, missing = await self._open(request, spec, indexes, agreed, start)
         table = self._broker.shares
         if len(table.calls) >= limits.LEASE_CALLS_MAX:
             raise LimitExceeded(f"{limits.LEASE_CALLS_MAX} calls wait for records here, the limit", retry_after_ms=1000)
-        call = LeaseCall(self._number(states), request)
+        table.turn += 1
+        at = table.turn % len(indexes)
+        indexes = indexes[at:] + indexes[:at]
+        call = LeaseCall(self._broker.random.randrange(1, 1 << 64), request, indexes)
         table.calls.add(call)
         try:
-            ranges = await call.run(states, wait_s)
-            return pb.LeaseResponse(ranges=ranges, missing=missing)
+            return await call.run(self._open(call, request, spec, indexes, agreed, start), wait_s)
         finally:
             table.calls.discard(call)
 
@@ -120,25 +122,34 @@ class LeaseCalls:
         return found
 
     async def _open(
-        self, request: pb.LeaseRequest, spec: TopicSpec, indexes: Sequence[int], agreed: Agreed, start: Position
-    ) -> tuple[list[SharedPartition], list[int]]:
-        """The group's states at the partitions, in turn, and the partitions that have none here. Raises if none has."""
+        self,
+        call: LeaseCall,
+        request: pb.LeaseRequest,
+        spec: TopicSpec,
+        indexes: Sequence[int],
+        agreed: Agreed,
+        start: Position,
+    ) -> None:
+        """Has the call stand in line at each of the partitions, some at a time. What takes long is come back to."""
         topic_id = bytes.fromhex(spec.id)
-        await self._found(request.group, topic_id)
-        opened = await asyncio.gather(*(self._open_one(request, index, agreed, start) for index in indexes))
-        await self._found(request.group, topic_id)  # it may have been deleted: then it has just begun anew
-        states = [one for one in opened if isinstance(one, SharedPartition)]
-        errors = [one for one in opened if isinstance(one, CometError)]
-        for error in errors:
-            if not states or isinstance(error, InvalidArgument):
-                raise error
-        if not states:
-            raise Unavailable(f"no partition of {request.topic!r} is led here", retry_after_ms=50)
-        table = self._broker.shares
-        table.turn += 1
-        at = table.turn % len(states)
-        missing = [index for index, one in zip(indexes, opened, strict=True) if isinstance(one, CometError)]
-        return states[at:] + states[:at], missing
+        left = deque(indexes)
+        while left:
+            chosen = [left.popleft() for _ in range(min(len(left), TOGETHER_MAX))]
+            await self._found(request.group, topic_id)
+            loop = asyncio.get_running_loop()
+            opening = {loop.create_task(self._open_one(request, index, agreed, start)): index for index in chosen}
+            try:
+                await asyncio.wait(opening, timeout=TOGETHER_S)
+                await self._found(request.group, topic_id)  # it may have been deleted: then it has just begun anew
+                for task, index in opening.items():
+                    if task.done():
+                        call.stand(index, task.result(), agreed)
+                    else:
+                        left.append(index)
+            finally:
+                for task in opening:
+                    task.cancel()
+            call.rouse()
 
     async def _open_one(
         self, request: pb.LeaseRequest, index: int, agreed: Agreed, start: Position
@@ -158,12 +169,6 @@ class LeaseCalls:
         if len(table.founded) >= limits.SHARES_MAX:
             table.founded.clear()
         table.founded[group, topic_id] = now + FOUNDED_S
-
-    def _number(self, states: Sequence[SharedPartition]) -> int:
-        while True:
-            number = self._broker.random.getrandbits(64)
-            if number and all(state.tickets.find(number) is None for state in states):
-                return number
 
     # ---- settling
 
@@ -255,138 +260,3 @@ def _led(broker: Broker, topic: str, index: int) -> Partition:
     if not partition.leads:
         raise partition.not_leader()
     return partition
-
-
-class Caller:
-    """One call at one partition. Implements sharing.state.Seat."""
-
-    def __init__(self, call: LeaseCall, state: SharedPartition) -> None:
-        self.state = state
-        self.holder = Holder()
-        self.called = False
-        self.bytes_max = 0
-        self._call = call
-
-    def credit(self) -> int:
-        return self._call.records_left
-
-    def call(self) -> None:
-        self.called = True
-        self._call.rouse()
-
-    def freed(self) -> None:
-        """It waits for nothing but its turn."""
-
-    def ended(self, error: CometError) -> None:
-        self._call.ended(self, error)
-
-
-class LeaseCall:
-    """Takes what its partitions have for it: at once, or what comes first while it waits."""
-
-    def __init__(self, number: int, request: pb.LeaseRequest) -> None:
-        self.records_left = request.records_max or RECORDS
-        self.bytes_left = min(request.bytes_max or limits.MIB, limits.FETCH_BYTES_MAX)
-        self._number = number
-        self._peek = request.peek
-        self._callers: dict[Caller, None] = {}
-        self._error: CometError | None = None
-        self._refusal: CometError | None = None
-        self._roused: asyncio.Future[None] | None = None
-
-    def rouse(self) -> None:
-        if self._roused is not None and not self._roused.done():
-            self._roused.set_result(None)
-
-    def turn_away(self, error: CometError) -> None:
-        """It is not to wait any longer; what there is now it gets."""
-        self._refusal = error
-        self.rouse()
-
-    def ended(self, caller: Caller, error: CometError) -> None:
-        """There is nothing to come from that partition."""
-        self._callers.pop(caller, None)
-        self._error = error
-        self.rouse()
-
-    async def run(self, states: Sequence[SharedPartition], wait_s: float) -> list[pb.LeasedRange]:
-        loop = asyncio.get_running_loop()
-        give_up = loop.time() + wait_s
-        give_up_reading = loop.time() + max(wait_s, READ_S_MAX)
-        try:
-            self._stand(states)
-            while True:
-                self._roused = loop.create_future()
-                found = self._take()
-                if found:
-                    return found
-                if self._refusal is not None:
-                    raise self._refusal
-                if not self._callers:
-                    raise self._error or Unavailable("nothing is shared out here any more", retry_after_ms=50)
-                reading = [one for caller in self._callers if (one := caller.state.loading) is not None]
-                left_s = (give_up if not reading else give_up_reading) - loop.time()
-                if left_s <= 0:
-                    return []
-                await asyncio.wait([self._roused, *reading], timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for caller in self._callers:
-                caller.state.step_out(caller)
-
-    def _stand(self, states: Sequence[SharedPartition]) -> None:
-        for state in states:
-            if state.closed is not None:
-                self._error = state.closed
-                continue
-            caller = Caller(self, state)
-            self._callers[caller] = None
-            try:
-                state.stand(caller)
-            except CometError as error:
-                self.ended(caller, error)
-
-    def _take(self) -> list[pb.LeasedRange]:
-        """All that there is now, up to what was asked for; one state after the other."""
-        found: list[pb.LeasedRange] = []
-        refused: CometError | None = None
-        for caller in list(self._callers):
-            try:
-                self._take_from(caller, found)
-            except CometError as error:
-                refused = error
-            except Exception as error:  # noqa: BLE001 - it ends this group at this partition, and not the call
-                caller.state.broke(error)
-        if refused is not None and not found:
-            raise refused
-        return found
-
-    def _take_from(self, caller: Caller, found: list[pb.LeasedRange]) -> None:
-        caller.called = False
-        state = caller.state
-        if self._peek:
-            if state.has_some():
-                found.append(_range(state, 0))
-            return
-        while self.records_left > 0 and self.bytes_left > 0:
-            caller.bytes_max = self.bytes_left
-            served = state.lend(caller, self._number)
-            if served is None:
-                return
-            leased = self._leased(state, *served)
-            self.bytes_left -= len(leased.batches)
-            self.records_left -= sum(one.end - one.first for one in leased.records)
-            found.append(leased)
-            if state.is_waited_for_beside(caller):
-                return
-
-    def _leased(self, state: SharedPartition, chunk: Chunk, granted: Sequence[Granted]) -> pb.LeasedRange:
-        leased = _range(state, self._number)
-        leased.records.extend(leases(granted))
-        leased.batches = chunk.batches(granted)
-        return leased
-
-
-def _range(state: SharedPartition, number: int) -> pb.LeasedRange:
-    return pb.LeasedRange(
-        partition=state.partition.index, topic_id=state.partition.topic_id, leader_epoch=state.epoch, lease=number
-    )

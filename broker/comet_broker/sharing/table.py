@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from comet.errors import CometError, Draining, LimitExceeded, Unavailable
+from comet.errors import CometError, Draining, Internal, LimitExceeded, Unavailable
 from comet.types import Position
 from comet_broker import limits
 from comet_broker.core.cluster import DELETED
@@ -29,7 +29,7 @@ from comet_broker.sharing.state import Agreed, SharedPartition
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
-    from comet_broker.sharing.calls import LeaseCall
+    from comet_broker.sharing.lease_call import LeaseCall
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class ShareTable:
         self.calls: set[LeaseCall] = set()  # that wait for records, or are about to be answered
         self.turn = 0  # which partition a call begins with
         self._states: dict[Key, SharedPartition] = {}
-        self._opening: dict[Key, asyncio.Future[None]] = {}
+        self._opening: dict[Key, asyncio.Future[SharedPartition]] = {}
         self._ticking: asyncio.Task[None] | None = None
         self._tick_at = 0.0
         self._closed: CometError | None = None
@@ -82,7 +82,7 @@ class ShareTable:
         while True:
             opening, state = self._opening.get(key), self._states.get(key)
             if opening is not None:
-                await opening
+                await asyncio.wait([opening])
             elif state is None:
                 break
             elif state.seats or await self._still_stands(state):
@@ -90,12 +90,36 @@ class ShareTable:
                 return state
         if len(self._states) + len(self._opening) >= limits.SHARES_MAX:
             raise LimitExceeded(f"this broker shares out {limits.SHARES_MAX} partitions, its limit")
-        done = self._opening[key] = asyncio.get_running_loop().create_future()
+        opening = self._opening[key] = asyncio.get_running_loop().create_future()
+        opening.add_done_callback(asyncio.Future.exception)  # nobody may be waiting
+        self.broker.tasks.spawn(
+            self._open_for(opening, key, partition, agreed, start), f"share {partition} out to {group}"
+        ).add_done_callback(lambda _: self._opened(opening, key))
+        return await asyncio.shield(opening)
+
+    async def _open_for(
+        self, opening: asyncio.Future[SharedPartition], key: Key, partition: Partition, agreed: Agreed, start: Position
+    ) -> None:
+        """Goes on where whoever asked has gone away: nobody finds a state that this leader has not claimed."""
+        error: CometError | None = None
         try:
-            return await self._open(key, partition, agreed, start)
+            state = await self._open(key, partition, agreed, start)
+        except CometError as caught:
+            error = caught
+        except Exception as caught:
+            error = Internal(f"{partition} cannot be shared out: {caught!r}")
+            raise
+        else:
+            opening.set_result(state)
         finally:
+            self._opened(opening, key, error)
+
+    def _opened(self, opening: asyncio.Future[SharedPartition], key: Key, error: CometError | None = None) -> None:
+        """It is open, or it failed, or the broker stops."""
+        if self._opening.get(key) is opening:
             del self._opening[key]
-            done.set_result(None)
+        if not opening.done():
+            opening.set_exception(error or Draining("this broker is about to stop", retry_after_ms=200))
 
     async def _still_stands(self, state: SharedPartition) -> bool:
         """While a group has no members, it may have been deleted: then the state ends, and what is leased with it."""

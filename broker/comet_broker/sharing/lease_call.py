@@ -1,0 +1,187 @@
+"""One call that leases records of a shared group: it stands in line at its states here, and takes what they have.
+
+    stand ─► in line at a partition ─► called ─► leased under the call's number ─► answer
+
+What there is at partitions that it stands at does not wait for the others. Between the first record that is leased and
+the answer nothing is waited for: a call that is given up has leased nothing, or is being answered.
+
+Owned by the coroutine of the call; on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
+
+from comet.errors import CometError, InvalidArgument, Unavailable
+from comet.v1 import groups_pb2 as pb
+from comet_broker import limits
+from comet_broker.core.shares import Granted, Holder
+from comet_broker.sharing.chunk import Chunk, leases
+from comet_broker.sharing.state import Agreed, SharedPartition
+
+RECORDS: Final = 100  # where the call does not say how many
+PATIENCE_S: Final = 1.0  # with what is being opened or read, beyond the time that the call is to wait
+
+
+class Caller:
+    """One call at one partition. Implements sharing.state.Seat."""
+
+    def __init__(self, call: LeaseCall, state: SharedPartition) -> None:
+        self.state = state
+        self.holder = Holder()
+        self.called = False
+        self.bytes_max = 0
+        self._call = call
+
+    def credit(self) -> int:
+        return self._call.records_left
+
+    def call(self) -> None:
+        self.called = True
+        self._call.rouse()
+
+    def freed(self) -> None:
+        """It waits for nothing but its turn."""
+
+    def ended(self, error: CometError) -> None:
+        self._call.ended(self, error)
+
+
+class LeaseCall:
+    """Takes what its partitions have for it: at once, or what comes first while it waits."""
+
+    def __init__(self, number: int, request: pb.LeaseRequest, indexes: Sequence[int]) -> None:
+        self.records_left = request.records_max or RECORDS
+        self.bytes_left = min(request.bytes_max or limits.MIB, limits.FETCH_BYTES_MAX)
+        self._number = number
+        self._peek = request.peek
+        self._ahead = dict.fromkeys(indexes)  # not looked at yet
+        self._failed: dict[int, None] = {}  # not to be looked at here
+        self._callers: dict[Caller, None] = {}
+        self._error: CometError | None = None
+        self._refusal: CometError | None = None
+        self._roused: asyncio.Future[None] | None = None
+
+    def rouse(self) -> None:
+        if self._roused is not None and not self._roused.done():
+            self._roused.set_result(None)
+
+    def turn_away(self, error: CometError) -> None:
+        """It is not to wait any longer; what there is now it gets."""
+        self._refusal = error
+        self.rouse()
+
+    def ended(self, caller: Caller, error: CometError) -> None:
+        """There is nothing to come from that partition."""
+        self._callers.pop(caller, None)
+        self._error = error
+        self.rouse()
+
+    def stand(self, index: int, state: SharedPartition | CometError, agreed: Agreed) -> None:
+        """Gets in line at a partition, or learns why that cannot be. Raises what the whole call is refused for."""
+        self._ahead.pop(index)
+        if isinstance(state, InvalidArgument):
+            raise state
+        error = state if isinstance(state, CometError) else state.closed
+        if isinstance(state, SharedPartition) and error is None:
+            state.agree(agreed)
+            if state.tickets.find(self._number) is None:
+                self._stand(state)
+                return
+            error = Unavailable(f"a lease of the same number is open at {state}", retry_after_ms=1)
+        self._error = error
+        self._failed[index] = None
+
+    def _stand(self, state: SharedPartition) -> None:
+        caller = Caller(self, state)
+        self._callers[caller] = None
+        try:
+            state.stand(caller)
+        except CometError as error:
+            self.ended(caller, error)
+
+    async def run(self, opening: Coroutine[Any, Any, None], wait_s: float) -> pb.LeaseResponse:
+        """`opening` has it stand in line, and is over with it. Waits so long for a first record, and a little for what
+        is not open or read yet."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + wait_s
+        opener = loop.create_task(opening)
+        try:
+            while True:
+                self._roused = loop.create_future()
+                found = self._take()
+                if found:
+                    return pb.LeaseResponse(ranges=found, missing=self._failed)
+                if self._refusal is not None:
+                    raise self._refusal
+                waiting: list[asyncio.Future[None]] = []
+                if not opener.done():
+                    waiting.append(opener)
+                else:
+                    opener.result()
+                    if not self._callers:
+                        raise self._error or Unavailable("nothing is shared out here any more", retry_after_ms=50)
+                waiting += [one for caller in self._callers if (one := caller.state.loading) is not None]
+                left_s = give_up + (PATIENCE_S if waiting else 0) - loop.time()
+                if left_s <= 0:
+                    return pb.LeaseResponse(missing=[*self._failed, *self._ahead])
+                await asyncio.wait([self._roused, *waiting], timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            opener.cancel()
+            opener.add_done_callback(look_at)
+            for caller in self._callers:
+                caller.state.step_out(caller)
+
+    def _take(self) -> list[pb.LeasedRange]:
+        """All that there is now, up to what was asked for; one state after the other."""
+        found: list[pb.LeasedRange] = []
+        refused: CometError | None = None
+        for caller in list(self._callers):
+            try:
+                self._take_from(caller, found)
+            except CometError as error:
+                refused = error
+            except Exception as error:  # noqa: BLE001 - it ends this group at this partition, and not the call
+                caller.state.broke(error)
+        if refused is not None and not found:
+            raise refused
+        return found
+
+    def _take_from(self, caller: Caller, found: list[pb.LeasedRange]) -> None:
+        caller.called = False
+        state = caller.state
+        if self._peek:
+            if state.has_some():
+                found.append(_range(state, 0))
+            return
+        while self.records_left > 0 and self.bytes_left > 0:
+            caller.bytes_max = self.bytes_left
+            served = state.lend(caller, self._number)
+            if served is None:
+                return
+            leased = self._leased(state, *served)
+            self.bytes_left -= len(leased.batches)
+            self.records_left -= sum(one.end - one.first for one in leased.records)
+            found.append(leased)
+            if state.is_waited_for_beside(caller):
+                return
+
+    def _leased(self, state: SharedPartition, chunk: Chunk, granted: Sequence[Granted]) -> pb.LeasedRange:
+        leased = _range(state, self._number)
+        leased.records.extend(leases(granted))
+        leased.batches = chunk.batches(granted)
+        return leased
+
+
+def look_at(task: asyncio.Task[None]) -> None:
+    """What it died of was raised, or is of no interest to who has an answer."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _range(state: SharedPartition, number: int) -> pb.LeasedRange:
+    return pb.LeasedRange(
+        partition=state.partition.index, topic_id=state.partition.topic_id, leader_epoch=state.epoch, lease=number
+    )
