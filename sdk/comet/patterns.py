@@ -1,8 +1,8 @@
 """Patterns that topics are subscribed with: regular expressions from strangers, matched whole against their names.
 
 Python's matcher tries again and again, so an expression may take for ever. What is allowed here takes at most a few
-million steps on the longest name there is: at most three repetitions, none inside another, no look-around, no
-references back.
+million steps on the longest name there is: at most three repetitions, none inside another, so many ways through its
+choices, no look-around, no references back.
 
 Pure.
 """
@@ -16,6 +16,8 @@ from comet.errors import InvalidArgument
 
 PATTERN_BYTES_MAX: Final = 512
 REPETITIONS_MAX: Final = 3
+# Of each way, every end of every repetition is tried: the more of these, the fewer of those.
+WAYS_MAX: Final = (10_000, 1_000, 100, 10)  # through all choices, by the number of repetitions
 
 _PIECE: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?:|\(\?|\(|\)|[*+?]|\{\d*,?\d*\}|.", re.DOTALL)
 
@@ -63,4 +65,20 @@ def _problem(pattern: str) -> str:
             if closed and groups:
                 groups[-1] = True
         previous = piece
+    ways, most = _ways(pattern), WAYS_MAX[repetitions]
+    if ways > most:
+        return f"there are {ways} ways through its choices; with {repetitions} repetitions at most {most}"
     return ""
+
+
+def _ways(pattern: str) -> int:
+    """Through all of its choices, at most."""
+    ways, choices = 1, [1]  # of the whole, and of each open group
+    for piece in _PIECE.findall(pattern):
+        if piece[0] == "(":
+            choices.append(1)
+        elif piece == "|":
+            choices[-1] += 1
+        elif piece == ")" and len(choices) > 1:
+            ways *= choices.pop()
+    return ways * choices[0]

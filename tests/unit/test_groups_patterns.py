@@ -20,6 +20,9 @@ from comet.patterns import PATTERN_BYTES_MAX, compiled
         (r"[a-z]+-\d{1,3}", "node-42"),
         (r"a[*+?{}()|]*b?", "a"),
         (r"q\*.+?", "q*x"),
+        (r"(?:quotes|trades|orders)\.(?:eu|us|asia)\..*-.*", "trades.eu.x-1"),
+        (r"(?:eu|us|asia)\..*-.*\..*", "asia.a-b.c"),
+        ("|".join(f"topic-{number}" for number in range(40)), "topic-39"),
     ],
 )
 def test_usual_patterns_match(pattern: str, name: str) -> None:
@@ -40,6 +43,9 @@ def test_usual_patterns_match(pattern: str, name: str) -> None:
         "(",
         "[",
         "a{99999999999}",
+        "(?:aa|a)" * 14 + "b",
+        "(?:a(?:a|)|a)" * 8 + "b",
+        "(?:aa|a)" * 4 + "a*a*a*b",
         "x" * (PATTERN_BYTES_MAX + 1),
     ],
 )
@@ -48,7 +54,11 @@ def test_what_is_none_or_could_take_too_long_is_refused(pattern: str) -> None:
         compiled(pattern)
 
 
-def test_the_worst_that_is_allowed_ends() -> None:
+@pytest.mark.parametrize(
+    "pattern",
+    ["a*a*a*b", "(?:aa|a)" * 13 + "b", "(?:aa|a)" * 9 + "a*b", "(?:aa|a)" * 6 + "a*a*b", "(?:aa|a)" * 3 + "a*a*a*b"],
+)
+def test_the_worst_that_is_allowed_ends(pattern: str) -> None:
     began = time.perf_counter()
-    assert compiled("a*a*a*b").fullmatch("a" * 249) is None
+    assert compiled(pattern).fullmatch("a" * 249) is None
     print(f"{(time.perf_counter() - began) * 1000:.0f} ms")
