@@ -11,11 +11,14 @@ from typing import Any
 import httpx
 import jsonschema_rs
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from comet_gateway import GatewayConfig, create_app
 from comet_gateway.auth import ROLES, Role, new_token
 from comet_gateway.openapi import TAGS, operations
 from comet_gateway.problems import EVERYWHERE, KINDS
+from comet_gateway.schemas.common import Int64
+from comet_gateway.schemas.topics import TopicCreation
 from comet_gateway.security import EXPOSED_HEADERS
 
 
@@ -73,6 +76,89 @@ def test_pages_of_listed_origins_may_read_every_header_that_is_described() -> No
     described = {name.lower() for answer in answers for name in answer.get("headers", {})}
     assert {"comet-more", "comet-cursor", "retry-after", "location"} <= described
     assert described <= set(EXPOSED_HEADERS.decode().split(", "))
+
+
+def _asked_for(operation: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every schema of what a client may send, those it is made of too."""
+
+    def inside(node: Any) -> Iterator[dict[str, Any]]:
+        if isinstance(node, list):
+            for one in node:
+                yield from inside(one)
+        elif isinstance(node, dict):
+            if "$ref" in node:
+                yield from inside(DOCUMENT["components"]["schemas"][node["$ref"].rpartition("/")[2]])
+            elif isinstance(node.get("type"), str):
+                yield node
+            for name, one in node.items():
+                if name not in ("example", "examples", "default"):
+                    yield from inside(one)
+
+    for parameter in operation.get("parameters", ()):
+        yield from inside(parameter["schema"])
+    yield from inside(operation.get("requestBody"))
+
+
+def test_numbers_that_are_asked_for_have_bounds() -> None:
+    found = [schema for operation in OPERATIONS.values() for schema in _asked_for(operation)]
+    numbers = [schema for schema in found if schema["type"] in ("integer", "number")]
+    assert len(numbers) > 50
+    for schema in numbers:
+        assert "minimum" in schema and ("maximum" in schema or "exclusiveMaximum" in schema), schema
+    assert not any("ge" in schema or "le" in schema for schema in found), "no words of JSON Schema"
+
+
+@pytest.mark.parametrize(
+    ("operation", "name", "wrong"),
+    [
+        ("GET /v1/topics", "limit", -5),
+        ("GET /v1/topics", "limit", 1_001),
+        ("GET /v1/groups/{group}/lag", "points", 0),
+        ("GET /v1/brokers/{broker}", "broker", 0),
+        ("GET /v1/topics/{topic}/stream", "buffer", 1_000_001),
+        ("GET /v1/topics/{topic}/stream", "partitions", "0,"),
+        ("GET /v1/topics/{topic}/partitions/{partition}/records", "offset", "9223372036854775808"),
+    ],
+)
+def test_what_would_be_refused_does_not_fit(operation: str, name: str, wrong: Any) -> None:
+    (parameter,) = [one for one in OPERATIONS[operation]["parameters"] if one["name"] == name]
+    assert not jsonschema_rs.is_valid(parameter["schema"], wrong)
+
+
+_NUMBERS = [str(number) for at in (0, 9, 10, 10**18, 2**63 - 1, 2**63, 10**19, 10**20) for number in (at, at + 1)]
+
+
+@pytest.mark.parametrize(
+    "number", [*_NUMBERS, *(f"-{one}" for one in _NUMBERS), "", "-", "+1", "1.0", "\u0661", "0x1", " 1"]
+)
+def test_numbers_of_64_bits_fit_where_they_are_taken(number: str) -> None:
+    taken: TypeAdapter[int] = TypeAdapter(Int64)
+    values: list[int | str] = [number]
+    if number.removeprefix("-").isdecimal():
+        values.append(int(number))
+    for value in values:
+        try:
+            assert taken.validate_python(value) == int(value)
+        except ValidationError:
+            fits = False
+        else:
+            fits = True
+        assert jsonschema_rs.is_valid(taken.json_schema(), value) is fits, value
+        if isinstance(value, str) and fits:
+            assert abs(int(value)) < 2**63
+
+
+@pytest.mark.parametrize("number", [3.0, 3.5, 1e30, -0.0])
+def test_whole_numbers_are_whole_however_they_are_written(number: float) -> None:
+    body = {"name": "quotes", "partitions": number}
+    try:
+        assert TopicCreation.model_validate(body).partitions == number
+    except ValidationError:
+        fits = False
+    else:
+        fits = True
+    assert fits is (number == 3.0)
+    assert jsonschema_rs.is_valid(TopicCreation.model_json_schema(), body) is fits
 
 
 def test_operation_ids_differ() -> None:

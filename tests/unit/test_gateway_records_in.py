@@ -167,6 +167,12 @@ def test_headers_may_be_an_object() -> None:
     assert found.headers == [[("a", b"1"), ("b", "é".encode())]]
 
 
+def test_whole_numbers_are_whole_however_they_are_written() -> None:
+    found = decode_body(b'{"value":1,"partition":14.0,"timestamp_us":1e3}', 1)
+    assert (found.partitions, found.timestamps_us) == ([14], [1000])
+    assert [type(number) for number in (found.partitions or [])] == [int]
+
+
 # ---- what is refused
 
 
@@ -228,6 +234,9 @@ def test_json_may_not_be_nested_without_end(opening: bytes) -> None:
         (b'{"value":1,"timestamp_us":"9223372036854775808"}', "timestamp_us"),
         (b'{"value":1,"timestamp_us":"\xd9\xa1"}', "timestamp_us"),
         (b'{"value":1,"timestamp_us":1.5}', "timestamp_us"),
+        (b'{"value":1,"timestamp_us":1e30}', "timestamp_us"),
+        (b'{"value":1,"partition":1.5}', "partition"),
+        (b'{"value":1,"partition":1e10}', "partition"),
         (b'{"value":1,"headers":"a"}', "headers"),
         (b'{"value":1,"headers":{"a":1}}', "text"),
         (b'{"value":1,"headers":[["a","b"]]}', "header"),

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Response
+from pydantic import Field
 
 import comet
 from comet_gateway.problems import answers
@@ -120,7 +121,7 @@ async def get_lag(
     admin: AdminClient,
     group: GroupName,
     points: Annotated[
-        int, Integer, Query(ge=1, le=POINTS_MAX, description="How many of each topic at most, evenly spread.")
+        int, Field(ge=1, le=POINTS_MAX), Integer, Query(description="How many of each topic at most, evenly spread.")
     ] = POINTS,
 ) -> LagHistory:
     """How far a group is behind now, and how far it was."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from starlette.routing import WebSocketRoute
 
+from comet_gateway.config import Limits
 from comet_gateway.problems import answers
 from comet_gateway.push import frames
 from comet_gateway.push.sse import open_stream
@@ -35,7 +36,10 @@ STREAM: Final[dict[str, Any]] = {
         TOPIC,
         query("start", f"Where to begin: {_START}", {"type": "string", "default": "latest"}, example="-15m"),
         query("cursor", "Where to go on, in place of `start`: any `id` of a stream before.", {"type": "string"}),
-        query("partitions", "Numbers, with commas between them; else all.", {"type": "string"}, example="0,1"),
+        query(
+            "partitions", "Numbers, with commas between them; else all.",
+            {"type": "string", "pattern": "^[0-9]{1,6}(,[0-9]{1,6}){0,999}$"}, example="0,1",
+        ),
         query(
             "values", "How values are written: as JSON where they are JSON, as text, or as base64.",
             {"type": "string", "enum": ["auto", "text", "base64"], "default": "auto"},
@@ -47,7 +51,7 @@ STREAM: Final[dict[str, Any]] = {
         ),
         query(
             "buffer", "With `drop_oldest`: how many records it may be behind.",
-            {"type": "integer", "minimum": 1, "default": 10_000},
+            {"type": "integer", "minimum": 1, "maximum": Limits().buffer_max, "default": 10_000},
         ),
         query(
             "interval_ms", "With `conflate`: how often at most.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
@@ -10,11 +11,27 @@ INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 
 
+def _up_to(most: int) -> str:
+    """A regular expression for digits of a number that is no larger, nor has more digits."""
+    digits = str(most)
+    lower = [
+        f"{digits[:at]}[0-{int(digit) - 1}][0-9]{{{len(digits) - at - 1}}}"
+        for at, digit in enumerate(digits[:-1])
+        if digit != "0"
+    ]
+    return "|".join([f"[0-9]{{1,{len(digits) - 1}}}", *lower, f"{digits[:-1]}[0-{digits[-1]}]"])
+
+
+# What is a number in 63 bits without its sign, for the checks as for the schemas.
+DIGITS: Final = _up_to(INT64_MAX)
+NATURAL_TEXT: Final = f"^({DIGITS})$"
+INT64_TEXT: Final = f"^-?({DIGITS})$"
+_text: Final = re.compile(INT64_TEXT)
+
+
 def _int64(value: Any) -> Any:
     """A string of digits, or a number: JSON numbers lose digits in browsers, but are taken where they did not."""
-    if isinstance(value, str) and 0 < len(value) <= 20 and value.removeprefix("-").isascii():
-        return int(value) if value.removeprefix("-").isdecimal() else value
-    return value
+    return int(value) if isinstance(value, str) and _text.fullmatch(value) else value
 
 
 # 64-bit numbers are strings in every answer, and may be either in a request.
@@ -29,8 +46,9 @@ Int64 = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "string", "format": "int64", "pattern": "^-?[0-9]{1,18}$"},
-                {"type": "integer", "format": "int64", "minimum": INT64_MIN, "maximum": INT64_MAX},
+                {"type": "string", "format": "int64", "pattern": INT64_TEXT},
+                # Bounds that are the same as floats, which is what FastAPI writes.
+                {"type": "integer", "format": "int64", "minimum": INT64_MIN, "exclusiveMaximum": INT64_MAX + 1},
             ],
             "examples": ["1042"],
         },

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from fastapi import Path, Query
-from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from comet_gateway.schemas.common import Model
 
@@ -16,10 +16,24 @@ BROKER_MAX: Final = 2**31 - 1
 PARTITION_MAX: Final = 99_999
 
 
+def _whole(value: Any) -> Any:
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
 class Strict(Model):
-    """A request's body: a number is a number there, and "5" is none."""
+    """A request's body: a number is a number there, and "5" is none. 5.0 is 5, as JSON Schema has it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole_numbers(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return {
+            name: list(map(_whole, value)) if isinstance(value, list) else _whole(value)
+            for name, value in given.items()
+        }
 
 
 def _integer(value: Any) -> Any:
@@ -35,6 +49,7 @@ def _boolean(value: Any) -> Any:
     return value == "true"
 
 
+# Stands behind the bounds: before them, they would be bounds of the text, which the OpenAPI has no words for.
 Integer = BeforeValidator(_integer)
 Boolean = BeforeValidator(_boolean)
 
@@ -44,11 +59,14 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 TopicName = Annotated[str, Path(pattern=NAME_PATTERN, description="Name of a topic.", examples=["quotes"])]
 GroupName = Annotated[str, Path(pattern=NAME_PATTERN, description="Name of a group.", examples=["engine"])]
 PartitionIndex = Annotated[
-    int, Integer, Path(ge=0, le=PARTITION_MAX, description="Number of a partition, from 0.", examples=[0])
+    int,
+    Field(ge=0, le=PARTITION_MAX),
+    Integer,
+    Path(description="Number of a partition, from 0.", examples=[0]),
 ]
-BrokerId = Annotated[int, Integer, Path(ge=1, le=BROKER_MAX, description="Id of a broker.", examples=[1])]
+BrokerId = Annotated[int, Field(ge=1, le=BROKER_MAX), Integer, Path(description="Id of a broker.", examples=[1])]
 
-Limit = Annotated[int, Integer, Query(ge=1, le=PAGE_MAX, description="How many at most.")]
+Limit = Annotated[int, Field(ge=1, le=PAGE_MAX), Integer, Query(description="How many at most.")]
 After = Annotated[
     str, Query(max_length=NAME_CHARS_MAX, description="Those after this name: `next` of the page before.")
 ]

@@ -22,10 +22,10 @@ from base64 import b64decode
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from comet_gateway.problems import Problem
 from comet_gateway.schemas.common import INT64_MAX
@@ -52,6 +52,9 @@ class _Plain(Struct, forbid_unknown_fields=True, gc=False):
     key: str | None = None
 
 
+_Whole = Annotated[float, Meta(multiple_of=1)]  # 5.0 is 5, as JSON Schema has it
+
+
 class RecordIn(Struct, forbid_unknown_fields=True, gc=False):
     """Any record."""
 
@@ -62,8 +65,8 @@ class RecordIn(Struct, forbid_unknown_fields=True, gc=False):
     key: str | UnsetType | None = UNSET
     key_base64: bytes | UnsetType = UNSET
     headers: Raw | UnsetType = UNSET
-    timestamp_us: int | str | UnsetType = UNSET
-    partition: int | UnsetType = UNSET
+    timestamp_us: int | _Whole | str | UnsetType = UNSET
+    partition: int | _Whole | UnsetType = UNSET
 
 
 class _PlainBody(Struct, forbid_unknown_fields=True, gc=False):
@@ -262,21 +265,21 @@ _CONVERT: Final[dict[str, Callable[[Any], bytes | None]]] = {
 }  # fmt: skip
 
 
-def _timestamp(at: int | str | UnsetType) -> int | None:
+def _timestamp(at: float | str | UnsetType) -> int | None:
     if at is UNSET:
         return None
-    if isinstance(at, str):
-        if not (0 < len(at) <= 19 and at.isascii() and at.isdecimal()):
-            raise Wrong(f"`timestamp_us` is microseconds since 1970, not {at[:40]!r}")
-        at = int(at)
+    if isinstance(at, str) and not (0 < len(at) <= 19 and at.isascii() and at.isdecimal()):
+        raise Wrong(f"`timestamp_us` is microseconds since 1970, not {at[:40]!r}")
+    at = int(at)
     if not 0 <= at <= INT64_MAX:
         raise Wrong("`timestamp_us` is microseconds since 1970, in 63 bits")
     return at
 
 
-def _partition(partition: int | UnsetType) -> int | None:
+def _partition(partition: float | UnsetType) -> int | None:
     if partition is UNSET:
         return None
+    partition = int(partition)
     if not 0 <= partition <= PARTITION_MAX:
         raise Wrong(f"`partition` is from 0 to {PARTITION_MAX}")
     return partition

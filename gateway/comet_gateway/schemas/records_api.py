@@ -6,14 +6,15 @@ from typing import Any, Final
 
 from comet.types import TOPIC_NAME
 from comet_gateway.routes.raw import path, query
+from comet_gateway.schemas.common import NATURAL_TEXT
 
 Schema = dict[str, Any]
 
 TEXT64: Final[Schema] = {"type": "string", "format": "int64", "pattern": "^-?[0-9]{1,19}$"}
 _TIME: Final[Schema] = {
     "anyOf": [
-        {"type": "string", "pattern": "^[0-9]{1,18}$"},
-        {"type": "integer", "minimum": 0, "maximum": 2**63 - 1},
+        {"type": "string", "pattern": NATURAL_TEXT},
+        {"type": "integer", "minimum": 0, "exclusiveMaximum": 2**63},
     ],
     "description": "Microseconds since 1970, 64 bits.",
 }
@@ -288,7 +289,7 @@ FETCH: Final[Schema] = {
         query(
             "offset",
             "The first offset wanted.",
-            {"type": "string", "format": "int64", "pattern": "^[0-9]{1,18}$"},
+            {"type": "string", "format": "int64", "pattern": NATURAL_TEXT},
             example="42",
         ),
         query("start", f"In place of an offset: {_POSITION}.", {"type": "string", "default": "earliest"}),
