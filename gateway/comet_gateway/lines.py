@@ -39,7 +39,7 @@ _HEADERS: Final = [
 
 
 class LinesAnswer:
-    """Of one request. Made by `begin`, which is called to send it."""
+    """Of one request. Called to send it, once it has begun."""
 
     def __init__(
         self,
@@ -67,23 +67,11 @@ class LinesAnswer:
         self._more = asyncio.Event()
         self._room = asyncio.Event()
 
-    @classmethod
-    async def begin(
-        cls,
-        lines: AsyncGenerator[Lines | Line],
-        producer: comet.Producer,
-        catalog: Catalog,
-        topic: str,
-        limits: Limits,
-        timeout_s: float,
-        metrics: Metrics,
-        draining: asyncio.Event,
-    ) -> Self:
+    async def begun(self) -> Self:
         """Waits for what comes first, so that what is wrong with the whole request can still be its answer."""
-        await catalog.topic(topic)
-        answer = cls(lines, producer, catalog, topic, limits, timeout_s, metrics, draining)
-        answer._first = await anext(lines, None)
-        return answer
+        await self._catalog.topic(self._topic)
+        self._first = await anext(self._lines, None)
+        return self
 
     async def __call__(self, send: Send) -> None:
         reading = asyncio.create_task(self._read(), name="gateway: lines of records")

@@ -59,6 +59,11 @@ class Written:
             self.failed += 1
         self.problems.setdefault(problem.code, problem)
 
+    def refuse(self) -> None:
+        """Raises the problem that all of them have, where it is one."""
+        if self.failed == self.count and len(self.problems) == 1:
+            raise next(iter(self.problems.values()))
+
     def left(self) -> list[int]:
         """Those of which nothing is known yet, and that are not under way."""
         sent = {index for index, _ in self._single}.union(*(indexes for indexes, _ in self._bulk))

@@ -124,8 +124,7 @@ async def _told(id_: str, deadline: float, outcome: Outcome) -> bytes:
             raise outcome
         if isinstance(outcome, Written):
             await outcome.wait(deadline)
-            if outcome.failed == outcome.count and len(outcome.problems) == 1:
-                raise next(iter(outcome.problems.values()))
+            outcome.refuse()
             results = ",".join(outcome.texts).encode()
             return b'{"type":"receipt","id":%b,"results":[%b]}' % (frames.encode(id_), results)
         receipts = [frames.Written(one.partition, str(one.offset), one.duplicate) for one in await outcome]

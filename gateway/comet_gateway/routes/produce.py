@@ -69,7 +69,7 @@ async def produce(request: Request) -> Answer:
         if key is not None:
             raise Problem("INVALID_ARGUMENT", "lines are written as they come, so that they cannot have one key")
         lines = bodies.read_lines(request.receive, headers, config.limits, state.traffic)
-        return await LinesAnswer.begin(
+        answer = LinesAnswer(
             lines,
             producer,
             backend.catalog,
@@ -79,6 +79,7 @@ async def produce(request: Request) -> Answer:
             state.metrics,
             state.draining,
         )
+        return await answer.begun()
     body = await bodies.read(request.receive, headers, config.limits)
     columns = decode_body(body, config.limits.records_max)
     state.metrics.bytes_in += len(body)
@@ -101,8 +102,7 @@ def _asked(query_string: bytes, timeout_ms_max: int) -> Asked:
 
 
 def _answer(written: Written, acks: comet.Acks) -> Answer:
-    if written.failed == written.count and len(written.problems) == 1:
-        raise next(iter(written.problems.values()))
+    written.refuse()
     status = 207 if written.failed else 202 if acks is comet.Acks.NONE else 200
     return Reply(f'{{"results":[{",".join(written.texts)}]}}'.encode(), status=status)
 
