@@ -93,3 +93,16 @@ async def test_many_partitions_are_opened_in_turns_until_there_is_something(worl
     record = pb.Record(value=b"last")
     await call("comet.v1.Comet/Publish", pb.PublishRequest(topic="many", records=[record], partition=partitions - 1))
     assert [(one.partition, one.value) for one in await waiting] == [(partitions - 1, b"last")]
+
+
+async def test_a_store_that_is_slow_at_all_times_keeps_records_from_nobody(world: World, call: Call) -> None:
+    """What one call began and could not wait for is there for a later one."""
+    await lease(call, topic="wide", partitions=[0])
+    (state,) = world.broker.shares._states.values()
+    state.stands_until = 0.0
+    world.store.reading.clear()
+    answer = await call(LEASE, request(topic="wide", partitions=[0]))
+    assert isinstance(answer, groups.LeaseResponse)
+    assert list(answer.missing) == [0]
+    world.store.reading.set()
+    await until(lambda: state.stands_until > 0.0, "the store has answered whom nobody waits for any more")

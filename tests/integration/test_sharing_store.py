@@ -17,7 +17,7 @@ from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
 from comet_broker.core.share_record import SHARES, ShareRecord
 from comet_broker.local import LocalNetwork
-from comet_broker.metadata.store import Compare, Delete, Put, TransactionResult
+from comet_broker.metadata.store import Compare, Delete, KeyValue, Put, TransactionResult
 from comet_broker.storage.files import RealFiles
 from comet_broker.system import SystemClock, ThreadWorker
 from tests.integration.share_client import Member
@@ -32,6 +32,13 @@ class HeldStore(FaultyStore):
         self.free = asyncio.Event()
         self.free.set()
         self.done = asyncio.Event()
+        self.reading = asyncio.Event()  # cleared: what is read of shared groups waits, too
+        self.reading.set()
+
+    async def get(self, key: str) -> KeyValue | None:
+        if key.startswith(SHARES):
+            await self.reading.wait()
+        return await super().get(key)
 
     async def transact(self, compares: Sequence[Compare], operations: Sequence[Put | Delete]) -> TransactionResult:
         result = await super().transact(compares, operations)

@@ -130,25 +130,24 @@ class LeaseCalls:
         agreed: Agreed,
         start: Position,
     ) -> None:
-        """Has the call stand in line at each of the partitions, some at a time. What takes long is come back to."""
-        topic_id = bytes.fromhex(spec.id)
-        left = deque(indexes)
-        while left:
-            chosen = [left.popleft() for _ in range(min(len(left), TOGETHER_MAX))]
+        """Has the call stand in line at each of the partitions, some at a time. What takes longer than the call is
+        done all the same, and the next one finds it so."""
+        topic_id, left = bytes.fromhex(spec.id), deque(indexes)
+        opening: dict[asyncio.Task[SharedPartition | CometError], int] = {}
+        while left or opening:
             await self._found(request.group, topic_id)
-            loop = asyncio.get_running_loop()
-            opening = {loop.create_task(self._open_one(request, index, agreed, start)): index for index in chosen}
-            try:
-                await asyncio.wait(opening, timeout=TOGETHER_S)
-                await self._found(request.group, topic_id)  # it may have been deleted: then it has just begun anew
-                for task, index in opening.items():
-                    if task.done():
-                        call.stand(index, task.result(), agreed)
-                    else:
-                        left.append(index)
-            finally:
-                for task in opening:
-                    task.cancel()
+            chosen = {
+                self._broker.tasks.spawn(self._open_one(request, index, agreed, start), "open for a lease"): index
+                for index in (left.popleft() for _ in range(min(len(left), TOGETHER_MAX)))
+            }
+            opening |= chosen
+            if chosen:
+                await asyncio.wait(chosen, timeout=TOGETHER_S)
+            else:
+                await asyncio.wait(opening, return_when=asyncio.FIRST_COMPLETED)
+            await self._found(request.group, topic_id)  # it may have been deleted: then it has just begun anew
+            for task in [task for task in opening if task.done()]:
+                call.stand(opening.pop(task), task.result(), agreed)
             call.rouse()
 
     async def _open_one(
