@@ -145,8 +145,10 @@ class World(LocalCluster):
 
     async def seen(self, output: Output) -> list[bytes | None]:
         """What a reader of what is committed gets at the leader."""
-        partition = self.leading(output)
-        await until(lambda: partition.settled, "the leader knows how far all are")
+        # Whoever leads by then: where leadership goes back meanwhile, the new leader may know less for a moment.
+        await until(
+            lambda: self.leader(*output) != 0 and self.leading(output).settled, "the leader knows how far all are"
+        )
         reader = Reader(self.brokers[self.leader(*output)])
         await reader.start(await reader.attach(*output))
         got = reader.take()
