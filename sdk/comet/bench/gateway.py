@@ -30,9 +30,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
+from comet.bench.compared import Say, Subject, Subjects, alone, compared, run_compared
 from comet.bench.gateway_servers import Served, start_bare, start_gateway
 from comet.bench.processes import START_TIMEOUT_S, BenchFailed, Broker, Worker, given_broker, own_broker
-from comet.bench.report import Result, combine
+from comet.bench.report import Result
 from comet.bench.subjects import RECORD_BYTES
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _broadcast(bench: GatewayBench, kind: str, frames: Path) -> Result:
         return crowd.done()
 
 
-def fanout(kind: str) -> Subject:
+def fanout(kind: str) -> Subject[GatewayBench]:
     def run(bench: GatewayBench, say: Say) -> list[list[Result]]:
         """The gateway first, so that the bare loop can repeat its frames."""
         bare, through = [], []
@@ -316,29 +317,18 @@ def ws_conflate(bench: GatewayBench) -> Result:
 
 # ---- all of it
 
-Say = Callable[[int, int, Callable[[], Result]], Result]  # which of the names, which run, the run
-Subject = Callable[[GatewayBench, Say], list[list[Result]]]
-
-
-def _alone(subject: Callable[[GatewayBench], Result]) -> Subject:
-    def run(bench: GatewayBench, say: Say) -> list[list[Result]]:
-        return [[say(0, number, lambda: subject(bench)) for number in range(1, bench.sizes.runs + 1)]]
-
-    return run
-
-
 # What is compared with each other is measured in turn.
-_SUBJECTS: Final[dict[tuple[str, ...], Subject]] = {
+_SUBJECTS: Final[Subjects[GatewayBench]] = {
     ("limit_ws_broadcast", "ws_fanout"): fanout("ws"),
     ("limit_sse_broadcast", "sse_fanout"): fanout("sse"),
     ("limit_echo", "limit_bare_post", "post_one"): post_one,
-    ("post_batch",): _alone(post_batch),
+    ("post_batch",): alone(post_batch),
     ("limit_ws_echo", "latency_ws"): latency,
-    ("ws_paced",): _alone(ws_paced),
-    ("ws_stalled",): _alone(ws_stalled),
-    ("ws_conflate",): _alone(ws_conflate),
+    ("ws_paced",): alone(ws_paced),
+    ("ws_stalled",): alone(ws_stalled),
+    ("ws_conflate",): alone(ws_conflate),
 }
-COMPARED: Final = frozenset(name for together in _SUBJECTS if len(together) > 1 for name in together)
+COMPARED: Final = compared(_SUBJECTS)
 ABOUT: Final = {
     "limit_ws_broadcast": "a bare loop that sends the frames of ws_fanout to as many WebSockets",
     "ws_fanout": "WebSockets that follow one topic, as fast as it goes",
@@ -360,22 +350,14 @@ def run_gateway(
     names: Sequence[str], sizes: GatewaySizes, *, address: str | None, folder: Path | None, progress: Progress
 ) -> dict[str, Result]:
     """Results by name; those that are compared with each other come together."""
-    results: dict[str, Result] = {}
-    for together, subject in _SUBJECTS.items():
-        if not set(together) & set(names):
-            continue
 
-        def say(which: int, number: int, run: Callable[[], Result], together: tuple[str, ...] = together) -> Result:
-            progress(together[which], number, None)
-            result = run()
-            progress(together[which], number, result)
-            return result
-
+    @contextmanager
+    def surroundings() -> Iterator[GatewayBench]:
         with (
             given_broker(address) if address is not None else own_broker(folder) as broker,
             start_gateway(broker.address) as gateway,
             TemporaryDirectory(prefix="comet-bench-", dir=folder) as scratch,
         ):
-            runs = subject(GatewayBench(sizes, broker, gateway, Path(scratch)), say)
-        results |= {name: combine(found) for name, found in zip(together, runs, strict=True)}
-    return results
+            yield GatewayBench(sizes, broker, gateway, Path(scratch))
+
+    return run_compared(_SUBJECTS, names, surroundings, progress)

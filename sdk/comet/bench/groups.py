@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from comet.bench.compared import Say, Subjects, alone, compared, run_compared
 from comet.bench.processes import BenchFailed, Broker, Worker, given_broker, own_broker
-from comet.bench.report import Result, combine
+from comet.bench.report import Result
 from comet.bench.subjects import RECORD_BYTES, broker_use, delete_topics
 
 if TYPE_CHECKING:
@@ -336,26 +337,15 @@ def _end(workers: Sequence[Worker]) -> None:
 
 # ---- all of it
 
-Say = Callable[[int, int, Callable[[], Result]], Result]  # which of the names, which run, the run
-Subject = Callable[[GroupBench, Say], list[list[Result]]]
-
-
-def _alone(subject: Callable[[GroupBench], Result]) -> Subject:
-    def run(bench: GroupBench, say: Say) -> list[list[Result]]:
-        return [[say(0, number, lambda: subject(bench)) for number in range(1, bench.sizes.runs + 1)]]
-
-    return run
-
-
 # What is compared with each other is measured in turn.
-_SUBJECTS: Final[dict[tuple[str, ...], Subject]] = {
+_SUBJECTS: Final[Subjects[GroupBench]] = {
     ("explicit", "group"): explicit_and_group,
     ("at_least_once", "exactly_once"): transforming,
-    ("shared_ack",): _alone(shared_ack),
-    ("takeover",): _alone(takeover),
-    ("rebalance_100x1000",): _alone(rebalance),
+    ("shared_ack",): alone(shared_ack),
+    ("takeover",): alone(takeover),
+    ("rebalance_100x1000",): alone(rebalance),
 }
-COMPARED: Final = frozenset(name for together in _SUBJECTS if len(together) > 1 for name in together)
+COMPARED: Final = compared(_SUBJECTS)
 ABOUT: Final = {
     "explicit": "catch up on four partitions without a group",
     "group": "the same as the only member of a group",
@@ -371,18 +361,10 @@ def run_groups(
     names: Sequence[str], sizes: GroupSizes, *, address: str | None, folder: Path | None, progress: Progress
 ) -> dict[str, Result]:
     """Results by name; those that are compared with each other come together."""
-    results: dict[str, Result] = {}
-    for together, subject in _SUBJECTS.items():
-        if not set(together) & set(names):
-            continue
 
-        def say(which: int, number: int, run: Callable[[], Result], together: tuple[str, ...] = together) -> Result:
-            progress(together[which], number, None)
-            result = run()
-            progress(together[which], number, result)
-            return result
-
+    @contextmanager
+    def surroundings() -> Iterator[GroupBench]:
         with given_broker(address) if address is not None else own_broker(folder) as broker:
-            runs = subject(GroupBench(sizes, broker), say)
-        results |= {name: combine(found) for name, found in zip(together, runs, strict=True)}
-    return results
+            yield GroupBench(sizes, broker)
+
+    return run_compared(_SUBJECTS, names, surroundings, progress)

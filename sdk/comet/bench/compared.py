@@ -1,0 +1,64 @@
+"""Runs subjects of which some are compared with each other: those are measured in turn, in the same surroundings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from comet.bench.report import Result, combine
+
+if TYPE_CHECKING:
+    from comet.bench.runner import Progress
+
+
+class Bench(Protocol):
+    """What a subject is given to measure on."""
+
+    @property
+    def sizes(self) -> Any:
+        """Has `runs`: how often a subject that is compared with nothing is run."""
+
+
+B = TypeVar("B", bound=Bench)
+Say = Callable[[int, int, Callable[[], Result]], Result]  # which of the names, which run, the run
+Subject = Callable[[B, Say], list[list[Result]]]
+Subjects = Mapping[tuple[str, ...], Subject[B]]  # by the names of what it measures
+
+
+def alone(subject: Callable[[B], Result]) -> Subject[B]:
+    """A subject that is compared with nothing."""
+
+    def run(bench: B, say: Say) -> list[list[Result]]:
+        return [[say(0, number, lambda: subject(bench)) for number in range(1, bench.sizes.runs + 1)]]
+
+    return run
+
+
+def compared(subjects: Subjects[B]) -> frozenset[str]:
+    """The names of those that are not alone."""
+    return frozenset(name for together in subjects if len(together) > 1 for name in together)
+
+
+def run_compared(
+    subjects: Subjects[B],
+    names: Sequence[str],
+    surroundings: Callable[[], AbstractContextManager[B]],
+    progress: Progress,
+) -> dict[str, Result]:
+    """Results by name; those that are compared with each other come together."""
+    results: dict[str, Result] = {}
+    for together, subject in subjects.items():
+        if not set(together) & set(names):
+            continue
+
+        def say(which: int, number: int, run: Callable[[], Result], together: tuple[str, ...] = together) -> Result:
+            progress(together[which], number, None)
+            result = run()
+            progress(together[which], number, result)
+            return result
+
+        with surroundings() as bench:
+            runs = subject(bench, say)
+        results |= {name: combine(found) for name, found in zip(together, runs, strict=True)}
+    return results
