@@ -20,6 +20,7 @@ from comet_broker.coordination.admin import GroupAdmin
 from comet_broker.coordination.service import Coordination
 from comet_broker.sharing.calls import LeaseCalls
 from comet_broker.thin import Thin
+from comet_broker.watching import Watching
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ def methods(broker: Broker) -> list[Method]:
     coordination = Coordination(broker)
     group_admin = GroupAdmin(broker)
     lease_calls = LeaseCalls(broker)
+    watching = Watching(broker)
     return [
         Method(COMET, "FetchMetadata", events.FetchMetadataRequest, control.fetch_metadata),
         Method(COMET, "FindCoordinator", groups.FindCoordinatorRequest, coordination.find_coordinator),
@@ -85,5 +87,6 @@ def methods(broker: Broker) -> list[Method]:
         Method(ADMIN, "ResetGroup", admin.ResetGroupRequest, group_admin.reset_group),
         Method(ADMIN, "DeleteGroup", admin.DeleteGroupRequest, group_admin.delete_group),
         Method(ADMIN, "GroupLag", admin.GroupLagRequest, group_admin.group_lag),
-        Method(ADMIN, "Statistics", admin.StatisticsRequest, control.statistics),
+        Method(ADMIN, "Statistics", admin.StatisticsRequest, watching.statistics),
+        Method(ADMIN, "History", admin.HistoryRequest, watching.history),
     ]

@@ -27,7 +27,7 @@ from comet._frames import DELIVERY_PREFIX_BYTES
 from comet.errors import CometError, Draining, LimitExceeded, NotCoordinator
 from comet.types import AtTime, Position
 from comet.v1 import events_pb2 as pb
-from comet_broker import limits, reports
+from comet_broker import limits, reports, settings
 from comet_broker.config import BrokerConfig
 from comet_broker.controller import Controller
 from comet_broker.coordination.coordinator import Coordinator
@@ -42,7 +42,8 @@ from comet_broker.membership import Membership
 from comet_broker.metadata.store import Compare, Delete, MetadataStore, Put, StoreUnavailable
 from comet_broker.partition import Partition
 from comet_broker.peers import Peers
-from comet_broker.ports import Clock, Files, Network, Worker
+from comet_broker.ports import Clock, Files, Network, Process, Worker
+from comet_broker.recorder import Recorder
 from comet_broker.replication.follower import Replicator
 from comet_broker.replication.leader import ReplicaSession
 from comet_broker.session import Session, resolve
@@ -71,6 +72,7 @@ class Broker:
         random: Random,
         network: Network,
         boot_id: str,
+        process: Process | None = None,
     ) -> None:
         self.config = config
         self.port = config.port  # the server sets the real one when it was 0
@@ -121,9 +123,12 @@ class Broker:
         self.refused_silently = 0  # batches sent with acks=0 that could not be written
         self.errors: Counter[str] = Counter()
         self.ack_durations = Durations()  # of batches: from the append to the acknowledgement
+        self.deliver_durations = Durations()  # of deliveries from memory, some of them: from the append to the client
+        self.measured = 0  # of those, since the last tick
         self._bytes_of_gone = Counter(received=0, sent=0)  # on streams that are over
         # Where deliveries from the page cache are put together; used between two awaits only.
         self.read_buffer = memoryview(bytearray(DELIVERY_PREFIX_BYTES + limits.DELIVERY_BYTES_MAX))
+        self.recorder = Recorder(self, process)
         self._sessions: dict[int, Session] = {}
         self._replica_sessions: set[ReplicaSession] = set()
         self._suspected: set[int] = set()
@@ -171,6 +176,7 @@ class Broker:
             self._loss_known = False
         self.view.listen(self.topics.view_moved)
         self.view.listen(self._marked)
+        self.recorder.start()
         self.tasks.spawn(self.view.follow(), "follow the cluster")
         self.tasks.spawn(self.topics.follow(), "follow topics")
 
@@ -181,6 +187,7 @@ class Broker:
         await self._note_loss_known()
         self._controlling = self.tasks.spawn(self.controller.run(), "controller")
         self.coordinator.start()
+        self.tasks.spawn(self.recorder.run(), "record")
         self.tasks.spawn(self._housekeeping(), "housekeeping")
         self.tasks.spawn(self._look_after_replicas(), "look after replicas")
         for partition in list(self.topics.by_handle.values()):
@@ -399,6 +406,10 @@ class Broker:
         self._next_session += 1
         return session
 
+    @property
+    def session_count(self) -> int:
+        return len(self._sessions)
+
     def session_closed(self, session: Session) -> None:
         if self._sessions.pop(session.number, None) is not None:
             self._bytes_of_gone["received"] += session.received_bytes
@@ -444,10 +455,12 @@ class Broker:
             "shares": self.shares.statistics(),
             "coordinates": self.coordinator.statistics(),
             "unknown_folders": list(self.topics.unknown_folders),
+            "settings": settings.described(self.config),
         }
 
     def summary(self) -> dict[str, Any]:
         """What of it does not grow with the number of partitions and clients."""
+        totals = reports.totals(self.topics.by_handle.values())
         return {
             "cluster_id": self.cluster_id,
             "broker_id": self.config.broker_id,
@@ -456,14 +469,17 @@ class Broker:
             "now_us": self.clock.wall_us(),
             "draining": self.draining,
             "topics": len(self.topics.by_name),
-            "session_count": len(self._sessions),
+            "session_count": self.session_count,
             "received_bytes": self._bytes_of_gone["received"]
             + sum(one.received_bytes for one in self._sessions.values()),
             "sent_bytes": self._bytes_of_gone["sent"] + sum(one.sent_bytes for one in self._sessions.values()),
             "acks": self.ack_durations.statistics(),
+            "deliveries": self.deliver_durations.statistics(),
+            **self.recorder.statistics(),
             "incarnation": self.membership.incarnation,
             "metadata_revision": self.view.state.revision,
-            "totals": reports.totals(self.topics.by_handle.values()),
+            "totals": totals,
+            "disk_used": totals["bytes"],
             "tail_bytes": self.tail_budget.used_bytes,
             "free_bytes": self.files.free_bytes(),
             "errors": dict(self.errors),

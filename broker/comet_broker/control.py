@@ -8,7 +8,6 @@ unknown, which is what the caller is told. What only a leader knows or can do is
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -148,7 +147,10 @@ class Control:
         if request.local:
             topic = self._topics.by_name.get(request.name)
             if topic is not None:
-                described.partitions.extend(status_to_pb(reports.status(part)) for part in topic.partitions.values())
+                rates = self._broker.recorder.rates
+                described.partitions.extend(
+                    status_to_pb(reports.status(part, *rates(part))) for part in topic.partitions.values()
+                )
             return described
         leaders = {partition.leader for partition in described.topic.partitions} - {NOBODY}
         answers = await asyncio.gather(*(self._statuses(leader, request.name) for leader in leaders))
@@ -185,10 +187,6 @@ class Control:
             topics=len(self._state.topics),
             partitions=sum(found.value.partitions for found in self._state.topics.values()),
         )
-
-    async def statistics(self, request: admin.StatisticsRequest) -> admin.StatisticsResponse:
-        numbers = self._broker.summary() if request.brief else self._broker.statistics()
-        return admin.StatisticsResponse(json=json.dumps(numbers))
 
     # ---- changing
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from comet._frames import DELIVERY_PREFIX_BYTES, delivery_prefix
 from comet.errors import CometError, Internal, OffsetOutOfRange, Unavailable
@@ -27,6 +27,11 @@ from comet_broker.storage.log import Extent
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
+
+
+MEASURED_ALL: Final = 256  # deliveries that are measured in a second before others are left out
+MEASURED_EVERY: Final = 16  # from then on, of each stream's
+_APPEND_TIME: Final = slice(DELIVERY_PREFIX_BYTES + 8, DELIVERY_PREFIX_BYTES + 16)  # of a frame; see comet.records
 
 
 class Reading:
@@ -70,6 +75,7 @@ class Feed:
         self._ended = ended
         self._rouse = rouse
         self._follower = follower
+        self._unmeasured = 0  # deliveries to come
         self._readings: dict[Cursor[Partition], Reading] = {}
         # Read by a worker, or, with a size of 0, served already: what was aborted in it goes out before it.
         self._loaded: deque[tuple[Cursor[Partition], bytes, int, int]] = deque()
@@ -147,6 +153,7 @@ class Feed:
                     continue
                 first = cursor.next_offset
                 self.push.loaded(cursor, size, next_offset)
+                self._count(cursor.partition, next_offset - first, size)
                 return self._first_told(cursor, first, frame)
             if not size and cursor.state is not State.ENDED:
                 return frame
@@ -196,10 +203,31 @@ class Feed:
         if tail is not None:
             first = cursor.next_offset
             self.push.served(cursor, tail.size, tail.next_offset)
+            if not self._follower:
+                partition.delivered_records += tail.next_offset - first
+                partition.delivered_bytes += tail.size
+                if self._unmeasured:
+                    self._unmeasured -= 1
+                elif tail.next_offset >= end:  # others have yet to catch up
+                    self._measure(tail.frame)
             if partition.isolation.any_aborted:
                 return self._first_told(cursor, first, tail.frame)
             return tail.frame
         return self._serve_from_log(cursor, end, bytes_max)
+
+    def _count(self, partition: Partition, delivered: int, size: int) -> None:
+        if not self._follower:
+            partition.delivered_records += delivered
+            partition.delivered_bytes += size
+
+    def _measure(self, frame: bytes) -> None:
+        """How long the first batch of a delivery took from the append until here."""
+        broker = self._broker
+        append_time_us = int.from_bytes(frame[_APPEND_TIME], "little")
+        broker.deliver_durations.note(broker.clock.wall_us() - append_time_us)
+        broker.measured += 1
+        if broker.measured >= MEASURED_ALL:
+            self._unmeasured = MEASURED_EVERY - 1
 
     def _serve_from_log(self, cursor: Cursor[Partition], end: int, bytes_max: int) -> bytes | None:
         partition = cursor.partition
@@ -219,6 +247,7 @@ class Feed:
             extent.release()
             first = cursor.next_offset
             self.push.served(cursor, result.size, result.next_offset)
+            self._count(partition, result.next_offset - first, result.size)
             return self._first_told(cursor, first, self._frame(buffer, partition, result.size))
         self.push.loading(cursor)
         room = bytes_max if result is None else max(result.needed, bytes_max)

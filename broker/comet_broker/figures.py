@@ -27,6 +27,8 @@ _TOPIC_COUNTERS: Final = {
     "appended_records": ("comet_topic_appended_records", "Records written here, as a leader or a follower."),
     "appended_bytes": ("comet_topic_appended_bytes", "Bytes of batches written here."),
     "appended_batches": ("comet_topic_appended_batches", "Batches written here."),
+    "delivered_records": ("comet_topic_delivered_records", "Records sent to clients from here."),
+    "delivered_bytes": ("comet_topic_delivered_bytes", "Bytes of those."),
 }
 _TOPIC_GAUGES: Final = {
     "bytes": ("comet_topic_bytes", "Bytes of its logs on this broker's disk."),
@@ -92,17 +94,27 @@ def _broker(now: Statistics) -> Iterator[Metric]:
     )
     yield _gauge("comet_broker_disk_free_bytes", "Free on the disk of the data folder.", [({}, now["free_bytes"])])
     yield _gauge("comet_broker_tail_bytes", "Recent batches kept in memory.", [({}, now["tail_bytes"])])
-    acks = now["acks"]
-    took = HistogramMetricFamily(
-        "comet_broker_ack_seconds", "From the append of a batch until it is acknowledged, replication included."
+    yield _histogram(
+        "comet_broker_ack_seconds",
+        "From the append of a batch until it is acknowledged, replication included.",
+        now["acks"],
     )
+    yield _histogram(
+        "comet_broker_deliver_seconds",
+        "From the append of a batch until it is sent to a client that keeps up; of many, some are measured.",
+        now["deliveries"],
+    )
+
+
+def _histogram(name: str, about: str, durations: Statistics) -> Metric:
+    took = HistogramMetricFamily(name, about)
     total, buckets = 0.0, []
-    for power, number in enumerate(acks["counts"][:-1]):
+    for power, number in enumerate(durations["counts"][:-1]):
         total += number
         buckets.append((f"{(1 << power) / 1e6:g}", total))
-    buckets.append(("+Inf", total + acks["counts"][-1]))
-    took.add_metric([], buckets, sum_value=acks["sum_us"] / 1e6)
-    yield took
+    buckets.append(("+Inf", total + durations["counts"][-1]))
+    took.add_metric([], buckets, sum_value=durations["sum_us"] / 1e6)
+    return took
 
 
 def _replication(now: Statistics) -> Iterator[Metric]:

@@ -65,8 +65,11 @@ CLIENT_NAME_BYTES_MAX: Final = 100
 SESSION_MS_MIN: Final = 100
 SESSION_MS_MAX: Final = 30 * 60_000
 RELEASE_MS_MAX: Final = 60 * 60_000
-# Histories of lag that one slot keeps, each of one group and topic; about 20 KiB each.
+# Histories of lag, each of one group and topic: 28 bytes a point, 67 KiB each (core.lag).
 SLOT_LAG_SERIES_MAX: Final = 50
+SLOT_LAG_BYTES_MAX: Final = 4 * MIB
+LAG_SERIES_MAX: Final = 300  # of all slots of one broker
+LAG_BYTES_MAX: Final = 20 * MIB
 
 # What may wait in one partition for the coordinators of transactions to enlist it.
 ENLISTING_MAX: Final = 1024
@@ -101,6 +104,14 @@ LEASE_RECORDS_MAX: Final = 10_000  # in one call
 LEASE_CALLS_MAX: Final = 10_000  # that wait for records, at one broker
 SETTLEMENTS_MAX: Final = 10_000  # in one call
 
+# What a broker remembers of its figures: of each, 960 seconds and 1,500 minutes (core.history).
+HISTORY_POINTS: Final = 960 + 1_500
+TOPIC_SERIES_MAX: Final = 500  # topics with figures of their own: four each, of four bytes a point
+TOPIC_SERIES_BYTES_MAX: Final = 20 * MIB  # of all of them
+HISTORY_VALUES_MAX: Final = 1_000_000  # in one answer, of eight bytes each
+EVENTS_MAX: Final = 500  # that are remembered of the cluster
+REBALANCES_MAX: Final = 50  # that are remembered of a group
+
 BLOCKING_THREADS: Final = 4
 
 assert DELIVERY_BYTES_MAX <= BATCH_BYTES_MAX < MESSAGE_BYTES_MAX
@@ -113,3 +124,5 @@ assert TRANSACTIONAL_ID_IDLE_S_MIN <= TRANSACTIONAL_ID_ABANDONED_S <= TRANSACTIO
 assert LEASE_RECORDS_MAX <= SHARE_WINDOW_RECORDS_MAX
 assert FETCH_BYTES_MAX + BATCH_BYTES_MAX < MESSAGE_BYTES_MAX
 assert SHARE_FRAME_RECORDS_MAX <= SHARE_IN_FLIGHT_MAX <= SHARE_WINDOW_RECORDS_MAX
+assert TOPIC_SERIES_MAX * 4 * 4 * HISTORY_POINTS <= TOPIC_SERIES_BYTES_MAX
+assert 8 * HISTORY_VALUES_MAX < MESSAGE_BYTES_MAX

@@ -81,6 +81,10 @@ class Partition(Flushing):
         self.appended_batches = 0
         self.appended_records = 0
         self.appended_bytes = 0
+        self.followed_records = 0  # of those, the ones that a leader sent
+        self.followed_bytes = 0
+        self.delivered_records = 0  # to clients
+        self.delivered_bytes = 0
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.index}"
@@ -258,6 +262,8 @@ class Partition(Flushing):
                 stamp, rest = bytes(batch[: records.STAMP_BYTES]), batch[records.STAMP_BYTES :]
                 self.tail.push(header.base_offset, header.next_offset, stamp, rest)
             self._count(header)
+            self.followed_records += header.record_count
+            self.followed_bytes += header.length
         self.learn(epoch, high_watermark)
         self._appended_one()
 

@@ -23,6 +23,15 @@ class Clock(Protocol):
     def monotonic(self) -> float: ...
 
 
+class Process(Protocol):
+    """What the process that the broker runs in takes; None where that cannot be told."""
+
+    def cpu_s(self) -> float | None:
+        """Time on a processor, so far."""
+
+    def memory_bytes(self) -> int | None: ...
+
+
 class Worker(Protocol):
     """Runs what blocks (fsync, cold reads) off the thread that owns the data."""
 

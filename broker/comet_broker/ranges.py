@@ -55,6 +55,8 @@ class Ranges:
             # Deleted meanwhile, and what is known of aborted transactions with it: the position is to be found again.
             return await self.fetch(partition, request)
         aborted = [] if uncommitted else partition.isolation.aborted(offset, next_offset)
+        partition.delivered_records += next_offset - offset
+        partition.delivered_bytes += len(data)
         return pb.FetchResponse(
             batches=data,
             first_offset=offset,

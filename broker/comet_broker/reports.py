@@ -9,7 +9,7 @@ from comet.types import PartitionStatus
 from comet_broker.partition import Partition
 
 
-def status(partition: Partition) -> PartitionStatus:
+def status(partition: Partition, in_rate: float | None = None, in_bytes_rate: float | None = None) -> PartitionStatus:
     """What clients are told of a replica."""
     numbers = partition.log.statistics()
     return PartitionStatus(
@@ -25,19 +25,29 @@ def status(partition: Partition) -> PartitionStatus:
         broker=partition.site.me,
         leader_epoch=partition.leader_epoch,
         leader=partition.leads,
+        in_rate=in_rate,
+        in_bytes_rate=in_bytes_rate,
+        last_us=partition.log.last_append_us,
     )
 
 
 def totals(partitions: Iterable[Partition]) -> dict[str, int]:
     """Many of them in a few numbers."""
-    held = list(partitions)
+    held = leading = size = readers = records = written = 0
+    for partition in partitions:  # once: there may be thousands, and it is asked for every second
+        held += 1
+        leading += partition.leadership is not None
+        size += partition.log.size_bytes
+        readers += len(partition.readers)
+        records += partition.appended_records
+        written += partition.appended_bytes
     return {
-        "partitions": len(held),
-        "leading": sum(partition.leads for partition in held),
-        "bytes": sum(partition.log.size_bytes for partition in held),
-        "readers": sum(len(partition.readers) for partition in held),
-        "appended_records": sum(partition.appended_records for partition in held),
-        "appended_bytes": sum(partition.appended_bytes for partition in held),
+        "partitions": held,
+        "leading": leading,
+        "bytes": size,
+        "readers": readers,
+        "appended_records": records,
+        "appended_bytes": written,
     }
 
 
@@ -61,6 +71,9 @@ def statistics(partition: Partition) -> dict[str, Any]:
         "appended_batches": partition.appended_batches,
         "appended_records": partition.appended_records,
         "appended_bytes": partition.appended_bytes,
+        "delivered_records": partition.delivered_records,
+        "delivered_bytes": partition.delivered_bytes,
+        "last_append_us": partition.log.last_append_us,
         "tail_bytes": partition.tail.used_bytes,
     }
 

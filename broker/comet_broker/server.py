@@ -33,7 +33,7 @@ from comet_broker.monitor import Monitor
 from comet_broker.rpc.network import GrpcNetwork
 from comet_broker.rpc.service import handlers
 from comet_broker.storage.files import RealFiles
-from comet_broker.system import SystemClock, ThreadWorker, boot_id
+from comet_broker.system import SystemClock, SystemProcess, ThreadWorker, boot_id
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +83,7 @@ class Server:
             random=SystemRandom(),
             network=GrpcNetwork(),
             boot_id=boot_id(),
+            process=SystemProcess(),
         )
         self.monitor = Monitor(self.broker.statistics, self._reasons)
         try:

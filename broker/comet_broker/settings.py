@@ -118,6 +118,30 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str] | None, envi
     return load(vars(parser.parse_args(arguments)), environ)
 
 
+def described(config: BrokerConfig) -> list[dict[str, str]]:
+    """What a broker was told, as it tells it to others: every row but the log's level, and of a secret only whether
+    there is one."""
+    rows = []
+    for row in SETTINGS:
+        if row.name == "log_level":
+            continue
+        default = _default(row.name)
+        if row.name.startswith(_TOPIC):
+            value: object = getattr(config.topic_defaults, row.name.removeprefix(_TOPIC))
+        else:
+            value = getattr(config, {"id": "broker_id"}.get(row.name, row.name))
+        source = "default" if _text(value) == _text(default) else "given"
+        shown = ("set" if value else "") if row.secret else _text(value)
+        rows.append({"name": row.name, "value": shown, "default": _text(default), "source": source, "about": row.about})
+    return rows
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value.value if isinstance(value, Flush) else value)
+
+
 def markdown() -> str:
     """The table as docs/operating.md shows it."""
     return TABLE.markdown()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,8 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+_STATM: Final = Path("/proc/self/statm")
 
 
 def boot_id() -> str:
@@ -30,6 +33,19 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+
+class SystemProcess:
+    """ports.Process."""
+
+    def cpu_s(self) -> float | None:
+        return time.process_time()
+
+    def memory_bytes(self) -> int | None:
+        try:
+            return int(_STATM.read_text().split()[1]) * resource.getpagesize()
+        except (OSError, IndexError, ValueError):
+            return None
 
 
 class ThreadWorker:

@@ -218,6 +218,8 @@ class Thin:
                 offset = record.offset + 1
             else:
                 offset = next_offset
+        partition.delivered_records += len(found)
+        partition.delivered_bytes += size
         return pb.FetchResponse(
             records=found,
             next_offset=offset,

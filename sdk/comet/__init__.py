@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from comet._delivery import BulkDelivery, Delivery, FailedRange
     from comet._group_positions import CommitPartition, GroupPosition
     from comet._groups import GroupConsumer
+    from comet._history import ClusterEvent, History, HistoryTrack
     from comet._leasing import LeasedRecord, Leases
     from comet._producer import Producer
     from comet._reader import Fetched, Reader
@@ -115,6 +116,7 @@ __all__ = [
     "BrokerNotFound",
     "BulkDelivery",
     "Closed",
+    "ClusterEvent",
     "ClusterInfo",
     "CometError",
     "CommitPartition",
@@ -140,6 +142,8 @@ __all__ = [
     "GroupNotFound",
     "GroupPosition",
     "GroupSummary",
+    "History",
+    "HistoryTrack",
     "Internal",
     "InvalidArgument",
     "KeyReused",
@@ -205,6 +209,7 @@ _OWN = {
     "Admin": "comet._admin",
     "App": "comet.app",
     "BulkDelivery": "comet._delivery",
+    "ClusterEvent": "comet._history",
     "CommitPartition": "comet._group_positions",
     "Consumer": "comet._consumer",
     "Delivery": "comet._delivery",
@@ -212,6 +217,8 @@ _OWN = {
     "Fetched": "comet._reader",
     "GroupConsumer": "comet._groups",
     "GroupPosition": "comet._group_positions",
+    "History": "comet._history",
+    "HistoryTrack": "comet._history",
     "LeasedRecord": "comet._leasing",
     "Leases": "comet._leasing",
     "NewRecord": "comet._record",

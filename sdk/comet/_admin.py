@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from comet import _wire
 from comet._connection import Attachment
 from comet._group_admin import SERVICE, GroupAdmin
+from comet._history import History, history_from_pb
 from comet._leading import at_leader
 from comet.errors import BrokerNotFound, InvalidArgument, PartitionNotFound
 from comet.types import (
@@ -299,22 +300,60 @@ class Admin(GroupAdmin):
         brokers = tuple(map(_wire.broker_from_pb, answer.brokers))
         return ClusterInfo(answer.cluster_id, answer.controller, brokers, answer.topics, answer.partitions)
 
-    async def statistics(self, broker: int | None = None, *, brief: bool = False) -> dict[str, Any]:
+    async def statistics(
+        self, broker: int | None = None, *, brief: bool = False, topics: bool = False, groups: bool = False
+    ) -> dict[str, Any]:
         """A broker's own numbers, all of them; without an id those of any. `brief` leaves out what is told of every
-        partition and client, which may be much. Raises BrokerNotFound.
+        partition and client, which may be much. With `topics` there is what the broker leads, by topic, and with
+        `groups` a list of the groups that it coordinates. Rates are those of the last 10 s. Raises BrokerNotFound.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
         ...         print((await admin.statistics())["partitions"][0]["log_end"])
-        ...         print((await admin.statistics(1, brief=True))["totals"]["leading"])
+        ...         found = await admin.statistics(1, brief=True, topics=True, groups=True)
+        ...         print(found["totals"]["leading"], found["topics"]["quotes"]["records"], found["groups"])
         >>> run(example)
         0
-        1
+        1 0 []
         """
-        request = admin.StatisticsRequest(brief=brief)
+        request = admin.StatisticsRequest(brief=brief, topics=topics, groups=groups)
         answer = await self._ask_at(broker, "Statistics", request, admin.StatisticsResponse)
         found: dict[str, Any] = json.loads(answer.json)
         return found
+
+    async def history(
+        self,
+        broker: int | None = None,
+        *,
+        topics: Iterable[str] = (),
+        every_topic: bool = False,
+        groups: Iterable[str] = (),
+        step_s: int = 1,
+        since_us: int = 0,
+    ) -> History:
+        """What the figures of a broker were, and what has happened to the cluster, as long as it remembers: each second
+        of a quarter of an hour or, with a step of minutes, a day. Also of topics, what it counted as their leader, and
+        of groups, wherever they are coordinated; what is not known has no track. To go on from an earlier answer, give
+        the `end_us` of its tracks as `since_us`. Raises BrokerNotFound, and LimitExceeded for too much at once.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         await admin.create_topic("trades")
+        ...         found = await admin.history(1, step_s=60)
+        ...         print(len(found.tracks[0].values), [event.kind for event in found.events])
+        >>> run(example)
+        1440 [...]
+        """
+        request = admin.HistoryRequest(
+            topics=topics, every_topic=every_topic, groups=groups, step_s=_step(step_s), since_us=since_us
+        )
+        return history_from_pb(await self._ask_at(broker, "History", request, admin.HistoryResponse))
+
+
+def _step(step_s: int) -> int:
+    if step_s < 1:
+        raise InvalidArgument(f"step_s is at least 1, not {step_s!r}")
+    return step_s
 
 
 def _settings(config: TopicConfig | None, settings: dict[str, Any]) -> types.TopicConfig:

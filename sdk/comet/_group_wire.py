@@ -34,6 +34,7 @@ def group_from_pb(message: admin.DescribeGroupResponse) -> GroupInfo:
         summary=summary_from_pb(message.summary),
         members=tuple(_member_from_pb(member) for member in message.members),
         lags=tuple(lag_from_pb(lag) for lag in message.lags),
+        rebalances_us=tuple(message.rebalances_us),
     )
 
 

@@ -149,6 +149,12 @@ class RecordBatch(Generic[T]):
         )  # fmt: skip
 
     @property
+    def size(self) -> int:
+        """Bytes of all its keys and values; none of them is read for it."""
+        part = self._part
+        return self._batch.size_of(0, len(self._batch)) if part is None else self._batch.size_of(part.start, part.stop)
+
+    @property
     def values(self) -> Sequence[bytes | None]:
         """The values as bytes; None is a tombstone."""
         values = self._batch.values

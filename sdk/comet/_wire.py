@@ -162,6 +162,9 @@ def status_to_pb(status: PartitionStatus) -> pb.PartitionStatus:
         leader_epoch=status.leader_epoch,
         leader=status.leader,
         stable_end=status.stable_end,
+        in_rate=status.in_rate,
+        in_bytes_rate=status.in_bytes_rate,
+        last_us=status.last_us,
     )
 
 
@@ -179,6 +182,9 @@ def status_from_pb(message: pb.PartitionStatus) -> PartitionStatus:
         leader_epoch=message.leader_epoch,
         leader=message.leader,
         stable_end=message.stable_end,
+        in_rate=message.in_rate if message.HasField("in_rate") else None,
+        in_bytes_rate=message.in_bytes_rate if message.HasField("in_bytes_rate") else None,
+        last_us=message.last_us if message.HasField("last_us") else None,
     )
 
 

@@ -21,6 +21,7 @@ from comet._admin import TopicPage
 from comet._background import call, computed, made
 from comet._client import Addresses
 from comet._group_positions import CommitPartition, GroupPosition, Offsets
+from comet._history import History
 from comet._record import NewRecord, Record, RecordBatch
 from comet._routing import Headers, Key
 from comet._sync_groups import GroupConsumer, SharedConsumer, SharedRecord
@@ -444,9 +445,28 @@ class Admin:
         """Which brokers there are."""
         return call(self._admin.describe_cluster())
 
-    def statistics(self, broker: int | None = None, *, brief: bool = False) -> dict[str, Any]:
+    def statistics(
+        self, broker: int | None = None, *, brief: bool = False, topics: bool = False, groups: bool = False
+    ) -> dict[str, Any]:
         """A broker's own numbers."""
-        return call(self._admin.statistics(broker, brief=brief))
+        return call(self._admin.statistics(broker, brief=brief, topics=topics, groups=groups))
+
+    def history(
+        self,
+        broker: int | None = None,
+        *,
+        topics: Iterable[str] = (),
+        every_topic: bool = False,
+        groups: Iterable[str] = (),
+        step_s: int = 1,
+        since_us: int = 0,
+    ) -> History:
+        """What the figures of a broker were, and what has happened to the cluster."""
+        return call(
+            self._admin.history(
+                broker, topics=topics, every_topic=every_topic, groups=groups, step_s=step_s, since_us=since_us
+            )
+        )
 
     def close(self) -> None:
         """Closes the connections."""

@@ -180,6 +180,9 @@ class PartitionStatus:
     leader_epoch: int = 0
     leader: bool = True
     stable_end: int = 0  # below it every transaction is decided; readers of what is committed end there
+    in_rate: float | None = None  # records a second over the last 10 s, at a leader
+    in_bytes_rate: float | None = None
+    last_us: int | None = None  # when the last batch was written
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +320,7 @@ class GroupInfo:
     summary: GroupSummary
     members: tuple[GroupMember, ...]
     lags: tuple[PartitionLag, ...]
+    rebalances_us: tuple[int, ...] = ()  # when partitions changed hands, the last times its coordinator knows of
 
 
 @dataclass(frozen=True, slots=True)

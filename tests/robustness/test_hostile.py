@@ -24,6 +24,7 @@ from tests.robustness.process import BrokerProcess, broker, highest_resident_byt
 from tests.sim.raw import bad_batches
 
 Stream = grpc.aio.StreamStreamCall[bytes, bytes]
+ROUNDS = 10  # that a bystander makes before and after
 HARM_BYTES_MAX = 150 << 20  # what all the abuse of one test may add to the broker's memory
 
 
@@ -35,29 +36,32 @@ async def bystander(process: BrokerProcess) -> AsyncIterator[None]:
         await admin.create_topic("good", flush="os")
         await admin.create_topic("bad", flush="os")
     before = process.resident_bytes()
-    stop = asyncio.Event()
+    stop, under_way = asyncio.Event(), asyncio.Event()
     async with comet.Producer(address) as producer, comet.Consumer(address, "good", start="earliest") as consumer:
 
-        async def work() -> int:
-            sent = 0
-            while not stop.is_set():
+        async def work() -> None:
+            sent, still = 0, 0  # `still`: rounds after what was done to the broker
+            while still < ROUNDS:
                 async with asyncio.timeout(5):
                     receipt = await producer.publish("good", b"%d" % sent)
                     record = await consumer.get()
                 assert record is not None
                 assert (receipt.offset, record.offset, record.value) == (sent, sent, b"%d" % sent)
                 sent += 1
+                still += stop.is_set()
+                if sent == ROUNDS:
+                    under_way.set()
                 await asyncio.sleep(0.005)
-            return sent
 
         working = asyncio.create_task(work())
         watching = asyncio.create_task(highest_resident_bytes(process, stop))
-        await asyncio.sleep(0.1)
         try:
+            async with asyncio.timeout(30):
+                await under_way.wait()
             yield
         finally:
             stop.set()
-        assert await working > 10
+        await working
         assert await watching - before < HARM_BYTES_MAX
     assert not process.complaints(), process.said()
 

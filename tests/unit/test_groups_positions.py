@@ -9,7 +9,8 @@ import pytest
 
 from comet_broker.coordination.admin import thinned
 from comet_broker.coordination.positions import NONE, Mark, Positions, TopicPositions
-from comet_broker.core.lag import COARSE_EVERY, COARSE_POINTS, FINE_POINTS, Pace, Point, Series
+from comet_broker.core.history import COARSE_POINTS, FINE_POINTS, MINUTE_S
+from comet_broker.core.lag import SERIES_BYTES, Pace, Point, Series
 
 
 def positions() -> Positions:
@@ -62,18 +63,28 @@ def point(second: int) -> Point:
 
 def test_a_history_is_fine_at_the_end_and_coarse_before_and_bounded() -> None:
     series = Series()
-    total = FINE_POINTS + COARSE_POINTS * COARSE_EVERY + 1_000
-    for second in range(total):
-        series.add(point(second))
+    total = FINE_POINTS + (COARSE_POINTS + 100) * MINUTE_S
+    for second in range(1, total + 1):
+        series.add(second, *point(second)[1:])
     points = series.points()
-    assert points[-FINE_POINTS:] == [point(second) for second in range(total - FINE_POINTS, total)]
+    assert points[-FINE_POINTS:] == [point(second) for second in range(total - FINE_POINTS + 1, total + 1)]
     coarse = points[:-FINE_POINTS]
+    assert coarse == [point(one.time_us // 1_000_000) for one in coarse]
     steps = {later.time_us - earlier.time_us for earlier, later in pairwise(coarse)}
-    assert steps == {COARSE_EVERY * 1_000_000}
-    assert COARSE_POINTS - FINE_POINTS // COARSE_EVERY - 1 <= len(coarse) <= COARSE_POINTS
-    held = [column for ring in (series._fine, series._coarse) for column in ring._columns]
-    assert all(isinstance(column, array) for column in held)
-    assert sum(column.itemsize * len(column) for column in held) < 64_000
+    assert steps == {MINUTE_S * 1_000_000}
+    assert len(coarse) == COARSE_POINTS
+    rings = [ring for column in series._columns for ring in (column._fine, column._coarse)]
+    assert all(isinstance(ring._values, array) for ring in rings)
+    assert sum(ring._values.itemsize * len(ring._values) for ring in rings) == SERIES_BYTES
+
+
+def test_a_history_has_no_point_where_nobody_looked() -> None:
+    series = Series()
+    for second in (100, 101, 105):
+        series.add(second, *point(second)[1:])
+    assert series.points() == [point(second) for second in (100, 101, 105)]
+    series.add(103, *point(103)[1:])  # the clock was set back
+    assert series.points() == [point(second) for second in (100, 101, 103)]
 
 
 def test_the_pace_tells_how_long_it_takes() -> None:
@@ -84,7 +95,10 @@ def test_the_pace_tells_how_long_it_takes() -> None:
     assert pace.drain_s() == pytest.approx(80.0)
     for second in range(21, 60):
         pace.note(float(second), 800)
-    assert pace.drain_s() is None
+    assert (pace.drain_s(), pace.growing()) == (None, False)
+    for second in range(60, 65):
+        pace.note(float(second), 900)
+    assert (pace.drain_s(), pace.growing()) == (None, True)
 
 
 def test_a_thinned_history_keeps_its_end() -> None:

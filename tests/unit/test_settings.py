@@ -13,7 +13,7 @@ import pytest
 from comet.errors import InvalidArgument
 from comet.types import Flush, TopicConfig
 from comet_broker.config import BrokerConfig
-from comet_broker.settings import BY_NAME, SETTINGS, Loaded, add_flags, load, markdown, parse
+from comet_broker.settings import BY_NAME, SETTINGS, Loaded, add_flags, described, load, markdown, parse
 from tests.tidy.tree import ROOT
 
 
@@ -197,3 +197,17 @@ def test_the_file_on_the_page_for_operators_is_one(tmp_path: Path) -> None:
 def test_the_page_for_operators_shows_exactly_this_table() -> None:
     page = (ROOT / "docs/operating.md").read_text()
     assert markdown() in page, f"docs/operating.md should hold this table:\n{markdown()}"
+
+
+def test_a_broker_tells_how_it_is_set_but_no_secret() -> None:
+    config = told(
+        "--id", "3", "--etcd", "a:1,b:2", "--rebalance-ms", "500", "--topic-flush", "os", COMET_ETCD_PASSWORD="hunter2"
+    ).config
+    rows = {row["name"]: row for row in described(config)}
+    assert set(rows) == {row.name for row in SETTINGS} - {"log_level"}
+    assert (rows["id"]["value"], rows["id"]["source"]) == ("3", "given")
+    assert (rows["etcd"]["value"], rows["rebalance_ms"]["value"]) == ("a:1, b:2", "500")
+    assert (rows["rebalance_ms"]["default"], rows["port"]["source"]) == ("10000", "default")
+    assert (rows["topic_flush"]["value"], rows["topic_retention_ms"]["source"]) == ("os", "default")
+    assert (rows["etcd_password"]["value"], rows["etcd_ca"]["value"]) == ("set", "")
+    assert "hunter2" not in str(rows)

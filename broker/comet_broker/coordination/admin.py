@@ -21,6 +21,7 @@ from comet_broker import limits
 from comet_broker.coordination.desk import check_name
 from comet_broker.coordination.group import LiveGroup, add_places
 from comet_broker.coordination.groups import Groups
+from comet_broker.coordination.outlook import state_of, topics_of
 from comet_broker.coordination.reset import reset
 from comet_broker.coordination.standing import partition_lags, shared_lags
 from comet_broker.core import slots
@@ -68,7 +69,7 @@ class GroupAdmin:
                 retry_after_ms=100,
             )
         found = [
-            self._summary(group)
+            self._summary(slot.groups, group)
             for slot in self._broker.coordinator.ready_slots()
             for group in slot.groups
             if group.exists or group.machine.members
@@ -92,20 +93,16 @@ class GroupAdmin:
         )
         return list(answer.groups)
 
-    def _summary(self, group: LiveGroup) -> pb.GroupSummary:
+    def _summary(self, groups: Groups, group: LiveGroup) -> pb.GroupSummary:
         machine = group.machine
-        names = set(machine.shapes) | {name for name in group.positions.names.values() if name}
-        catalog = self._broker.coordinator.logs.catalog()
-        names |= {name for name, shape in catalog.items() if shape.topic_id in machine.leased}
-        state = "empty" if not machine.members else "handing over" if machine.handing_over else "stable"
         return pb.GroupSummary(
             name=group.name,
             kind=groups_pb.GroupKind.Name(machine.kind),
-            state=state,
+            state=state_of(group),
             members=len(machine.members),
             coordinator=self._broker.config.broker_id,
             generation=machine.generation,
-            topics=sorted(names),
+            topics=topics_of(groups, group),
         )
 
     async def describe_group(self, request: pb.DescribeGroupRequest) -> pb.DescribeGroupResponse:
@@ -128,7 +125,9 @@ class GroupAdmin:
             add_places(one.owned, views[member.id].owned, groups.topic_name)
             add_places(one.release, views[member.id].release, groups.topic_name)
             members.append(one)
-        return pb.DescribeGroupResponse(summary=self._summary(group), members=members, lags=lags)
+        return pb.DescribeGroupResponse(
+            summary=self._summary(groups, group), members=members, lags=lags, rebalances_us=group.rebalances_us
+        )
 
     async def _lags(self, groups: Groups, group: LiveGroup) -> list[pb.PartitionLag]:
         if group.machine.kind == PARTITIONED:

@@ -165,6 +165,10 @@ class Coordinator:
             if (owner := self.owner(number)) is None or (owner == me and number not in ready)
         ]
 
+    def lag(self) -> int:
+        """Of all groups that are here, in events."""
+        return sum(slot.groups.lag.total for slot in self.ready_slots())
+
     def statistics(self) -> list[dict[str, Any]]:
         """Of each slot that is here."""
         return [{**slot.groups.statistics(), **slot.transactions.statistics()} for slot in self.ready_slots()]

@@ -10,6 +10,7 @@ were admitted before a record go to the store before it, so that an assignment s
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -54,11 +55,14 @@ class LiveGroup:
         self.machine = machine
         self.positions = Positions()
         self.seats: dict[str, Desk] = {}
+        self.last_commit_us = 0  # 0: not since it is here
+        self.rebalances_us: deque[int] = deque(maxlen=limits.REBALANCES_MAX)
         self.exists = False  # the store has its record, or will before anything that is queued from now on
         self._prefix = prefix
         self._journal = journal
         self._clock = clock
         self._name_of = name_of
+        self._generation = 0  # that was noted last
         self._evicted = evicted
         self._writing = False
         self._closed: CometError | None = None
@@ -90,6 +94,7 @@ class LiveGroup:
     def load(self, record: GroupRecord) -> None:
         self.machine = Group.restore(record, self._clock())
         self.exists = True
+        self._generation = record.generation
 
     def load_positions(self, topic_id: str, stored: TopicPositions) -> None:
         self.positions.load(topic_id, stored)
@@ -210,6 +215,12 @@ class LiveGroup:
             self.put_out(member, error)
         if out:
             self.kick()
+
+    def note_rebalance(self, now_us: int) -> None:
+        """If partitions have changed hands."""
+        if self.machine.generation != self._generation:
+            self._generation = self.machine.generation
+            self.rebalances_us.append(now_us)
 
     # ---- decide, store, tell
 

@@ -269,7 +269,9 @@ class Groups:
             else:
                 seat.fail(request, error)
 
-        self.make(commit.group).commit(admitted, done)
+        group = self.make(commit.group)
+        group.last_commit_us = self._broker.clock.wall_us()
+        group.commit(admitted, done)
 
     async def fetch_committed(self, fetch: pb.FetchCommitted) -> pb.Committed:
         group = self.find(fetch.group)
@@ -308,7 +310,10 @@ class Groups:
         if self._closed is not None:
             done(self._closed)
         else:
-            self.make(admitted.group).write(admitted, operations, done)
+            group = self.make(admitted.group)
+            if admitted.marks:
+                group.last_commit_us = self._broker.clock.wall_us()
+            group.write(admitted, operations, done)
 
     # ---- topics
 
@@ -372,9 +377,10 @@ class Groups:
                 if late:
                     group.machine.forgive(now)
                 group.tick(now)
+                group.note_rebalance(self._broker.clock.wall_us())
                 if group.idle:
                     self.forget(group)
-            self.lag.tick(now)
+            self.lag.tick()
         self._ticking = None
 
     def statistics(self) -> dict[str, Any]:

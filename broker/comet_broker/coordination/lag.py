@@ -1,7 +1,8 @@
 """How far the groups of a slot are behind, looked at every second.
 
 The leaders are asked for all partitions with a position, and for the time of the oldest record that is not committed
-where that has moved. What they said last stays until they say something else. Owned by `Groups`.
+where that has moved. Of a shared group they are asked how far it has come; what it has kept where they do not know is
+read from the store now and then. What was said last stays until something else is said. Owned by `Groups`.
 """
 
 from __future__ import annotations
@@ -10,18 +11,23 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from comet.errors import CometError
 from comet.v1 import coordination_pb2 as coordination
 from comet_broker import limits
+from comet_broker.coordination.standing import kept_floors, shared_places
 from comet_broker.core.cluster import Place
-from comet_broker.core.lag import Pace, Point, Series
+from comet_broker.core.group_members import PARTITIONED
+from comet_broker.core.history import FINE_POINTS, Values, known, steps
+from comet_broker.core.lag import Pace, Point, Series, added_up
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
     from comet_broker.coordination.group import LiveGroup
     from comet_broker.coordination.groups import Groups
 
-LOOK_S: Final = 1.0
 LOOK_PLACES: Final = 200
+FLOORS_S: Final = 10.0  # between two looks at what the store has of shared groups
+TREND_STEP_S: Final = 30
 
 
 @dataclass(slots=True)
@@ -32,6 +38,7 @@ class Behind:
     committed: int = 0
     log_start: int = 0
     end: int = 0
+    settled: int = 0  # of a shared group: records beyond the first that is not
     oldest_at: int = -1  # the position that `oldest_us` belongs to
     oldest_us: int = 0  # when the record there was appended; 0: there is none
     pace: Pace = field(default_factory=Pace)
@@ -39,10 +46,24 @@ class Behind:
     @property
     def lag(self) -> int:
         """What the log has lost is not to be read any more."""
-        return max(0, self.end - max(self.committed, self.log_start))
+        return max(0, self.end - max(self.committed, self.log_start) - self.settled)
 
     def age_s(self, now_us: int) -> float:
         return max(0, now_us - self.oldest_us) / 1_000_000 if self.lag and self.oldest_us else 0.0
+
+
+@dataclass(slots=True)
+class Standing:
+    """A whole group, as it was seen last."""
+
+    lags: dict[str, int] = field(default_factory=dict)  # by topic id
+    age_s: float = 0.0  # of the oldest event that is not committed
+    pace: Pace = field(default_factory=Pace)
+
+    @property
+    def lag(self) -> int | None:
+        """None where nobody has said anything."""
+        return sum(self.lags.values()) if self.lags else None
 
 
 class LagWatch:
@@ -51,7 +72,11 @@ class LagWatch:
         self._broker = broker
         self._behind: dict[str, dict[Place, Behind]] = {}  # by group
         self._series: dict[tuple[str, str], Series] = {}  # by group and topic id
-        self._next_look = 0.0
+        self._standing: dict[str, Standing] = {}  # by group
+        self._trends: dict[str, tuple[int, list[float | None]]] = {}  # with the step it ends with
+        self._looked = 0  # at which second
+        self._floors: dict[str, dict[Place, int]] = {}  # of shared groups, as the store has them
+        self._floors_at = -FLOORS_S
         self._looking: asyncio.Task[None] | None = None
 
     def close(self) -> None:
@@ -60,24 +85,28 @@ class LagWatch:
 
     def forget(self, group: str) -> None:
         self._behind.pop(group, None)
+        self._standing.pop(group, None)
+        self._floors.pop(group, None)
+        self._trends.pop(group, None)
         for key in [key for key in self._series if key[0] == group]:
             del self._series[key]
 
     # ---- looking
 
-    def tick(self, now: float) -> None:
-        if now < self._next_look or (self._looking is not None and not self._looking.done()):
+    def tick(self) -> None:
+        """Looks as the wall clock's second begins, so that what brokers have seen adds up."""
+        second = self._broker.clock.wall_us() // 1_000_000
+        if second == self._looked or (self._looking is not None and not self._looking.done()):
             return
-        self._next_look = now + LOOK_S
-        if any(group.positions.written for group in self._groups):
-            self._looking = self._broker.tasks.spawn(self._look_at_all(), "look at the lag of groups")
+        self._looked = second
+        if any(map(_stands, self._groups)):
+            self._looking = self._broker.tasks.spawn(self._look_at_all(second), "look at the lag of groups")
 
-    async def _look_at_all(self) -> None:
-        groups = [group for group in self._groups if group.positions.written]
+    async def _look_at_all(self, second: int) -> None:
+        groups = list(filter(_stands, self._groups))
         await self._look(groups)
-        now_us = self._broker.clock.wall_us()
         for group in groups:
-            self._record(group, now_us)
+            self._record(group, second)
 
     async def look(self, group: LiveGroup) -> dict[Place, Behind]:
         """As it is now, of all partitions that are committed or owned."""
@@ -85,10 +114,15 @@ class LagWatch:
         return self._behind.get(group.name, {})
 
     async def _look(self, groups: list[LiveGroup]) -> None:
+        if any(group.machine.kind != PARTITIONED and not group.machine.members for group in groups):
+            await self._read_floors()  # whose partitions nobody else names
         wanted: list[tuple[LiveGroup, Place]] = []
         for group in groups:
             known = self._behind.setdefault(group.name, {})
-            places = set(group.positions.places()) | set(group.machine.owners)
+            if group.machine.kind == PARTITIONED:
+                places = set(group.positions.places()) | set(group.machine.owners)
+            else:
+                places = shared_places(self._groups, group) | self._floors.get(group.name, {}).keys()
             for gone in known.keys() - places:
                 del known[gone]
             wanted += [(group, place) for place in sorted(places)]
@@ -100,53 +134,124 @@ class LagWatch:
         questions: list[coordination.AskedEnd] = []
         offsets: list[int] = []
         for group, place in wanted:
-            mark = group.positions.get(place)
-            offset = 0 if mark is None else mark.offset
-            asked = coordination.AskedEnd(topic_id=bytes.fromhex(place[0]), partition=place[1])
             before = self._behind.get(group.name, {}).get(place)
+            asked = coordination.AskedEnd(topic_id=bytes.fromhex(place[0]), partition=place[1])
+            if group.machine.kind == PARTITIONED:
+                mark = group.positions.get(place)
+                offset = 0 if mark is None else mark.offset
+            else:
+                asked.group = group.name
+                offset = 0 if before is None else before.committed
             if before is None or before.oldest_at != offset or not before.oldest_us:
                 asked.offset = offset
             questions.append(asked)
             offsets.append(offset)
         ends = await self._groups.logs.ask(questions)
         now = self._broker.clock.monotonic()
+        if any(
+            asked.group and not end.code and not end.HasField("floor")
+            for asked, end in zip(questions, ends, strict=True)
+        ):
+            await self._read_floors()
         for (group, place), offset, asked, end in zip(wanted, offsets, questions, ends, strict=True):
             known_group = self._behind.get(group.name)
             if known_group is None:
                 continue  # it was forgotten meanwhile
             behind = known_group.setdefault(place, Behind())
-            if end.code:
+            committed = self._floor(group, place, end) if asked.group else offset
+            if end.code or committed is None:
                 continue
             behind.seen = True
-            behind.committed, behind.log_start, behind.end = offset, end.log_start, end.high_watermark
+            behind.committed, behind.log_start, behind.end = committed, end.log_start, end.high_watermark
+            behind.settled = end.settled
             if asked.HasField("offset"):
                 behind.oldest_at, behind.oldest_us = offset, end.append_time_us
             elif end.log_start > offset:
                 behind.oldest_at = -1  # the oldest record is another one by now
             behind.pace.note(now, behind.lag)
 
+    def _floor(self, group: LiveGroup, place: Place, end: coordination.PartitionEnd) -> int | None:
+        """How far a shared group has come; None if neither the leader nor the store has anything of it."""
+        return end.floor if end.HasField("floor") else self._floors.get(group.name, {}).get(place)
+
+    async def _read_floors(self) -> None:
+        now = self._broker.clock.monotonic()
+        if now - self._floors_at < FLOORS_S:
+            return
+        self._floors_at = now
+        try:
+            self._floors = await kept_floors(self._broker)
+        except CometError:
+            return  # it is looked at again
+
     # ---- the history
 
-    def _record(self, group: LiveGroup, now_us: int) -> None:
+    def _record(self, group: LiveGroup, second: int) -> None:
+        if group.name not in self._behind:
+            return  # it was forgotten meanwhile
         topics: dict[str, list[Behind]] = {}
-        for (topic_id, _), behind in self._behind.get(group.name, {}).items():
+        for (topic_id, _), behind in self._behind[group.name].items():
             if behind.seen:
                 topics.setdefault(topic_id, []).append(behind)
+        now_us = self._broker.clock.wall_us()
+        standing = self._standing.setdefault(group.name, Standing())
+        standing.lags, standing.age_s = {}, 0.0
         for topic_id, found in topics.items():
-            series = self._series.get((group.name, topic_id))
-            if series is None:
-                if len(self._series) >= limits.SLOT_LAG_SERIES_MAX:
-                    continue
-                series = self._series[group.name, topic_id] = Series()
-            series.add(
-                Point(
-                    time_us=now_us,
-                    lag=sum(behind.lag for behind in found),
-                    age_s=max(behind.age_s(now_us) for behind in found),
-                    committed=sum(behind.committed for behind in found),
-                    end=sum(behind.end for behind in found),
-                )
-            )
+            lag = standing.lags[topic_id] = sum(behind.lag for behind in found)
+            age_s = max(behind.age_s(now_us) for behind in found)
+            standing.age_s = max(standing.age_s, age_s)
+            series = self._series_of(group.name, topic_id)
+            if series is not None:
+                committed, end = sum(behind.committed for behind in found), sum(behind.end for behind in found)
+                series.add(second, lag, age_s, committed, end)
+        if standing.lag is not None:
+            standing.pace.note(self._broker.clock.monotonic(), standing.lag)
+
+    def _series_of(self, group: str, topic_id: str) -> Series | None:
+        """None if there are too many."""
+        series = self._series.get((group, topic_id))
+        if series is None and len(self._series) < limits.SLOT_LAG_SERIES_MAX:
+            everywhere = sum(len(slot.groups.lag._series) for slot in self._broker.coordinator.ready_slots())
+            if everywhere < limits.LAG_SERIES_MAX:
+                series = self._series[group, topic_id] = Series()
+        return series
+
+    @property
+    def total(self) -> int:
+        """Of all groups."""
+        return sum(standing.lag or 0 for standing in self._standing.values())
+
+    def standing(self, group: LiveGroup) -> Standing | None:
+        return self._standing.get(group.name)
+
+    def tracks(self, group: LiveGroup, step_s: int, since_us: int) -> list[tuple[str, str, int, Values]]:
+        """Topic id, figure, when the last step ended and the values of each; without a topic, all of them together."""
+        found = [(topic_id, series) for (name, topic_id), series in self._series.items() if name == group.name]
+        end = max((series.end for _, series in found), default=0)
+        if not end:
+            return []
+        first, last = steps(end, step_s, since_us)
+        tracks = [(topic_id, series.tracks(step_s, first, last)) for topic_id, series in found]
+        end_us = last * step_s * 1_000_000
+        lag = added_up([figures["lag"] for _, figures in tracks])
+        return [("", "lag", end_us, lag)] + [
+            (topic_id, figure, end_us, values) for topic_id, figures in tracks for figure, values in figures.items()
+        ]
+
+    def trend(self, group: LiveGroup) -> list[float | None]:
+        """The lag over the last quarter of an hour, every TREND_STEP_S; None where it is not known."""
+        last = self._looked // TREND_STEP_S
+        cached = self._trends.get(group.name)
+        if cached is not None and cached[0] == last:
+            return cached[1]
+        first = last - FINE_POINTS // TREND_STEP_S + 1
+        found = [series for (name, _), series in self._series.items() if name == group.name]
+        if not found:
+            return [None] * (last - first + 1)
+        values = added_up([series.lag.read(TREND_STEP_S, first, last) for series in found])
+        trend = [known(value) for value in values]
+        self._trends[group.name] = last, trend
+        return trend
 
     def statistics(self) -> list[dict[str, Any]]:
         """As it was seen last, by group and topic."""
@@ -170,3 +275,8 @@ class LagWatch:
     def history(self, group: LiveGroup) -> list[tuple[str, list[Point]]]:
         """By topic id."""
         return [(topic_id, series.points()) for (name, topic_id), series in self._series.items() if name == group.name]
+
+
+def _stands(group: LiveGroup) -> bool:
+    """There is something to be behind."""
+    return bool(group.positions.written) or group.machine.kind != PARTITIONED

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from comet.errors import Timeout
 from comet.v1 import admin_pb2 as pb
 from comet.v1 import coordination_pb2 as coordination
-from comet_broker.coordination.group import LiveGroup
-from comet_broker.coordination.groups import Groups
 from comet_broker.core.cluster import Place
 from comet_broker.core.share_record import SHARES, ShareRecord
 from comet_broker.metadata.store import StoreUnavailable
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
+    from comet_broker.coordination.group import LiveGroup
+    from comet_broker.coordination.groups import Groups
 
 
 async def partition_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[pb.PartitionLag]:
@@ -45,11 +45,8 @@ async def partition_lags(broker: Broker, groups: Groups, group: LiveGroup) -> li
 
 async def shared_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[pb.PartitionLag]:
     """Of every partition of its members' topics, those it is leased from, and those of which something is kept."""
-    kept = await _kept(broker, group.name)
-    machine = group.machine
-    leased = [shape for shape in groups.logs.catalog().values() if shape.topic_id in machine.leased]
-    shapes = {*machine.shapes.values(), *leased}
-    places = sorted(kept.keys() | {(shape.topic_id, index) for shape in shapes for index in range(shape.partitions)})
+    kept = (await kept_floors(broker)).get(group.name, {})
+    places = sorted(kept.keys() | shared_places(groups, group))
     asked = [
         coordination.AskedEnd(topic_id=bytes.fromhex(topic_id), partition=index, group=group.name)
         for topic_id, index in places
@@ -85,15 +82,22 @@ async def shared_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[
     return sorted(found, key=lambda lag: (lag.topic, lag.partition))
 
 
-async def _kept(broker: Broker, group: str) -> dict[Place, int]:
-    """The floors that leaders have kept of a group, also where it has no members now."""
+def shared_places(groups: Groups, group: LiveGroup) -> set[Place]:
+    """Of the topics of its members, and those it is leased from."""
+    machine = group.machine
+    leased = [shape for shape in groups.logs.catalog().values() if shape.topic_id in machine.leased]
+    shapes = {*machine.shapes.values(), *leased}
+    return {(shape.topic_id, index) for shape in shapes for index in range(shape.partitions)}
+
+
+async def kept_floors(broker: Broker) -> dict[str, dict[Place, int]]:
+    """What leaders have kept of groups, also where those have no members now."""
     try:
         found = await broker.store.range(SHARES)
     except StoreUnavailable as error:
         raise Timeout(f"the metadata store did not answer; try again: {error}") from error
-    floors: dict[Place, int] = {}
+    floors: dict[str, dict[Place, int]] = {}
     for item in found.items:
         topic_id, index, name = item.key.removeprefix(SHARES).split("/")
-        if name == group:
-            floors[topic_id, int(index)] = ShareRecord.decode(item.value).floor
+        floors.setdefault(name, {})[topic_id, int(index)] = ShareRecord.decode(item.value).floor
     return floors

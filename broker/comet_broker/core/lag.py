@@ -1,6 +1,6 @@
 """How far groups are behind, over time: a bounded history per group and topic, and the pace at which it changes.
 
-    one point a second for five minutes, then every fifteenth for an hour
+    one point a second for a quarter of an hour, one a minute for a day; see core.history
 
 Pure.
 """
@@ -8,14 +8,17 @@ Pure.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-FINE_POINTS: Final = 300
-COARSE_POINTS: Final = 240
-COARSE_EVERY: Final = 15
-PACE_S: Final = 10.0  # over which a pace is measured, at least
+from comet_broker import limits
+from comet_broker.core.history import COARSE_POINTS, FINE_POINTS, MINUTE_S, NAN, Gauge, Reduce, Values
 
-_COLUMNS: Final = "qqdqq"  # as Point
+PACE_S: Final = 10.0  # over which a pace is measured, at least
+SERIES_BYTES: Final = limits.HISTORY_POINTS * (8 + 4 + 8 + 8)
+
+assert SERIES_BYTES * limits.SLOT_LAG_SERIES_MAX <= limits.SLOT_LAG_BYTES_MAX
+assert SERIES_BYTES * limits.LAG_SERIES_MAX <= limits.LAG_BYTES_MAX
 
 
 class Point(NamedTuple):
@@ -26,47 +29,50 @@ class Point(NamedTuple):
     end: int
 
 
-class Ring:
-    """The last points, in columns: a tenth of what tuples would take."""
-
-    def __init__(self, points_max: int) -> None:
-        self._points_max = points_max
-        self._columns: list[array[float]] = [array(kind) for kind in _COLUMNS]
-
-    def __len__(self) -> int:
-        return len(self._columns[0])
-
-    def add(self, point: Point) -> None:
-        for column, value in zip(self._columns, point, strict=True):
-            column.append(value)
-        if len(self) >= 2 * self._points_max:  # now and then, rather than at each point
-            for column in self._columns:
-                del column[: -self._points_max]
-
-    def points(self) -> list[Point]:
-        rows = zip(*(column[-self._points_max :] for column in self._columns), strict=True)
-        return [Point(int(time), int(lag), age, int(committed), int(end)) for time, lag, age, committed, end in rows]
-
-
 class Series:
-    """Of one topic in one group."""
+    """Of one topic in one group. Of a minute, what was seen last is kept."""
 
     def __init__(self) -> None:
-        self._fine = Ring(FINE_POINTS)
-        self._coarse = Ring(COARSE_POINTS)
-        self._added = 0
+        self.lag, self._age = Gauge(Reduce.LAST), Gauge(Reduce.LAST, "f")
+        self._committed, self._end = Gauge(Reduce.LAST), Gauge(Reduce.LAST)
+        self._columns = (self.lag, self._age, self._committed, self._end)
 
-    def add(self, point: Point) -> None:
-        self._fine.add(point)
-        if self._added % COARSE_EVERY == 0:
-            self._coarse.add(point)
-        self._added += 1
+    @property
+    def end(self) -> int:
+        """The last second of which there is a point."""
+        return self.lag.end
+
+    def add(self, second: int, lag: int, age_s: float, committed: int, end: int) -> None:
+        """As it was when that second ended."""
+        for column, value in zip(self._columns, (lag, age_s, committed, end), strict=True):
+            column.put(second, value)
 
     def points(self) -> list[Point]:
         """Oldest first: fine where there are fine ones, coarse before."""
-        fine = self._fine.points()
-        since = fine[0].time_us if fine else 0
-        return [point for point in self._coarse.points() if point.time_us < since] + fine
+        fine = self._points(1, self.end - FINE_POINTS + 1, self.end)
+        since = fine[0].time_us // 1_000_000 if fine else self.end
+        minute = (since - 1) // MINUTE_S
+        return self._points(MINUTE_S, minute - COARSE_POINTS + 1, minute) + fine
+
+    def _points(self, step_s: int, first: int, last: int) -> list[Point]:
+        rows = zip(*(column.read(step_s, first, last) for column in self._columns), strict=True)
+        return [
+            Point((first + at) * step_s * 1_000_000, int(lag), age, int(committed), int(end))
+            for at, (lag, age, committed, end) in enumerate(rows)
+            if lag == lag  # noqa: PLR0124 - all but NaN
+        ]
+
+    def tracks(self, step_s: int, first: int, last: int) -> dict[str, Values]:
+        return {"lag": self.lag.read(step_s, first, last), "age_s": self._age.read(step_s, first, last)}
+
+
+def added_up(columns: Sequence[Values]) -> Values:
+    """Value by value, of those that are known."""
+    found = []
+    for row in zip(*columns, strict=True):
+        seen = [value for value in row if value == value]  # noqa: PLR0124 - all but NaN
+        found.append(sum(seen) if seen else NAN)
+    return array("d", found)
 
 
 class Pace:
@@ -91,3 +97,9 @@ class Pace:
         if now <= then or lag >= lag_then:
             return None
         return lag * (now - then) / (lag_then - lag)
+
+    def growing(self) -> bool | None:
+        """Whether it gets more; None while nobody knows."""
+        now, lag = self._now
+        then, lag_then = self._older or self._newer or self._now
+        return None if now <= then else lag > lag_then

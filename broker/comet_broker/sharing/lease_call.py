@@ -163,6 +163,7 @@ class LeaseCall:
                 return
             leased = self._leased(state, *served)
             self.bytes_left -= len(leased.batches)
+            state.partition.delivered_bytes += len(leased.batches)
             self.records_left -= sum(one.end - one.first for one in leased.records)
             found.append(leased)
             if state.is_waited_for_beside(caller):

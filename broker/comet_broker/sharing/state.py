@@ -215,6 +215,7 @@ class SharedPartition(Kept):
             self._look_after()
             if granted:
                 self.touched = True
+                self.partition.delivered_records += sum(end - first for first, end, _ in granted)
                 self._line.pop(seat, None)
                 self._line[seat] = None
                 self._wake_soon()

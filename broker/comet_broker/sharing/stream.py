@@ -210,7 +210,9 @@ class Sharing:
             if served is not None:
                 chunk, granted = served
                 state = seat.state
-                return chunk.frame(seat.subscription.number, state.partition.handle, state.epoch, granted)
+                frame = chunk.frame(seat.subscription.number, state.partition.handle, state.epoch, granted)
+                state.partition.delivered_bytes += len(frame)
+                return frame
         return None
 
     # ---- settling

@@ -371,7 +371,16 @@ class Log(Appending):
     @property
     def size_bytes(self) -> int:
         """On disk."""
-        return sum(segment.size for segment in self._segments)
+        segments = self._segments
+        return segments[0].size if len(segments) == 1 else sum(segment.size for segment in segments)
+
+    @property
+    def last_append_us(self) -> int | None:
+        """When the last batch was written, as its leader's clock said; None where none is left to tell."""
+        for segment in reversed(self._segments):
+            if segment.next_offset > segment.base_offset:
+                return segment.last_append_us
+        return None
 
     def statistics(self) -> dict[str, Any]:
         """A snapshot in numbers."""

@@ -155,16 +155,78 @@ class DrainBrokerResponse(_message.Message):
     def __init__(self, leading: _Optional[int] = ...) -> None: ...
 
 class StatisticsRequest(_message.Message):
-    __slots__ = ("brief",)
+    __slots__ = ("brief", "topics", "groups")
     BRIEF_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     brief: bool
-    def __init__(self, brief: _Optional[bool] = ...) -> None: ...
+    topics: bool
+    groups: bool
+    def __init__(self, brief: _Optional[bool] = ..., topics: _Optional[bool] = ..., groups: _Optional[bool] = ...) -> None: ...
 
 class StatisticsResponse(_message.Message):
     __slots__ = ("json",)
     JSON_FIELD_NUMBER: _ClassVar[int]
     json: str
     def __init__(self, json: _Optional[str] = ...) -> None: ...
+
+class HistoryRequest(_message.Message):
+    __slots__ = ("topics", "every_topic", "groups", "step_s", "since_us", "forwarded")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    EVERY_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    STEP_S_FIELD_NUMBER: _ClassVar[int]
+    SINCE_US_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    every_topic: bool
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    step_s: int
+    since_us: int
+    forwarded: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., every_topic: _Optional[bool] = ..., groups: _Optional[_Iterable[str]] = ..., step_s: _Optional[int] = ..., since_us: _Optional[int] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+
+class HistoryResponse(_message.Message):
+    __slots__ = ("tracks", "events")
+    TRACKS_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    tracks: _containers.RepeatedCompositeFieldContainer[HistoryTrack]
+    events: _containers.RepeatedCompositeFieldContainer[ClusterEvent]
+    def __init__(self, tracks: _Optional[_Iterable[_Union[HistoryTrack, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[ClusterEvent, _Mapping]]] = ...) -> None: ...
+
+class HistoryTrack(_message.Message):
+    __slots__ = ("topic", "group", "figure", "step_s", "end_us", "values")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    FIGURE_FIELD_NUMBER: _ClassVar[int]
+    STEP_S_FIELD_NUMBER: _ClassVar[int]
+    END_US_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    figure: str
+    step_s: int
+    end_us: int
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., figure: _Optional[str] = ..., step_s: _Optional[int] = ..., end_us: _Optional[int] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class ClusterEvent(_message.Message):
+    __slots__ = ("time_us", "revision", "kind", "text", "topic", "partition", "broker")
+    TIME_US_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    time_us: int
+    revision: int
+    kind: str
+    text: str
+    topic: str
+    partition: int
+    broker: int
+    def __init__(self, time_us: _Optional[int] = ..., revision: _Optional[int] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., broker: _Optional[int] = ...) -> None: ...
 
 class ListGroupsRequest(_message.Message):
     __slots__ = ("local",)
@@ -205,14 +267,16 @@ class DescribeGroupRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class DescribeGroupResponse(_message.Message):
-    __slots__ = ("summary", "members", "lags")
+    __slots__ = ("summary", "members", "lags", "rebalances_us")
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     LAGS_FIELD_NUMBER: _ClassVar[int]
+    REBALANCES_US_FIELD_NUMBER: _ClassVar[int]
     summary: GroupSummary
     members: _containers.RepeatedCompositeFieldContainer[GroupMember]
     lags: _containers.RepeatedCompositeFieldContainer[PartitionLag]
-    def __init__(self, summary: _Optional[_Union[GroupSummary, _Mapping]] = ..., members: _Optional[_Iterable[_Union[GroupMember, _Mapping]]] = ..., lags: _Optional[_Iterable[_Union[PartitionLag, _Mapping]]] = ...) -> None: ...
+    rebalances_us: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, summary: _Optional[_Union[GroupSummary, _Mapping]] = ..., members: _Optional[_Iterable[_Union[GroupMember, _Mapping]]] = ..., lags: _Optional[_Iterable[_Union[PartitionLag, _Mapping]]] = ..., rebalances_us: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GroupMember(_message.Message):
     __slots__ = ("id", "instance", "client", "owned", "release", "silent_ms", "session_timeout_ms")

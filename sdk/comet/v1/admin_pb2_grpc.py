@@ -120,6 +120,11 @@ class AdminStub:
                 request_serializer=comet_dot_v1_dot_admin__pb2.StatisticsRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_admin__pb2.StatisticsResponse.FromString,
                 _registered_method=True)
+        self.History = channel.unary_unary(
+                '/comet.v1.Admin/History',
+                request_serializer=comet_dot_v1_dot_admin__pb2.HistoryRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.HistoryResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -234,6 +239,14 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def History(self, request, context):
+        """What the figures of a broker were, second by second for a quarter of an hour and minute by minute for a day, and what
+        has happened to the cluster, as the broker asked remembers it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -321,6 +334,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Statistics,
                     request_deserializer=comet_dot_v1_dot_admin__pb2.StatisticsRequest.FromString,
                     response_serializer=comet_dot_v1_dot_admin__pb2.StatisticsResponse.SerializeToString,
+            ),
+            'History': grpc.unary_unary_rpc_method_handler(
+                    servicer.History,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.HistoryRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.HistoryResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -782,6 +800,33 @@ class Admin:
             '/comet.v1.Admin/Statistics',
             comet_dot_v1_dot_admin__pb2.StatisticsRequest.SerializeToString,
             comet_dot_v1_dot_admin__pb2.StatisticsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def History(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/History',
+            comet_dot_v1_dot_admin__pb2.HistoryRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.HistoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

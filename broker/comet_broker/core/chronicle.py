@@ -1,0 +1,277 @@
+"""What happened to the cluster, as sentences for people: found by comparing its picture with what it was before.
+
+    note    the view has moved in these keys: what is different is gathered, by what it is and why
+    settle  once a second: what has gathered becomes events, one for each where there are few, one for all of a kind
+
+An event that says how many of something goes on counting for a while, so that five thousand elections that take ten
+seconds are one line. Remembers EVENTS_MAX, the last ones.
+
+Pure. Owned by the recorder; one state is compared with the next, so no change may be kept from it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from comet.types import TopicConfig
+from comet_broker import limits
+from comet_broker.core.cluster import (
+    BROKERS,
+    CONTROLLER,
+    DRAINS,
+    NOBODY,
+    PARTITIONS,
+    TOPICS,
+    BrokerRecord,
+    ClusterState,
+    Place,
+    TopicSpec,
+)
+
+SINGLY_MAX: Final = 3  # of one cause, within one second
+COUNTING_US: Final = 10_000_000  # after the last of them
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    time_us: int
+    revision: int  # of the metadata
+    kind: str  # "election", "offline", "broker", "drain", "controller", "topic"
+    text: str
+    topic: str = ""
+    partition: int | None = None
+    broker: int | None = None
+
+
+class Cause(NamedTuple):
+    """What is told together. `many` is the sentence for so many."""
+
+    kind: str
+    many: str  # with {count} in it
+
+
+@dataclass(slots=True)
+class Gathered:
+    count: int = 0
+    events: list[Event] = field(default_factory=list)  # the first of them
+
+
+@dataclass(slots=True, eq=False)
+class Told:
+    """What is remembered: an event that stands for `count` of its cause."""
+
+    event: Event
+    count: int
+    updated_us: int
+
+
+class Chronicle:
+    def __init__(self) -> None:
+        self._told: deque[Told] = deque(maxlen=limits.EVENTS_MAX)  # the latest at the end
+        self._gathered: dict[Cause, Gathered] = {}
+        self._counting: dict[Cause, Told] = {}  # that stand for many, and for more of the kind
+        self._brokers: dict[int, tuple[int, BrokerRecord]] = {}  # with their incarnations
+        self._topics: dict[str, TopicSpec] = {}
+        self._names: dict[str, str] = {}  # of topics, by their ids
+        self._leaders: dict[Place, int] = {}
+        self._drains: set[int] = set()
+        self._controller = NOBODY
+
+    def begin(self, state: ClusterState) -> None:
+        """That is how it is; nobody knows how it came to be."""
+        self._brokers = {broker: (found.create_revision, found.value) for broker, found in state.brokers.items()}
+        self._topics = {name: found.value for name, found in state.topics.items()}
+        self._names = {found.value.id: name for name, found in state.topics.items()}
+        self._leaders = {place: found.value.leader for place, found in state.partitions.items()}
+        self._drains = set(state.drains)
+        self._controller = _controller(state)
+
+    def events(self, since_us: int = 0) -> list[Event]:
+        """Those that were told, or went on counting, after that time; the latest at the end."""
+        return [told.event for told in self._told if told.updated_us > since_us]
+
+    # ---- comparing
+
+    def note(self, state: ClusterState, keys: Iterable[str], now_us: int) -> None:
+        """Topics first: who leads the partitions of a new one is no news."""
+        now = _Moment(state, now_us, self._gather)
+        partitions: list[str] = []
+        for key in dict.fromkeys(keys):
+            if key.startswith(PARTITIONS):
+                partitions.append(key)
+            elif key.startswith(TOPICS):
+                self._note_topic(now, key.removeprefix(TOPICS))
+            elif key.startswith(BROKERS):
+                self._note_broker(now, int(key.removeprefix(BROKERS)))
+            elif key.startswith(DRAINS):
+                self._note_drain(now, int(key.removeprefix(DRAINS)))
+            elif key == CONTROLLER:
+                self._note_controller(now)
+        for key in partitions:
+            topic_id, _, index = key.removeprefix(PARTITIONS).partition("/")
+            self._note_partition(now, self._names.get(topic_id, ""), (topic_id, int(index)))
+
+    def _note_broker(self, now: _Moment, broker: int) -> None:
+        found = now.state.brokers.get(broker)
+        before = self._brokers.get(broker)
+        if found is None:
+            if self._brokers.pop(broker, None) is not None:
+                now.tell("broker", f"broker {broker} is gone", broker=broker)
+            return
+        record = found.value
+        self._brokers[broker] = (found.create_revision, record)
+        where = f"at {record.host}:{record.port}, version {record.version}"
+        if before is None:
+            now.tell("broker", f"broker {broker} is there, {where}", broker=broker)
+        elif before[0] != found.create_revision:
+            now.tell("broker", f"broker {broker} has started again, {where}", broker=broker)
+        elif record.draining and not before[1].draining:
+            now.tell("broker", f"broker {broker} is about to stop", broker=broker)
+
+    def _note_drain(self, now: _Moment, broker: int) -> None:
+        drains, drained = broker in now.state.drains, broker in self._drains
+        if drains and not drained:
+            self._drains.add(broker)
+            now.tell("drain", f"broker {broker} is drained: it is to lead nothing", broker=broker)
+        elif drained and not drains:
+            self._drains.discard(broker)
+            now.tell("drain", f"broker {broker} is no longer drained: it may lead again", broker=broker)
+
+    def _note_controller(self, now: _Moment) -> None:
+        before, found = self._controller, _controller(now.state)
+        if found in (NOBODY, before):
+            return  # until there is another, there is nothing to tell
+        self._controller = found
+        who = f"broker {self._controller} is the controller"
+        now.tell("controller", who + (f", after broker {before}" if before else ""), broker=self._controller)
+
+    def _note_topic(self, now: _Moment, name: str) -> None:
+        found = now.state.topics.get(name)
+        before = self._topics.pop(name, None)
+        if found is not None:
+            self._topics[name] = found.value
+            self._names[found.value.id] = name
+        if before is not None and (found is None or found.value.id != before.id):
+            for place in [(before.id, index) for index in range(before.partitions)]:
+                self._leaders.pop(place, None)
+            self._names.pop(before.id, None)
+            now.tell("topic", f"topic {name} was deleted", "{count} topics were deleted", topic=name)
+            before = None
+        if found is None:
+            return
+        if before is None:
+            size = f"{_several(found.value.partitions, 'partition')}, {_several(found.value.replicas, 'replica')} each"
+            now.tell("topic", f"topic {name} was created: {size}", "{count} topics were created", topic=name)
+            return
+        changes = _changes(before, found.value)
+        if changes:
+            now.tell("topic", f"topic {name} was changed: {changes}", "{count} topics were changed", topic=name)
+
+    def _note_partition(self, now: _Moment, topic: str, place: Place) -> None:
+        found = now.state.partitions.get(place)
+        if found is None:
+            self._leaders.pop(place, None)
+            return
+        leader, before = found.value.leader, self._leaders.get(place)
+        self._leaders[place] = leader
+        if before is None or leader == before or not topic:
+            return  # new, or of a topic that is deleted
+        why, old = "", now.state.brokers.get(before)
+        if before != NOBODY:
+            if old is None:
+                why = f"broker {before} is gone"
+            elif before in now.state.drains or old.value.draining:
+                why = f"broker {before} is drained"
+        name = f"{topic}/{place[1]}"
+        kind, one, many = "election", f"broker {leader} leads {name}", "{count} partitions have a new leader"
+        if leader == NOBODY:
+            kind, one, many = "offline", f"nobody leads {name}", "{count} partitions have no leader"
+        elif before == NOBODY:
+            one, many = f"broker {leader} leads {name}, which had no leader", "{count} partitions have a leader again"
+        elif not why:
+            one, many = f"{one}, before it was broker {before}", f"{{count}} partitions have moved from broker {before}"
+        if why:
+            one, many = f"{why}: {one}", f"{why}: {many}"
+        now.tell(kind, one, many, topic=topic, partition=place[1], broker=leader or before)
+
+    # ---- telling
+
+    def _gather(self, cause: Cause, event: Event) -> None:
+        gathered = self._gathered.setdefault(cause, Gathered())
+        gathered.count += 1
+        if len(gathered.events) < SINGLY_MAX:
+            gathered.events.append(event)
+
+    def settle(self, now_us: int) -> None:
+        gathered, self._gathered = self._gathered, {}
+        self._counting = {
+            cause: told for cause, told in self._counting.items() if 0 <= now_us - told.updated_us <= COUNTING_US
+        }
+        for cause, one in gathered.items():
+            told = self._counting.get(cause)
+            if told is not None and told in self._told:
+                told.count += one.count
+                told.event = replace(told.event, text=_counted(cause, told.count))
+                told.updated_us = now_us
+            elif one.count <= SINGLY_MAX:
+                self._told.extend(Told(event, 1, now_us) for event in one.events)
+            else:
+                event = replace(one.events[0], text=_counted(cause, one.count), topic="", partition=None)
+                told = self._counting[cause] = Told(event, one.count, now_us)
+                self._told.append(told)
+
+
+class _Moment:
+    """A state of the cluster, when it came to be, and who is told what is new in it."""
+
+    def __init__(self, state: ClusterState, now_us: int, gather: Callable[[Cause, Event], None]) -> None:
+        self.state = state
+        self._now_us = now_us
+        self._gather = gather
+
+    def tell(
+        self,
+        kind: str,
+        one: str,
+        many: str = "",
+        *,
+        topic: str = "",
+        partition: int | None = None,
+        broker: int | None = None,
+    ) -> None:
+        """What cannot be told together with others is its own cause."""
+        event = Event(self._now_us, self.state.revision, kind, one, topic, partition, broker)
+        self._gather(Cause(kind, many or one + " ({count} times)"), event)
+
+
+def _controller(state: ClusterState) -> int:
+    return NOBODY if state.controller is None else state.controller.broker
+
+
+def _counted(cause: Cause, count: int) -> str:
+    return cause.many.format(count=f"{count:,}")
+
+
+def _several(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _changes(before: TopicSpec, after: TopicSpec) -> str:
+    found = []
+    if after.partitions != before.partitions:
+        found.append(f"{_several(after.partitions, 'partition')}, before {before.partitions:,}")
+    if after.replicas != before.replicas:
+        found.append(f"{_several(after.replicas, 'replica')}, before {before.replicas:,}")
+    found += [
+        f"{name} {_said(getattr(after.config, name))}, before {_said(getattr(before.config, name))}"
+        for name in TopicConfig.names()
+        if getattr(after.config, name) != getattr(before.config, name)
+    ]
+    return "; ".join(found)
+
+
+def _said(value: object) -> str:
+    return str(getattr(value, "value", value))
