@@ -30,13 +30,18 @@ def _background_loop() -> asyncio.AbstractEventLoop:
         return _loop
 
 
-def call(work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-    """Runs a coroutine on the background loop and waits for it; when the wait is interrupted, it is cancelled."""
+def begin(work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+    """Has a coroutine run on the background loop while the caller goes on."""
     loop = _background_loop()
     if threading.current_thread() is _thread:
         work.close()
         raise InvalidArgument("comet.sync cannot be used on its own event loop; use the asynchronous classes there")
-    future = asyncio.run_coroutine_threadsafe(work, loop)
+    return asyncio.run_coroutine_threadsafe(work, loop)
+
+
+def call(work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+    """Runs a coroutine on the background loop and waits for it; when the wait is interrupted, it is cancelled."""
+    future = begin(work)
     try:
         return future.result(timeout_s)
     except concurrent.futures.TimeoutError:

@@ -1,0 +1,181 @@
+"""What a source can be asked for, checked. Names are those of Spark's Kafka source where they mean the same. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from comet import patterns
+from comet.errors import InvalidArgument
+from comet.types import check_topic_name
+
+EARLIEST: Final = -2  # as an offset, as Kafka's source writes it
+LATEST: Final = -1
+MAX_INT: Final = (1 << 63) - 1
+# Options that belong to Spark, or to the other direction; whatever else is not known is refused.
+_SPARKS: Final = frozenset({"path", "checkpointlocation", "queryname", "mergeschema", "datanamecasesensitive"})
+
+Ends = Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """One read. Travels to the executors, so it holds nothing but data."""
+
+    bootstrap: str = "localhost:9092"
+    topics: tuple[str, ...] = ()  # one of these three is given
+    pattern: str = ""
+    assigned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    starting: Ends | None = None  # None: earliest for batches, latest for streams
+    starting_ms: int | None = None  # a time, before `starting`
+    ending: Ends = "latest"
+    ending_ms: int | None = None
+    offsets_per_trigger: int | None = None
+    partitions_min: int = 0
+    fail_on_loss: bool = True
+    headers: bool = False
+    committed: bool = True  # else also what no transaction has committed
+    group: str = ""  # is told how far a stream has come
+    event: str = ""  # the type of values: DDL, or module:Class
+    permissive: bool = False  # a value that is no such event becomes null, instead of failing the query
+    pushdown: bool = False  # filters, where Spark has them enabled
+    timeout_ms: int = 30_000
+    wait_ms: int = 200  # that a stream waits for records before it says that there are none
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> SourceOptions:
+        """From what `.option(…)` was given; names in any case. Raises InvalidArgument."""
+        values = {name.casefold(): value for name, value in given.items()}
+        unknown = sorted(values.keys() - _KNOWN.keys() - _SPARKS)
+        if unknown:
+            raise InvalidArgument(f"there is no option {unknown[0]!r}; there are {', '.join(sorted(_NAMES))}")
+        found: dict[str, Any] = {}
+        for name, (attribute, read) in _KNOWN.items():
+            if name in values:
+                found[attribute] = read(_NAME_OF[name], values[name])
+        options = cls(**found)
+        if sum(map(bool, (options.topics, options.pattern, options.assigned))) != 1:
+            raise InvalidArgument("say what to read: one of the options subscribe, subscribePattern and assign")
+        return options
+
+
+def _text(name: str, value: str) -> str:
+    if not value.strip():
+        raise InvalidArgument(f"the option {name} is empty")
+    return value.strip()
+
+
+def _topics(name: str, value: str) -> tuple[str, ...]:
+    found = [check_topic_name(part.strip()) for part in value.split(",") if part.strip()]
+    if not found:
+        raise InvalidArgument(f"the option {name} names no topic")
+    return tuple(dict.fromkeys(found))
+
+
+def _pattern(name: str, value: str) -> str:
+    patterns.compiled(value)
+    return _text(name, value)
+
+
+def _assigned(name: str, value: str) -> dict[str, tuple[int, ...]]:
+    document = _object(name, value)
+    found: dict[str, tuple[int, ...]] = {}
+    for topic, numbers in document.items():
+        if not isinstance(numbers, list) or not numbers or not all(_is_count(number) for number in numbers):
+            raise InvalidArgument(f'{name} takes {{"topic": [0, 1]}}, not {value!r}')
+        found[check_topic_name(topic)] = tuple(sorted(set(numbers)))
+    return found
+
+
+def _ends(name: str, value: str) -> Ends:
+    text = value.strip()
+    if text == "earliest":
+        return "earliest"
+    if text == "latest":
+        return "latest"
+    found: dict[str, dict[int, int]] = {}
+    for topic, offsets in _object(name, text).items():
+        if not isinstance(offsets, dict):
+            raise InvalidArgument(f'{name} takes earliest, latest or {{"topic": {{"0": 23}}}}, not {value!r}')
+        found[check_topic_name(topic)] = {_partition(name, key): _offset(name, at) for key, at in offsets.items()}
+    return found
+
+
+def _object(name: str, value: str) -> dict[str, Any]:
+    try:
+        document = json.loads(value)
+    except ValueError as error:
+        raise InvalidArgument(f"the option {name} is no JSON: {error}") from None
+    if not isinstance(document, dict) or not document:
+        raise InvalidArgument(f"the option {name} takes a JSON object with a topic at least, not {value!r}")
+    return document
+
+
+def _partition(name: str, key: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,6}", key):
+        raise InvalidArgument(f"{name}: {key!r} is no number of a partition")
+    return int(key)
+
+
+def _offset(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not EARLIEST <= value <= MAX_INT:
+        raise InvalidArgument(f"{name}: {value!r} is no offset; -2 stands for earliest, -1 for latest")
+    return value
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 20
+
+
+def _number(least: int) -> Any:
+    def read(name: str, value: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,18}", value.strip()) or int(value) < least:
+            raise InvalidArgument(f"the option {name} takes a number from {least} on, not {value!r}")
+        return int(value)
+
+    return read
+
+
+def _switch(name: str, value: str) -> bool:
+    text = value.strip().casefold()
+    if text not in ("true", "false"):
+        raise InvalidArgument(f"the option {name} takes true or false, not {value!r}")
+    return text == "true"
+
+
+def _chosen(**meaning: bool) -> Any:
+    def read(name: str, value: str) -> bool:
+        text = value.strip().casefold()
+        if text not in meaning:
+            raise InvalidArgument(f"the option {name} takes {' or '.join(meaning)}, not {value!r}")
+        return meaning[text]
+
+    return read
+
+
+_NAMES: Final[Mapping[str, tuple[str, Any]]] = {
+    "bootstrap": ("bootstrap", _text),
+    "subscribe": ("topics", _topics),
+    "subscribePattern": ("pattern", _pattern),
+    "assign": ("assigned", _assigned),
+    "startingOffsets": ("starting", _ends),
+    "endingOffsets": ("ending", _ends),
+    "startingTimestamp": ("starting_ms", _number(0)),
+    "endingTimestamp": ("ending_ms", _number(0)),
+    "maxOffsetsPerTrigger": ("offsets_per_trigger", _number(1)),
+    "minPartitions": ("partitions_min", _number(1)),
+    "failOnDataLoss": ("fail_on_loss", _switch),
+    "includeHeaders": ("headers", _switch),
+    "isolation": ("committed", _chosen(committed=True, uncommitted=False)),
+    "group": ("group", _text),
+    "schema": ("event", _text),
+    "mode": ("permissive", _chosen(failfast=False, permissive=True)),
+    "pushdown": ("pushdown", _switch),
+    "timeoutMs": ("timeout_ms", _number(1)),
+    "waitMs": ("wait_ms", _number(0)),
+}
+_KNOWN: Final = {name.casefold(): row for name, row in _NAMES.items()}
+_NAME_OF: Final = {name.casefold(): name for name in _NAMES}

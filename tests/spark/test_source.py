@@ -1,0 +1,176 @@
+"""Topics as Spark reads them: a real session, real workers, a real broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+
+import comet
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+Broker = comet.testing.TestBroker
+
+
+def _write(broker: Broker, values: Sequence[bytes | None], *, partition: int = 0, **more: Any) -> None:
+    with comet.sync.Producer(broker.address) as producer:
+        for value in values:
+            producer.publish("quotes", value, partition=partition, **more)
+
+
+def _read(spark: SparkSession, broker: Broker, **options: str) -> DataFrame:
+    given = {"bootstrap": broker.address, "subscribe": "quotes", **options}
+    return spark.read.format("comet").options(**given).load()
+
+
+def _stream(spark: SparkSession, broker: Broker, folder: Path, **options: str) -> list[list[Row]]:
+    """What a stream that ends with what there is gives, batch by batch."""
+    given = {"bootstrap": broker.address, "subscribe": "quotes", "startingOffsets": "earliest", **options}
+    batches: list[list[Row]] = []
+    frame = spark.readStream.format("comet").options(**given).load()
+    query = (
+        frame.writeStream.foreachBatch(lambda batch, _: batches.append(batch.collect()))
+        .option("checkpointLocation", str(folder))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    return [batch for batch in batches if batch]
+
+
+def _offsets(rows: Sequence[Row]) -> list[tuple[int, int]]:
+    return sorted((row["partition"], row["offset"]) for row in rows)
+
+
+def test_what_was_written_is_read(spark: SparkSession, broker: Broker) -> None:
+    headers = {"source": b"\xff\x00", "é": b""}
+    _write(broker, [b"one", None, b""], key=b"k", timestamp_us=1_700_000_000_123_456)
+    _write(broker, [bytes(range(256))], partition=1, headers=headers)
+    rows = sorted(_read(spark, broker, includeHeaders="true").collect(), key=lambda row: (row.partition, row.offset))
+    assert [(row.key, row.value, row.topic, row.partition, row.offset) for row in rows] == [
+        (b"k", b"one", "quotes", 0, 0),
+        (b"k", None, "quotes", 0, 1),
+        (b"k", b"", "quotes", 0, 2),
+        (None, bytes(range(256)), "quotes", 1, 0),
+    ]
+    assert rows[0].timestamp.timestamp() == pytest.approx(1_700_000_000.123456)
+    assert [(one.key, one.value) for one in rows[3].headers] == [("source", b"\xff\x00"), ("é", b"")]
+    assert rows[0].headers == []
+    few = spark.read.format("comet").schema("offset bigint, value binary")
+    found = few.options(bootstrap=broker.address, subscribePattern="quo.*").load()
+    assert found.columns == ["offset", "value"]
+    assert found.count() == 4
+
+
+def test_parts_of_a_topic_are_read_as_they_are_named(spark: SparkSession, broker: Broker) -> None:
+    _write(broker, [b"%d" % number for number in range(20)])
+    _write(broker, [b"x"] * 3, partition=1)
+    some = _read(
+        spark, broker, startingOffsets='{"quotes": {"0": 5, "1": -1}}', endingOffsets='{"quotes": {"0": 8, "1": -1}}'
+    )
+    assert _offsets(some.collect()) == [(0, 5), (0, 6), (0, 7)]
+    split = _read(spark, broker, minPartitions="6")
+    assert split.rdd.getNumPartitions() >= 6
+    assert _offsets(split.collect()) == [(0, number) for number in range(20)] + [(1, number) for number in range(3)]
+    one = spark.read.format("comet").options(bootstrap=broker.address, assign='{"quotes": [1]}').load()
+    assert one.count() == 3
+    cut = _read(spark, broker, pushdown="true").where("partition = 0 and offset >= 18")
+    assert _offsets(cut.collect()) == [(0, 18), (0, 19)]
+    with pytest.raises(PySparkException, match="quotes/1 has none"):
+        _read(spark, broker, startingOffsets='{"quotes": {"0": 5}}').count()
+
+
+def test_values_become_columns(spark: SparkSession, broker: Broker) -> None:
+    values = [b'{"symbol": "A", "bid": 1.5, "more": [1, {"x": "}{"}]}', b'{"symbol":"\\u00e9","bid":2}', b"{}"]
+    _write(broker, values)
+    _write(broker, [None], partition=1)
+    typed = _read(spark, broker, schema="symbol string, bid double").orderBy("partition", "offset")
+    rows = typed.select("value.*").collect()
+    assert [(row.symbol, row.bid) for row in rows] == [("A", 1.5), ("é", 2.0), (None, None), (None, None)]
+    events = _read(spark, broker, schema="comet_demo.model:Quote").where("value is not null")
+    assert [row.symbol for row in events.select("value.symbol").collect()] == ["A", "é", None]
+
+
+# Each could be taken for as many objects as there are values, were they read one after the other.
+@pytest.mark.parametrize(
+    "values",
+    [[b"nothing"], [b'{"symbol": 5}'], [b"{} {}", b""], [b'{"symbol":"}', b'{"}', b"{}{}"], [b'{"symbol":', b'"A"}']],
+)
+def test_values_that_are_no_events_are_named(spark: SparkSession, broker: Broker, values: list[bytes]) -> None:
+    with comet.sync.Producer(broker.address) as producer:
+        producer.send_many("quotes", [b'{"symbol": "A"}', *values], partition=0).result()
+    with pytest.raises(PySparkException, match="record 1 of quotes/0 is no struct"):
+        _read(spark, broker, schema="symbol string").collect()
+    rows = _read(spark, broker, schema="symbol string", mode="permissive").orderBy("offset").collect()
+    assert rows[0].value.symbol == "A"
+    assert [row.value for row in rows[1:]] == [None] * len(values)
+
+
+def test_a_stream_goes_on_where_its_checkpoint_says(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    _write(broker, [b"1"] * 7)
+    _write(broker, [b"2"] * 3, partition=1)
+    first = _stream(spark, broker, tmp_path, maxOffsetsPerTrigger="4", group="spark")
+    assert [len(batch) for batch in first] == [4, 4, 2]
+    assert _stream(spark, broker, tmp_path) == []
+    _write(broker, [b"3"] * 2)
+    with comet.sync.Admin(broker.address) as admin:
+        admin.add_partitions("quotes", 3)
+    _write(broker, [b"4"], partition=2)
+    again = _stream(spark, broker, tmp_path, group="spark")
+    read = [row for batch in first + again for row in batch]
+    assert _offsets(read) == [(0, number) for number in range(9)] + [(1, number) for number in range(3)] + [(2, 0)]
+    with comet.sync.Admin(broker.address) as admin:
+        told = {one.partition: one.offset for one in admin.group_positions("spark")}
+    assert told == {0: 9, 1: 3, 2: 1}
+
+
+def test_what_is_gone_fails_a_query_or_is_left_out(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    _write(broker, [b"1"] * 4)
+    assert len(_stream(spark, broker, tmp_path)[0]) == 4
+    _write(broker, [b"2"] * 4)
+    with comet.sync.Admin(broker.address) as admin:
+        admin.delete_records("quotes", 0, 6)
+    with pytest.raises(PySparkException, match="cannot be read any more"):
+        _stream(spark, broker, tmp_path)
+    rest = _stream(spark, broker, tmp_path, failOnDataLoss="false")
+    assert _offsets(rest[0]) == [(0, 6), (0, 7)]
+    whole = {"startingOffsets": json.dumps({"quotes": {"0": 0, "1": 0}})}
+    with pytest.raises(PySparkException, match="offsets 0 to 6 of 0 to 8 cannot be read any more"):
+        _read(spark, broker, **whole).collect()
+    assert _read(spark, broker, failOnDataLoss="false", **whole).count() == 2
+
+
+def test_only_what_is_committed_is_read_unless_all_is_asked_for(spark: SparkSession, broker: Broker) -> None:
+    async def transact() -> None:
+        async with comet.TransactionalProducer(broker.address, "tests") as producer:
+            async with producer.transaction() as kept:
+                await kept.send("quotes", b"kept", partition=0)
+            with suppress(ValueError):
+                async with producer.transaction() as dropped:
+                    await (await dropped.send("quotes", b"dropped", partition=0))
+                    raise ValueError("changed my mind")
+
+    comet.run(transact())
+    assert [row.value for row in _read(spark, broker).collect()] == [b"kept"]
+    assert len(_read(spark, broker, isolation="uncommitted").collect()) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"startingOffset": "earliest"}, "there is no option"),
+        ({"subscribe": "nothing"}, "there is no topic 'nothing'"),
+        ({"group": "g"}, "are for spark.readStream"),
+    ],
+)
+def test_a_query_that_makes_no_sense_says_why(
+    spark: SparkSession, broker: Broker, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(PySparkException, match=said):
+        _read(spark, broker, **options).collect()

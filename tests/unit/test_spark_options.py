@@ -1,0 +1,96 @@
+"""What a Spark source can be asked for, and how it says what is wrong with that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+import comet
+from comet.errors import InvalidArgument
+from comet.spark import events
+from comet.spark.options import SourceOptions
+
+
+@comet.event
+class Leg:
+    symbol: str
+    size: int
+
+
+@dataclass
+class Order:
+    id: int
+    price: float | None
+    legs: list[Leg]
+    tags: dict[str, bool]
+
+
+class Odd:
+    value: complex
+
+
+def test_names_are_those_of_kafkas_source_in_any_case() -> None:
+    options = SourceOptions.parse(
+        {
+            "SUBSCRIBE": "quotes, trades",
+            "startingoffsets": '{"quotes": {"0": 23, "1": -1, "2": -2}}',
+            "maxOffsetsPerTrigger": "1000",
+            "failondataloss": "FALSE",
+            "checkpointLocation": "anywhere",
+        }
+    )
+    assert options.topics == ("quotes", "trades")
+    assert options.starting == {"quotes": {0: 23, 1: -1, 2: -2}}
+    assert options.offsets_per_trigger == 1000
+    assert not options.fail_on_loss
+    assert SourceOptions.parse({"assign": '{"quotes": [2, 0, 2]}'}).assigned == {"quotes": (0, 2)}
+    assert not SourceOptions.parse({"subscribePattern": "q.*", "isolation": "uncommitted"}).committed
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "say what to read"),
+        ({"subscribe": "a", "assign": '{"a": [0]}'}, "one of the options"),
+        ({"subscribe": "a", "startingOffset": "earliest"}, "no option 'startingoffset'"),
+        ({"subscribe": " , "}, "names no topic"),
+        ({"subscribe": "a/b"}, "no topic name"),
+        ({"subscribe": "a", "startingOffsets": "newest"}, "no JSON"),
+        ({"subscribe": "a", "startingOffsets": '{"a": 3}'}, "takes earliest, latest or"),
+        ({"subscribe": "a", "startingOffsets": '{"a": {"x": 3}}'}, "no number of a partition"),
+        ({"subscribe": "a", "startingOffsets": '{"a": {"0": -3}}'}, "-3 is no offset"),
+        ({"subscribe": "a", "startingOffsets": '{"a": {"0": true}}'}, "True is no offset"),
+        ({"assign": '{"a": []}'}, "assign takes"),
+        ({"subscribe": "a", "minPartitions": "0"}, "a number from 1 on"),
+        ({"subscribe": "a", "failOnDataLoss": "no"}, "true or false"),
+        ({"subscribe": "a", "mode": "dropmalformed"}, "failfast or permissive"),
+        ({"subscribePattern": "(a+)+$"}, "could take too long"),
+    ],
+)
+def test_what_is_wrong_is_said(given: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        SourceOptions.parse(given)
+
+
+def test_classes_of_events_become_columns() -> None:
+    assert events.fields(Order) == (
+        "`id` bigint, `price` double, `legs` array<struct<`symbol`: string, `size`: bigint>>, "
+        "`tags` map<string, boolean>"
+    )
+    assert events.ddl("comet_demo.model:Quote").startswith("`symbol` string, `bid` double, `ask` double")
+    assert events.ddl("symbol string, bid double") == "symbol string, bid double"
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        ("no_such_module:Quote", "cannot be imported"),
+        ("comet_demo.model:NoSuchQuote", "cannot be imported"),
+        (f"{__name__}:Odd", "for which there is no column"),
+        ("comet.types:Acks", "no class of events"),
+    ],
+)
+def test_what_is_no_class_of_events_is_refused(event: str, said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        events.ddl(event)
