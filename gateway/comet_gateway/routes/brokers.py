@@ -5,12 +5,24 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query, Request
 
 import comet
+from comet_gateway import leaders
 from comet_gateway.problems import answers
 from comet_gateway.routes.admin import STRICT, AdminClient, links
-from comet_gateway.schemas.brokers import Broker, BrokerDetails, BrokerList, Cluster, Drain, Handover
+from comet_gateway.schemas.brokers import (
+    Broker,
+    BrokerDetails,
+    BrokerList,
+    Cluster,
+    Drain,
+    Handover,
+    LeaderChange,
+    LeaderCount,
+    LeaderMoves,
+    LeadersMoved,
+)
 from comet_gateway.schemas.lists import PAGE, BrokerId, DryRun, Filter, Limit
 
 router = APIRouter(prefix="/v1", tags=["brokers"], dependencies=STRICT)
@@ -156,3 +168,68 @@ def led(topics: list[comet.TopicInfo], broker: int, calm: set[int]) -> list[Hand
         for one in topic.partitions
         if one.leader == broker
     ]
+
+
+# ---- who leads what
+
+
+async def _job(request: Request) -> leaders.LeaderJob:
+    found: leaders.LeaderJob = request.app.state.backend.leaders
+    return found
+
+
+Job = Annotated[leaders.LeaderJob, Depends(_job)]
+
+
+@router.get("/leaders", operation_id="describeLeaderMoves")
+async def describe_leader_moves(job: Job) -> LeadersMoved:
+    """How far the job is that moves leaders, or how the last one of this gateway ended."""
+    return _moved(job.progress)
+
+
+@router.post(
+    "/leaders/move",
+    operation_id="moveLeaders",
+    responses=answers("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "LEADERS_MOVING", "LIMIT_EXCEEDED"),
+)
+async def move_leaders(admin: AdminClient, job: Job, body: LeaderMoves, dry_run: DryRun = False) -> LeadersMoved:
+    """Has other replicas lead some partitions, or so many of them that all brokers lead about as many. Some change at
+    a time. Answered when it has begun: ask how far it is. Who leads a partition from then on is its first replica."""
+    calm = {one.id for one in (await admin.describe_cluster()).brokers if not one.draining}
+    topics = await admin.list_topics()
+    if body.partitions is None:
+        plan = leaders.spread(topics, calm)
+    else:
+        plan = leaders.given(topics, [(one.topic, one.partition, one.broker) for one in body.partitions], calm)
+    if dry_run:
+        return _moved(leaders.Progress("planned", plan), dry_run=True)
+    job.start(plan)
+    return _moved(job.progress)
+
+
+@router.post("/leaders/stop", operation_id="stopLeaderMoves")
+async def stop_leader_moves(job: Job) -> LeadersMoved:
+    """No further partition is given another leader. Those for which that is decided are."""
+    job.stop()
+    return _moved(job.progress)
+
+
+def _moved(progress: leaders.Progress, *, dry_run: bool = False) -> LeadersMoved:
+    plan = progress.plan
+    return LeadersMoved(
+        dry_run=dry_run,
+        state=progress.state,
+        started_us=progress.started_us,
+        changes=len(plan.steps),
+        decided=progress.decided,
+        led=progress.led,
+        error=progress.error,
+        brokers=[
+            LeaderCount(broker=broker, before=plan.before.get(broker, 0), after=plan.after.get(broker, 0))
+            for broker in sorted({*plan.before, *plan.after})
+        ],
+        partitions=[
+            LeaderChange(topic=step.topic, partition=step.partition, leader=step.leader or None, to=step.to)
+            for step in plan.steps[:HANDOVERS_MAX]
+        ],
+    )

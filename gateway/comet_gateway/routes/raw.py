@@ -45,11 +45,12 @@ class Reply:
         status: int = 200,
         kind: bytes = b"application/json",
         headers: Mapping[str, str] | None = None,
+        cache: bytes = b"no-store",
     ) -> None:
         self._body = body
         self._status = status
         self._headers = [
-            (b"content-type", kind), (b"cache-control", b"no-store"), (b"content-length", b"%d" % len(body)),
+            (b"content-type", kind), (b"cache-control", cache), (b"content-length", b"%d" % len(body)),
         ]  # fmt: skip
         if headers is not None:
             self._headers += [(name.encode(), value.encode()) for name, value in headers.items()]

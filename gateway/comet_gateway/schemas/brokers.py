@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Final, Literal
+
 from pydantic import Field
 
 from comet_gateway.schemas.common import Int64, Model
-from comet_gateway.schemas.lists import DRY_RUN_TEXT
+from comet_gateway.schemas.lists import BROKER_MAX, DRY_RUN_TEXT, PARTITION_MAX, Name, Strict
+
+MOVES_MAX: Final = 10_000
 
 
 class Broker(Model):
@@ -63,3 +67,52 @@ class Drain(Model):
     leading: int = Field(description="Partitions that it leads now.")
     staying: int = Field(description="Of those, which nobody else can take over.")
     partitions: list[Handover] = Field(description="The first thousand of those that it leads.")
+
+
+# ---- leaders
+
+
+class LeaderMove(Strict):
+    topic: Name
+    partition: Annotated[int, Field(ge=0, le=PARTITION_MAX)]
+    broker: Annotated[int, Field(ge=1, le=BROKER_MAX)] | None = Field(
+        None, description="Who is to lead it: a replica that is in sync. Null: of those, whoever leads least."
+    )
+
+
+class LeaderMoves(Strict):
+    """Which partitions are to have another leader."""
+
+    partitions: Annotated[list[LeaderMove], Field(min_length=1, max_length=MOVES_MAX)] | None = Field(
+        None, description="Null: those that it takes for all brokers to lead about as many."
+    )
+
+
+class LeaderChange(Model):
+    topic: str
+    partition: int
+    leader: int | None = Field(description="Who leads it before; null: nobody.")
+    to: int
+
+
+class LeaderCount(Model):
+    broker: int
+    before: int = Field(description="Partitions that it leads.")
+    after: int
+
+
+class LeadersMoved(Model):
+    """A job that gives partitions other leaders, some at a time; no record is copied. A gateway has one at a time,
+    which ends with it: what was decided stays."""
+
+    dry_run: bool = Field(description=DRY_RUN_TEXT)
+    state: Literal["idle", "planned", "running", "stopping", "stopped", "done", "failed"] = Field(
+        description="`planned` is a dry run, `idle` says that there was no job."
+    )
+    started_us: Int64
+    changes: int = Field(description="Partitions that are to have another leader.")
+    decided: int = Field(description="Of those, of which the cluster was told.")
+    led: int = Field(description="Of those, which have their new leader.")
+    error: str = Field(description="Why it failed.")
+    brokers: list[LeaderCount]
+    partitions: list[LeaderChange] = Field(description="The first thousand of them.")

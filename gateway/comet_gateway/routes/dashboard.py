@@ -1,0 +1,56 @@
+"""The dashboard: every page as HTML and CSV, the files that pages load, the live channel; none in the OpenAPI."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.routing import WebSocketRoute
+
+from comet_gateway.dashboard import serving
+from comet_gateway.dashboard.asking import asked
+from comet_gateway.dashboard.live import LiveEndpoint
+from comet_gateway.routes.raw import Answer, Endpoint, RawRoute
+from comet_web.pages import PAGES, Page
+
+router = APIRouter()
+
+
+def _page(page: Page) -> Endpoint:
+    async def endpoint(request: Request) -> Answer:
+        state, who = request.app.state, request.scope["comet.who"]
+        query = request.scope["query_string"].decode("latin-1")
+        found = asked(page, request.path_params, query, who, is_open=state.gatekeeper.open)
+        return await serving.html(request.scope, state.sources, page, found)
+
+    return endpoint
+
+
+def _csv(page: Page) -> Endpoint:
+    async def endpoint(request: Request) -> Answer:
+        state, who = request.app.state, request.scope["comet.who"]
+        query = request.scope["query_string"].decode("latin-1")
+        found = asked(page, request.path_params, query, who, is_open=state.gatekeeper.open, whole=True)
+        return await serving.as_csv(state.sources, page, found)
+
+    return endpoint
+
+
+_files = serving.Files()
+
+
+async def static(request: Request) -> Answer:
+    """A file that pages load."""
+    version, path = request.path_params["version"], request.path_params["path"]
+    return _files.answer(version, path, request.scope["comet.headers"].get(b"accept-encoding"))
+
+
+def _add(path: str, endpoint: Endpoint, name: str) -> None:
+    router.routes.append(RawRoute(path, endpoint, methods=["GET"], name=name, include_in_schema=False))
+
+
+for _one in PAGES:
+    if _one.csv:
+        _add(_one.csv, _csv(_one), f"{_one.name} as CSV")
+for _one in PAGES:
+    _add(_one.path, _page(_one), f"page {_one.name}")
+_add("/static/{version}/{path:path}", static, "static")
+router.routes.append(WebSocketRoute("/live", LiveEndpoint(), name="live"))

@@ -1,0 +1,322 @@
+"""Dead letters: which topics hold some, why they died, and back to work with them, or away."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import Field
+
+import comet
+from comet_gateway.config import Limits
+from comet_gateway.letters import choosing
+from comet_gateway.letters.answer import Lines, SettlingSlots, Streamed
+from comet_gateway.letters.letter import Letter, Place, State
+from comet_gateway.letters.settling import Edit, Settling, Task
+from comet_gateway.letters.shelf import Shelf
+from comet_gateway.letters.shelves import Shelves
+from comet_gateway.problems import Problem, answers
+from comet_gateway.routes.admin import STRICT, links
+from comet_gateway.schemas import dead_letters as documents
+from comet_gateway.schemas.dead_letters import (
+    CauseCounts,
+    Chosen,
+    DeadLetterTopic,
+    DeadLetterTopics,
+    Discard,
+    LetterPlace,
+    Letters,
+    Redrive,
+    Scanned,
+    SettlingPlan,
+    StateName,
+    Target,
+)
+from comet_gateway.schemas.lists import PAGE, DryRun, Limit, TopicName
+from comet_gateway.schemas.records import decode_body
+from comet_gateway.searching.answer import WalkAnswer
+
+router = APIRouter(prefix="/v1", tags=["dead letters"], dependencies=STRICT)
+
+LOOK_S: Final = 2.0  # that a look may take; the next one goes on
+SETTLE_LOOK_S: Final = 20.0  # that it may take to know all that is settled already
+CAUSES: Final = 100  # of one topic, in the list of all
+TEXT_MAX: Final = 1_000
+NDJSON: Final = "application/x-ndjson"
+_ORDER: Final = re.compile(r"l1\.(\d{1,19})-(\d{1,6})-(\d{1,19})", re.ASCII)
+_CONTENT: Final = ("value", "text", "base64", "tombstone")
+
+
+async def _shelves(request: Request) -> Shelves:
+    found: Shelves = request.app.state.backend.shelves
+    return found
+
+
+ShelvesOf = Annotated[Shelves, Depends(_shelves)]
+
+
+def _until(seconds: float) -> float:
+    return asyncio.get_running_loop().time() + seconds
+
+
+# ---- looking
+
+
+@router.get("/dead-letters", operation_id="listDeadLetterTopics")
+async def list_topics(shelves: ShelvesOf) -> DeadLetterTopics:
+    """Topics that hold dead letters, with how many there are by group and cause.
+
+    A topic holds dead letters where one of the newest records of a partition is one. All topics are looked at, a
+    bounded number at each request: `looked` of `topics` says how far that is."""
+    looked = await shelves.look(_until(LOOK_S))
+    return DeadLetterTopics(
+        items=[_topic(shelf) for shelf in shelves.known()], looked=looked.looked, topics=looked.topics
+    )
+
+
+def _topic(shelf: Shelf) -> DeadLetterTopic:
+    states = shelf.states()
+    counts = sorted(shelf.counts.items(), key=lambda item: (-item[1].states[State.PENDING], item[0]))
+    return DeadLetterTopic(
+        topic=shelf.topic,
+        pending=states[State.PENDING],
+        redriven=states[State.REDRIVEN],
+        discarded=states[State.DISCARDED],
+        causes=[
+            CauseCounts(
+                group=group,
+                cause=cause,
+                pending=one.states[State.PENDING],
+                redriven=one.states[State.REDRIVEN],
+                discarded=one.states[State.DISCARDED],
+                newest_us=one.newest_us,
+                topics=sorted(+one.sources),
+            )
+            for (group, cause), one in counts[:CAUSES]
+        ],
+        causes_total=len(counts),
+        scanned=scanned(shelf),
+    )
+
+
+def scanned(shelf: Shelf) -> Scanned:
+    return Scanned(records=shelf.records, looked=shelf.looked, older=shelf.older, complete=shelf.complete)
+
+
+Text = Annotated[str | None, Field(max_length=TEXT_MAX)]
+
+
+@router.get(
+    "/dead-letters/{topic}",
+    operation_id="listDeadLetters",
+    responses={
+        **answers("TOPIC_NOT_FOUND", "MALFORMED_CURSOR"),
+        200: links(
+            readPartition={
+                "parameters": {
+                    "topic": "$request.path.topic",
+                    "partition": "$response.body#/items/0/partition",
+                    "offset": "$response.body#/items/0/offset",
+                }
+            },
+        ),
+    },
+)
+async def list_letters(
+    shelves: ShelvesOf,
+    topic: TopicName,
+    limit: Limit = PAGE,
+    cursor: Annotated[str, Query(max_length=100, description="`next` of the page before.")] = "",
+    state: Annotated[StateName | None, Query(description="Only those in this state.")] = None,
+    group: Annotated[Text, Query(description="Only those of this group.")] = None,
+    cause: Annotated[Text, Query(description="Only those of this cause, as the counts have it.")] = None,
+    reason: Annotated[Text, Query(description="Only those with this in their reason, in capitals or not.")] = None,
+    from_topic: Annotated[Text, Query(description="Only those that come from this topic.")] = None,
+    from_us: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$", description="Only those from then on.")] = None,
+    to_us: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$", description="Only those before then.")] = None,
+) -> Letters:
+    """The dead letters in a topic, newest event first, page by page. Notes and other records are none."""
+    before = _order(cursor) if cursor else None
+    shelf = await shelves.shelf(topic, _until(LOOK_S))
+    wanted = choosing.Filter(
+        None if state is None else State(state), group, cause, reason, from_topic,
+        None if from_us is None else int(from_us), None if to_us is None else int(to_us),
+    )  # fmt: skip
+    found, matched = await choosing.newest(shelf, wanted, limit + 1, before)
+    more = len(found) > limit
+    return Letters(
+        items=[letter_document(letter) for letter in found[:limit]],
+        next="l1.{}-{}-{}".format(*choosing.order(found[limit - 1])) if more else None,
+        matched=matched,
+        scanned=scanned(shelf),
+    )
+
+
+def _order(cursor: str) -> choosing.Order:
+    found = _ORDER.fullmatch(cursor)
+    if found is None:
+        raise Problem("MALFORMED_CURSOR", f"{cursor!r} is not a cursor of dead letters")
+    return int(found[1]), int(found[2]), int(found[3])
+
+
+def letter_document(letter: Letter) -> documents.Letter:
+    return documents.Letter(
+        **letter.told(),
+        timestamp_us=letter.time_us,
+        bytes=letter.size,
+        to=letter.to or None,
+        by=letter.by or None,
+    )
+
+
+# ---- settling
+
+_LINES: Final = (
+    "One JSON object a line: `plan`, the document of a dry run; `progress`, again and again; `failure`, a letter with "
+    "the problem that keeps it pending, for the first 100 of them; at last `end`, with `stopped` where some were not "
+    "tried, or `problem`."
+)
+_EXAMPLE: Final = (
+    '{"plan":{"dry_run":false,"topic":"orders-failed","letters":1,"settled":0,"unknown":[],"targets":[{"topic":"orders",'
+    '"letters":1,"exists":true,"groups":["work"]}],"bytes":"12","seconds":0.01,"rate":100.0}}\n'
+    '{"end":{"letters":1,"done":1,"already":0,"failed":0,"stopped":false}}\n'
+)
+
+
+def _settled(*codes: str) -> dict[int | str, dict[str, Any]]:
+    return {
+        **answers("TOPIC_NOT_FOUND", "TOO_MANY_REQUESTS", "TIMEOUT", *codes),
+        200: {
+            "description": "With `dry_run` a document, else lines of progress.",
+            "content": {NDJSON: {"schema": {"type": "string", "description": _LINES}, "example": _EXAMPLE}},
+        },
+    }
+
+
+@router.post(
+    "/dead-letters/{topic}/redrive",
+    operation_id="redriveDeadLetters",
+    response_model=SettlingPlan,
+    responses=_settled("RECORD_TOO_LARGE"),
+)
+async def redrive(
+    request: Request, shelves: ShelvesOf, topic: TopicName, body: Redrive, dry_run: DryRun = False
+) -> SettlingPlan | Response:
+    """Writes letters to where they come from, or to another topic, as new records: each once, whoever asks how often.
+
+    A letter that is written is settled by a note behind it, and is redriven no more. Whoever stops reading the answer
+    stops it: nothing more is begun, and what is under way is finished. Every group that reads the topic gets the
+    records, not only the one that gave them up."""
+    edit = _edit(body.record) if body.record is not None else None
+    return await _settle(request, shelves, topic, body, State.REDRIVEN, dry_run, body.to or "", edit)
+
+
+@router.post(
+    "/dead-letters/{topic}/discard",
+    operation_id="discardDeadLetters",
+    response_model=SettlingPlan,
+    responses=_settled(),
+)
+async def discard(
+    request: Request, shelves: ShelvesOf, topic: TopicName, body: Discard, dry_run: DryRun = False
+) -> SettlingPlan | Response:
+    """Settles letters without writing them again, by a note behind each. They can still be read in the log."""
+    return await _settle(request, shelves, topic, body, State.DISCARDED, dry_run)
+
+
+async def _settle(
+    request: Request,
+    shelves: Shelves,
+    topic: str,
+    body: Chosen,
+    state: State,
+    dry_run: bool,
+    to: str = "",
+    edit: Edit | None = None,
+) -> SettlingPlan | Response:
+    app = request.app.state
+    limits: Limits = app.config.limits
+    if body.rate > limits.letter_rate_max:
+        raise Problem("VALIDATION", f"rate is at most {limits.letter_rate_max} at this gateway, not {body.rate:g}")
+    shelf = await shelves.shelf(topic, _until(SETTLE_LOOK_S))
+    if not shelf.complete and not dry_run:
+        detail = f"{shelf.looked} of {shelf.records} records were looked at in time: what is settled is not known yet"
+        raise Problem("TIMEOUT", detail, hint="Ask again: it goes on where it stopped.")
+    chosen = await _chosen(shelf, body)
+    task = Task(state, chosen.letters, body.rate, request.scope["comet.who"].name, to, edit)
+    targets = await _targets(app.backend.admin, task) if state is State.REDRIVEN else []
+    plan = _plan(topic, task, chosen, targets, dry_run)
+    if dry_run:
+        return plan
+    if to and targets and not targets[0].exists:
+        raise Problem("TOPIC_NOT_FOUND", f"there is no topic {to!r}")
+    task = replace(task, partitions=await _partitions(app.backend.catalog, targets))
+    settling = Settling(shelf, shelves.reader, app.backend.producers[comet.Acks.ALL], task)
+    lines = Lines(settling, plan, app.draining, request.scope["comet.request_id"])
+    headers = [(b"content-type", NDJSON.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
+    return Streamed(WalkAnswer(request, app.sources.kept(SettlingSlots), lines, headers, limits.idle_s))
+
+
+async def _chosen(shelf: Shelf, body: Chosen) -> choosing.Chosen:
+    if body.letters is not None:
+        return choosing.named(shelf, [Place(one.partition, one.offset) for one in body.letters])
+    given = body.filter
+    assert given is not None
+    wanted = choosing.Filter(None, given.group, given.cause, given.reason, given.topic, given.from_us, given.to_us)
+    return await choosing.fitting(shelf, wanted)
+
+
+def _edit(record: dict[str, Any]) -> Edit:
+    """Raises Problem."""
+    given = {
+        name
+        for name, members in (("value", _CONTENT), ("key", ("key", "key_base64")), ("headers", ("headers",)))
+        if any(member in record for member in members)
+    }
+    columns = decode_body(msgspec.json.encode(record if "value" in given else {**record, "tombstone": True}), 1)
+    return Edit(
+        frozenset(given),
+        columns.values[0],
+        None if columns.keys is None else columns.keys[0],
+        [] if columns.headers is None else columns.headers[0],
+        None if columns.partitions is None else columns.partitions[0],
+        None if columns.timestamps_us is None else columns.timestamps_us[0],
+    )
+
+
+async def _targets(admin: comet.Admin, task: Task) -> list[Target]:
+    counts = Counter(task.to or letter.topic for letter in task.letters)
+    groups = await admin.list_groups() if counts else []
+    topics = {info.name for info in await admin.list_topics()} if counts else set()
+    return [
+        Target(
+            topic=topic,
+            letters=count,
+            exists=topic in topics,
+            groups=[group.name for group in groups if topic in group.topics],
+        )
+        for topic, count in counts.most_common()
+    ]
+
+
+async def _partitions(catalog: Any, targets: list[Target]) -> dict[str, int]:
+    return {one.topic: len((await catalog.topic(one.topic)).partitions) for one in targets if one.exists}
+
+
+def _plan(topic: str, task: Task, chosen: choosing.Chosen, targets: list[Target], dry_run: bool) -> SettlingPlan:
+    return SettlingPlan(
+        dry_run=dry_run,
+        topic=topic,
+        letters=len(task.letters),
+        settled=chosen.settled,
+        unknown=[LetterPlace(partition=place.partition, offset=place.offset) for place in chosen.unknown],
+        targets=targets,
+        bytes=sum(letter.size for letter in task.letters),
+        seconds=round(len(task.letters) / task.rate, 3),
+        rate=task.rate,
+    )

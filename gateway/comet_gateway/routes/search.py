@@ -1,0 +1,209 @@
+"""Looking for records: a search that tells how far it is, an export as a file, one value as it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from typing import Any, Final
+
+import msgspec
+from fastapi import APIRouter, Request
+
+from comet.errors import CometError
+from comet.types import AtOffset
+from comet_gateway.backend import Backend
+from comet_gateway.config import Limits
+from comet_gateway.cursor import INT64_MAX, Cursor
+from comet_gateway.merging import problem_of
+from comet_gateway.problems import Problem, answers
+from comet_gateway.push.asked import Values
+from comet_gateway.querying import Query, whole
+from comet_gateway.representation import each
+from comet_gateway.routes.raw import Answer, RawRoute, Reply
+from comet_gateway.schemas.records import PARTITION_MAX
+from comet_gateway.schemas.search_api import EXPORT, SEARCH, VALUE
+from comet_gateway.searching.answer import WalkAnswer
+from comet_gateway.searching.exporting import CONTENT_TYPES, Format, exported, writer
+from comet_gateway.searching.scan import Budget, Hit, Scan
+from comet_gateway.searching.selection import LISTS, NAMES, Selection, located
+from comet_gateway.searching.slots import Slots, whose
+
+router = APIRouter(prefix="/v1", route_class=RawRoute)
+
+LIMIT: Final = 100
+EXPORT_LIMIT: Final = 10_000
+PROGRESS_S: Final = 0.1  # between two lines that only say how far it is
+_HEADERS: Final = [(b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
+_KNOWN: Final = NAMES | {"limit", "values"}
+_WRONG: Final = (
+    "TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "OFFSET_OUT_OF_RANGE", "TRUNCATED", "DATA_LOSS", "MALFORMED_CURSOR",
+    "MALFORMED_WHERE", "VALIDATION", "NOT_LEADER", "LOG_FAILED",
+)  # fmt: skip
+
+
+@router.get(
+    "/topics/{topic}/search",
+    operation_id="searchTopic",
+    summary="Search a topic",
+    tags=["records"],
+    openapi_extra=SEARCH,
+    responses=answers(*_WRONG),
+)
+async def search(request: Request) -> Answer:
+    """Looks for records that hold what is asked for, in order of time, and gives each as it is found.
+
+    Lines of JSON: `progress`, `record`, at last `end`, whose reason is `limit`, `end` or `budget`, with a cursor to go
+    on. One search looks at so many records and takes so long at most; only so many are under way at once. A search
+    whose client goes away stops.
+    """
+    state = request.scope["app"].state
+    limits: Limits = state.config.limits
+    query = Query(request.scope["query_string"], _KNOWN | {"preview"}, LISTS)
+    selection = Selection.of(query)
+    values = query.choice("values", Values.AUTO)
+    preview = query.number("preview", 0, 1, limits.answer_bytes_max)
+    limit = query.number("limit", LIMIT, 1, limits.records_max)
+    budget = Budget(limit, limits.search_records_max, limits.search_bytes_max, limits.search_s)
+    scan, topic_id = await _scan(request, selection, budget)
+    found = _Found(values, preview, state.metrics)
+
+    async def lines() -> AsyncGenerator[bytes]:
+        told_at = 0.0
+        try:
+            async for hits in scan.run():
+                told = b"".join(map(found.line, hits))
+                now = time.monotonic()
+                if hits or now - told_at >= PROGRESS_S:
+                    told_at = now
+                    told += _line("progress", progress(scan))
+                yield told
+                if state.draining.is_set():
+                    raise Problem("DRAINING", "the gateway is about to stop")
+        except (Problem, CometError) as error:
+            problem = error if isinstance(error, Problem) else Problem.of(error)
+            if not told_at:
+                raise problem from error
+            yield _line("problem", problem.document(request.scope["comet.request_id"]))
+            return
+        cursor = str(Cursor(topic_id, scan.cursor()))
+        yield _line("end", {"reason": scan.reason, "cursor": cursor, **progress(scan)})
+
+    headers = [(b"content-type", b"application/x-ndjson"), *_HEADERS]
+    return WalkAnswer(request, state.sources.kept(Slots), lines, headers, limits.idle_s)
+
+
+@router.get(
+    "/topics/{topic}/export",
+    operation_id="exportTopic",
+    summary="Export records as a file",
+    tags=["records"],
+    openapi_extra=EXPORT,
+    responses=answers(*_WRONG, "NOT_ACCEPTABLE"),
+)
+async def export(request: Request) -> Answer:
+    """Gives the records that a search with the same query would find, as a file: JSON, NDJSON, CSV or Parquet.
+
+    It is written while it is read. Where that goes wrong on the way it breaks off, and is no complete answer.
+    """
+    state = request.scope["app"].state
+    limits: Limits = state.config.limits
+    query = Query(request.scope["query_string"], _KNOWN | {"format"}, LISTS)
+    selection = Selection.of(query)
+    form = query.choice("format", Format.NDJSON)
+    into = writer(form, query.choice("values", Values.AUTO))
+    limit = query.number("limit", min(EXPORT_LIMIT, limits.export_records_max), 1, limits.export_records_max)
+    budget = Budget(limit, INT64_MAX, INT64_MAX, limits.export_s)
+    scan, _ = await _scan(request, selection, budget)
+    topic: str = request.scope["path_params"]["topic"]
+    headers = [
+        (b"content-type", CONTENT_TYPES[form]),
+        (b"content-disposition", f'attachment; filename="{topic}.{form.value}"'.encode()),
+        *_HEADERS,
+    ]
+    return WalkAnswer(request, state.sources.kept(Slots), lambda: exported(scan, into), headers, limits.idle_s)
+
+
+@router.get(
+    "/topics/{topic}/partitions/{partition}/records/{offset}/value",
+    operation_id="readValue",
+    summary="Download a value as it is",
+    tags=["records"],
+    openapi_extra=VALUE,
+    responses=answers(*_WRONG, "NOT_FOUND"),
+)
+async def value(request: Request) -> Answer:
+    """Gives the bytes of one record's value, whatever they are, as a file."""
+    params = request.scope["path_params"]
+    backend: Backend = request.scope["app"].state.backend
+    topic: str = params["topic"]
+    partition = whole("partition", params["partition"], 0, PARTITION_MAX)
+    offset = whole("offset", params["offset"], 0, INT64_MAX - 1)
+    await backend.catalog.topic(topic)
+    try:
+        found = await backend.reader.fetch(topic, partition, AtOffset(offset), records_max=1)
+    except CometError as error:
+        raise problem_of(error, partition) from error
+    record = next((one for batch in found.batches for one in batch.records()), None)
+    if record is None or record.offset != offset or record.value is None:
+        what = "is a tombstone" if record is not None and record.offset == offset else "is no record"
+        raise Problem("NOT_FOUND", f"offset {offset} of {topic}/{partition} {what}")
+    name = f'attachment; filename="{topic}-{partition}-{offset}.bin"'
+    return Reply(record.value, kind=b"application/octet-stream", headers={"content-disposition": name})
+
+
+async def _scan(request: Request, selection: Selection, budget: Budget) -> tuple[Scan, bytes]:
+    state = request.scope["app"].state
+    state.sources.kept(Slots).check(whose(request.scope["comet.who"]))  # before brokers are asked
+    backend: Backend = state.backend
+    info = await backend.catalog.topic(request.scope["path_params"]["topic"])
+    wanted = await located(selection, info, backend, state.config.limits.merged_partitions_max)
+    return Scan(backend.reader, wanted, budget), info.id
+
+
+class _Found:
+    """Writes what was found; with `preview`, no value longer than that."""
+
+    def __init__(self, values: Values, preview: int, metrics: Any) -> None:
+        self._values = values
+        self._preview = preview
+        self._metrics = metrics
+
+    def line(self, hit: Hit) -> bytes:
+        self._metrics.records_out += 1
+        record = hit.record
+        if self._preview and record.value is not None and len(record.value) > self._preview:
+            values = Values.BASE64 if self._values is Values.BASE64 else Values.TEXT
+            size, record = len(record.value), record._replace(value=cut(record.value, self._preview))
+            return b'{"record":%b,"cut":true,"size":%d}\n' % (each([record], values)[0], size)
+        return b'{"record":%b}\n' % each([record], self._values)[0]
+
+
+def cut(value: bytes, size: int) -> bytes:
+    """Its beginning; not within a character, where it is text."""
+    found = value[:size]
+    for back in range(min(3, len(found)) + 1):
+        part = found[: len(found) - back]
+        try:
+            part.decode()
+        except UnicodeDecodeError:
+            continue
+        return part
+    return found
+
+
+def progress(scan: Scan) -> dict[str, Any]:
+    """How far a search is, as it is told."""
+    through = scan.through_us
+    return {
+        "scanned": str(scan.scanned),
+        "bytes": str(scan.bytes),
+        "matched": str(scan.matched),
+        "of": str(scan.of),
+        "left": str(scan.left),
+        "through_us": None if through is None else str(through),
+        "seconds": round(scan.seconds, 3),
+    }
+
+
+def _line(name: str, told: dict[str, Any]) -> bytes:
+    return msgspec.json.encode({name: told}) + b"\n"

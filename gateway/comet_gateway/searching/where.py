@@ -1,0 +1,241 @@
+r"""What is asked of a record's JSON, in one line: evaluated in bounded time, and never a regular expression.
+
+    price>100        user.name=anna      tags~urgent      exists(user.email)
+    side!=buy        legs[0].size<=5     name="A \"B\""   !exists(error)
+
+    where     = condition { "&&" condition }               all of them
+    condition = [ "!" ] "exists(" path ")"  |  path operator literal
+    path      = name { "." name | "[" number "]" }       a name in "quotes" may hold anything; $ first is the value
+    operator  = "=" | "!=" | ">" | ">=" | "<" | "<=" | "~" | "!~"
+    literal   = "quoted", as in JSON  |  everything up to the end, or to &&
+
+A name asked of a list is asked of each of its entries, and a list is compared entry by entry: one that fits is enough.
+What is not there answers nothing, not even !=.
+
+    =  !=       a bare literal is a number, true, false, null or a text, whichever the field holds; quoted, a text
+    >  <        numbers with numbers; texts with texts, letter by letter, as times in ISO 8601 want it
+    ~  !~       a text that holds the literal, whatever the case
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from operator import ge, gt, le, lt
+from typing import Any, Final
+
+CHARS_MAX: Final = 500
+PARTS_MAX: Final = 16
+FOUND_MAX: Final = 1_000  # entries of lists that one path is followed into
+
+Part = str | int
+
+_NAME: Final = re.compile(r'[^\s.\[\]()=!<>~"]+')
+_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
+_INDEX: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
+_SPACE: Final = re.compile(r"\s*")
+_QUOTED: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
+_OPERATOR: Final = re.compile(r"!=|!~|>=|<=|=|>|<|~")
+# Never fails, so that it never goes back: it takes what it can up to && outside of quotation marks.
+_CONDITION: Final = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^&]|&(?!&))*', re.DOTALL)
+_EXISTS: Final = re.compile(r"(!?)\s*exists\s*\(")
+_ORDERED: Final[dict[str, Callable[[Any, Any], bool]]] = {">": gt, ">=": ge, "<": lt, "<=": le}
+
+
+class Malformed(Exception):
+    """Not of the grammar; `position` is the character where that shows, from 0 on."""
+
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """`operator` is one of those above, or "exists"; `number` is the literal, where it is bare and a number."""
+
+    path: tuple[Part, ...]
+    operator: str
+    negated: bool = False
+    literal: str = ""
+    quoted: bool = False
+    number: int | float | None = None
+
+    def holds(self, document: Any) -> bool:
+        """Whether a decoded JSON value answers."""
+        found = _follow(document, self.path)
+        if self.operator == "exists":
+            return bool(found) is not self.negated
+        if not found:
+            return False
+        return any(map(self._fits, _entries(found))) is not self.negated
+
+    def _fits(self, value: Any) -> bool:
+        match self.operator:
+            case "=":
+                return self._equals(value)
+            case "~":
+                return isinstance(value, str) and self.literal.casefold() in value.casefold()
+        ordered = _ORDERED[self.operator]
+        if self.number is not None:
+            return _is_number(value) and ordered(value, self.number)
+        return isinstance(value, str) and ordered(value, self.literal)
+
+    def _equals(self, value: Any) -> bool:
+        if isinstance(value, str):
+            return value == self.literal
+        if self.quoted:
+            return False
+        if value is None or isinstance(value, bool):
+            return self.literal == {None: "null", True: "true", False: "false"}[value]
+        return self.number is not None and _is_number(value) and value == self.number
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _follow(document: Any, path: tuple[Part, ...]) -> list[Any]:
+    found = [document]
+    for part in path:
+        found = list(_step(found, part))
+        if not found:
+            break
+    return found
+
+
+def _step(values: list[Any], part: Part) -> Iterator[Any]:
+    left = FOUND_MAX
+    for value in values:
+        if isinstance(part, int):
+            inside = value[part : part + 1] if isinstance(value, list) else []
+        elif isinstance(value, dict):
+            inside = [value[part]] if part in value else []
+        elif isinstance(value, list):
+            inside = [entry[part] for entry in value[:left] if isinstance(entry, dict) and part in entry]
+        else:
+            inside = []
+        yield from inside
+        left -= max(len(inside), 1)
+        if left <= 0:
+            return
+
+
+def _entries(values: list[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, list):
+            yield from value[:FOUND_MAX]
+        else:
+            yield value
+
+
+# ---- reading it
+
+
+def parse_all(text: str) -> list[Where]:
+    """Raises Malformed."""
+    if len(text) > CHARS_MAX:
+        raise Malformed(f"more than {CHARS_MAX} characters", CHARS_MAX)
+    found: list[Where] = []
+    at = 0
+    while True:
+        condition = _CONDITION.match(text, at)
+        assert condition is not None
+        try:
+            found.append(parse(condition[0]))
+        except Malformed as malformed:
+            raise Malformed(str(malformed), at + malformed.position) from None
+        if condition.end() == len(text):
+            return found
+        at = condition.end() + 2
+
+
+def parse(text: str) -> Where:
+    """One condition. Raises Malformed."""
+    at = _space(text, 0)
+    exists = _EXISTS.match(text, at)
+    if exists is not None:
+        path, at = _path(text, _space(text, exists.end()))
+        at = _space(text, at)
+        if text[at : at + 1] != ")":
+            raise Malformed("a ) is missing", at)
+        at = _space(text, at + 1)
+        if at < len(text):
+            raise Malformed("nothing follows exists(…)", at)
+        return Where(path, "exists", negated=bool(exists[1]))
+    path, at = _path(text, at)
+    at = _space(text, at)
+    operator = _OPERATOR.match(text, at)
+    if operator is None:
+        raise Malformed("an operator is missing: = != > >= < <= ~ !~", at)
+    negated = operator[0] in ("!=", "!~")
+    return _compared(path, operator[0].lstrip("!") if negated else operator[0], negated, text, operator.end())
+
+
+def _compared(path: tuple[Part, ...], operator: str, negated: bool, text: str, at: int) -> Where:
+    at = _space(text, at)
+    if text[at : at + 1] == '"':
+        literal, end = _quoted(text, at)
+        end = _space(text, end)
+        if end < len(text):
+            raise Malformed("nothing follows a quoted text", end)
+        return Where(path, operator, negated, literal, quoted=True)
+    literal = text[at:].rstrip()
+    if not literal:
+        raise Malformed('something to compare with is missing; an empty text is ""', at)
+    number: int | float | None = None
+    if _NUMBER.fullmatch(literal):
+        number = float(literal) if any(sign in literal for sign in ".eE") else int(literal)
+    return Where(path, operator, negated, literal, number=number)
+
+
+def _path(text: str, at: int) -> tuple[tuple[Part, ...], int]:
+    parts: list[Part] = []
+    if text[at : at + 1] == "$" and (at + 1 == len(text) or not _NAME.match(text, at + 1)):
+        at += 1
+    elif text[at : at + 1] != "[":
+        name, at = _name(text, at)
+        parts.append(name)
+    while at < len(text) and text[at] in ".[":
+        if len(parts) == PARTS_MAX:
+            raise Malformed(f"a path of more than {PARTS_MAX} parts", at)
+        if text[at] == ".":
+            name, at = _name(text, at + 1)
+            parts.append(name)
+            continue
+        index = _INDEX.match(text, at + 1)
+        if index is None:
+            raise Malformed("a number is missing: [0] is the first entry of a list", at + 1)
+        if text[index.end() : index.end() + 1] != "]":
+            raise Malformed("a ] is missing", index.end())
+        parts.append(int(index[0]))
+        at = index.end() + 1
+    return tuple(parts), at
+
+
+def _name(text: str, at: int) -> tuple[str, int]:
+    if text[at : at + 1] == '"':
+        return _quoted(text, at)
+    found = _NAME.match(text, at)
+    if found is None:
+        raise Malformed("the name of a field is missing", at)
+    return found[0], found.end()
+
+
+def _quoted(text: str, at: int) -> tuple[str, int]:
+    found = _QUOTED.match(text, at)
+    if found is None:
+        raise Malformed('a closing " is missing', at)
+    try:
+        return str(json.loads(found[0])), found.end()
+    except ValueError:
+        raise Malformed("an escape that JSON does not know", at) from None
+
+
+def _space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return at if found is None else found.end()
