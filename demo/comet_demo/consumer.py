@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MEASURE_EVERY_S: Final = 1.0
 DRAWS_PER_S: Final = 8
+FIRST_QUOTE_S: Final = 30.0  # that the first one may take to come
 
 
 async def follow(board: Board, bootstrap: str, topic: str = TOPIC) -> None:
@@ -29,7 +30,7 @@ async def follow(board: Board, bootstrap: str, topic: str = TOPIC) -> None:
 
 
 async def show(board: Board, *, title: str, duration_s: float | None, quiet: bool = False) -> None:
-    """Shows the board until the time is over or it is cancelled."""
+    """Shows the board until the time is over, which begins with the first quote, or it is cancelled."""
     if quiet:
         await _every_second(board, duration_s, each_draw=_nothing, each_second=_nothing)
     elif sys.stdout.isatty():
@@ -62,9 +63,11 @@ async def _every_second(
     board: Board, duration_s: float | None, *, each_draw: Callable[[], None], each_second: Callable[[], None]
 ) -> None:
     loop = asyncio.get_running_loop()
-    started = measured = loop.time()
+    began = started = measured = loop.time()
     while duration_s is None or loop.time() - started < duration_s:
         await asyncio.sleep(1 / DRAWS_PER_S)
+        if not board.events and loop.time() - began < FIRST_QUOTE_S:
+            started = loop.time()
         if (now := loop.time()) - measured >= MEASURE_EVERY_S:
             board.measure(now - measured)
             measured = now

@@ -1,4 +1,4 @@
-"""What travels in the demo: a quote of one instrument, with the trade that came with it, if one did."""
+"""What travels in the demo: quotes of instruments, with the trades that came with them, and orders."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Final
 import comet
 
 TOPIC: Final = "quotes"
+ORDERS: Final = "orders"
+DEAD_ORDERS: Final = "orders.dead"
 
 
 @comet.event
@@ -21,6 +23,19 @@ class Quote:
     ask_size: int
     last: float
     last_size: int
+    timestamp_us: int
+
+
+@comet.event
+class Order:
+    """What somebody wants, at what price at most or at least."""
+
+    id: int
+    symbol: str
+    side: str  # "buy", "sell"
+    quantity: int
+    limit: float
+    trader: str
     timestamp_us: int
 
 

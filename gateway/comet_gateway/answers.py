@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match, Route
 
 from comet.errors import CometError
-from comet_gateway.front import request_id
+from comet_gateway.dashboard.serving import told
 from comet_gateway.metrics import ENDLESS
 from comet_gateway.problems import Problem
 
@@ -57,8 +57,8 @@ def install(app: FastAPI) -> None:
 def _answer(request: Request, problem: Problem, headers: dict[str, str] | None = None) -> Response:
     if request.scope["type"] == "websocket":
         raise problem  # `front` denies the handshake, with what all its answers have
-    body = problem.body(request_id(request.scope))
-    return Response(body, problem.kind.status, problem.headers() | (headers or {}))
+    body, own = told(request.scope, problem)
+    return Response(body, problem.kind.status, own | (headers or {}))
 
 
 def methods(routes: Sequence[BaseRoute], request: Request) -> list[str]:

@@ -18,12 +18,17 @@ from comet_gateway.admission import Admission
 from comet_gateway.auth import Gatekeeper
 from comet_gateway.backend import Backend
 from comet_gateway.config import GatewayConfig
+from comet_gateway.dashboard import diagnostics, login
+from comet_gateway.dashboard.sources import Sources
 from comet_gateway.front import Front
 from comet_gateway.metrics import Metrics
+from comet_gateway.push.connections import Connections
 from comet_gateway.push.hub import Hub
 from comet_gateway.readiness import Readiness
 from comet_gateway.routes import (
     brokers,
+    dashboard,
+    dead_letters,
     documentation,
     fetch,
     groups,
@@ -32,10 +37,12 @@ from comet_gateway.routes import (
     partitions,
     produce,
     push,
+    search,
     topics,
 )
 from comet_gateway.security import Security, is_loopback
 from comet_gateway.traffic import Traffic
+from comet_web import render
 
 
 class Gateway(FastAPI):
@@ -64,7 +71,7 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     """A gateway as an ASGI application, to be served, or mounted in one of your own.
 
     Routes find what they need at `request.app.state`: `config`, `draining` (an asyncio.Event, set when the gateway is
-    about to stop), and while the lifespan lasts `backend` and `hub`.
+    about to stop), and while the lifespan lasts `backend`, `hub` and `sources`.
     """
     config = config or GatewayConfig()
     if not config.tokens_file and not is_loopback(config.host):
@@ -90,9 +97,16 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     state.readiness = Readiness(state.draining)
     state.metrics = Metrics()
     state.metrics.watch("traffic", state.traffic.statistics)
+    state.connections = Connections(config.limits, state.draining)
+    state.metrics.watch("push", state.connections.statistics)
 
-    admission = Admission(state.gatekeeper, state.traffic, config.limits)
-    modules = [produce, fetch, push, leases, groups, topics, partitions, brokers, operations, documentation]
+    admission = Admission(state.gatekeeper, state.security, state.traffic, config.limits)
+    modules: list[Any] = [
+        produce, fetch, search, push, leases, groups, dead_letters, topics,
+        partitions, brokers, operations, documentation,
+    ]  # fmt: skip
+    if config.dashboard:
+        modules += [login, diagnostics, dashboard]
     for module in modules:
         # Put in flat, because a router within a router is asked anew at each request.
         app.router.routes += [admission.guard(route) for route in module.router.routes]
@@ -112,6 +126,18 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         hub = state.hub = Hub(state.config, backend)
         stack.push_async_callback(hub.close)
         state.metrics.watch("hub", hub.statistics)
+        state.sources = Sources(
+            state.config,
+            backend,
+            hub,
+            gatekeeper=state.gatekeeper,
+            traffic=state.traffic,
+            metrics=state.metrics,
+        )
+        stack.push_async_callback(state.sources.close)
+        state.metrics.watch("dashboard", state.sources.statistics)
+        if state.config.dashboard:
+            await asyncio.to_thread(render.environment)
         state.readiness.backend = backend
         stack.push_async_callback(state.readiness.close)
         yield

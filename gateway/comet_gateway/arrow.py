@@ -41,6 +41,11 @@ def stream(batches: Iterable[Batch]) -> bytes:
 
 def merged(runs: Iterable[tuple[Batch, Sequence[int]]]) -> bytes:
     """Single records of batches, in that order."""
+    return _written(table(runs).combine_chunks().to_batches())
+
+
+def table(runs: Iterable[tuple[Batch, Sequence[int]]]) -> pa.Table:
+    """The same as a table, which holds none of the batches."""
     parts: list[Any] = []
     begins: dict[int, int] = {}
     chosen: list[int] = []
@@ -52,10 +57,7 @@ def merged(runs: Iterable[tuple[Batch, Sequence[int]]]) -> bytes:
             total += len(batch)
         begin = begins[id(batch)]
         chosen.extend(begin + index for index in indexes)
-    if not parts:
-        return _written(())
-    table = pa.Table.from_batches(parts, schema=SCHEMA).take(pa.array(chosen, pa.int64()))
-    return _written(table.combine_chunks().to_batches())
+    return pa.Table.from_batches(parts, schema=SCHEMA).take(pa.array(chosen, pa.int64()))
 
 
 def _columns(batch: Batch) -> Any:

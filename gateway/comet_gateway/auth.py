@@ -7,6 +7,7 @@
 
 A token comes as `Authorization: Bearer <token>`; from a page's WebSocket, which can send no headers, as one of its
 subprotocols, `comet.bearer.<token in base64url>`, beside `comet.v1`. Never in an address: those end in logs.
+People with a browser log in with theirs once, and have a session (see `dashboard.sessions`).
 ROLES is the one table of who may do what; each route of the application has its row there.
 """
 
@@ -26,11 +27,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Final, TypeVar
 
 from comet.errors import InvalidArgument
+from comet_gateway.dashboard import sessions
+from comet_gateway.dashboard.sessions import Visit
 from comet_gateway.problems import Problem
+from comet_web.pages import PAGES
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -41,6 +45,7 @@ TOKEN_BYTES_MAX: Final = 512
 FAILURES_MAX: Final = 10  # of one address in a window; then it is not heard until the window is over
 WINDOW_S: Final = 60.0
 ADDRESSES_MAX: Final = 10_000  # that are remembered
+LOGGED_OUT_MAX: Final = 10_000  # sessions that ended before their time, and are remembered for that
 SUBPROTOCOL: Final = "comet.bearer."
 _PREFIX: Final = "comet_"  # so that tools which look for secrets in code find them
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
@@ -73,6 +78,12 @@ class Who:
 NOBODY: Final = Who("anyone", Role.ANYONE)
 EVERYBODY: Final = Who("anyone", Role.ADMIN)  # where no tokens are configured, and only this machine can reach us
 
+
+def _template(path: str) -> str:
+    """As the table of routes has it."""
+    return path.replace(":path}", "}")
+
+
 _VIEWER, _OPERATOR, _ADMIN = Role.VIEWER, Role.OPERATOR, Role.ADMIN
 # (method, route) -> role. "WS": a WebSocket; what is sent in its frames is checked frame by frame.
 ROLES: Final[Mapping[tuple[str, str], Role]] = {
@@ -81,7 +92,15 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("GET", "/docs"): Role.ANYONE,
     ("GET", "/docs/{file}"): Role.ANYONE,
     ("GET", "/openapi.json"): Role.ANYONE,
+    ("GET", "/login"): Role.ANYONE,
+    ("POST", "/login"): Role.ANYONE,
+    ("POST", "/logout"): Role.ANYONE,
     ("GET", "/metrics"): _VIEWER,
+    ("GET", "/about/diagnostics.json"): _ADMIN,  # all that is known, in one file to be passed on
+    # the dashboard
+    **{("GET", path): Role(page.role) for page in PAGES for path in map(_template, (page.path, page.csv)) if path},
+    ("GET", "/static/{version}/{path}"): Role.ANYONE,
+    ("WS", "/live"): _VIEWER,
     ("WS", "/v1/ws"): _VIEWER,
     ("GET", "/v1/ws/schema"): Role.ANYONE,
     ("GET", "/v1/topics/{topic}/stream"): _VIEWER,
@@ -89,6 +108,9 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("POST", "/v1/topics/{topic}/records"): _OPERATOR,
     ("GET", "/v1/topics/{topic}/records"): _VIEWER,
     ("GET", "/v1/topics/{topic}/partitions/{partition}/records"): _VIEWER,
+    ("GET", "/v1/topics/{topic}/partitions/{partition}/records/{offset}/value"): _VIEWER,
+    ("GET", "/v1/topics/{topic}/search"): _VIEWER,
+    ("GET", "/v1/topics/{topic}/export"): _VIEWER,
     # topics
     ("GET", "/v1/topics"): _VIEWER,
     ("POST", "/v1/topics"): _OPERATOR,
@@ -114,6 +136,11 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("POST", "/v1/groups/{group}/nack"): _OPERATOR,
     ("POST", "/v1/groups/{group}/reject"): _OPERATOR,
     ("POST", "/v1/groups/{group}/extend"): _OPERATOR,
+    # dead letters
+    ("GET", "/v1/dead-letters"): _VIEWER,
+    ("GET", "/v1/dead-letters/{topic}"): _VIEWER,
+    ("POST", "/v1/dead-letters/{topic}/redrive"): _OPERATOR,
+    ("POST", "/v1/dead-letters/{topic}/discard"): _OPERATOR,
     # the cluster
     ("GET", "/v1/cluster"): _VIEWER,
     ("GET", "/v1/brokers"): _VIEWER,
@@ -121,6 +148,9 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("GET", "/v1/brokers/{broker}/statistics"): _VIEWER,
     ("POST", "/v1/brokers/{broker}/drain"): _ADMIN,
     ("POST", "/v1/brokers/{broker}/drain/undo"): _ADMIN,
+    ("GET", "/v1/leaders"): _VIEWER,
+    ("POST", "/v1/leaders/move"): _ADMIN,
+    ("POST", "/v1/leaders/stop"): _ADMIN,
 }  # fmt: skip
 # Changes that are the work itself, thousands a second, and are in the log of the topic or group anyway.
 UNAUDITED: Final[frozenset[tuple[str, str]]] = frozenset({
@@ -139,6 +169,8 @@ class Tokens:
 
     def __init__(self, rows: list[tuple[bytes, Who]]) -> None:
         self._rows = rows
+        self._keys = {who.name: sessions.key_of(digest, who.name, who.role.name) for digest, who in rows}
+        self.by_name = {who.name: who for _, who in rows}
 
     @classmethod
     def load(cls, path: Path) -> Tokens:
@@ -165,6 +197,10 @@ class Tokens:
             if hmac.compare_digest(expected, digest):
                 found = who
         return found
+
+    def key_of(self, name: str) -> bytes | None:
+        """That the sessions of this token are proved with."""
+        return self._keys.get(name)
 
 
 def _row(path: Path, number: int, one: object) -> tuple[bytes, Who]:
@@ -215,11 +251,11 @@ def _bounded(token: str) -> str:
 
 
 class Seat:
-    """A connection that stays for as long as its token is good. Run by the task that makes it."""
+    """A connection that stays for as long as its token, or its session, is good. Run by the task that makes it."""
 
-    def __init__(self, token: str, who: Who) -> None:
-        self.token = token
-        self.who = who
+    def __init__(self, good: Callable[[Tokens], bool], session: bytes = b"") -> None:
+        self.good = good
+        self.session = session  # its id
         self.over = False
         self._task = asyncio.current_task()
 
@@ -232,13 +268,15 @@ class Seat:
 class Gatekeeper:
     """Knows the tokens, and the addresses that came with wrong ones. One for an application."""
 
-    def __init__(self, path: str, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, path: str, clock: Callable[[], float] = monotonic, wall: Callable[[], float] = time) -> None:
         self._path = Path(path).expanduser() if path else None
         self._tokens = Tokens.load(self._path) if self._path else None
         self._clock = clock
+        self.wall = wall
         self._failures: OrderedDict[str, tuple[float, int]] = OrderedDict()  # address -> end of its window, count
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()  # who was let in, from where
         self._seats: set[Seat] = set()
+        self._logged_out: OrderedDict[bytes, None] = OrderedDict()  # ids
         self.refused = 0
 
     @property
@@ -253,7 +291,7 @@ class Gatekeeper:
             return
         self._tokens = Tokens.load(self._path)
         for seat in list(self._seats):
-            if self._tokens.whose(seat.token) != seat.who:
+            if not seat.good(self._tokens):
                 seat.end()
 
     def sit(self, seat: Seat) -> None:
@@ -262,6 +300,33 @@ class Gatekeeper:
 
     def rise(self, seat: Seat) -> None:
         self._seats.discard(seat)
+
+    def known(self) -> list[Who]:
+        """Whose tokens there are."""
+        return [] if self._tokens is None else list(self._tokens.by_name.values())
+
+    def log_in(self, address: str, token: str) -> tuple[Visit, Who]:
+        """A session for whoever has the token. Raises as `who` does."""
+        who = self.who(address, token)
+        assert self._tokens is not None, "where nobody needs a token, nobody logs in"
+        key = self._tokens.key_of(who.name)
+        assert key is not None
+        return Visit(sessions.begun(who.name, self.wall()), key), who
+
+    def visit(self, cookie: str) -> tuple[Visit, Who] | None:
+        """Whose session it is; None where it is none, or over."""
+        tokens = self._tokens
+        visit = None if tokens is None else sessions.read(cookie, tokens.key_of, self.wall())
+        if tokens is None or visit is None or visit.session.id in self._logged_out:
+            return None
+        return visit, tokens.by_name[visit.session.name]
+
+    def log_out(self, visit: Visit) -> None:
+        """Ends the session here, with its connections; elsewhere when its time is over, as browsers forget it."""
+        _remember(self._logged_out, visit.session.id, None, LOGGED_OUT_MAX)
+        for seat in list(self._seats):
+            if seat.session == visit.session.id:
+                seat.end()
 
     def who(self, address: str, token: str | None) -> Who:
         """Raises UNAUTHENTICATED for a token that is none, TOO_MANY_REQUESTS for an address that keeps trying."""
@@ -296,8 +361,8 @@ class Gatekeeper:
             log.warning("%d wrong tokens from %s: it is not heard for a while", count, address)
 
 
-def _remember(table: OrderedDict[K, V], key: K, value: V) -> None:
+def _remember(table: OrderedDict[K, V], key: K, value: V, most: int = ADDRESSES_MAX) -> None:
     table[key] = value
     table.move_to_end(key)
-    if len(table) > ADDRESSES_MAX:
+    if len(table) > most:
         table.popitem(last=False)

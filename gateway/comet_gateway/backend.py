@@ -10,6 +10,8 @@ from typing import Self
 import comet
 from comet_gateway.catalog import Catalog
 from comet_gateway.config import GatewayConfig
+from comet_gateway.leaders import LeaderJob
+from comet_gateway.letters.shelves import Shelves
 
 
 class Backend:
@@ -25,6 +27,8 @@ class Backend:
         }
         self.reader = comet.Reader(config.bootstrap, name="gateway")
         self.leases = comet.Leases(config.bootstrap, name="gateway")
+        self.leaders = LeaderJob(self.admin)
+        self.shelves = Shelves(self.admin, self.reader, config.limits)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -33,6 +37,7 @@ class Backend:
                 await stack.enter_async_context(client)
             for producer in self.producers.values():
                 await stack.enter_async_context(producer)
+            stack.push_async_callback(self.leaders.close)
             self._stack = stack.pop_all()
         return self
 

@@ -31,6 +31,8 @@ class Limits:
     connections_max: int = 10_000
     client_connections_max: int = 0  # of one address; 0: as many as of all, because a proxy is one address, too
     subscriptions_max: int = 64  # of one WebSocket
+    watches_max: int = 16  # pages and channels of one tab of the dashboard
+    live_pages_max: int = 200  # of the dashboard that are kept up to date at once, each for all who look at it
     frame_bytes_max: int = 1 * MIB  # that a client sends
     handshake_s: float = 10.0  # until the first frame
     idle_s: float = 60.0  # without a sign of life; pings keep a connection
@@ -60,6 +62,24 @@ class Limits:
     table_scan_records_max: int = 5_000_000  # of the log, read to fill such a table
     tables_max: int = 32  # of all topics; one for each form that values are asked for in
     replay_ms_max: int = 24 * 3_600_000  # of one replay
+    quote_boards_max: int = 4  # topics of quotes that are watched at once
+    quote_symbols_max: int = 200  # of each of them; one takes 190 kB
+    quote_scan_records_max: int = 1_000_000  # of the log, read for the past of quotes
+    quote_scan_s: float = 30.0  # that this may take
+
+    # dead letters
+    letters_max: int = 200_000  # that are known of, all topics together; older ones are forgotten
+    letter_scan_records_max: int = 500_000  # of one topic, the newest, that are looked at for letters
+    letter_rate_max: int = 10_000  # that one request settles a second
+    settlings_max: int = 4  # requests at once that redrive or discard
+
+    # walks through the log, for those who look for something
+    searches_max: int = 4  # searches and exports at once
+    search_records_max: int = 2_000_000  # that one search looks at; then it says how to go on
+    search_bytes_max: int = 1024 * MIB
+    search_s: float = 30.0
+    export_records_max: int = 1_000_000  # in one export
+    export_s: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,5 +98,7 @@ class GatewayConfig:
     drain_s: float = 10.0  # that clients have to move when the gateway stops
     drain_notice_s: float = 0.0  # that it still takes requests for load balancers to see that it is not ready
     docs: bool = True  # the page of the API
+    dashboard: bool = True  # the pages for people
+    quotes_topic: str = "quotes"  # that the page of quotes shows, unless it is asked for another
     log_level: str = "warning"
     limits: Limits = field(default_factory=Limits)

@@ -7,6 +7,7 @@ For routes, in the scope:
     comet.request_id   text
     comet.headers      the request's headers as a dict of bytes
     comet.who          auth.Who, on routes that need a role
+    comet.session      sessions.Visit, where a browser's session says who it is
     comet.send         the server's own send, without the layers in between: for the body of a stream that has begun,
                        and for a WebSocket, where thousands of messages a second go out
 """
@@ -27,6 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from comet.errors import CometError
 from comet_gateway import compression
+from comet_gateway.dashboard.serving import told
 from comet_gateway.metrics import ENDLESS, Metrics
 from comet_gateway.problems import Problem
 from comet_gateway.security import HeaderPairs, Security
@@ -36,7 +38,9 @@ log = logging.getLogger(__name__)
 
 WATCHING: Final = frozenset({"/livez", "/readyz", "/metrics"})  # who looks at a busy gateway must not take it for dead
 _SANE_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
-_SINGLE: Final = (b"host", b"origin", b"authorization", b"content-type", b"content-length", b"sec-fetch-site")
+_SINGLE: Final = (
+    b"host", b"origin", b"authorization", b"cookie", b"content-type", b"content-length", b"sec-fetch-site"
+)  # fmt: skip
 
 
 class Front:
@@ -195,8 +199,9 @@ class _Answer:
         """Answers with the problem; where an answer has begun, it stays unfinished, which the client sees."""
         if self.status:
             return
-        body = problem.body(self._scope["comet.request_id"])
-        await self.send({"type": "http.response.start", "status": problem.kind.status, "headers": _head(problem, body)})
+        body, headers = told(self._scope, problem)
+        head = _head(headers, body)
+        await self.send({"type": "http.response.start", "status": problem.kind.status, "headers": head})
         await self.send({"type": "http.response.body", "body": body})
 
     async def failed(self, error: Exception) -> None:
@@ -213,7 +218,7 @@ class _Answer:
             await self._send({"type": "websocket.close", "code": 1008, "reason": problem.code})
             return
         body = problem.body(self._scope["comet.request_id"])
-        head = [*_head(problem, body), *self._extra]
+        head = [*_head(problem.headers(), body), *self._extra]
         await self._send({"type": "websocket.http.response.start", "status": problem.kind.status, "headers": head})
         await self._send({"type": "websocket.http.response.body", "body": body})
 
@@ -226,8 +231,8 @@ class _Answer:
                 await self._send({"type": "websocket.close", "code": 1011})
 
 
-def _head(problem: Problem, body: bytes) -> HeaderPairs:
-    found = [(name.encode(), value.encode()) for name, value in problem.headers().items()]
+def _head(headers: dict[str, str], body: bytes) -> HeaderPairs:
+    found = [(name.encode(), value.encode()) for name, value in headers.items()]
     return [*found, (b"content-length", str(len(body)).encode())]
 
 

@@ -87,6 +87,8 @@ class Metrics(Collector):
             yield from _hub(hub())
         if (push := self._sources.get("push")) is not None:
             yield from _push(push())
+        if (dashboard := self._sources.get("dashboard")) is not None:
+            yield from _dashboard(dashboard())
 
 
 def _traffic(now: Mapping[str, Any]) -> Iterator[Metric]:
@@ -141,6 +143,12 @@ def _hub(now: Mapping[str, Any]) -> Iterator[Metric]:
 def _push(now: Mapping[str, Any]) -> Iterator[Metric]:
     for name, about in _PUSH.items():
         yield _gauge(f"comet_gateway_push_{name}", about, [({}, now[name])])
+
+
+def _dashboard(now: Mapping[str, Any]) -> Iterator[Metric]:
+    yield _gauge("comet_gateway_dashboard_pages", "Pages kept up to date, each for all who look.", [({}, now["pages"])])
+    rounds: Samples = [({}, now["rounds"])]
+    yield _counter("comet_gateway_dashboard_rounds", "Rounds of questions to all brokers.", rounds)
 
 
 Samples = Sequence[tuple[dict[str, str], float]]

@@ -29,6 +29,7 @@ TAGS: Final = {
     "leases": "Work in a shared group without a session: lease records, then settle them, at any gateway.",
     "topics": "Make topics, look at them, change them.",
     "groups": "Consumer groups: who is in them, how far they are, and how far behind.",
+    "dead letters": "What applications gave up on: look at it, write it again, or let it be.",
     "brokers": "The cluster and its brokers.",
     "operations": "Is this gateway well? For load balancers, Kubernetes and Prometheus.",
 }

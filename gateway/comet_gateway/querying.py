@@ -19,23 +19,32 @@ _INT64_MAX = 2**63 - 1
 class Query:
     """What was asked, by name. What is not known, or stands twice, is a mistake, and refused as on all routes."""
 
-    __slots__ = ("_given",)
+    __slots__ = ("_given", "_lists")
 
-    def __init__(self, query_string: bytes, known: Container[str]) -> None:
+    def __init__(self, query_string: bytes, known: Container[str], lists: Container[str] = ()) -> None:
+        """`lists` are those of the known that may stand many times."""
         self._given: dict[str, str] = {}
+        self._lists: dict[str, list[str]] = {}
         if not query_string:
             return
         for name, value in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True):
+            if name in lists:
+                self._lists.setdefault(name, []).append(value)
+                continue
             if name not in known or name in self._given:
                 wrong = "stands twice" if name in self._given else "is not known"
                 raise Problem("VALIDATION", f"the query parameter {name[:40]!r} {wrong}")
             self._given[name] = value
 
     def __contains__(self, name: str) -> bool:
-        return name in self._given
+        return name in self._given or name in self._lists
 
     def text(self, name: str, default: str = "") -> str:
         return self._given.get(name, default)
+
+    def texts(self, name: str) -> list[str]:
+        """Of one that may stand many times, in their order."""
+        return self._lists.get(name, [])
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
         given = self._given.get(name)

@@ -8,7 +8,9 @@ machine, is in three rules:
     Origin      of unsafe methods, of WebSockets and of what scripts of other pages fetch must be the gateway's own or
                 be listed. Browsers say where a request comes from (Sec-Fetch-Site, Origin); what says neither is no
                 browser. 403
-    CORS        answers are readable for pages of listed origins only, and no cookies are ever taken.
+    CORS        answers are readable for pages of listed origins only, and their requests are nobody's, whatever cookie
+                came along. A cookie is heard with requests of our own pages alone; that it came proves nothing, as
+                browsers send it along with a form on another port of this host (see `own`).
 """
 
 from __future__ import annotations
@@ -35,10 +37,14 @@ CONTENT_SECURITY_POLICY: Final = (
 HEADERS: Final[HeaderPairs] = [
     (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
+    (b"referrer-policy", b"same-origin"),  # with no-referrer, browsers would not say whose page a form of ours is on
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
+]
+# On every page of the dashboard; that of the API is not written for it.
+PAGE_HEADERS: Final[HeaderPairs] = [
+    (b"content-security-policy-report-only", b"require-trusted-types-for 'script'"),
 ]
 TLS_HEADERS: Final[HeaderPairs] = [(b"strict-transport-security", b"max-age=31536000")]
 
@@ -48,7 +54,7 @@ ALLOWED_HEADERS: Final = (
 )
 EXPOSED_HEADERS: Final = (
     b"x-request-id, retry-after, comet-cursor, comet-more, comet-next-offset, comet-log-start, comet-log-end, "
-    b"location, allow"
+    b"location, allow, content-disposition"
 )
 PREFLIGHT_S: Final = 600  # that a browser may remember the answer
 
@@ -82,12 +88,7 @@ class Security:
 
     def allowed(self, origin: str, host: str, scheme: str) -> bool:
         """Whether a page of that origin may call: it is listed, or our own, under a name that `check_host` knows."""
-        origin = origin.lower()
-        if origin in self._origins:
-            return True
-        # Where a proxy ends TLS, pages are https and what comes here is http.
-        own = ("https",) if scheme in ("https", "wss") else ("http", "https")
-        return any(origin == f"{each}://{host.lower()}" for each in own)
+        return origin.lower() in self._origins or _is_own(origin, host, scheme)
 
     def readable(self, origin: bytes) -> bool:
         """Whether pages of that origin may read answers: the listed ones; our own need no leave."""
@@ -107,6 +108,19 @@ class Security:
         ):
             return
         raise Problem("FOREIGN_ORIGIN", f"a page of {_shown(origin)} may not do this")
+
+    def own(self, method: str, headers: Mapping[bytes, bytes], scheme: str) -> bool:
+        """Whether a page of ours sent it, or the address bar: only then does a cookie say who is asking.
+
+        Browsers say so of all but a GET without a script to an address that is neither TLS nor localhost; that is
+        taken, as it changes nothing and no other page may read it."""
+        site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
+        safe = method in SAFE_METHODS
+        if site is not None:
+            return site == b"same-origin" or (site == b"none" and safe)
+        if origin is None:
+            return safe
+        return _is_own(origin.decode("latin-1"), headers.get(b"host", b"").decode("latin-1"), scheme)
 
     def check_socket(self, headers: Mapping[bytes, bytes], scheme: str) -> None:
         """As `check_origin`, for a WebSocket, whose handshake is a GET that no browser guards."""
@@ -181,6 +195,12 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_own(origin: str, host: str, scheme: str) -> bool:
+    # Where a proxy ends TLS, pages are https and what comes here is http.
+    own = ("https",) if scheme in ("https", "wss") else ("http", "https")
+    return any(origin.lower() == f"{each}://{host.lower()}" for each in own)
 
 
 def _is_navigation(headers: Mapping[bytes, bytes]) -> bool:

@@ -34,7 +34,7 @@ BACKLOG: Final = 2048
 POLL_S: Final = 0.05
 IDLE_S: Final = 0.2  # without a request, then a connection is closed while the gateway drains
 CUT_S: Final = 1  # that what is cut off has to end
-_SAID_BEFORE: Final = ("Exception in ASGI application", "ASGI callable returned without completing response")
+_SAID_BEFORE: Final = ("Exception in ASGI application", "ASGI callable returned without completing")
 
 
 class Server(uvicorn.Server):
@@ -188,7 +188,8 @@ def set_up_logging(level: str) -> None:
     """To stderr. The audit log is always written, whatever the level."""
     logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("comet_gateway.audit").setLevel(logging.INFO)
-    # What fails is logged once, by `front`, with the request's id; uvicorn would say it again without.
+    # What fails is logged once, by `front`, with the request's id; uvicorn would say it again without. It also takes a
+    # refused handshake for one that was never answered.
     logging.getLogger("uvicorn.error").addFilter(lambda record: not record.getMessage().startswith(_SAID_BEFORE))
 
 

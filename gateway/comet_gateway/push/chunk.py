@@ -115,6 +115,11 @@ class Slice:
         return self._source.offsets[self._begin : self._end]
 
     @property
+    def columns(self) -> tuple[comet.RecordBatch[bytes], int, int]:
+        """The batch that they are of, and which of it they are: [begin, end)."""
+        return self._source.batch, self._begin, self._end
+
+    @property
     def cursor(self) -> str:
         if self._cursor is None:
             self._cursor = self._prefix + place_text(self.partition, *self._source.place(self._end))

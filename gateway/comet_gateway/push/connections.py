@@ -1,7 +1,6 @@
 """All connections that stay, WebSockets and SSE: told to move when the gateway stops, and kept alive while it is quiet.
 
-There is one of these per application, made when it is first asked for, and one task for all connections, which runs
-while there are any.
+There is one of these per application, and one task for all connections, which runs while there are any.
 """
 
 from __future__ import annotations
@@ -123,15 +122,6 @@ class Connections:
 
     def _reconnect_ms(self) -> int:
         return self._random.randrange(RECONNECT_MS_MAX)
-
-
-def connections_of(state: Any) -> Connections:
-    """An application's; `state` is the application's."""
-    found: Connections | None = getattr(state, "connections", None)
-    if found is None:
-        found = state.connections = Connections(state.config.limits, state.draining)
-        state.metrics.watch("push", found.statistics)
-    return found
 
 
 def _look_at(task: asyncio.Task[None]) -> None:

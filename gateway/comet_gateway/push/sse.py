@@ -33,7 +33,7 @@ from comet_gateway.problems import Problem
 from comet_gateway.push import frames
 from comet_gateway.push.asked import Policy, Values
 from comet_gateway.push.asking import follow, window
-from comet_gateway.push.connections import Connections, connections_of
+from comet_gateway.push.connections import Connections
 from comet_gateway.push.events import Begun, Event, Failed, Latest, Lost
 from comet_gateway.push.following import Subscription, missing_of, problem_of
 from comet_gateway.push.replay import Ended, Replay
@@ -93,7 +93,7 @@ async def open_stream(scope: Scope, receive: Receive, topic: str, *, now_us: int
     asked = read_query(scope["query_string"])
     cursor = scope["comet.headers"].get(b"last-event-id", b"").decode("latin-1") or asked.cursor
     partitions = read_partitions(asked.partitions)
-    connections = connections_of(state)
+    connections: Connections = state.connections
     with ExitStack() as stack:
         subscription: Subscription
         if asked.replay_from is not None:

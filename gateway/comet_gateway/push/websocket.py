@@ -28,7 +28,7 @@ from comet_gateway.push import frames, session
 from comet_gateway.push.asked import Asked
 from comet_gateway.push.asking import Joined, Played
 from comet_gateway.push.closing import Close
-from comet_gateway.push.connections import Connections, connections_of
+from comet_gateway.push.connections import Connections
 from comet_gateway.push.following import Follower, Hub
 from comet_gateway.push.members import Member, SharedMember
 from comet_gateway.push.replay import Replay
@@ -53,7 +53,7 @@ class WebSocketConnection:
         self._limits = config.limits
         self._hub: Hub = state.hub
         self._backend = state.backend
-        self._connections: Connections = connections_of(state)
+        self._connections: Connections = state.connections
         who = scope.get("comet.who")
         self._session = session.Session(self._limits, operator=who is None or who.role >= Role.OPERATOR)
         self._wire = wire_of(scope, scope.get("comet.send", send), self._limits.outgoing_bytes_max)

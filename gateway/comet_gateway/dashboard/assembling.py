@@ -1,0 +1,247 @@
+"""From what brokers say to facts. Pure.
+
+What a broker does not say is unknown, and so is a sum that misses a part of it: the records of a topic one of whose
+leaders is silent are not those of the others.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import comet
+from comet_web import facts
+
+INTERNAL: Final = "__"
+TREND_STEP_S: Final = 30  # of the lags that brokers tell with their groups
+EVENTS_MAX: Final = 500
+Numbers = Mapping[str, Any]  # what a broker says of itself
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One broker, as far as it is known. `numbers` None: it does not answer."""
+
+    id: int
+    address: str
+    rack: str
+    version: str
+    draining: bool
+    alive: bool  # the cluster counts it among its brokers
+    numbers: Numbers | None
+
+
+def broker(known: Known, controller: int | None, replicas: Mapping[int, int]) -> facts.Broker:
+    """`replicas` are the partitions that each broker has one of."""
+    base = facts.Broker(
+        id=known.id,
+        address=known.address,
+        rack=known.rack,
+        controller=known.id == controller,
+        draining=known.draining,
+        version=known.version,
+        replicas=replicas.get(known.id, 0),
+    )
+    if known.numbers is None:
+        return base
+    said = known.numbers
+    rates, totals = said.get("rates") or {}, said.get("totals") or {}
+    problems = [f"{name}: {text}" for name, text in (said.get("problems") or {}).items()]
+    if not known.alive:
+        problems.append("it answers, but the cluster has lost it")
+    return replace(
+        base,
+        up=True,
+        version=said.get("version", known.version),
+        started_us=said.get("started_us"),
+        leading=totals.get("leading"),
+        replicas=totals.get("partitions", base.replicas),
+        sessions=said.get("session_count"),
+        in_rate=rates.get("records_in"),
+        in_bytes_rate=rates.get("bytes_in"),
+        out_rate=rates.get("records_out"),
+        out_bytes_rate=rates.get("bytes_out"),
+        errors_rate=rates.get("errors"),
+        ack_p99_ms=(said.get("latency") or {}).get("ack_p99_ms"),
+        disk_used=said.get("disk_used", totals.get("bytes")),
+        disk_free=said.get("free_bytes"),
+        cpu=said.get("cpu"),
+        memory_bytes=said.get("memory_bytes"),
+        problems=tuple(problems),
+    )
+
+
+# ---- topics
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What metadata say of a topic; it stays the same until they change."""
+
+    topic: facts.Topic
+    leaders: frozenset[int]
+
+
+def placed(info: comet.TopicInfo) -> Placed:
+    parts = info.partitions
+    topic = facts.Topic(
+        name=info.name,
+        internal=info.name.startswith(INTERNAL),
+        partitions=len(parts),
+        replicas=max((len(one.replicas) for one in parts), default=0),
+        in_sync=min((len(one.in_sync) for one in parts), default=0),
+        under_replicated=sum(not set(one.replicas).issubset(one.in_sync) for one in parts),
+        offline=sum(not one.leader for one in parts),
+        retention_ms=info.config.retention_ms,
+        retention_bytes=info.config.retention_bytes,
+        retention_events=info.config.retention_events,
+    )
+    return Placed(topic, frozenset(one.leader for one in parts if one.leader))
+
+
+def replicas(topics: Iterable[comet.TopicInfo]) -> dict[int, int]:
+    """Of each broker, the partitions that it has a replica of."""
+    found: defaultdict[int, int] = defaultdict(int)
+    for topic in topics:
+        for one in topic.partitions:
+            for holder in one.replicas:
+                found[holder] += 1
+    return dict(found)
+
+
+def topics(
+    places: Mapping[str, Placed],
+    said: Mapping[int, Numbers],
+    groups: Mapping[str, facts.Group],
+    trends: Mapping[str, facts.Track],
+) -> dict[str, facts.Topic]:
+    """`said` is what each broker that answers says of the topics that it leads, by name."""
+    readers: defaultdict[str, list[facts.Group]] = defaultdict(list)
+    for group in groups.values():
+        for name in group.topics:
+            readers[name].append(group)
+    return {name: _topic(place, said, readers.get(name, ()), trends.get(name)) for name, place in places.items()}
+
+
+def _topic(
+    place: Placed, said: Mapping[int, Numbers], readers: Sequence[facts.Group], trend: facts.Track | None
+) -> facts.Topic:
+    base = place.topic
+    parts = [said.get(leader, {}).get(base.name) for leader in place.leaders]
+    known = [part for part in parts if part is not None]
+    whole = bool(known) and len(known) == len(parts)
+    lags = [lag for group in readers if (lag := group.lags.get(base.name)) is not None]
+    found = replace(
+        base,
+        last_us=max((last for part in known if (last := part.get("last_us"))), default=None),
+        groups=tuple(sorted(group.name for group in readers)),
+        lag_max=max(lags, default=None),
+        trend=trend,
+    )
+    if not whole:
+        return found
+    stored = known if not base.offline else []
+    return replace(
+        found,
+        records=_sum(stored, "records"),
+        bytes=_sum(stored, "bytes"),
+        in_rate=_sum(known, "in_rate"),
+        in_bytes_rate=_sum(known, "in_bytes_rate"),
+        out_rate=_sum(known, "out_rate"),
+    )
+
+
+def _sum(parts: Sequence[Numbers], name: str) -> Any:
+    values = [part.get(name) for part in parts]
+    return None if not values or None in values else sum(values)
+
+
+# ---- groups
+
+
+def groups(said: Mapping[int, Mapping[str, facts.Group]], before: Mapping[str, facts.Group]) -> dict[str, facts.Group]:
+    """Those that each broker which answers coordinates. Those of a silent one are still there; of how far they are
+    behind nothing is known until another one coordinates them."""
+    found = {
+        name: replace(group, lag=None, lags={}, age_s=None, drain_s=None, growing=None, trend=None)
+        for name, group in before.items()
+        if group.coordinator not in said
+    }
+    for coordinated in said.values():
+        found |= coordinated
+    return dict(sorted(found.items()))
+
+
+def groups_of(coordinator: int, numbers: Numbers) -> dict[str, facts.Group]:
+    """What a broker says of the groups that it coordinates."""
+    now_us = numbers.get("now_us") or 0
+    return {one["group"]: _group(one, coordinator, now_us) for one in numbers.get("groups") or ()}
+
+
+def _group(one: Numbers, coordinator: int, now_us: int) -> facts.Group:
+    trend = one.get("trend")
+    return facts.Group(
+        name=one["group"],
+        kind=one["kind"],
+        state=one["state"],
+        members=one["members"],
+        topics=tuple(one["topics"]),
+        coordinator=coordinator,
+        lag=one.get("lag"),
+        lags=one.get("lags") or {},
+        age_s=one.get("age_s"),
+        drain_s=one.get("drain_s"),
+        growing=one.get("growing"),
+        last_commit_us=one.get("last_commit_us"),
+        trend=None if not trend else facts.Track(TREND_STEP_S, now_us, trend),
+    )
+
+
+# ---- events
+
+
+class Events:
+    """What happened, newest first. Every broker remembers it by itself, and puts together what came at once in its own
+    way; so one tells what happened since it was started, the next one what was before that, and so on."""
+
+    def __init__(self) -> None:
+        self._told: dict[int, dict[tuple[object, ...], facts.Event]] = {}
+        self._started_us: dict[int, int] = {}
+        self._all: tuple[facts.Event, ...] = ()
+        self._of: tuple[int, ...] | None = None  # brokers, in the order in which `_all` was made of them
+
+    def take(self, broker: int, told: Iterable[comet.ClusterEvent], started_us: int) -> None:
+        known = self._told.setdefault(broker, {})
+        self._started_us[broker] = started_us
+        for one in told:
+            # The text of one that counts changes, and nothing else does.
+            key = (one.time_us, one.revision, one.kind, one.topic, one.partition, one.broker)
+            event = facts.Event(one.time_us, one.kind, one.text, one.topic, one.partition, one.broker)
+            if known.get(key) != event:
+                known[key] = event
+                self._of = None
+        if len(known) > EVENTS_MAX:
+            self._told[broker] = dict(sorted(known.items(), key=_when)[-EVENTS_MAX:])
+
+    def forget(self, broker: int) -> None:
+        self._told.pop(broker, None)
+        self._started_us.pop(broker, None)
+
+    def all(self, answering: Container[int]) -> tuple[facts.Event, ...]:
+        order = tuple(sorted(self._told, key=lambda one: (one not in answering, self._started_us[one])))
+        if order != self._of:
+            self._of = order
+            found: list[facts.Event] = []
+            before_us = float("inf")
+            for broker in order:
+                found += [event for event in self._told[broker].values() if event.time_us < before_us]
+                before_us = min(before_us, self._started_us[broker])
+            found.sort(key=lambda event: -event.time_us)
+            self._all = tuple(found[:EVENTS_MAX])
+        return self._all
+
+
+def _when(item: tuple[tuple[object, ...], facts.Event]) -> int:
+    return item[1].time_us

@@ -1,0 +1,249 @@
+"""Prices of one symbol over time, and what records say of it. Pure: no I/O, no clock.
+
+A series is a ring of steps in arrays: the slot of a step is its number modulo the length, so that what is old is
+written over, and records may come in any order. Records of one second are gathered first; only their sum is put into
+the rings.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+SECONDS: Final = 900  # 15 minutes of candles of a second
+MINUTES: Final = 1_440  # a day of those of a minute
+COLUMNS: Final = 10  # of eight bytes, that a step takes
+SERIES_BYTES: Final = (SECONDS + MINUTES) * COLUMNS * 8  # what a symbol takes
+SYMBOL_CHARACTERS_MAX: Final = 64
+NEVER: Final = -1
+
+
+class Tick(NamedTuple):
+    """What one record says. Times in microseconds."""
+
+    symbol: str
+    price: float
+    bid: float | None
+    ask: float | None
+    size: float  # that was traded
+    time_us: int
+
+
+class _Wire(msgspec.Struct, gc=False):
+    symbol: str | None = None
+    bid: float | None = None
+    ask: float | None = None
+    last: float | None = None
+    price: float | None = None
+    last_size: float | None = None
+    size: float | None = None
+    timestamp_us: int | None = None
+
+
+_decode = msgspec.json.Decoder(_Wire, strict=False).decode
+_TIME_OFF_US: Final = 86_400_000_000  # a quote's own time that is further from its record's is none
+
+
+def tick_of(key: bytes | None, value: bytes | None, timestamp_us: int) -> Tick | str:
+    """A record as a quote, or why it is none."""
+    if value is None:
+        return "no value"
+    try:
+        wire = _decode(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return "not JSON with numbers as prices"
+    symbol = wire.symbol or ("" if key is None else key.decode("utf-8", "replace"))
+    if not symbol:
+        return "neither a symbol nor a key"
+    bid, ask = wire.bid, wire.ask
+    price = wire.last if wire.last is not None else wire.price
+    if price is None:
+        if bid is None or ask is None:
+            return "no price: neither last, nor price, nor bid and ask"
+        price = (bid + ask) / 2
+    time_us = wire.timestamp_us
+    if time_us is None or abs(time_us - timestamp_us) > _TIME_OFF_US:
+        time_us = timestamp_us
+    size = (wire.last_size if wire.last_size is not None else wire.size) or 0.0
+    if not math.isfinite(price + abs(bid or 0.0) + abs(ask or 0.0) + size):  # nor is what lies between them
+        return "a price that is no number"
+    return Tick(symbol[:SYMBOL_CHARACTERS_MAX], price, bid, ask, size, time_us)
+
+
+class Candle(NamedTuple):
+    open: float
+    high: float
+    low: float
+    close: float
+    volume: float
+    spread: float | None  # on average
+
+
+class Sum:
+    """The records of one symbol within one second, gathered."""
+
+    __slots__ = ("close", "first_us", "high", "last_us", "low", "open", "second", "spread", "spreads", "volume")
+
+    def __init__(self, second: int, tick: Tick) -> None:
+        self.second = second
+        self.open = self.high = self.low = self.close = tick.price
+        self.first_us = self.last_us = tick.time_us
+        self.volume = self.spread = 0.0
+        self.spreads = 0
+
+    def add(self, tick: Tick) -> None:
+        price, time_us = tick.price, tick.time_us
+        if price > self.high:
+            self.high = price
+        elif price < self.low:
+            self.low = price
+        if time_us >= self.last_us:
+            self.close, self.last_us = price, time_us
+        elif time_us < self.first_us:
+            self.open, self.first_us = price, time_us
+        self.volume += tick.size
+        if tick.bid is not None and tick.ask is not None:
+            self.spread += tick.ask - tick.bid
+            self.spreads += 1
+
+
+class Series:
+    """A ring of steps."""
+
+    def __init__(self, step_s: int, length: int) -> None:
+        self.step_s = step_s
+        self.length = length
+        self._step = array("q", [NEVER]) * length
+        self._open, self._high, self._low, self._close, self._volume, self._spread = (
+            array("d", [0.0]) * length for _ in range(6)
+        )
+        self._spreads, self._first_us, self._last_us = (array("q", [0]) * length for _ in range(3))
+
+    def put(self, one: Sum) -> None:
+        step = one.second // self.step_s
+        at = step % self.length
+        known = self._step[at]
+        if known > step:
+            return  # older than all that is kept
+        if known < step:
+            self._step[at] = step
+            self._open[at], self._high[at], self._low[at], self._close[at] = one.open, one.high, one.low, one.close
+            self._volume[at], self._spread[at], self._spreads[at] = one.volume, one.spread, one.spreads
+            self._first_us[at], self._last_us[at] = one.first_us, one.last_us
+            return
+        self._high[at] = max(self._high[at], one.high)
+        self._low[at] = min(self._low[at], one.low)
+        if one.first_us < self._first_us[at]:
+            self._open[at], self._first_us[at] = one.open, one.first_us
+        if one.last_us >= self._last_us[at]:
+            self._close[at], self._last_us[at] = one.close, one.last_us
+        self._volume[at] += one.volume
+        self._spread[at] += one.spread
+        self._spreads[at] += one.spreads
+
+    def candle(self, step: int) -> Candle | None:
+        at = step % self.length
+        if self._step[at] != step:
+            return None
+        count = self._spreads[at]
+        spread = self._spread[at] / count if count else None
+        return Candle(self._open[at], self._high[at], self._low[at], self._close[at], self._volume[at], spread)
+
+    def candles(self, end: int, count: int, since_s: int) -> Iterator[Candle | None]:
+        """Of the `count` steps before step `end`, oldest first; none that began before `since_s`."""
+        for step in range(end - count, end):
+            yield self.candle(step) if step * self.step_s >= since_s else None
+
+
+def joined(candles: Sequence[Candle | None]) -> Candle | None:
+    """Several as one."""
+    known = [one for one in candles if one is not None]
+    if not known:
+        return None
+    spreads = [one.spread for one in known if one.spread is not None]
+    return Candle(
+        known[0].open,
+        max(one.high for one in known),
+        min(one.low for one in known),
+        known[-1].close,
+        sum(one.volume for one in known),
+        sum(spreads) / len(spreads) if spreads else None,
+    )
+
+
+class Symbol:
+    """All that is kept of one. Owned by a board."""
+
+    def __init__(self, tick: Tick, heard_us: int) -> None:
+        self.latest = tick
+        self.bid, self.ask = tick.bid, tick.ask
+        self.heard_us = heard_us
+        self.partition = self.offset = NEVER
+        self.volume = 0.0
+        self.first, self.first_us = tick.price, tick.time_us
+        self.records = 0
+        self.seconds = Series(1, SECONDS)
+        self.minutes = Series(60, MINUTES)
+        self.trend: tuple[float | None, ...] = ()
+        self._trend_of = (NEVER, NEVER)
+        self._sum: Sum | None = None
+
+    def show(self, tick: Tick, heard_us: int, partition: int, offset: int) -> None:
+        """It is the latest."""
+        self.latest, self.heard_us = tick, heard_us
+        self.partition, self.offset = partition, offset
+        if tick.bid is not None:
+            self.bid = tick.bid
+        if tick.ask is not None:
+            self.ask = tick.ask
+
+    def add(self, tick: Tick) -> None:
+        """A price, in its place in time."""
+        second = tick.time_us // 1_000_000
+        found = self._sum
+        if found is None or found.second != second:
+            if found is not None:
+                self._put(found)
+            found = self._sum = Sum(second, tick)
+        found.add(tick)
+
+    def flush(self) -> None:
+        """So that the rings have all."""
+        if self._sum is not None:
+            self._put(self._sum)
+            self._sum = None
+
+    def _put(self, one: Sum) -> None:
+        self.seconds.put(one)
+        self.minutes.put(one)
+
+    def candles(self, step_s: int, end_s: int, count: int, since_s: int) -> tuple[list[Candle | None], Candle | None]:
+        """Of the `count` whole steps before `end_s`, and the one that is forming."""
+        self.flush()
+        end = end_s // step_s
+        if step_s == 1:
+            found = list(self.seconds.candles(end, count, since_s))
+            return found, self.seconds.candle(end)
+        per = step_s // 60
+        minutes = list(self.minutes.candles(end * per, count * per, since_s))
+        found = [joined(minutes[at : at + per]) for at in range(0, len(minutes), per)]
+        forming = [self.minutes.candle(end * per + more) for more in range(per)]
+        return found, joined(forming)
+
+    def trended(self, end_s: int, since_s: int, *, step_s: int = 15, points: int = 60) -> tuple[float | None, ...]:
+        """The price every 15 seconds of 15 minutes, made anew when another of them is over."""
+        end = end_s // step_s
+        if self._trend_of != (end, since_s):
+            self.flush()
+            closes = [
+                None if one is None else one.close
+                for one in self.seconds.candles(end * step_s, points * step_s, since_s)
+            ]
+            chunks = (closes[at : at + step_s] for at in range(0, len(closes), step_s))
+            self.trend = tuple(next((one for one in reversed(chunk) if one is not None), None) for chunk in chunks)
+            self._trend_of = (end, since_s)
+        return self.trend

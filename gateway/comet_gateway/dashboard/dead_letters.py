@@ -1,0 +1,120 @@
+"""Facts about dead letters: what the shelves know, read on a little at each look."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from typing import Final
+
+from comet_gateway.dashboard.sources import Sources
+from comet_gateway.letters import choosing
+from comet_gateway.letters.letter import Letter, State
+from comet_gateway.letters.shelf import Counts, Shelf
+from comet_gateway.letters.shelves import Shelves
+from comet_web import facts
+from comet_web.asked import Asked
+from comet_web.views.letters import state_asked
+
+LOOK_S: Final = 0.25  # of one look; the next one goes on
+CAUSES_MAX: Final = 500
+LETTERS_MAX: Final = 1_000  # that a page is made of; the API gives all
+ASKED_MAX: Final = 16  # answers that are kept
+
+
+class Newest:
+    """The letters that pages show, which are the same from look to look where nothing happens. Kept by the sources."""
+
+    def __init__(self, _: Sources) -> None:
+        self._found: OrderedDict[tuple[bytes, choosing.Filter], tuple[int, list[Letter], int]] = OrderedDict()
+
+    async def of(self, shelf: Shelf, wanted: choosing.Filter) -> tuple[list[Letter], int]:
+        asked, version = (shelf.topic_id, wanted), shelf.version
+        known = self._found.get(asked)
+        if known is None or known[0] != version:
+            known = self._found[asked] = (version, *await choosing.newest(shelf, wanted, LETTERS_MAX))
+        self._found.move_to_end(asked)
+        while len(self._found) > ASKED_MAX:
+            self._found.popitem(last=False)
+        return known[1], known[2]
+
+
+def _until() -> float:
+    return asyncio.get_running_loop().time() + LOOK_S
+
+
+def _shelves(sources: Sources) -> Shelves:
+    return sources.backend.shelves
+
+
+async def dead_letters(sources: Sources, _: Asked) -> facts.DeadLetters:
+    shelves = _shelves(sources)
+    looked = await shelves.look(_until())
+    known = shelves.known()
+    causes = [cause for shelf in known for cause in _causes(shelf)]
+    causes.sort(key=lambda cause: -cause.pending)
+    return facts.DeadLetters(
+        time.time_ns() // 1_000,
+        tuple(map(_topic, known)),
+        tuple(causes[:CAUSES_MAX]),
+        len(causes),
+        looked.looked,
+        looked.topics,
+    )
+
+
+async def dead_letter_topic(sources: Sources, asked: Asked) -> facts.LetterTopicDetail:
+    shelf = await _shelves(sources).shelf(asked.params["topic"], _until())
+    state = state_asked(asked)
+    wanted = choosing.Filter(
+        None if state == "all" else State(state),
+        asked.query.get("group") or None,
+        asked.query.get("cause") or None,
+        topic=asked.query.get("from") or None,
+    )
+    found, matched = await sources.kept(Newest).of(shelf, wanted)
+    causes = sorted(_causes(shelf), key=lambda cause: -cause.pending)
+    return facts.LetterTopicDetail(
+        time.time_ns() // 1_000,
+        _topic(shelf),
+        tuple(causes[:CAUSES_MAX]),
+        len(causes),
+        tuple(map(_letter, found)),
+        matched,
+    )
+
+
+def _topic(shelf: Shelf) -> facts.LetterTopic:
+    states = shelf.states()
+    return facts.LetterTopic(
+        shelf.topic,
+        states[State.PENDING],
+        states[State.REDRIVEN],
+        states[State.DISCARDED],
+        shelf.records,
+        shelf.looked,
+        shelf.older,
+        shelf.complete,
+    )
+
+
+def _causes(shelf: Shelf) -> list[facts.LetterCause]:
+    return [_cause(shelf.topic, group, cause, counts) for (group, cause), counts in shelf.counts.items()]
+
+
+def _cause(topic: str, group: str, cause: str, counts: Counts) -> facts.LetterCause:
+    states = counts.states
+    return facts.LetterCause(
+        topic,
+        group,
+        cause,
+        states[State.PENDING],
+        states[State.REDRIVEN],
+        states[State.DISCARDED],
+        counts.newest_us,
+        tuple(sorted(+counts.sources)),
+    )
+
+
+def _letter(letter: Letter) -> facts.Letter:
+    return facts.Letter(**letter.told(), time_us=letter.time_us, size=letter.size, to=letter.to, by=letter.by)

@@ -1,0 +1,268 @@
+"""What pages are made from, by the name that a page asks for it with: each loader fetches it, or raises what is wrong.
+
+A topic, group or broker that is not there is the SDK's error, which becomes the page's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
+from enum import Enum
+from typing import Any, Final
+
+import comet
+from comet.errors import BrokerNotFound, CometError
+from comet_gateway.dashboard import assembling, dead_letters, diagnostics, messages, quotes
+from comet_gateway.dashboard.members import ANSWER_S
+from comet_gateway.dashboard.sources import Sources
+from comet_web import facts
+from comet_web.asked import Asked
+
+Loader = Callable[[Sources, Asked], Awaitable[Any]]
+
+RECENT_S: Final = 0.5  # that an answer does for several who look at the same
+CLOSELY_S: Final = 5.0  # what a broker says of every partition and client is much
+
+
+def range_of(asked: Asked) -> str:
+    """The range that an address asks for; 15 minutes where it asks for none of ours."""
+    found = asked.query.get("range", "")
+    return found if found in facts.RANGES_S else "15m"
+
+
+async def nothing(sources: Sources, asked: Asked) -> None:
+    """For pages that say the same whatever the cluster does."""
+
+
+async def cluster(sources: Sources, asked: Asked) -> facts.Cluster:
+    return await sources.sampler.cluster(range_of(asked))
+
+
+# ---- a topic
+
+# What the settings of a topic are, in the order in which a page lists them, with the units of their values.
+SETTINGS: Final[Mapping[str, tuple[str, str]]] = {
+    "retention_ms": ("ms", "How long records are kept; none: no limit."),
+    "retention_bytes": ("bytes", "How much of each partition is kept; none: no limit."),
+    "retention_events": ("records", "How many records of each partition are kept; none: no limit."),
+    "min_insync": ("replicas", "How many replicas must be in sync for acks=all to be acknowledged."),
+    "consistency": ("", "consistent: who leads has everything; available: if nobody has, records may be lost."),
+    "flush": (
+        "",
+        "When the log is forced to disk: always (before each acknowledgement), at an interval, or by the os.",
+    ),
+    "flush_interval_ms": ("ms", "How often the log is forced to disk, with flush=interval."),
+    "record_bytes_max": ("bytes", "The largest record that is taken."),
+    "segment_bytes": ("bytes", "How large a file of the log gets; records are deleted file by file."),
+    "segment_ms": ("ms", "How old a file of the log gets before the next one is begun."),
+}
+
+
+async def topic(sources: Sources, asked: Asked) -> facts.TopicDetail:
+    name, range_ = asked.params["topic"], range_of(asked)
+    known = await sources.sampler.cluster(range_)
+    (info, statuses), tracks = await asyncio.gather(
+        _topic(sources, name),
+        sources.sampler.topic_tracks(name, range_),
+    )
+    by_index = {status.index: status for status in statuses if status.broker}
+    return facts.TopicDetail(
+        cluster=known,
+        topic=known.topics.get(name) or assembling.placed(info).topic,
+        partitions=tuple(_partition(one, by_index.get(one.index)) for one in info.partitions),
+        settings=topic_settings(info),
+        tracks=tracks,
+    )
+
+
+async def topic_messages(sources: Sources, asked: Asked) -> facts.TopicMessages:
+    return await messages.load(sources, asked, await topic(sources, asked))
+
+
+async def topic_consumers(sources: Sources, asked: Asked) -> facts.TopicConsumers:
+    """How far the group is that is asked for; where a single one reads the topic, nobody needs to ask for it."""
+    detail = await topic(sources, asked)
+    reading = detail.topic.groups
+    name = asked.query.get("group", reading[0] if len(reading) == 1 else "")
+    if name not in reading:
+        return facts.TopicConsumers(detail)
+    info = await _described(sources, name)
+    lags = tuple(_lag(lag) for lag in info.lags if lag.topic == detail.topic.name)
+    return facts.TopicConsumers(detail, name, lags)
+
+
+async def _topic(sources: Sources, name: str) -> tuple[comet.TopicInfo, list[comet.PartitionStatus]]:
+    ask = sources.sampler.ask
+    return await sources.recently(("topic", name), RECENT_S, lambda: ask(lambda admin: admin.describe_topic(name)))
+
+
+async def _described(sources: Sources, group: str) -> comet.GroupInfo:
+    ask = sources.sampler.ask
+    return await sources.recently(("group", group), RECENT_S, lambda: ask(lambda admin: admin.describe_group(group)))
+
+
+def _partition(info: comet.PartitionInfo, status: comet.PartitionStatus | None) -> facts.Partition:
+    base = facts.Partition(
+        index=info.index,
+        leader=info.leader or None,
+        leader_epoch=info.leader_epoch,
+        replicas=info.replicas,
+        in_sync=info.in_sync,
+    )
+    if status is None:
+        return base
+    return replace(
+        base,
+        log_start=status.log_start,
+        log_end=status.log_end,
+        high_watermark=status.high_watermark,
+        bytes=status.bytes,
+        in_rate=status.in_rate,
+        last_us=status.last_us,
+        failed="its leader's disk has failed it: it takes no more records" if status.failed else "",
+    )
+
+
+def topic_settings(info: comet.TopicInfo) -> tuple[facts.Setting, ...]:
+    """All of them, with what they are where nobody chose. A cluster may start topics with other defaults, and has more
+    replicas agree where there are more."""
+    defaults = asdict(comet.TopicConfig())
+    replicas = max((len(one.replicas) for one in info.partitions), default=1)
+    defaults["min_insync"] = 2 if replicas >= 3 else 1
+    return tuple(
+        facts.Setting(
+            name=name,
+            value=_text(getattr(info.config, name)),
+            default=_text(defaults[name]),
+            source="default" if getattr(info.config, name) == defaults[name] else "topic",
+            about=about,
+            unit=unit,
+        )
+        for name, (unit, about) in SETTINGS.items()
+    )
+
+
+def _text(value: object) -> str:
+    return str(value.value if isinstance(value, Enum) else value)
+
+
+# ---- a group
+
+
+async def group(sources: Sources, asked: Asked) -> facts.GroupDetail:
+    name, range_ = asked.params["group"], range_of(asked)
+    known = await sources.sampler.cluster(range_)
+    info, tracks = await asyncio.gather(
+        _described(sources, name),
+        sources.sampler.group_tracks(name, range_),
+    )
+    return facts.GroupDetail(
+        cluster=known,
+        group=known.groups.get(name) or _group(info),
+        members=tuple(_member(member) for member in info.members),
+        lags=tuple(_lag(lag) for lag in info.lags),
+        tracks=tracks,
+        rebalances_us=tuple(info.rebalances_us),
+        reset_allowed=not info.members,
+    )
+
+
+def _group(info: comet.GroupInfo) -> facts.Group:
+    """Of one that is so new that the sampler does not know it."""
+    summary = info.summary
+    lags: dict[str, int] = {}
+    for lag in info.lags:
+        lags[lag.topic] = lags.get(lag.topic, 0) + lag.lag
+    return facts.Group(
+        name=summary.name,
+        kind=summary.kind,
+        state=summary.state,
+        members=summary.members,
+        topics=tuple(summary.topics),
+        coordinator=summary.coordinator,
+        lag=sum(lags.values()),
+        lags=lags,
+        age_s=max((lag.age_s for lag in info.lags), default=0.0),
+    )
+
+
+def _member(member: comet.GroupMember) -> facts.Member:
+    return facts.Member(
+        id=member.id,
+        instance=member.instance,
+        client=member.client,
+        owned=_owned(member.owned),
+        silent_ms=member.silent_ms,
+        session_timeout_ms=member.session_timeout_ms,
+    )
+
+
+def _owned(places: Iterable[comet.TopicPartition]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, list[int]] = {}
+    for place in places:
+        found.setdefault(place.topic, []).append(place.partition)
+    return {topic: tuple(sorted(indexes)) for topic, indexes in sorted(found.items())}
+
+
+def _lag(lag: comet.PartitionLag) -> facts.Lag:
+    return facts.Lag(**asdict(lag))
+
+
+# ---- a broker
+
+
+async def broker(sources: Sources, asked: Asked) -> facts.BrokerDetail:
+    text, range_ = asked.params["broker"], range_of(asked)
+    known = await sources.sampler.cluster(range_)
+    id_ = int(text) if text.isascii() and text.isdecimal() and len(text) < 11 else 0
+    found = next((one for one in known.brokers if one.id == id_), None)
+    if found is None:
+        there = ", ".join(str(one.id) for one in known.brokers) or "none"
+        raise BrokerNotFound(f"there is no broker {text[:20]!r}; known are {there}")
+    said: Mapping[str, Any] = {}
+    if found.up:
+        admin = sources.sampler.admin_of(id_)
+        with suppress(CometError, TimeoutError):  # it may be gone just now: then that much is not known
+            async with asyncio.timeout(ANSWER_S):
+                said = await sources.recently(("broker", id_), CLOSELY_S, admin.statistics)
+    return facts.BrokerDetail(
+        cluster=known,
+        broker=found,
+        tracks=sources.sampler.broker_tracks(id_, range_),
+        sessions=tuple(said.get("sessions") or ()),
+        logs=tuple(said.get("partitions") or ()),
+        settings=_broker_settings(said),
+    )
+
+
+def _broker_settings(said: Mapping[str, Any]) -> tuple[facts.Setting, ...]:
+    """What a broker was told when it was started, as far as it says."""
+    rows = said.get("settings") or ()
+    return tuple(
+        facts.Setting(
+            name=row["name"],
+            value=str(row["value"]),
+            default=str(row.get("default", "")),
+            source=row.get("source", ""),
+            about=row.get("about", ""),
+            unit=row.get("unit", ""),
+        )
+        for row in rows
+    )
+
+
+LOADERS: Final[Mapping[str, Loader]] = {
+    "nothing": nothing,
+    "about": diagnostics.about,
+    "cluster": cluster,
+    "topic": topic,
+    "topic_consumers": topic_consumers,
+    "topic_messages": topic_messages,
+    "group": group,
+    "broker": broker,
+    "quotes": quotes.quotes,
+    "dead_letters": dead_letters.dead_letters,
+    "dead_letter_topic": dead_letters.dead_letter_topic,
+}

@@ -1,0 +1,165 @@
+"""What one tab has asked for on its live socket: a state machine without I/O.
+
+    {"id": 1, "watch": "/topics?sort=-in"}     a page; another one under the same id takes its place
+    {"id": 1, "unwatch": true}
+    {"id": 7, "open": "tail", "params": {…}}   a channel
+    {"id": 7, "say": {…}}
+    {"id": 7, "close": true}
+
+What is wrong with a frame is answered with a problem. Binary frames, frames that are too large and too many that make
+no sense end the connection. To end what is not known is no mistake: it may have ended a moment ago by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from comet_gateway.auth import Who
+from comet_gateway.config import Limits
+from comet_gateway.dashboard.asking import Addresses
+from comet_gateway.dashboard.channels import Channel
+from comet_gateway.problems import Problem
+from comet_gateway.push.closing import Close
+from comet_web.asked import Asked
+from comet_web.pages import Page
+
+ID_MAX: Final = 2**31 - 1
+GARBAGE_MAX: Final = 50  # frames of one connection that make no sense
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Show this page, and keep it up to date."""
+
+    id: int
+    page: Page
+    asked: Asked
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Open a channel."""
+
+    id: int
+    channel: Channel
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Give this to a channel."""
+
+    id: int
+    said: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """End what has this id."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Say what is wrong; the id is that of the frame, where it has one."""
+
+    id: int | None
+    problem: Problem
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Close the connection."""
+
+    close: Close
+
+
+Action = Watch | Begin | Pass | Leave | Refuse | End
+
+
+@dataclass(slots=True)
+class Session:
+    """One connection's. Lives as long as it; called by its reader only, but for `ended`."""
+
+    limits: Limits
+    addresses: Addresses
+    channels: Mapping[str, Channel]
+    who: Who
+    is_open: bool  # nobody has to log in
+    _held: dict[int, str] = field(default_factory=dict)  # id -> page, channel
+    _garbage: int = 0
+
+    def take(self, text: str) -> list[Action]:
+        """A text frame."""
+        if len(text) > self.limits.frame_bytes_max:
+            return [End(Close.TOO_LARGE)]
+        id_: int | None = None
+        try:
+            frame = _read(text)
+            found = frame.get("id")
+            if isinstance(found, bool) or not isinstance(found, int) or not 0 < found <= ID_MAX:
+                raise Problem("MALFORMED_FRAME", f"`id` is a whole number from 1 to {ID_MAX}")
+            id_ = found
+            return self._act(id_, frame)
+        except Problem as problem:
+            if problem.code == "MALFORMED_FRAME":
+                self._garbage += 1
+                if self._garbage > GARBAGE_MAX:
+                    return [End(Close.GARBAGE)]
+            return [Refuse(id_, problem)]
+
+    def take_binary(self) -> list[Action]:
+        return [End(Close.BINARY)]
+
+    def ended(self, id_: int) -> None:
+        """What had this id is over."""
+        self._held.pop(id_, None)
+
+    def _act(self, id_: int, frame: Mapping[str, Any]) -> list[Action]:
+        match frame:
+            case {"watch": str(url)}:
+                page, asked = self.addresses.find(url, self.who, is_open=self.is_open)
+                _require(page.role, self.who, "this page")
+                return [*self._take(id_, "page"), Watch(id_, page, asked)]
+            case {"open": str(kind)}:
+                channel = self.channels.get(kind)
+                params = frame.get("params", {})
+                if channel is None or not isinstance(params, dict):
+                    raise Problem("NOT_FOUND", f"there is no channel {kind[:40]!r} with such params")
+                self.who.require(channel.role)
+                return [*self._take(id_, "channel"), Begin(id_, channel, params)]
+            case {"say": dict(said)}:
+                if self._held.get(id_) != "channel":
+                    raise Problem("SUBSCRIPTION_NOT_FOUND", f"there is no channel {id_} on this connection")
+                return [Pass(id_, said)]
+            case {"unwatch": True} | {"close": True}:
+                return [Leave(id_)] if self._held.pop(id_, None) is not None else []
+        raise Problem("MALFORMED_FRAME", "a frame has `watch`, `unwatch`, `open`, `say` or `close`")
+
+    def _take(self, id_: int, what: str) -> list[Action]:
+        taken: list[Action] = [Leave(id_)] if id_ in self._held else []
+        if not taken and len(self._held) >= self.limits.watches_max:
+            most = self.limits.watches_max
+            raise Problem("TOO_MANY_SUBSCRIPTIONS", f"{most} pages and channels on one connection, the limit")
+        self._held[id_] = what
+        return taken
+
+
+def _require(role: int, who: Who, what: str) -> None:
+    if who.role < role:
+        raise Problem("FORBIDDEN", f"{what} needs another role, and {who.name} is {who.role.name.lower()}")
+
+
+def _read(text: str) -> Mapping[str, Any]:
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        raise Problem("MALFORMED_FRAME", "a frame is JSON") from None
+    if not isinstance(found, dict):
+        raise Problem("MALFORMED_FRAME", "a frame is an object")
+    return found

@@ -1,0 +1,172 @@
+"""`/login` and `/logout`: a token becomes a session, and the session ends.
+
+Both are forms, so that they work before any script. A form is taken from a page of ours only: the browser says where it
+comes from, and it carries what that page was given: the login a random text that is in a cookie, too; the logout the
+csrf of its session.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from typing import Final
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Request
+from starlette.types import Scope, Send
+
+from comet_gateway.auth import Gatekeeper, Who
+from comet_gateway.dashboard import sessions
+from comet_gateway.dashboard.entering import back_to, see_other
+from comet_gateway.dashboard.sessions import Visit
+from comet_gateway.problems import Problem
+from comet_gateway.routes.raw import Answer, RawRoute
+from comet_gateway.security import PAGE_HEADERS, Security
+from comet_web import render
+
+router = APIRouter()
+
+FORM_COOKIE: Final = "comet_login"
+FORM_S: Final = 3_600  # that a login page may stand before it is sent
+FORM_BYTES_MAX: Final = 8 * 1024
+FORM: Final = b"application/x-www-form-urlencoded"
+_SANE_FORM: Final = re.compile(r"[A-Za-z0-9_-]{32}")
+
+
+async def page(request: Request) -> Answer:
+    """Asks for a token, of whoever is not logged in."""
+    scope, wanted = request.scope, back_to(request.query_params.get("next", ""))
+    if _keeper(scope).open or _visit(scope, "GET") is not None:
+        return _to(scope, wanted)
+    return _shown(scope, wanted)
+
+
+async def log_in(request: Request) -> Answer:
+    """Takes the token, and gives a session for it: always a new one, so that nobody can have chosen it before."""
+    scope, keeper = request.scope, _keeper(request.scope)
+    form = await _form(request)
+    wanted = back_to(form.get("next", ""))
+    if keeper.open:
+        return _to(scope, wanted)
+    tls = _tls(scope)
+    given = sessions.one_cookie(scope["comet.headers"], _form_cookie(tls=tls)) or ""
+    if not given or not hmac.compare_digest(given.encode(), form.get("form", "").encode()):
+        return _shown(scope, wanted, status=403, problem="This page was too old, or cookies are off. Try once more.")
+    try:
+        visit, who = keeper.log_in(_client(scope), form.get("token", "").strip())
+    except Problem as problem:
+        return _shown(scope, wanted, status=problem.kind.status, problem=_said(problem), wait_s=problem.retry_after_s)
+    scope["comet.who"], scope["comet.session"] = who, visit  # for the audit log
+    cookies = sessions.kept(visit, keeper.wall(), tls=tls), _form_text("", tls=tls, max_age_s=0)
+    return _to(scope, wanted, *cookies)
+
+
+async def log_out(request: Request) -> Answer:
+    """Ends the session: on this gateway at once, with its connections, and in this browser."""
+    scope = request.scope
+    form = await _form(request)
+    found = _visit(scope, "POST")
+    if found is not None:
+        visit, who = found
+        if not visit.shows(form.get("csrf", "")):
+            raise Problem("STALE_PAGE", "this page is of another session than the one that it would end")
+        scope["comet.who"], scope["comet.session"] = who, visit
+        _keeper(scope).log_out(visit)
+    return _to(scope, "/login", sessions.forgotten(tls=_tls(scope)))
+
+
+router.routes += [
+    RawRoute("/login", page, methods=["GET"], include_in_schema=False),
+    RawRoute("/login", log_in, methods=["POST"], include_in_schema=False),
+    RawRoute("/logout", log_out, methods=["POST"], include_in_schema=False),
+]
+
+
+def _shown(scope: Scope, wanted: str, *, status: int = 200, problem: str = "", wait_s: float = 0) -> Answer:
+    root, tls = scope.get("root_path", ""), _tls(scope)
+    form = sessions.one_cookie(scope["comet.headers"], _form_cookie(tls=tls)) or ""
+    if not _SANE_FORM.fullmatch(form):  # else the one of another tab, which waits for its login, too
+        form = secrets.token_urlsafe(24)
+    body = render.page(
+        "login.html", root=root, static=f"{root}/static/{render.version()}", wanted=wanted, form=form, problem=problem
+    ).encode()
+    head = [
+        (b"content-type", b"text/html; charset=utf-8"),
+        (b"content-length", b"%d" % len(body)),
+        (b"set-cookie", _form_text(form, tls=tls, max_age_s=FORM_S)),
+        *PAGE_HEADERS,
+    ]
+    if wait_s:
+        head.append((b"retry-after", b"%d" % max(1, round(wait_s))))
+
+    async def answer(send: Send) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": head})
+        await send({"type": "http.response.body", "body": body})
+
+    return answer
+
+
+def _to(scope: Scope, path: str, *cookies: bytes) -> Answer:
+    async def answer(send: Send) -> None:
+        await see_other(scope.get("root_path", "") + path, send, *cookies)
+
+    return answer
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """The fields of a form that a page of ours sent. Raises Problem."""
+    scope = request.scope
+    headers, security = scope["comet.headers"], request.app.state.security
+    assert isinstance(security, Security)
+    if not security.own("POST", headers, scope["scheme"]):
+        raise Problem("FOREIGN_ORIGIN", "this form is taken from a page of this gateway only")
+    if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != FORM:
+        raise Problem("UNSUPPORTED_MEDIA_TYPE", f"this takes {FORM.decode()}")
+    parts: list[bytes] = []
+    async for part in request.stream():
+        parts.append(part)
+        if sum(map(len, parts)) > FORM_BYTES_MAX:
+            raise Problem("BODY_TOO_LARGE", f"this form has more than {FORM_BYTES_MAX} bytes")
+    try:
+        fields = parse_qs(b"".join(parts).decode(), keep_blank_values=True, strict_parsing=False, max_num_fields=8)
+    except (UnicodeDecodeError, ValueError):
+        raise Problem("MALFORMED_BODY", "this is no form of ours") from None
+    return {name: values[0] for name, values in fields.items()}
+
+
+def _visit(scope: Scope, method: str) -> tuple[Visit, Who] | None:
+    """The session that a page of ours came with."""
+    headers, state = scope["comet.headers"], scope["app"].state
+    cookie = sessions.cookie(headers, tls=_tls(scope))
+    if cookie is None or not state.security.own(method, headers, scope["scheme"]):
+        return None
+    return _keeper(scope).visit(cookie)
+
+
+def _said(problem: Problem) -> str:
+    if problem.code == "TOO_MANY_REQUESTS":
+        return f"Too many wrong tokens came from your address. Wait {max(1, round(problem.retry_after_s))} s."
+    return "This token is not known here."
+
+
+def _form_cookie(*, tls: bool) -> str:
+    return f"__Host-{FORM_COOKIE}" if tls else FORM_COOKIE
+
+
+def _form_text(form: str, *, tls: bool, max_age_s: int) -> bytes:
+    return sessions.set_cookie(_form_cookie(tls=tls), form, tls=tls, max_age_s=max_age_s)
+
+
+def _keeper(scope: Scope) -> Gatekeeper:
+    keeper: Gatekeeper = scope["app"].state.gatekeeper
+    return keeper
+
+
+def _client(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+def _tls(scope: Scope) -> bool:
+    return bool(scope["scheme"] == "https")

@@ -1,0 +1,201 @@
+"""The page of a topic's messages: what its address asks for, the first content, and a search that goes on.
+
+The first content is what a short walk through the log finds; what it takes longer to find comes over the channel
+`search`, with its progress:
+
+    {"rows": [row, …], "progress": {…}, "text": …}      as it goes
+    {…, "end": {"reason": "limit", "cursor": "c1.…"}}   at last
+
+A client that says {"stop": true} hears the end at once, with a cursor to go on from.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, Final
+
+from comet.errors import CometError
+from comet.types import Earliest, Latest, Position, position
+from comet_gateway.cursor import Cursor
+from comet_gateway.dashboard.seat import Seat
+from comet_gateway.dashboard.sources import Sources
+from comet_gateway.merging import Order
+from comet_gateway.problems import Problem
+from comet_gateway.querying import whole
+from comet_gateway.schemas.records import PARTITION_MAX
+from comet_gateway.searching.filters import Filters
+from comet_gateway.searching.scan import Batch, Budget, Scan
+from comet_gateway.searching.selection import Selection, located
+from comet_gateway.searching.slots import Slots, whose
+from comet_web.asked import Asked
+from comet_web.facts import Message, Progress, TopicDetail, TopicMessages
+from comet_web.views import messages as view
+
+FIRST_S: Final = 0.3  # that the first content may take to be found
+FIRST_RECORDS: Final = 100_000
+FIRST_BYTES: Final = 64 << 20
+PARTITIONS_MAX: Final = 256  # that one page merges; of more, one is chosen
+SHOWN_BYTES: Final = 1_024  # of a key or value, in a list
+EVENT_S: Final = 0.1  # between two events of a search
+PARAMETER_CHARACTERS_MAX: Final = 2_000
+
+
+async def load(sources: Sources, asked: Asked, detail: TopicDetail) -> TopicMessages:
+    """The messages belong to the first content only: those that are on a page do not change any more."""
+    if not asked.first:
+        return TopicMessages(detail)
+    name = asked.params["topic"]
+    try:
+        scan, topic_id, found = await _first(sources, name, asked)
+    except (Problem, CometError) as error:
+        problem = error if isinstance(error, Problem) else Problem.of(error)
+        return TopicMessages(detail, problem=problem.detail, faulty=_faulty(problem))
+    cursor = str(Cursor(topic_id, scan.cursor()))
+    return TopicMessages(detail, tuple(found), progress(scan), scan.reason, cursor)
+
+
+async def _first(sources: Sources, name: str, asked: Asked) -> tuple[Scan, bytes, list[Message]]:
+    query = asked.query
+    selection = selected(query)
+    who = "" if asked.open else asked.who
+    budget = Budget(view.limit_of(query), FIRST_RECORDS, FIRST_BYTES, FIRST_S)
+    found: list[Message] = []
+    # Who only wants to see the newest is not kept waiting by those who search.
+    with sources.kept(Slots).take(who) if selection.filters else nullcontext():
+        scan, topic_id = await _scan(sources, name, selection, budget)
+        async for hits in scan.run():
+            found += [message(hit.batch, hit.number) for hit in hits]
+    return scan, topic_id, found
+
+
+async def _scan(sources: Sources, name: str, selection: Selection, budget: Budget) -> tuple[Scan, bytes]:
+    backend = sources.backend
+    info = await backend.catalog.topic(name)
+    most = max(sources.config.limits.merged_partitions_max, PARTITIONS_MAX)
+    wanted = await located(selection, info, backend, most)
+    return Scan(backend.reader, wanted, budget), info.id
+
+
+def selected(query: Mapping[str, str]) -> Selection:
+    """What the page's address asks for. Raises Problem, with `parameter` where one is wrong."""
+    start = view.start_of(query)
+    partitions = (_number(query, "partition", PARTITION_MAX),) if query.get("partition") else ()
+    begin: Position = Earliest()
+    if start == "offset":
+        if not partitions:
+            raise Problem(
+                "INVALID_ARGUMENT", "an offset is of one partition: choose it", more={"parameter": "partition"}
+            )
+        begin = _position(query, "offset", "0")
+    elif start == "time":
+        begin = _position(query, "time", "-15m")
+    return Selection(
+        start=begin,
+        end=Latest(),
+        order=Order.NEWEST if start in ("newest", "live") else Order.OLDEST,
+        partitions=partitions,
+        filters=filters(query),
+    )
+
+
+def filters(query: Mapping[str, str]) -> Filters:
+    """Raises Problem."""
+    where = query.get("where", "").strip()
+    return Filters.of(query.get("key", ""), query.get("value", ""), query.get("header", ""), [where] if where else [])
+
+
+def _number(query: Mapping[str, str], name: str, most: int) -> int:
+    try:
+        return whole(name, query[name], 0, most)
+    except Problem as problem:
+        problem.more["parameter"] = name
+        raise
+
+
+def _position(query: Mapping[str, str], name: str, default: str) -> Position:
+    given = query.get(name, "").strip() or default
+    if (name == "time" and given.isdecimal()) or (name == "offset" and not given.isdecimal()):
+        raise Problem("INVALID_ARGUMENT", f"{given[:40]!r} is no {name}", more={"parameter": name})
+    if "T" in given and given[-1:] not in "Zz" and "+" not in given:
+        given += "Z"  # as a form gives it; times on pages are UTC
+    try:
+        return position(given, now_us=time.time_ns() // 1_000)
+    except (CometError, ValueError, OverflowError):
+        hint = "a time such as 2026-01-31T12:00, or a time ago such as -15m"
+        raise Problem(
+            "INVALID_ARGUMENT", f"{given[:40]!r} is no {name}: give {hint}", more={"parameter": name}
+        ) from None
+
+
+def _faulty(problem: Problem) -> str:
+    return "where" if problem.code == "MALFORMED_WHERE" else str(problem.more.get("parameter", ""))
+
+
+def message(batch: Batch, number: int) -> Message:
+    """A record, as a list shows it."""
+    key, value = batch.keys[number], batch.values[number]
+    return Message(
+        partition=batch.partition,
+        offset=batch.offsets[number],
+        timestamp_us=batch.timestamps[number],
+        key=None if key is None else key[:SHOWN_BYTES],
+        value=None if value is None else value[:SHOWN_BYTES],
+        size=len(key or b"") + len(value or b""),
+        headers=tuple((name, text[:SHOWN_BYTES]) for name, text in batch.headers[number]),
+    )
+
+
+def progress(scan: Scan) -> Progress:
+    return Progress(scan.scanned, scan.bytes, scan.matched, scan.of, scan.left, scan.through_us, scan.seconds)
+
+
+# ---- the channel
+
+
+def texts(params: Mapping[str, Any]) -> dict[str, str]:
+    """What a tab said, all of it texts. Raises Problem."""
+    if len(params) > 32 or any(
+        not isinstance(text, str) or len(text) > PARAMETER_CHARACTERS_MAX
+        for name, text in params.items()
+        if name != "cursor"
+    ):
+        raise Problem("VALIDATION", "the parameters of this channel are texts")
+    return {name: str(text) for name, text in params.items()}
+
+
+async def search(seat: Seat, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+    """Goes on where the page, or a search before it, ended."""
+    query = texts(params)
+    name = query.get("topic", "")
+    limits = seat.sources.config.limits
+    selection = selected(query)
+    if query.get("cursor"):
+        selection = replace(selection, cursor=Cursor.parse(query["cursor"]))
+    budget = Budget(view.limit_of(query), limits.search_records_max, limits.search_bytes_max, limits.search_s)
+    with seat.sources.kept(Slots).take(whose(seat.who)):
+        scan, topic_id = await _scan(seat.sources, name, selection, budget)
+        waiting: list[Any] = []
+        told_at = 0.0
+        reason: str = ""
+        async for hits in scan.run():
+            waiting += [view.wire(view.row(name, message(hit.batch, hit.number))) for hit in hits]
+            now = time.monotonic()
+            if now - told_at >= EVENT_S:
+                told_at = now
+                yield _event(scan, query, waiting, "budget")
+                waiting = []
+            if any("stop" in said for said in seat.said()):
+                reason = "stopped"
+                break
+        reason = reason or scan.reason
+        cursor = str(Cursor(topic_id, scan.cursor()))
+        yield {**_event(scan, query, waiting, reason), "end": {"reason": reason, "cursor": cursor}}
+
+
+def _event(scan: Scan, query: Mapping[str, str], rows: list[Any], reason: str) -> dict[str, Any]:
+    told = view.told(progress(scan), reason, query)
+    share = 1.0 if not scan.of else 1 - scan.left / scan.of
+    return {"rows": rows, "text": told.text, "share": round(share, 4), "matched": scan.matched, "scanned": scan.scanned}

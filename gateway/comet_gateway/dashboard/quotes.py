@@ -1,0 +1,373 @@
+"""Boards of quotes: one for each topic that somebody looks at, shared by all who do, gone a while after the last.
+
+    hub ──► new records ──┐
+                          ├─► symbols: the latest, candles of a second and of a minute
+    log ──► the past  ────┘
+
+How far the past reaches, and why not further, is said: see `past`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from comet.errors import CometError, TopicNotFound
+from comet_gateway.cursor import Cursor
+from comet_gateway.dashboard.candles import MINUTES, NEVER, SECONDS, SERIES_BYTES, Symbol, Tick, tick_of
+from comet_gateway.dashboard.past import Past, Reach, Record, Stretch
+from comet_gateway.problems import Problem
+from comet_gateway.push import asked as push
+from comet_gateway.push.chunk import Slice
+from comet_gateway.push.events import Begun, Failed, Lost
+from comet_web import facts
+from comet_web.asked import Asked
+
+if TYPE_CHECKING:
+    from comet_gateway.backend import Backend
+    from comet_gateway.config import Limits
+    from comet_gateway.dashboard.sources import Sources
+    from comet_gateway.push.hub import Hub
+
+log = logging.getLogger("comet.gateway")
+
+LEFT_OUT_MAX: Final = 10_000  # names beyond that which are counted
+IDLE_S: Final = 60.0  # that a board lives on after the last look at it
+AGAIN_S: Final = 2.0  # between two attempts to follow a topic
+LIST_S: Final = 10.0  # between two looks for topics that are made of it
+BUFFER: Final = 100_000  # records that a board may be behind the feed, before it leaves some out
+EARLY_US: Final = 5_000_000  # a quote from further in the future is none
+SETTLED_US: Final = 400_000  # after its end, when a candle is as good as never changed by what comes late
+RATE_S: Final = 10
+COUNTS: Final = {"1s": 240, "1m": 240, "5m": 288, "15m": 96}  # of candles that a page has room for
+
+
+class Board:
+    """One topic. Belongs to one event loop; owned by `Boards`."""
+
+    def __init__(self, topic: str, hub: Hub, backend: Backend, limits: Limits, clock_us: Callable[[], int]) -> None:
+        self.topic = topic
+        self.state = "filling"
+        self.reason = ""
+        self.symbols: dict[str, Symbol] = {}
+        self.records = self.unread = self.lost = 0
+        self.unread_reason = ""
+        self.reach: Reach | None = None
+        self.delay_ms: float | None = None
+        self.last_us: int | None = None
+        self.looked_s = asyncio.get_running_loop().time()
+        self._hub = hub
+        self._backend = backend
+        self._limits = limits
+        self._clock_us = clock_us
+        self._left_out: set[int] = set()
+        self._seconds: deque[tuple[int, int]] = deque(maxlen=RATE_S + 1)  # records that came in each
+        self._began_us = 0
+        self._cursor = ""  # where it was followed from
+        self._latest: Slice | None = None  # and how far it has come since
+        self._topics: tuple[str, ...] = ()
+        self._listed_s = -math.inf
+        self._listing: asyncio.Task[None] | None = None
+        self._task = asyncio.create_task(self._run(), name=f"gateway: quotes of {topic}")
+        self.begun = asyncio.Event()  # something is known, if only that there is nothing
+
+    async def close(self) -> None:
+        tasks = [self._task] if self._listing is None else [self._task, self._listing]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    # ---- following
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._follow()
+            except TopicNotFound as error:
+                self._fail("absent", error.message)
+            except CometError as error:
+                self._fail("failed", error.message)
+            except Problem as problem:
+                self._fail("failed", problem.detail)
+            except Exception:
+                log.exception("gateway: the board of %s broke", self.topic)
+                self._fail("failed", "the gateway met with an error that is in its log")
+            await asyncio.sleep(AGAIN_S)
+
+    def _fail(self, state: str, reason: str) -> None:
+        self.state, self.reason = state, reason
+        self.begun.set()
+
+    async def _follow(self) -> None:
+        cursor = self._cursor if self._latest is None else self._latest.cursor
+        wanted = push.Asked(
+            topics=(self.topic,),
+            policy=push.Policy.DROP_OLDEST,
+            buffer=BUFFER,
+            cursors={self.topic: Cursor.parse(cursor)} if cursor else {},
+        )
+        subscription = await self._hub.subscribe(wanted)
+        filling: asyncio.Task[None] | None = None
+        try:
+            while True:
+                event = await subscription.next()
+                if isinstance(event, Slice):
+                    self._take(event)
+                    await asyncio.sleep(0)  # others want the loop, too
+                elif isinstance(event, Begun):
+                    self.state, self.reason = "live", ""
+                    self._cursor = event.cursor
+                    if self.reach is None:
+                        self.state, self._began_us = "filling", self._clock_us()
+                        places = Cursor.parse(event.cursor).places
+                        ends = {index: place.offset for index, place in places.items()}
+                        filling = asyncio.create_task(self._fill(ends), name=f"gateway: past quotes of {self.topic}")
+                elif isinstance(event, Lost):
+                    self.lost += event.count
+                elif isinstance(event, Failed):
+                    gone = event.code == "TOPIC_NOT_FOUND"
+                    self._fail("absent" if gone else "failed", event.detail)
+                    return
+        finally:
+            subscription.close()
+            if filling is not None:
+                filling.cancel()
+                await asyncio.wait([filling])
+
+    def _take(self, part: Slice) -> None:
+        now_us = self._clock_us()
+        last: Tick | None = None
+        batch, begin, end = part.columns
+        columns = (batch.keys, batch.values, batch.timestamps, batch.offsets)
+        for key, value, timestamp_us, offset in zip(*(column[begin:end] for column in columns), strict=True):
+            tick = self._tick(key, value, timestamp_us, now_us)
+            if tick is None:
+                continue
+            last = tick
+            symbol = self._symbol(tick, now_us)
+            if symbol is None:
+                continue
+            symbol.add(tick)
+            symbol.volume += tick.size
+            symbol.records += 1
+            if tick.time_us >= symbol.latest.time_us:
+                symbol.show(tick, now_us, part.partition, offset)
+        self._latest = part
+        self.records += part.count
+        self.last_us = now_us
+        second = now_us // 1_000_000
+        before = self._seconds.pop()[1] if self._seconds and self._seconds[-1][0] == second else 0
+        self._seconds.append((second, before + part.count))
+        if last is not None:
+            self.delay_ms = (now_us - last.time_us) / 1000
+
+    def _tick(self, key: bytes | None, value: bytes | None, timestamp_us: int, now_us: int) -> Tick | None:
+        found = tick_of(key, value, timestamp_us)
+        if isinstance(found, Tick):
+            if found.time_us <= now_us + EARLY_US:
+                return found
+            found = "a time that is yet to come"
+        self.unread += 1
+        self.unread_reason = found
+        return None
+
+    def _symbol(self, tick: Tick, heard_us: int) -> Symbol | None:
+        found = self.symbols.get(tick.symbol)
+        if found is None:
+            if len(self.symbols) >= self._limits.quote_symbols_max:
+                if len(self._left_out) < LEFT_OUT_MAX:
+                    self._left_out.add(hash(tick.symbol))
+                return None
+            found = self.symbols[tick.symbol] = Symbol(tick, heard_us)
+        return found
+
+    # ---- the past
+
+    async def _fill(self, ends: dict[int, int]) -> None:
+        past = Past(self.topic, self._backend, self._limits, ends, self._began_us)
+        try:
+            async for stretch in past.stretches(self._add_past):
+                stretch.settle(self.symbols)
+                self.reach = past.reach
+                self.begun.set()
+        except CometError as error:
+            past.bound(error.message)
+        except Exception:
+            log.exception("gateway: the past of %s cannot be read", self.topic)
+            past.bound("it cannot be read; the gateway's log says why")
+        self.reach = past.reach
+        if self.state == "filling":
+            self.state = "live"
+        self.begun.set()
+
+    def _add_past(self, partition: int, offset: int, record: Record, stretch: Stretch) -> None:
+        tick = self._tick(*record, self._began_us)
+        symbol = None if tick is None else self._symbol(tick, self._began_us)
+        if tick is None or symbol is None:
+            return
+        symbol.add(tick)
+        stretch.add(tick)
+        if symbol.partition == NEVER or tick.time_us > symbol.latest.time_us:
+            symbol.show(tick, tick.time_us, partition, offset)
+
+    # ---- looking
+
+    def look(self, asked: Asked, now_us: int) -> facts.Quotes:
+        self._list()
+        reach = self.reach
+        since_us = None if reach is None else reach.since_us
+        # A step that was not read whole would be half a candle.
+        since_s = 0 if reach is None or reach.whole else -(-reach.since_us // 1_000_000)
+        end_s = (now_us - SETTLED_US) // 1_000_000
+        quotes = {name: self._quote(symbol, end_s, since_s) for name, symbol in self.symbols.items()}
+        chosen = asked.query.get("symbol", "")
+        if chosen not in quotes:
+            chosen = min(quotes, default="")
+        shown = self.symbols.get(chosen)
+        return facts.Quotes(
+            now_us,
+            self.topic,
+            self.state,
+            self.reason,
+            quotes,
+            symbol=chosen,
+            candles=None if shown is None else _candles(shown, asked, end_s, since_s),
+            partition=None if shown is None or shown.partition == NEVER else shown.partition,
+            offset=None if shown is None or shown.offset == NEVER else shown.offset,
+            since_us=since_us,
+            bounded="" if reach is None else reach.bounded,
+            records=self.records,
+            rate=self._rate(now_us),
+            unread=self.unread,
+            unread_reason=self.unread_reason,
+            symbols_left_out=len(self._left_out),
+            lost=self.lost,
+            bytes=len(self.symbols) * SERIES_BYTES,
+            delay_ms=self.delay_ms,
+            last_us=max((symbol.heard_us for symbol in self.symbols.values()), default=self.last_us),
+            topics=self._topics,
+        )
+
+    def _list(self) -> None:
+        """What is made of this topic has names that begin with its own; it may come and go."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._listed_s >= LIST_S and (self._listing is None or self._listing.done()):
+            self._listed_s = now_s
+            self._listing = asyncio.create_task(self._find(), name=f"gateway: topics made of {self.topic}")
+
+    async def _find(self) -> None:
+        try:
+            found = await self._backend.admin.find_topics(f"{self.topic}.")
+        except CometError:
+            return  # what was known still is
+        self._topics = tuple(one.name for one in found.topics if one.name.startswith(f"{self.topic}."))
+
+    def _quote(self, symbol: Symbol, end_s: int, since_s: int) -> facts.Quote:
+        latest = symbol.latest
+        return facts.Quote(
+            latest.symbol, latest.price, symbol.bid, symbol.ask, symbol.volume, symbol.first, latest.time_us,
+            symbol.heard_us, symbol.records, symbol.trended(end_s, since_s),
+        )  # fmt: skip
+
+    def _rate(self, now_us: int) -> float | None:
+        """Records a second, of the last whole seconds that it has followed for."""
+        second = now_us // 1_000_000
+        known = min(RATE_S, second - self._began_us // 1_000_000 - 1)
+        if not self._began_us or known < 1:
+            return None
+        return sum(count for at, count in self._seconds if second - known <= at < second) / known
+
+
+def _candles(symbol: Symbol, asked: Asked, end_s: int, since_s: int) -> facts.Candles:
+    """As many as there is room for; of a line, as many as there are."""
+    step = asked.query.get("step", "")
+    step = step if step in COUNTS else "1s"
+    step_s = facts.STEPS_S[step]
+    as_line = asked.query.get("draw") == "line"
+    count = (SECONDS if step_s == 1 else MINUTES * 60 // step_s) if as_line else COUNTS[step]
+    whole, forming = symbol.candles(step_s, end_s, count, since_s)
+    return facts.Candles(
+        step_s,
+        end_s // step_s * step_s * 1_000_000,
+        open=[None if one is None else one.open for one in whole],
+        high=[None if one is None else one.high for one in whole],
+        low=[None if one is None else one.low for one in whole],
+        close=[None if one is None else one.close for one in whole],
+        volume=[None if one is None else one.volume for one in whole],
+        spread=[None if one is None else one.spread for one in whole],
+        forming=forming,
+    )
+
+
+class Boards:
+    """All of them. Made by `Sources.kept`, closed with them."""
+
+    def __init__(self, sources: Sources, clock_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
+        self._hub = sources.hub
+        self._backend = sources.backend
+        self._limits = sources.config.limits
+        self._clock_us = clock_us
+        self._boards: dict[str, Board] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def board(self, topic: str) -> Board:
+        """Raises Problem where there are as many as may be, and somebody looks at each."""
+        loop = asyncio.get_running_loop()
+        found = self._boards.get(topic)
+        if found is None:
+            most = self._limits.quote_boards_max
+            if len(self._boards) >= most:
+                oldest = min(self._boards.values(), key=lambda one: one.looked_s)
+                if loop.time() - oldest.looked_s < AGAIN_S:
+                    raise Problem("TOO_MANY_REQUESTS", f"quotes of {most} topics are being watched already")
+                self._end(oldest)
+            found = self._boards[topic] = Board(topic, self._hub, self._backend, self._limits, self._clock_us)
+        found.looked_s = loop.time()
+        if self._sweep is None:
+            self._sweep = loop.call_later(IDLE_S, self._swept)
+        return found
+
+    def _swept(self) -> None:
+        self._sweep = None
+        loop = asyncio.get_running_loop()
+        for one in list(self._boards.values()):
+            if loop.time() - one.looked_s >= IDLE_S:
+                self._end(one)
+        if self._boards:
+            oldest_s = min(one.looked_s for one in self._boards.values())
+            self._sweep = loop.call_at(oldest_s + IDLE_S, self._swept)
+
+    def _end(self, board: Board) -> None:
+        del self._boards[board.topic]
+        task = asyncio.create_task(board.close(), name=f"gateway: end quotes of {board.topic}")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for one in list(self._boards.values()):
+            self._end(one)
+        await asyncio.gather(*self._closing)
+
+
+FIRST_LOOK_S: Final = 1.0  # that the first look waits for something to be there
+
+
+async def quotes(sources: Sources, asked: Asked) -> facts.Quotes:
+    """The loader of the page."""
+    boards = sources.kept(Boards)
+    board = boards.board(asked.query.get("topic") or sources.config.quotes_topic)
+    if not board.begun.is_set():
+        try:
+            async with asyncio.timeout(FIRST_LOOK_S):
+                await board.begun.wait()
+        except TimeoutError:
+            pass  # the page says that it is being read
+    return board.look(asked, asked.now_us or time.time_ns() // 1000)

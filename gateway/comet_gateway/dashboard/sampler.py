@@ -1,0 +1,290 @@
+"""What the cluster is like, second by second: asked of every broker while somebody looks, and of none when nobody does.
+
+    tick ─► each broker by itself, with a limit: its numbers, its view of the cluster, its history since the last time
+         ─► topics, of the broker with the newest view, when that view has changed
+         ─► facts.Cluster, of all that is known by then
+
+While nobody answers, what was known before stays, with its time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+
+import comet
+from comet.errors import CometError, Unavailable
+from comet_gateway.dashboard import assembling
+from comet_gateway.dashboard.assembling import Placed
+from comet_gateway.dashboard.histories import LOOKED_S, STEPS, Histories, Tracks
+from comet_gateway.dashboard.members import ANSWER_S, Connect, Member, Members
+from comet_web import facts
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+TICK_S: Final = 1.0
+HURRY_S: Final = 0.2  # between two ticks, however much is changed meanwhile
+GATHER_S: Final = 0.4  # that a tick waits for the brokers that take their time
+AFTER_S: Final = 0.1  # a tick, new facts are there, unless somebody is slow
+FRESH_S: Final = 2.0  # that what is known may be old for a look that does not wait,
+ASKED_MAX: Final = 2  # brokers, one after the other, before any is asked
+PATIENCE_S: Final = 0.8  # and that others wait for something newer
+
+
+@dataclass(slots=True)
+class _Topics:
+    """What metadata say, of one revision."""
+
+    revision: int = -1
+    infos: Sequence[comet.TopicInfo] = ()
+    places: Mapping[str, Placed] = field(default_factory=dict)
+    replicas: Mapping[int, int] = field(default_factory=dict)
+
+
+class Sampler:
+    """One for an application, owned by its sources; used on its loop. `first` asks any broker, and is not ours to
+    close; `connect` makes a client of the one at an address."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        first: comet.Admin,
+        connect: Connect,
+        *,
+        clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._first = first
+        self._clock_us = clock_us
+        self._histories = Histories()
+        self._members = Members(connect, self._histories, clock_us)
+        self._topics = _Topics()
+        self._listing: asyncio.Task[None] | None = None
+        self._known: facts.Cluster | None = None
+        self._tracks: dict[str, Tracks] = {}  # by range, of this tick
+        self._assembled_at = -1e9
+        self._begun_at = 0.0  # of the last tick that is over
+        self.outdated_at = -1e9  # who looks waits for a tick that begins later
+        self._reason = ""  # why nobody answers
+        self._looked_at = -1e9
+        self._ticking: asyncio.Task[None] | None = None
+        self._ticked = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._due = 0.0  # the tick that is next
+        self._closed = False
+        self.rounds = 0
+
+    # ---- what pages ask for
+
+    @property
+    def name(self) -> str:
+        """What the cluster is called: where it was found."""
+        return self._bootstrap.partition(",")[0]
+
+    @property
+    def infos(self) -> Sequence[comet.TopicInfo]:
+        """Topics with their partitions, as of the last tick."""
+        return self._topics.infos
+
+    async def cluster(self, range_: str = "15m") -> facts.Cluster:
+        """All of it, as it was a moment ago; the first look waits for one round of questions. Raises Unavailable."""
+        now = asyncio.get_running_loop().time()
+        self._looked_at = now
+        self._start()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if self._known is None else PATIENCE_S):
+                while self._ticking is not None and not self._good_at(now):
+                    self._ticked.clear()
+                    await self._ticked.wait()
+        if self._known is None:
+            raise Unavailable("what the cluster is like cannot be found out")
+        if STEPS[range_][0] > 1 and await self._histories.lengthen(self._members.admins()):
+            self._tracks.clear()
+        tracks = self._tracks.get(range_)
+        if tracks is None:
+            tracks = self._tracks[range_] = self._histories.sums(range_, self._members.answering())
+        return replace(self._known, tracks=tracks)
+
+    def broker_tracks(self, broker: int, range_: str) -> Tracks:
+        """Of one broker, after `cluster` of that range."""
+        return self._histories.of_broker(broker, range_)
+
+    async def topic_tracks(self, topic: str, range_: str) -> Tracks:
+        return await self._histories.of_topic(topic, range_, self._members.admins())
+
+    async def group_tracks(self, group: str, range_: str) -> Tracks:
+        """Lag by topic."""
+        admins = self._members.admins()
+        known = None if self._known is None else self._known.groups.get(group)
+        if known is not None and known.coordinator in admins:
+            admins = {known.coordinator: admins[known.coordinator]}
+        return await self._histories.of_group(group, range_, admins)
+
+    async def ask(self, question: Callable[[comet.Admin], Awaitable[T]]) -> T:
+        """Asks who has answered last, and another one where that one is silent by now. Raises CometError."""
+        latest = sorted(self._members.answering().values(), key=lambda one: -one.answered_at)
+        for one in latest[:ASKED_MAX]:
+            with suppress(TimeoutError, Unavailable):
+                async with asyncio.timeout(ANSWER_S):
+                    return await question(one.admin)
+        return await question(self._first)
+
+    def admin_of(self, broker: int) -> comet.Admin:
+        """A client that asks that broker and no other. Raises BrokerNotFound."""
+        return self._members.admin_of(broker)
+
+    def renew(self) -> None:
+        """Something was changed a moment ago: who looks now is to see it."""
+        if self._ticking is not None:
+            self.outdated_at = asyncio.get_running_loop().time()
+            self._hurry.set()
+
+    def next(self, when: float) -> float:
+        """About then, a moment after a tick."""
+        if self._ticking is None:
+            return when
+        off = (when - self._due - AFTER_S) % TICK_S
+        return when - off if off < TICK_S / 2 else when - off + TICK_S
+
+    def statistics(self) -> dict[str, Any]:
+        return {
+            "rounds": self.rounds,
+            "running": self._ticking is not None,
+            "brokers": len(self._members),
+            "topics": len(self._topics.infos),
+            "followed": self._histories.followed,
+        }
+
+    async def close(self) -> None:
+        self._closed = True
+        running = [task for task in (self._ticking, self._listing) if task is not None]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await self._histories.close()
+        await self._members.close()
+
+    # ---- ticking
+
+    def _good_at(self, now: float) -> bool:
+        """Whether what is known will do for a look at that time."""
+        fresh = now - self._assembled_at <= FRESH_S and self._begun_at >= self.outdated_at
+        return self._known is not None and fresh
+
+    def _start(self) -> None:
+        if self._ticking is None and not self._closed:
+            self._ticking = asyncio.create_task(self._run(), name="dashboard: sampler")
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            self._due = loop.time()
+            while loop.time() - self._looked_at < LOOKED_S:
+                self._hurry.clear()
+                began = loop.time()
+                await self._tick()
+                self._due = max(self._due + TICK_S, loop.time())
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(self._due):
+                        await self._hurry.wait()
+                        await asyncio.sleep(max(0.0, began + HURRY_S - loop.time()))
+                        self._due = loop.time()
+        except Exception:
+            log.exception("sampling the cluster failed")
+        finally:
+            self._ticking = None
+            self._ticked.set()
+
+    async def _tick(self) -> None:
+        began = asyncio.get_running_loop().time()
+        if not self._members.answering():
+            await self._begin()
+        patience = ANSWER_S if self._known is None else GATHER_S
+        if asked := self._members.ask():
+            await asyncio.wait(asked, timeout=patience)
+        self._members.learn(self._topics.replicas)
+        more = self._members.ask(new=True)
+        if (listing := self._list()) is not None:
+            more.append(listing)
+        if more:
+            await asyncio.wait(more, timeout=patience)
+            self._members.learn(self._topics.replicas)
+        self._assemble()
+        self.rounds += 1
+        self._begun_at = began
+        self._ticked.set()
+
+    async def _begin(self) -> None:
+        """Nobody is known who answers: whoever is at the addresses that were given may know more."""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                self._members.take(await self._first.describe_cluster(), self._topics.replicas)
+        except TimeoutError:
+            self._reason = f"no broker at {self._bootstrap} answers"
+        except CometError as error:
+            self._reason = error.message
+
+    def _list(self) -> asyncio.Task[None] | None:
+        """Topics are listed anew when they may be others."""
+        newest = self._members.newest()
+        if newest is not None and self._listing is None and newest.revision != self._topics.revision:
+            self._listing = asyncio.create_task(self._listed(newest), name="dashboard: list topics")
+        return self._listing
+
+    async def _listed(self, newest: Member) -> None:
+        revision = newest.revision
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                infos = await newest.admin.list_topics()
+        except (TimeoutError, CometError):
+            return  # at the next tick again
+        finally:
+            self._listing = None
+        places = {info.name: assembling.placed(info) for info in infos}
+        self._topics = _Topics(revision, infos, places, assembling.replicas(infos))
+        self._histories.keep(places)
+
+    # ---- putting together
+
+    def _assemble(self) -> None:
+        self._assembled_at = asyncio.get_running_loop().time()
+        self._tracks = {}
+        newest = self._members.newest()
+        if newest is None or newest.cluster is None:
+            self._known = self._unreachable()
+            return
+        answering = self._members.answering()
+        numbers = {id_: one.numbers for id_, one in answering.items() if one.numbers is not None}
+        controller, replicas = newest.cluster.controller or None, self._topics.replicas
+        coordinated = {id_: one.groups for id_, one in answering.items()}
+        groups = assembling.groups(coordinated, {} if self._known is None else self._known.groups)
+        led = {id_: said.get("topics") or {} for id_, said in numbers.items()}
+        self._known = facts.Cluster(
+            time_us=max(one.answered_us for one in answering.values()),
+            cluster_id=newest.cluster.cluster_id,
+            controller=controller,
+            brokers=tuple(
+                assembling.broker(one.known(numbers.get(one.info.id)), controller, replicas)
+                for one in self._members.by_id()
+            ),
+            topics=assembling.topics(self._topics.places, led, groups, self._histories.trends(answering)),
+            groups=groups,
+            events=self._histories.events.all(answering),
+        )
+
+    def _unreachable(self) -> facts.Cluster:
+        """As it was before, but that nobody answers."""
+        before = self._known or facts.Cluster(time_us=self._clock_us())
+        members = self._members.by_id()
+        return replace(
+            before,
+            reachable=False,
+            reason=next((one.failure for one in members if one.failure), self._reason),
+            brokers=tuple(assembling.broker(one.known(None), None, self._topics.replicas) for one in members),
+        )

@@ -1,0 +1,152 @@
+"""Pages as answers: HTML, CSV, the files that they load, and what a person is shown when a page cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+import time
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+import jinja2
+import zstandard
+from starlette.types import Scope
+
+from comet_gateway import compression
+from comet_gateway.auth import NOBODY, Who
+from comet_gateway.dashboard import csv, sessions
+from comet_gateway.dashboard.asking import address
+from comet_gateway.dashboard.facts import LOADERS
+from comet_gateway.dashboard.sources import Sources
+from comet_gateway.problems import Problem
+from comet_gateway.routes.raw import Reply
+from comet_web import render
+from comet_web.asked import Asked
+from comet_web.document import Document
+from comet_web.navigation import NAV
+from comet_web.pages import Page
+
+log = logging.getLogger(__name__)
+
+LOAD_S: Final = 10.0  # that the facts of a page may take
+HTML: Final = b"text/html; charset=utf-8"
+_FOR_EVER: Final = b"public, max-age=31536000, immutable"
+_ERROR: Final = Page("error", "/", "error.html", "nothing", lambda _, asked: Document(asked.now_us, ""), interval_s=0)
+
+
+async def document(sources: Sources, page: Page, asked: Asked) -> Document:
+    """What a page shows now. Raises Problem, CometError."""
+    try:
+        async with asyncio.timeout(LOAD_S):
+            facts = await LOADERS[page.facts](sources, asked)
+    except TimeoutError:
+        raise Problem("TIMEOUT", f"what this page shows did not come within {LOAD_S:.0f} s") from None
+    return page.view(facts, asked)
+
+
+async def html(scope: Scope, sources: Sources, page: Page, asked: Asked) -> Reply:
+    shown = await document(sources, page, replace(asked, first=True))
+    text = render.page(page.template, doc=shown, page=page, asked=asked, **_around(scope, sources, page, asked))
+    return Reply(text.encode(), kind=HTML)
+
+
+async def as_csv(sources: Sources, page: Page, asked: Asked) -> Reply:
+    """The main table, all of it, as it is filtered and sorted."""
+    shown = await document(sources, page, asked)
+    table = shown.tables[page.main]
+    if table.problem:
+        raise Problem("VALIDATION", f"filter: {table.problem}")
+    name = "-".join([page.name, *asked.params.values()])
+    plain = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "_" for letter in name)
+    headers = {"content-disposition": f'attachment; filename="{plain}.csv"'}
+    return Reply(csv.encoded(table), kind=csv.CONTENT_TYPE, headers=headers)
+
+
+def _around(scope: Scope, sources: Sources | None, page: Page, asked: Asked) -> dict[str, Any]:
+    """What templates know beside the document."""
+    root = scope.get("root_path", "")
+    return {
+        "root": root,
+        "static": f"{root}/static/{render.version()}",
+        "cluster_name": sources.sampler.name if sources is not None else "",
+        "nav": NAV,
+        "csrf": sessions.csrf(scope),
+        "csv": f"{root}{address(page.csv, asked.params)}" if page.csv else "",  # without the query
+    }
+
+
+# ---- what goes wrong
+
+
+def wants_html(scope: Scope) -> bool:
+    """A person looks at this, in a browser, and not at a part of the API."""
+    accept: bytes = scope["comet.headers"].get(b"accept", b"")
+    return b"text/html" in accept and not scope["path"].removeprefix(scope.get("root_path", "")).startswith("/v1/")
+
+
+def told(scope: Scope, problem: Problem) -> tuple[bytes, dict[str, str]]:
+    """Body and headers of the answer that says what went wrong: a page for a person, a document for a program."""
+    headers = problem.headers()
+    page = _error_page(scope, problem)
+    if page is None:
+        return problem.body(scope["comet.request_id"]), headers
+    return page, headers | {"content-type": HTML.decode()}
+
+
+def _error_page(scope: Scope, problem: Problem) -> bytes | None:
+    """Its cause, the id of the request, a way on. None: a document says as much."""
+    state = scope["app"].state if "app" in scope else None
+    if state is None or not state.config.dashboard or not wants_html(scope):
+        return None
+    who: Who = scope.get("comet.who", NOBODY)
+    path = scope["path"].removeprefix(scope.get("root_path", ""))
+    asked = Asked(
+        path=path, now_us=time.time_ns() // 1_000, who=who.name, role=int(who.role), open=state.gatekeeper.open
+    )
+    try:
+        text = render.page(
+            _ERROR.template,
+            doc=Document(asked.now_us, problem.kind.title),
+            page=_ERROR,
+            asked=asked,
+            problem={"hint": "", "retry_after_ms": 0, **problem.document(scope["comet.request_id"])},
+            **_around(scope, getattr(state, "sources", None), _ERROR, asked),
+        )
+    except jinja2.TemplateError:
+        log.exception("the page of an error cannot be made")
+        return None
+    return text.encode()
+
+
+# ---- files
+
+
+class Files:
+    """What pages load, compressed once and kept: there are few of them, and they are small."""
+
+    def __init__(self) -> None:
+        self._packed: dict[tuple[str, bytes], bytes] = {}
+
+    def answer(self, version: str, path: str, accepts: bytes | None) -> Reply:
+        """Raises NOT_FOUND."""
+        body = render.static().get(path)
+        if body is None:
+            raise Problem("NOT_FOUND", f"the pages have no file {path[:200]!r}")
+        kind = render.CONTENT_TYPES[PurePosixPath(path).suffix].encode()
+        headers = {"vary": "accept-encoding"}
+        # A page that was loaded from another version still works with ours; it must not be kept under that address.
+        cache = _FOR_EVER if version == render.version() else b"no-cache"
+        encoding = None if accepts is None else compression.chosen(accepts)
+        if encoding is not None and compression.worthwhile(kind, len(body)):
+            body = self._compressed(path, body, encoding)
+            headers["content-encoding"] = encoding.decode()
+        return Reply(body, kind=kind, headers=headers, cache=cache)
+
+    def _compressed(self, path: str, body: bytes, encoding: bytes) -> bytes:
+        packed = self._packed.get((path, encoding))
+        if packed is None:
+            small = zstandard.ZstdCompressor(level=19).compress if encoding == b"zstd" else gzip.compress
+            packed = self._packed[path, encoding] = small(body)
+        return packed

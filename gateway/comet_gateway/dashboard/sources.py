@@ -1,0 +1,108 @@
+"""What facts are fetched from, and what is kept between two looks at a page. One for an application.
+
+Each part of the dashboard that has something to keep has a class of its own for it, made here when it is first asked
+for and closed with the gateway: `sources.kept(Quotes)`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable
+from inspect import isawaitable
+from typing import Any, Final, TypeVar
+
+import comet
+from comet_gateway.auth import Gatekeeper
+from comet_gateway.backend import Backend
+from comet_gateway.config import GatewayConfig
+from comet_gateway.dashboard.sampler import Sampler
+from comet_gateway.metrics import Metrics
+from comet_gateway.push.hub import Hub
+from comet_gateway.traffic import Traffic
+
+T = TypeVar("T")
+
+RECENT_MAX: Final = 500  # answers that are kept for a moment
+
+
+class Sources:
+    """Made and closed by the application's lifespan."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        backend: Backend,
+        hub: Hub,
+        *,
+        gatekeeper: Gatekeeper,
+        traffic: Traffic,
+        metrics: Metrics,
+    ) -> None:
+        self.config = config
+        self.backend = backend
+        self.hub = hub
+        self.gatekeeper = gatekeeper
+        self.traffic = traffic
+        self.metrics = metrics
+        self.sampler = Sampler(backend.bootstrap, backend.admin, lambda address: comet.Admin(address, name="dashboard"))
+        self._kept: dict[Callable[[Sources], Any], Any] = {}
+        self._recent: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
+
+    @property
+    def admin(self) -> comet.Admin:
+        return self.backend.admin
+
+    def kept(self, kind: Callable[[Sources], T]) -> T:
+        """The one of that kind, made of these sources when there is none yet."""
+        found = self._kept.get(kind)
+        if found is None:
+            found = self._kept[kind] = kind(self)
+        made: T = found
+        return made
+
+    def renew(self) -> None:
+        """Something was changed a moment ago: who looks now is to see it."""
+        self._recent.clear()
+        self.sampler.renew()
+
+    def statistics(self) -> dict[str, Any]:
+        """Of the sampler, and of what is kept, as far as that tells."""
+        found = {"pages": 0, **self.sampler.statistics()}
+        for one in self._kept.values():
+            if (tell := getattr(one, "statistics", None)) is not None:
+                found |= tell()
+        return found
+
+    async def recently(self, key: Hashable, seconds: float, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """An answer that is so old at most, asked for once for all who want it. What goes wrong is not kept."""
+        now = asyncio.get_running_loop().time()
+        for old in [one for one, (until, _) in self._recent.items() if until < now]:
+            del self._recent[old]
+        known = self._recent.get(key)
+        if known is None:
+            if len(self._recent) >= RECENT_MAX:
+                del self._recent[next(iter(self._recent))]
+            task: asyncio.Task[T] = asyncio.create_task(ask(), name=f"dashboard: {key}")
+            task.add_done_callback(lambda _: self._look_at(key, task))
+            known = self._recent[key] = (now + seconds, task)
+        found: T = await asyncio.shield(known[1])
+        return found
+
+    def _look_at(self, key: Hashable, task: asyncio.Task[Any]) -> None:
+        """Whoever waited may be gone: an error that nobody took is nobody's loss."""
+        if task.cancelled() or task.exception() is not None:
+            known = self._recent.get(key)
+            if known is not None and known[1] is task:
+                del self._recent[key]
+
+    async def close(self) -> None:
+        asking = [task for _, task in self._recent.values() if not task.done()]
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+        while self._kept:
+            _, one = self._kept.popitem()
+            close = getattr(one, "close", None)
+            if close is not None and isawaitable(closing := close()):
+                await closing
+        await self.sampler.close()

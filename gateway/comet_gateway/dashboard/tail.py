@@ -1,0 +1,189 @@
+"""The channel `tail`: a topic while it is written, for somebody who looks at it. It samples, and says so.
+
+    {"rows": [row, …], "seen": 120394, "matched": 120394, "shown": 2100, "lost": 0, "unread": 0, "one_in": 1,
+     "shown_in": 57.3, "rate": 50012.0, "matching": 50012.0, "text": "50.0 k records/s · …"}
+
+`rows` are the newest since the last event, newest first; all numbers but rates are counts since the channel was opened.
+
+    seen       came while it was open
+    lost       of those, never looked at, because this subscriber was too slow for them, or they were gone from the log
+    unread     of those, not asked whether they match: looking at each would have taken too long
+    matched    answered to the filters, of those that were asked
+    shown      were given as rows; the others of the matching were left out
+    one_in     of so many records one is asked, over the last WINDOW_S; `shown_in`: of so many that match one is shown
+    rate       records per second that came, over the last WINDOW_S; `matching`: of those that match, about
+
+Without filters nothing is decoded but what is shown. A client says {"rows": false} while it shows none: it is told the
+numbers alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from time import perf_counter
+from typing import Any, Final
+
+from comet_gateway.dashboard import messages
+from comet_gateway.dashboard.seat import Seat
+from comet_gateway.problems import Problem
+from comet_gateway.push.asked import Asked, Policy
+from comet_gateway.push.chunk import Slice
+from comet_gateway.push.events import Event, Failed, Lost
+from comet_gateway.push.subscription import Subscription
+from comet_gateway.searching.filters import Batch, Filters
+from comet_web.facts import WINDOW_S
+from comet_web.views import messages as view
+
+TICK_S: Final = 0.1  # between two events
+FULL_TICK_S: Final = 0.15  # after one that could not show all: nobody reads faster, and each costs the page a drawing
+QUIET_S: Final = 1.0  # after which an event comes though nothing did: rates fall
+ROWS: Final = 30  # of one event
+LOOK_S: Final = 0.006  # of one tick, to ask records whether they match
+BUFFER: Final = 100_000  # records that it may be behind
+DRAIN_EVENTS: Final = 64  # that are taken before others have the loop
+
+
+class Tail:
+    """Counts and chooses; knows neither the hub nor the socket. Pure, but for the clock it is given."""
+
+    def __init__(self, filters: Filters, clock: Callable[[], float] = perf_counter) -> None:
+        self.seen = self.lost = self.unread = self.matched = self.shown = 0
+        self.rows_wanted = True
+        self._offered = 0  # of the matching, while rows were wanted
+        self._filters = filters
+        self._clock = clock
+        self._new: deque[tuple[Batch, int, int]] = deque()
+        self._new_records = 0
+        began = clock()
+        self._forgotten = 0  # matched since the last event, too old to be shown
+        # When, and how many had come, been asked, matched, been offered and shown by then.
+        self._past: deque[tuple[float, int, int, int, int, int]] = deque([(began, 0, 0, 0, 0, 0)])
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, Lost):
+            self.seen += event.count
+            self.lost += event.count
+        elif isinstance(event, Slice):
+            self.seen += event.count
+            self._new.append(event.columns)
+            self._new_records += event.count
+            if not self._filters:
+                self._forget()
+
+    def _forget(self) -> None:
+        """What cannot be shown any more: there are enough that are newer."""
+        while self._new_records - (first := self._new[0][2] - self._new[0][1]) >= ROWS:
+            self._new.popleft()
+            self._new_records -= first
+            self.matched += first
+            self._forgotten += first
+
+    def told(self) -> tuple[list[tuple[Batch, int]], dict[str, Any]]:
+        """The rows to show, newest first, and what is said with them."""
+        before = self.matched
+        found = self._asked() if self._filters else self._newest()
+        before -= self._forgotten
+        self._offered += self.matched - before if self.rows_wanted else 0
+        self._forgotten = 0
+        self._new.clear()
+        self._new_records = 0
+        rows = found if self.rows_wanted else []
+        self.shown += len(rows)
+        return rows, self._numbers()
+
+    def _newest(self) -> list[tuple[Batch, int]]:
+        self.matched += self._new_records
+        found = (
+            (batch, number) for batch, begin, end in reversed(self._new) for number in range(end - 1, begin - 1, -1)
+        )
+        return [one for one, _ in zip(found, range(ROWS), strict=False)]
+
+    def _asked(self) -> list[tuple[Batch, int]]:
+        """The newest that match; the older of what came are not asked when there is no time for all."""
+        found: list[tuple[Batch, int]] = []
+        until = self._clock() + LOOK_S
+        for batch, begin, end in reversed(self._new):
+            if self._clock() > until:
+                self.unread += end - begin
+                continue
+            numbers = self._filters.found(batch, begin, end)
+            self.matched += len(numbers)
+            found += [(batch, number) for number in reversed(numbers)][: ROWS - len(found)]
+        return found
+
+    def _numbers(self) -> dict[str, Any]:
+        now = self._clock()
+        asked = self.seen - self.lost - self.unread
+        past = self._past
+        while len(past) > 1 and past[1][0] <= now - WINDOW_S:
+            past.popleft()
+        began, seen, asked_then, matched_then, offered_then, shown_then = past[0]
+        past.append((now, self.seen, asked, self.matched, self._offered, self.shown))
+        seconds, came, looked_at = max(now - began, TICK_S), self.seen - seen, asked - asked_then
+        one_in = 1.0 if came <= looked_at else came / max(looked_at, 1)
+        matched, offered, shown = self.matched - matched_then, self._offered - offered_then, self.shown - shown_then
+        return {
+            "seen": self.seen,
+            "lost": self.lost,
+            "unread": self.unread,
+            "matched": self.matched,
+            "shown": self.shown,
+            "one_in": round(one_in, 1),
+            "shown_in": round(offered / max(shown, 1), 1) if offered > shown else 1.0,
+            "rate": round(came / seconds, 1),
+            "matching": round(matched * one_in / seconds, 1),
+        }
+
+
+async def tail(seat: Seat, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+    """Events for as long as somebody reads them. Raises Problem, CometError."""
+    query = messages.texts(params)
+    topic = query.get("topic", "")
+    selection = messages.selected({**query, "start": "live"})
+    asked = Asked(
+        topics=(topic,),
+        partitions=frozenset(selection.partitions) or None,
+        policy=Policy.DROP_OLDEST,
+        buffer=min(BUFFER, seat.sources.config.limits.buffer_max),
+    )
+    await seat.sources.backend.catalog.topic(topic)
+    subscription = await seat.sources.hub.subscribe(asked)
+    try:
+        chosen = Tail(selection.filters)
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            await _gather(subscription, chosen)
+            for said in seat.said():
+                chosen.rows_wanted = said.get("rows") is not False
+            rows, told = chosen.told()
+            shown = [view.wire(view.row(topic, messages.message(batch, number))) for batch, number in rows]
+            text = view.following(told, filtered=bool(selection.filters))
+            yield {"rows": shown, "text": text, **told}
+            tick = FULL_TICK_S if len(rows) == ROWS else TICK_S
+            await asyncio.sleep(max(began + tick - loop.time(), TICK_S / 2))
+    finally:
+        subscription.close()
+
+
+async def _gather(subscription: Subscription, chosen: Tail) -> None:
+    """What has come; waits for it, but not for long."""
+    try:
+        async with asyncio.timeout(QUIET_S):
+            _take(await subscription.next(), chosen)
+    except TimeoutError:
+        return
+    while subscription.ready():
+        for _ in range(DRAIN_EVENTS):
+            _take(await subscription.next(), chosen)
+            if not subscription.ready():
+                return
+        await asyncio.sleep(0)
+
+
+def _take(event: Event, chosen: Tail) -> None:
+    if isinstance(event, Failed):
+        raise Problem(event.code, event.detail, retry_after_ms=event.retry_after_ms, more=event.more)
+    chosen.add(event)

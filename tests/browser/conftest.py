@@ -1,0 +1,151 @@
+"""A real Chromium on real pages. Every test fails on an error in the console, an uncaught exception, a violation of the
+content security policy, and a request that leaves this machine.
+
+All tests of this package share one loop, one browser and, unless they break things, one `stage`: a broker and a gateway
+as processes, with data of which the tests know what it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+
+LOCAL = {"localhost", "127.0.0.1"}
+ARGUMENTS = [
+    "--no-sandbox",  # tests run as root, too
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
+]
+SHOTS = os.environ.get("COMET_SHOTS", "")  # a folder: what pages look like is kept there
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.asyncio(loop_scope="package"), append=False)
+
+
+def chromium() -> str:
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    assert found, "no Chromium: `make test` installs it where it can, or says what to do"
+    return found
+
+
+@pytest_asyncio.fixture(loop_scope="package", scope="package")
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        launched = await playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
+        yield launched
+        await launched.close()
+
+
+class Watched:
+    """A browser context whose pages are looked after."""
+
+    def __init__(self, context: BrowserContext) -> None:
+        self.context = context
+        self.complaints: list[str] = []
+        self.expected: tuple[str, ...] = ()  # parts of messages that a test brings about on purpose
+        context.on("console", lambda message: self._note(message.type == "error", f"console: {message.text}"))
+        context.on("weberror", lambda error: self._note(True, f"uncaught: {error.error}"))
+        context.on("request", lambda request: self._note(not _is_local(request.url), f"request to {request.url}"))
+
+    def _note(self, bad: bool, text: str) -> None:
+        if bad:
+            self.complaints.append(text)
+
+    def check(self) -> None:
+        left = [text for text in self.complaints if not any(part in text for part in self.expected)]
+        assert not left, left
+
+
+def _is_local(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme in ("data", "blob", "about") or parts.hostname in LOCAL
+
+
+@asynccontextmanager
+async def watched(browser: Browser, **settings: object) -> AsyncIterator[Watched]:
+    """A context of its own: cookies, colours, size; `settings` are those of `Browser.new_context`."""
+    options = {"viewport": {"width": 1280, "height": 800}, "reduced_motion": "reduce", **settings}
+    context = await browser.new_context(**options)  # type: ignore[arg-type] # as given
+    context.set_default_timeout(15_000)
+    found = Watched(context)
+    try:
+        yield found
+    finally:
+        await context.close()
+    found.check()
+
+
+@pytest_asyncio.fixture(loop_scope="package")
+async def context(browser: Browser) -> AsyncIterator[Watched]:
+    async with watched(browser) as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="package")
+async def page(context: Watched) -> Page:
+    return await context.context.new_page()
+
+
+async def shot(page: Page, name: str) -> None:
+    """Keeps what a page looks like, where COMET_SHOTS says so."""
+    if SHOTS:
+        await page.screenshot(path=Path(SHOTS) / f"{name}.png", full_page=True)
+
+
+@dataclass
+class Stage:
+    """A broker and its gateway, as `comet up` starts them."""
+
+    process: subprocess.Popen[bytes]
+    broker: str
+    url: str
+
+    def at(self, path: str) -> str:
+        return self.url + path
+
+
+@contextmanager
+def stage_up(*arguments: str) -> Iterator[Stage]:
+    """Starts it on free ports; `arguments` go to `comet up`."""
+    command = [sys.executable, "-m", "comet.cli", "up", "--ephemeral", "--port", "0", "--gateway-port", "0", "--json"]
+    with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            told = json.loads(process.stdout.readline())
+            yield Stage(process, told["address"], told["gateway"])
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest_asyncio.fixture(loop_scope="package", scope="package")
+async def stage() -> AsyncIterator[Stage]:
+    """Shared by all tests that break nothing. What is in it is made by `seed`."""
+    from tests.browser.seed import seed
+
+    with stage_up() as found:
+        await asyncio.wait_for(seed(found.broker), 30)
+        yield found

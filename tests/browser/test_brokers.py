@@ -1,0 +1,215 @@
+"""Brokers: the list, one of them, and giving away what it leads. On a cluster of their own, because they change it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Locator, Page, expect
+
+import comet
+from comet.cli._gateway_process import GatewayProcess
+from comet.cli._local_cluster import LocalCluster
+from tests.browser.axe import axe
+from tests.browser.conftest import Stage, Watched, shot, watched
+
+PARTITIONS = 6
+# How long all must be well before leadership goes back to those that are preferred: ten seconds outside of tests.
+SETTINGS = {"rebalance_ms": "100ms", "metrics_port": "0"}
+
+SLOW_MS = 30_000  # that a broker may take to be missed, and to be back
+
+
+class Cluster:
+    def __init__(self, local: LocalCluster, url: str) -> None:
+        self.local = local
+        self.url = url
+
+    def at(self, path: str) -> str:
+        return self.url + path
+
+    async def leaders(self) -> list[int]:
+        async with comet.Admin(self.local.addresses) as admin:
+            info, _ = await admin.describe_topic("trades")
+        return [one.leader for one in info.partitions]
+
+
+@pytest_asyncio.fixture(loop_scope="package", scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
+    folder: Path = tmp_path_factory.mktemp("brokers")
+    local = LocalCluster(folder, 3, port=0, settings=SETTINGS)
+    gateway: GatewayProcess | None = None
+    try:
+        await asyncio.to_thread(local.start)
+        gateway = GatewayProcess(local.addresses, 0, folder)
+        url = await asyncio.to_thread(gateway.start)
+        assert url is not None
+        async with comet.Admin(local.addresses) as admin:
+            await admin.create_topic("trades", partitions=PARTITIONS, replicas=3)
+            for index in range(PARTITIONS):  # all led by one, so that there is something to spread
+                await admin.move_partition("trades", index, [1, 2, 3])
+        found = Cluster(local, url)
+        await until(found, {1})
+        yield found
+    finally:
+        if gateway is not None:
+            await asyncio.to_thread(gateway.member.stop)
+        await asyncio.to_thread(local.stop)
+
+
+async def until(cluster: Cluster, leaders: set[int]) -> None:
+    """All leaders are these, and each leads something."""
+    async with asyncio.timeout(20), comet.Admin(cluster.local.addresses) as admin:
+        while True:
+            info, _ = await admin.describe_topic("trades")
+            if {one.leader for one in info.partitions} == leaders:
+                return
+
+
+async def led(cluster: Cluster, index: int, broker: int) -> None:
+    """That partition has that leader, from now on."""
+    others = [other for other in (1, 2, 3) if other != broker]
+    async with asyncio.timeout(20), comet.Admin(cluster.local.addresses) as admin:
+        await admin.move_partition("trades", index, [broker, *others])
+        while (await cluster.leaders())[index] != broker:
+            pass
+
+
+def row(page: Page, key: str) -> Locator:
+    return page.locator(f'tr[data-key="{key}"]')
+
+
+async def test_brokers_are_there_before_any_script(browser: Browser, stage: Stage) -> None:
+    async with watched(browser, java_script_enabled=False) as found:
+        page = await found.context.new_page()
+        await page.goto(stage.at("/brokers"))
+        await expect(page.get_by_text("1 broker, all up")).to_be_visible()
+        await expect(row(page, "1")).to_contain_text("controller")
+        await page.get_by_role("link", name="1", exact=True).click()
+        await expect(page.get_by_role("heading", name="Broker 1")).to_be_visible()
+        await expect(row(page, "quotes/0")).to_contain_text("leader")
+
+
+async def test_a_broker_that_is_not_there(page: Page, context: Watched, stage: Stage) -> None:
+    context.expected = ("404",)
+    await page.goto(stage.at("/brokers/77"))
+    await expect(page.get_by_text("There is no broker '77'; known are 1")).to_be_visible()
+
+
+async def test_leaders_are_spread_after_a_look_at_what_changes(page: Page, cluster: Cluster) -> None:
+    await until(cluster, {1})
+    await page.goto(cluster.at("/brokers"))
+    await expect(page.get_by_text("leaders are spread unevenly: 0 to 6 a broker")).to_be_visible()
+    await expect(row(page, "1")).to_contain_text("300 %")
+    await shot(page, "brokers-light")
+    await page.get_by_role("button", name="Spread leaders").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog.get_by_text("1: 6 → 2, 2: 0 → 2, 3: 0 → 2")).to_be_visible()
+    await shot(page, "brokers-spread")
+    await dialog.get_by_role("button", name="Spread leaders").click()
+    await expect(page.get_by_text("All 4 partitions have their new leader.")).to_be_visible()
+    assert sorted(await cluster.leaders()) == [1, 1, 2, 2, 3, 3]
+    await expect(page.get_by_text("leaders are spread evenly")).to_be_visible()
+    await page.get_by_role("button", name="Spread leaders").click()
+    await expect(dialog.get_by_text("none: there is nothing to do")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(dialog).to_have_count(0)
+
+
+async def test_a_broker_is_drained_by_keys_alone_and_may_lead_again(page: Page, cluster: Cluster) -> None:
+    await led(cluster, 0, 2)
+    await page.goto(cluster.at("/brokers/2"))
+    await expect(page.locator("[data-pill]")).to_have_text("Live")
+    await page.get_by_role("button", name="Drain").press("Enter")
+    dialog = page.get_by_role("dialog")
+    await expect(dialog.get_by_text(re.compile("to broker"))).to_be_visible()
+    go = dialog.get_by_role("button", name="Drain", exact=True)
+    await expect(go).to_be_disabled()
+    await expect(dialog.get_by_label("Type broker 2 to confirm")).to_be_focused()
+    await page.keyboard.type("broker 2")
+    await expect(go).to_be_enabled()
+    await shot(page, "broker-drain")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_text("Broker 2 leads nothing: it may be stopped.")).to_be_visible()
+    await expect(page.locator(".status")).to_have_text("drained")
+    assert 2 not in await cluster.leaders()
+    await page.get_by_role("button", name="Let it lead again").click()
+    await dialog.get_by_role("button", name="Let it lead again").click()
+    await expect(page.get_by_text("Broker 2 may lead again.")).to_be_visible()
+    await expect(page.locator(".status")).not_to_have_text("drained")
+    await led(cluster, 0, 2)
+
+
+async def test_leadership_of_some_partitions_is_moved(page: Page, cluster: Cluster) -> None:
+    first = 1
+    await led(cluster, first, 1)
+    await page.goto(cluster.at("/brokers/1"))
+    await expect(page.locator("[data-pill]")).to_have_text("Live")
+    await row(page, f"trades/{first}").get_by_role("checkbox").check()
+    await expect(page.get_by_text("1 chosen")).to_be_visible()
+    await page.get_by_role("button", name="Move leadership").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog.get_by_text(re.compile(rf"trades/{first}: 1 → [23]"))).to_be_visible()
+    await dialog.get_by_role("button", name="Move leadership").click()
+    await expect(page.get_by_text("1 partition gets another leader.")).to_be_visible()
+    async with asyncio.timeout(20):
+        while (await cluster.leaders())[first] == 1:
+            pass
+    await shot(page, "broker-light")
+
+
+async def test_a_job_is_seen_by_whoever_comes_and_is_stopped(page: Page, cluster: Cluster) -> None:
+    """The API refuses a second one; stopping one that is over changes nothing."""
+    async with httpx.AsyncClient(base_url=cluster.url) as http:
+        job = (await http.get("/v1/leaders")).json()
+        assert job["state"] in ("done", "idle")
+        assert (await http.post("/v1/leaders/stop")).json() == job
+        unknown = await http.post("/v1/leaders/move", json={"partitions": [{"topic": "trades", "partition": 99}]})
+        assert unknown.status_code == 404
+        assert unknown.json()["code"] == "PARTITION_NOT_FOUND"
+    running = (
+        '{"state": "running", "changes": 40, "decided": 20, "led": 12, "error": "", "brokers": [], "partitions": []}'
+    )
+    await page.route("**/v1/leaders", lambda route: route.fulfill(body=running, content_type="application/json"))
+    stopped = running.replace("running", "stopped")
+
+    async def stop(route: object) -> None:
+        await page.unroute("**/v1/leaders")
+        await page.route("**/v1/leaders", lambda one: one.fulfill(body=stopped, content_type="application/json"))
+        await route.fulfill(body=stopped, content_type="application/json")  # type: ignore[attr-defined]
+
+    await page.route("**/v1/leaders/stop", stop)
+    await page.goto(cluster.at("/brokers"))
+    await expect(page.get_by_text("12 of 40 partitions have their new leader")).to_be_visible()
+    await shot(page, "brokers-job")
+    await page.get_by_role("button", name="Stop").click()
+    await expect(page.get_by_text("Stopped: 12 of 40 partitions have their new leader.")).to_be_visible()
+
+
+async def test_brokers_fit_a_narrow_screen_in_the_dark(browser: Browser, cluster: Cluster) -> None:
+    for path, name in (("/brokers", "brokers"), ("/brokers/1", "broker")):
+        async with watched(browser, color_scheme="dark", viewport={"width": 360, "height": 740}) as found:
+            page = await found.context.new_page()
+            await page.goto(cluster.at(path))
+            await expect(page.locator("[data-pill]")).to_have_text("Live")
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            await shot(page, f"{name}-dark-360")
+            await axe(page)
+
+
+async def test_a_broker_that_goes_is_said_to_be_down_and_comes_back(page: Page, cluster: Cluster) -> None:
+    """The last one: it costs the cluster a broker."""
+    await page.goto(cluster.at("/brokers"))
+    await expect(page.get_by_text("3 brokers, all up")).to_be_visible()
+    victim = cluster.local.brokers[2]
+    victim.kill()
+    await expect(row(page, "3")).to_contain_text("down since", timeout=SLOW_MS)
+    await expect(page.get_by_text("2 of 3 brokers up")).to_be_visible()
+    await shot(page, "brokers-down")
+    victim.start()
+    await expect(page.get_by_text("3 brokers, all up")).to_be_visible(timeout=SLOW_MS)

@@ -1,0 +1,163 @@
+"""The live channel as a tab sees it: what is missing is asked for again, and a tab nobody looks at asks for nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from playwright.async_api import Page, WebSocketRoute, expect
+
+from tests.browser.conftest import Stage
+
+HIDE = """hidden => {
+    Object.defineProperty(document, "hidden", {get: () => hidden, configurable: true});
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+class Between:
+    """What a tab and the gateway say to each other; the first tick is lost on the way."""
+
+    def __init__(self) -> None:
+        self.sockets: list[WebSocketRoute] = []
+        self.said: list[dict[str, Any]] = []
+        self.lost: list[dict[str, Any]] = []
+        self.refuse = False
+        self.silent = False
+        self.closed = 0
+
+    async def stand(self, page: Page) -> None:
+        await page.route_web_socket("**/live", self._connect)
+
+    async def _connect(self, socket: WebSocketRoute) -> None:
+        self.sockets.append(socket)
+        if self.refuse:
+            await socket.close(code=1013)
+            return
+        server = socket.connect_to_server()
+
+        def to_server(message: str | bytes) -> None:
+            self.said.append(json.loads(message))
+            server.send(message)
+
+        def to_tab(message: str | bytes) -> None:
+            told = json.loads(message)
+            if told.get("seq") == 1 and not self.lost:
+                self.lost.append(told)
+            elif not self.silent:
+                socket.send(message)
+
+        def closed(code: int | None, reason: str | None) -> None:
+            self.closed += 1
+
+        socket.on_message(to_server)
+        server.on_message(to_tab)
+        socket.on_close(closed)
+
+    def watched(self) -> list[str]:
+        return [message["watch"] for message in self.said if "watch" in message]
+
+    def tell(self, message: dict[str, Any]) -> None:
+        self.sockets[-1].send(json.dumps(message))
+
+
+async def open_page(page: Page, stage: Stage, path: str = "/topics") -> Between:
+    between = Between()
+    await between.stand(page)
+    await page.goto(stage.at(path))
+    await expect(page.locator("html")).to_have_attribute("data-live", "live")
+    return between
+
+
+async def until_said(page: Page, between: Between, count: int) -> None:
+    """Ticks come once a second: as many as it takes until the tab has asked so often."""
+    for _ in range(20):
+        if len(between.watched()) >= count:
+            return
+        await page.evaluate("new Promise((done) => document.addEventListener('comet:document', done, {once: true}))")
+    raise AssertionError(between.said)
+
+
+async def test_what_is_missing_is_asked_for_again(page: Page, stage: Stage) -> None:
+    between = await open_page(page, stage, "/topics?sort=-in")
+    await until_said(page, between, 2)
+    assert between.lost and between.watched() == ["/topics?sort=-in"] * 2
+    await expect(page.locator("[data-pill]")).to_have_text("Live")
+
+
+async def test_a_page_that_cannot_be_shown_says_why_until_it_can(page: Page, stage: Stage) -> None:
+    between = await open_page(page, stage)
+    await until_said(page, between, 2)  # a tick was lost
+    watch = next(message["id"] for message in reversed(between.said) if "watch" in message)
+    problem = {"title": "No such topic", "detail": "there is no topic 'x<b>'", "request_id": "r-1", "status": 404}
+    between.tell({"id": watch, "problem": problem})
+    alert = page.get_by_role("alert").filter(has_text="No such topic")
+    await expect(alert).to_have_text("No such topic · there is no topic 'x<b>' · request r-1")
+    await expect(alert).to_have_count(0)  # the next tick
+
+
+async def test_a_gateway_that_goes_away_is_left_and_found_again(page: Page, stage: Stage) -> None:
+    between = await open_page(page, stage)
+    await until_said(page, between, 2)  # a tick was lost
+    between.tell({"goaway": 1})
+    await until_said(page, between, 3)
+    assert len(between.sockets) == 2
+    await expect(page.locator("[data-pill]")).to_have_text("Live")
+
+
+async def test_a_tab_that_nobody_looks_at_asks_for_nothing(page: Page, stage: Stage) -> None:
+    await page.clock.install()
+    between = await open_page(page, stage)
+    await page.evaluate(HIDE, True)
+    await page.clock.run_for(6_000)
+    await page.wait_for_function("document.hidden")
+    assert between.closed == 1, "the socket was closed"
+    await page.evaluate(HIDE, False)
+    await expect(page.locator("[data-pill]")).to_have_text("Live")
+    assert len(between.sockets) == 2
+
+
+async def test_it_is_tried_again_ever_more_seldom(page: Page, stage: Stage) -> None:
+    await page.clock.install()
+    between = await open_page(page, stage)
+    between.refuse = True
+    await between.sockets[-1].close(code=1012)
+    await expect(page.locator("[data-pill]")).to_have_text("Reconnecting")
+    for _ in range(24):
+        await page.clock.run_for(5_000)
+    tries = len(between.sockets) - 1
+    assert 5 <= tries <= 20, "in two minutes; and each after half a minute at most"
+    await expect(page.locator("[data-pill]")).to_contain_text("Stale")
+    between.refuse = False
+    await page.clock.run_for(31_000)
+    await expect(page.locator("[data-pill]")).to_have_text("Live")
+
+
+async def test_who_types_fast_leaves_nothing_behind(page: Page, stage: Stage) -> None:
+    between = await open_page(page, stage)
+    many = """async many => {
+        const main = document.querySelector("script[type=module]").src;
+        const { navigate } = await import(main.replace("main.js", "navigate.js"));
+        for (let at = 0; at < many; at += 1) navigate(`?filter=nothing-like-${at}`, { replace: true });
+    }"""
+    await page.evaluate(many, 40)  # more than the gateway lets a tab look at
+    await expect(page.get_by_text("Nothing matches the filter.")).to_be_visible()
+    await expect(page.locator("[data-page-problem]")).to_have_count(0)
+    watched = [message["id"] for message in between.said if "watch" in message]
+    left = {message["id"] for message in between.said if "unwatch" in message}
+    assert len(watched) > 40 and set(watched) - left == {watched[-1]}
+
+
+async def test_a_connection_without_a_word_is_given_up(page: Page, stage: Stage) -> None:
+    """As after a sleep: it looks open for as long as nobody sends anything."""
+    await page.clock.install()
+    between = await open_page(page, stage)
+    between.silent = True
+    await page.clock.run_for(15_000)
+    assert len(between.sockets) == 1, "a page may take its time"
+    await expect(page.locator("[data-pill]")).to_contain_text("Stale")
+    await page.clock.run_for(6_000)
+    await page.wait_for_function("document.documentElement.dataset.live === 'stale'")
+    assert len(between.sockets) == 2
+    between.silent = False
+    await expect(page.locator("[data-pill]")).to_have_text("Live")

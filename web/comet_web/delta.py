@@ -1,0 +1,101 @@
+"""What changed between two documents, as their JSON forms. Pure. What takes a delta back is static/js/wire.js.
+
+    {"time_us": 2, "fields": {id: cell}, "gone_fields": [id],
+     "tables": {id: table as a whole, of a new one
+                  | {"rows": {key: [cells] of a new row | {"3": cell}, by column}, "gone": [key], "order": [key],
+                     "links": {key: address, "" where there is none any more}, "total": 3, …}},
+     "gone_tables": [id],
+     "charts": {id: chart as a whole | {"end_us": 2, "append": [[value, …] of each name], "summary": …, "marks": …}},
+     "gone_charts": [id]}
+
+Only what changed is there, but for the time. A chart keeps its number of points: as many as are appended leave at the
+front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+Wire = Mapping[str, Any]
+_NOTHING: Final = object()
+_OF_TABLE: Final = ("order", "total", "matched", "page", "pages")
+_OF_CHART: Final = ("summary", "marks")
+
+
+def delta(before: Wire, after: Wire) -> dict[str, Any]:
+    """Of a document; nothing but the time where all is as it was."""
+    found: dict[str, Any] = {"time_us": after["time_us"]}
+    _put(found, "fields", _changed(before["fields"], after["fields"]))
+    for name, of in (("tables", _table), ("charts", _chart)):
+        _put(found, name, _parts(before[name], after[name], of))
+    for name in ("fields", "tables", "charts"):
+        _put(found, f"gone_{name}", [id_ for id_ in before[name] if id_ not in after[name]])
+    return found
+
+
+def _put(found: dict[str, Any], name: str, what: Any) -> None:
+    if what:
+        found[name] = what
+
+
+def _changed(before: Wire, after: Wire) -> dict[str, Any]:
+    return {id_: value for id_, value in after.items() if before.get(id_, _NOTHING) != value}
+
+
+def _parts(before: Wire, after: Wire, of: Callable[[Wire, Wire], dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for id_, part in after.items():
+        old = before.get(id_)
+        _put(found, id_, part if old is None else of(old, part))
+    return found
+
+
+def _table(before: Wire, after: Wire) -> dict[str, Any]:
+    found = _changed({name: before[name] for name in _OF_TABLE}, {name: after[name] for name in _OF_TABLE})
+    old_rows = before["rows"]
+    rows: dict[str, Any] = {}
+    for key, cells in after["rows"].items():
+        old = old_rows.get(key)
+        if old != cells:
+            rows[key] = cells if old is None else _row(old, cells)
+    _put(found, "rows", rows)
+    gone = [key for key in old_rows if key not in after["rows"]]
+    _put(found, "gone", gone)
+    links = _changed(before["links"], after["links"])
+    links |= dict.fromkeys((key for key in before["links"] if key in after["rows"] and key not in after["links"]), "")
+    _put(found, "links", links)
+    return found
+
+
+def _row(before: list[Any], after: list[Any]) -> Any:
+    if len(before) != len(after):
+        return after
+    changed = {str(at): cell for at, (old, cell) in enumerate(zip(before, after, strict=True)) if old != cell}
+    return after if len(changed) == len(after) else changed
+
+
+def _chart(before: Wire, after: Wire) -> dict[str, Any]:
+    more = _appended(before, after)
+    if more is None:
+        return dict(after)
+    found = _changed({name: before[name] for name in _OF_CHART}, {name: after[name] for name in _OF_CHART})
+    if before["end_us"] != after["end_us"]:
+        found |= {"end_us": after["end_us"], "append": more}
+    return found
+
+
+def _appended(before: Wire, after: Wire) -> list[list[float | None]] | None:
+    """What came at the end of each line; None: that is not all that is different."""
+    if any(before[name] != after[name] for name in ("step_s", "names", "unit", "kind")):
+        return None
+    step_us = after["step_s"] * 1_000_000
+    steps, rest = divmod(after["end_us"] - before["end_us"], step_us)
+    old, new = before["values"], after["values"]
+    points = len(new[0]) if new else 0
+    if rest or not 0 <= steps < max(points, 1) or [len(line) for line in old] != [len(line) for line in new]:
+        return None
+    kept = points - steps
+    if any(was[steps:] != now[:kept] for was, now in zip(old, new, strict=True)):
+        return None
+    return [line[kept:] for line in new]

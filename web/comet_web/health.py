@@ -1,0 +1,102 @@
+"""Whether a cluster is well, and every reason why not. Pure; told on the overview, in the order of how bad it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from comet_web import numbers
+from comet_web.asked import path
+from comet_web.facts import Cluster, Group
+
+FALLING_BEHIND_MAX: Final = 3  # groups that are named; more are counted
+FRESH_S: Final = 5.0  # a group whose oldest event is younger keeps up, however its lag moves
+LAG_NOTED: Final = 1_000  # events: a group that is less far behind is no reason, even where that grows
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    key: str  # what it is known by while its numbers change
+    tone: str  # "bad": something does not work; "warn": it works, with less to spare
+    text: str
+    href: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    word: str
+    tone: str
+    reasons: tuple[Reason, ...]
+
+
+def judged(cluster: Cluster) -> Health:
+    reasons = tuple(sorted(_reasons(cluster), key=lambda reason: reason.tone != "bad"))
+    if not cluster.reachable:
+        return Health("Unreachable", "bad", reasons)
+    if any(reason.tone == "bad" for reason in reasons):
+        return Health("Broken", "bad", reasons)
+    if reasons:
+        return Health("At risk", "warn", reasons)
+    return Health("Healthy", "good", ())
+
+
+def _reasons(cluster: Cluster) -> Iterator[Reason]:
+    if not cluster.reachable:
+        known = f"; what is shown is of {numbers.moment_text(cluster.time_us)}" if cluster.time_us else ""
+        yield Reason("unreachable", "bad", f"No broker answers: {cluster.reason or 'no reason is known'}{known}")
+    yield from _brokers(cluster)
+    yield from _partitions(cluster)
+    yield from _groups(cluster)
+
+
+def _brokers(cluster: Cluster) -> Iterator[Reason]:
+    for broker in cluster.brokers:
+        href = path("brokers", broker.id)
+        if not broker.up and cluster.reachable:
+            yield Reason(f"broker {broker.id} down", "warn", f"Broker {broker.id} does not answer", href)
+        for problem in broker.problems:
+            yield Reason(f"broker {broker.id} {problem}", "bad", f"Broker {broker.id}: {problem}", href)
+        if broker.draining:
+            left = f": it still leads {_counted(broker.leading, 'partition')}" if broker.leading else ""
+            yield Reason(f"broker {broker.id} drained", "warn", f"Broker {broker.id} is drained{left}", href)
+    if cluster.reachable and cluster.brokers and cluster.controller is None:
+        yield Reason("controller", "bad", "No broker is the controller: nobody elects leaders", "/brokers")
+
+
+def _partitions(cluster: Cluster) -> Iterator[Reason]:
+    for tone, text, counts in (
+        ("bad", "without a leader", {name: topic.offline for name, topic in cluster.topics.items()}),
+        ("warn", "under-replicated", {name: topic.under_replicated for name, topic in cluster.topics.items()}),
+    ):
+        hit = {name: count for name, count in counts.items() if count}
+        if not hit:
+            continue
+        worst = max(hit, key=lambda name: hit[name])
+        of = worst if len(hit) == 1 else f"{len(hit):,} topics, most of {worst}"
+        href = path("topics", worst)
+        yield Reason(text, tone, f"{_counted(sum(hit.values()), 'partition')} {text}, of {of}", href)
+
+
+def keeps_up(group: Group) -> bool:
+    """Whether all that waits has only just come: a lag that small goes up and down with every batch."""
+    return group.age_s is not None and group.age_s < FRESH_S
+
+
+def falls_behind(group: Group) -> bool:
+    return group.growing is True and not keeps_up(group)
+
+
+def _groups(cluster: Cluster) -> Iterator[Reason]:
+    behind = [group for group in cluster.groups.values() if falls_behind(group) and (group.lag or 0) >= LAG_NOTED]
+    behind.sort(key=lambda group: -(group.lag or 0))
+    for group in behind[:FALLING_BEHIND_MAX]:
+        text = f"Group {group.name} falls behind: {group.lag or 0:,} events, and more come than are handled"
+        yield Reason(f"group {group.name}", "warn", text, path("groups", group.name))
+    if len(behind) > FALLING_BEHIND_MAX:
+        more = _counted(len(behind) - FALLING_BEHIND_MAX, "more group")
+        yield Reason("groups", "warn", f"{more} falling behind", "/groups")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,92 @@
+"""How numbers, sizes and times are written, everywhere the same. Pure. None is a dash, never 0."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from comet_web.document import UNKNOWN, Cell
+
+_STEPS = ("", "k", "M", "G", "T", "P")
+_BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def short(value: float) -> str:
+    """Three digits that count: 0, 0.25, 12.3, 1.23 k, 45 M."""
+    sign, size = ("-", -value) if value < 0 else ("", float(value))
+    step = 0
+    while size >= 999.5 and step < len(_STEPS) - 1:
+        size /= 1000
+        step += 1
+    digits = 0 if size >= 99.95 or (step == 0 and size == int(size)) else 1 if size >= 9.995 else 2
+    return f"{sign}{size:.{digits}f}{' ' if step else ''}{_STEPS[step]}"
+
+
+def count(value: int | None, *, href: str = "", tone: str = "") -> Cell:
+    """With every digit: 1,204,331."""
+    return UNKNOWN if value is None else Cell(f"{value:,}", value, href=href, tone=tone)
+
+
+def rate(value: float | None, *, what: str = "", href: str = "") -> Cell:
+    if value is None:
+        return UNKNOWN
+    return Cell(short(value), round(value, 3), title=f"{value:,.2f} {what}/s".replace(" /s", "/s"), href=href)
+
+
+def size(value: float | None, *, href: str = "") -> Cell:
+    if value is None:
+        return UNKNOWN
+    return Cell(size_text(value), value, title=f"{value:,.0f} bytes", href=href)
+
+
+def size_text(value: float) -> str:
+    step, left = 0, float(value)
+    while abs(left) >= 999.5 and step < len(_BYTES) - 1:
+        left /= 1000
+        step += 1
+    digits = 0 if step == 0 or abs(left) >= 99.95 else 1 if abs(left) >= 9.995 else 2
+    return f"{left:.{digits}f} {_BYTES[step]}"
+
+
+def duration_text(seconds: float) -> str:
+    """Two units at most: 250 ms, 4.2 s, 3 min 20 s, 2 h 5 min, 7 d."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.5:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    seconds = max(60, round(seconds))
+    for unit, name, below, below_name in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= unit:
+            whole, rest = divmod(int(seconds), unit)
+            left = rest // below
+            return f"{whole} {name} {left} {below_name}" if left else f"{whole} {name}"
+    raise AssertionError("every number of seconds has a unit")
+
+
+def duration(seconds: float | None) -> Cell:
+    return UNKNOWN if seconds is None else Cell(duration_text(seconds), round(seconds, 3), title=f"{seconds:,.3f} s")
+
+
+def milliseconds(value: float | None) -> Cell:
+    return UNKNOWN if value is None else Cell(f"{value:.1f}" if value < 99.95 else f"{value:.0f}", round(value, 3))
+
+
+def moment_text(time_us: int) -> str:
+    """2026-11-21 14:03:22.125 UTC. Records may bring times that no calendar has: those stay the number they are."""
+    try:
+        time = datetime.fromtimestamp(time_us / 1_000_000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{time_us} µs"
+    return f"{time:%Y-%m-%d %H:%M:%S}.{time.microsecond // 1000:03d} UTC"
+
+
+def moment(time_us: int | None) -> Cell:
+    return UNKNOWN if not time_us else Cell(moment_text(time_us), time_us)
+
+
+def ago(time_us: int | None, now_us: int) -> Cell:
+    """How long since, in whole seconds, and when on hover."""
+    if not time_us:
+        return UNKNOWN
+    seconds = max(0, now_us - time_us) // 1_000_000
+    text = f"{seconds} s" if seconds < 60 else duration_text(seconds)
+    return Cell(f"{text} ago" if seconds else "just now", time_us, title=moment_text(time_us))

@@ -1,0 +1,119 @@
+"""The table of all pages: where each is, what it is made of. The gateway serves each as HTML, and keeps it up to date.
+
+A page's `view` is pure; `facts` names what the gateway has to fetch for it (`dashboard.facts.LOADERS`). The same view
+gives the first content, everything that follows over the live channel, and the CSV of the page's main table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from comet_web.asked import VIEWER, Asked
+from comet_web.document import Document
+from comet_web.views import (
+    about,
+    broker,
+    brokers,
+    dead_letters,
+    group,
+    groups,
+    letters,
+    messages,
+    overview,
+    quotes,
+    topic,
+    topic_config,
+    topic_consumers,
+    topics,
+)
+
+View = Callable[[Any, Asked], Document]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`path` with {names} of what varies, {name:path} where that may hold slashes; `interval_s` between two looks while
+    somebody watches, 0: never again."""
+
+    name: str
+    path: str
+    template: str
+    facts: str
+    view: View
+    nav: str = ""  # the entry of the navigation that it belongs to
+    interval_s: float = 1.0
+    main: str = ""  # id of its main table, that is filtered, cut in pages and given as CSV
+    role: int = VIEWER  # that it takes to see it
+    personal: bool = False  # it shows who looks at it, so that no two people can be sent the same
+
+    @property
+    def csv(self) -> str:
+        """Where its main table is as CSV; empty: it has none. Never within what varies: a topic may be called a.csv."""
+        if not self.main:
+            return ""
+        return f"{self.path}/{self.main}.csv" if self.path.endswith("}") else f"{self.path}.csv"
+
+
+PAGES: Final[tuple[Page, ...]] = (
+    Page("overview", "/", "overview.html", "cluster", overview.view, nav="overview"),
+    Page("topics", "/topics", "topics.html", "cluster", topics.view, nav="topics", main="topics"),
+    Page("topic", "/topics/{topic}", "topic_partitions.html", "topic", topic.view, nav="topics", main="partitions"),
+    Page(
+        "topic_messages",
+        "/topics/{topic}/messages",
+        "topic_messages.html",
+        "topic_messages",
+        messages.view,
+        nav="topics",
+    ),
+    Page(
+        "topic_config",
+        "/topics/{topic}/config",
+        "topic_config.html",
+        "topic",
+        topic_config.view,
+        nav="topics",
+        interval_s=0,
+        main="settings",
+    ),
+    Page(
+        "topic_consumers",
+        "/topics/{topic}/consumers",
+        "topic_consumers.html",
+        "topic_consumers",
+        topic_consumers.view,
+        nav="topics",
+        interval_s=2,
+        main="consumers",
+    ),
+    Page("brokers", "/brokers", "brokers.html", "cluster", brokers.view, nav="brokers", interval_s=2, main="brokers"),
+    Page("broker", "/brokers/{broker}", "broker.html", "broker", broker.view, nav="brokers", interval_s=2, main="logs"),
+    Page("quotes", "/quotes", "quotes.html", "quotes", quotes.view, nav="quotes", interval_s=0.25, main="watchlist"),
+    Page("groups", "/groups", "groups.html", "cluster", groups.view, nav="groups", interval_s=2, main="groups"),
+    Page("group", "/groups/{group}", "group.html", "group", group.view, nav="groups", interval_s=2, main="partitions"),
+    Page(
+        "dead_letters",
+        "/dead-letters",
+        "dead_letters.html",
+        "dead_letters",
+        dead_letters.view,
+        nav="dead-letters",
+        interval_s=2,
+        main="causes",
+    ),
+    Page(
+        "letters",
+        "/dead-letters/{topic}",
+        "letters.html",
+        "dead_letter_topic",
+        letters.view,
+        nav="dead-letters",
+        interval_s=2,
+        main="letters",
+    ),
+    Page(
+        "about", "/about", "about.html", "about", about.view, nav="about", interval_s=0, main="settings", personal=True
+    ),
+)

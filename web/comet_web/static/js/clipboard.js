@@ -1,0 +1,12 @@
+// Copies a text, and says whether that went well.
+
+import { toast } from "./toast.js";
+
+export async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    toast("Copied");
+  } catch {
+    toast("This browser does not let pages copy; mark the text instead", "warn");
+  }
+}

@@ -1,0 +1,160 @@
+// Dialogs: a form to fill, and a destructive act to confirm. Both keep open what failed, with its cause, to try again.
+
+import { Problem } from "./api.js";
+import { el } from "./el.js";
+
+let made = 0;
+
+// Resolves to {name: value} as `submit` took them, or to null when it was closed. A field:
+// {name, label, type: "text" | "number" | "textarea" | "select" | "checkbox" | …, value, help, options, required, pattern,
+// placeholder, min, max, rows, autocomplete, check}; options: [value, …] or [[value, label], …]; `check(value)` says at
+// once what is wrong with it, or "". `submit(values)` may raise.
+export function form({ title, fields, submit = async (values) => values, note = "", action = "Save", wide = false, columns = false, danger = false }) {
+  const shown = fields.map(field);
+  return open({
+    title,
+    wide,
+    content: [note && el("p", { class: "help" }, note), el("div", { class: columns ? "fields columns" : "fields" }, shown.map((each) => each.node))],
+    action,
+    danger,
+    submit: () => submit(Object.fromEntries(shown.map((each) => [each.name, each.read()]))),
+  });
+}
+
+// Resolves to what `submit` gave (true without one), or to null. `effect` is [[label, text], …]; `load` fetches it (a dry
+// run); `type` is what has to be typed before the act can be done.
+export function confirm({ title, effect = [], load = null, type = "", action = "Delete", danger = true, submit = async () => true, note = "" }) {
+  const list = el("dl", { class: "facts effect", hidden: !effect.length && !load });
+  show(list, effect);
+  const typed = type && field({ name: "typed", label: `Type ${type} to confirm`, required: true, autocomplete: "off" });
+  return open({
+    title,
+    content: [note && el("p", {}, note), list, typed && typed.node],
+    action,
+    danger,
+    ready: () => !type || typed.read() === type,
+    load: load && (async () => show(list, await load())),
+    submit: async () => (await submit()) ?? true,
+  });
+}
+
+function show(list, effect) {
+  list.replaceChildren(...effect.flatMap(([label, text]) => [el("dt", {}, label), el("dd", {}, text)]));
+}
+
+// One field of a form, with how to read it, for dialogs that are more than a form.
+export function field(asked) {
+  const id = `field-${(made += 1)}`;
+  const { name, label, type = "text", value = "", help = "", options = null, rows = 6, required = false, check = null, ...rest } = asked;
+  const wrong = check && el("span", { class: "problem", id: `${id}-problem`, role: "status" });
+  const about = [help && `${id}-help`, check && `${id}-problem`].filter(Boolean).join(" ");
+  const shared = { id, name, required, "aria-describedby": about || null, ...rest };
+  const helped = help && el("span", { class: "help", id: `${id}-help` }, help);
+  const named = el("label", { for: id }, label);
+  if (type === "checkbox") {
+    const input = el("input", { type, ...shared, checked: Boolean(value) });
+    return { name, node: el("div", { class: "field check" }, input, named, helped), read: () => input.checked };
+  }
+  const input =
+    type === "select"
+      ? el("select", shared, (options ?? []).map((each) => option(each, value)))
+      : type === "textarea"
+        ? el("textarea", { ...shared, rows, spellcheck: "false", value })
+        : el("input", { type, ...shared, value });
+  if (check) checked(input, wrong, check);
+  return { name, node: el("div", { class: "field" }, named, input, wrong, helped), read: () => input.value };
+}
+
+// What is wrong stands below the field as soon as somebody typed in it; until it is right, nothing is submitted.
+function checked(input, wrong, check) {
+  const look = () => {
+    const problem = check(input.value) || "";
+    input.setCustomValidity(problem);
+    return problem;
+  };
+  look();
+  input.addEventListener("input", () => {
+    wrong.textContent = look();
+    if (wrong.textContent) input.setAttribute("aria-invalid", "true");
+    else input.removeAttribute("aria-invalid");
+  });
+}
+
+function option(each, chosen) {
+  const [value, label] = Array.isArray(each) ? each : [each, each];
+  return el("option", { value, selected: String(value) === String(chosen) }, label);
+}
+
+// The dialog itself. `load` runs at first and again on retry; the act waits for it.
+export function open({ title, content, action = "", danger = false, wide = false, ready = () => true, load = null, submit = null }) {
+  const before = document.activeElement;
+  const wrong = el("div", { class: "wrong", role: "alert", hidden: true });
+  const cancel = el("button", { type: "button", class: "button" }, action ? "Cancel" : "Close");
+  const go = action && el("button", { type: "submit", class: `button primary${danger ? " danger" : ""}` }, action);
+  const id = `dialog-${(made += 1)}`;
+  const inside = el("form", {}, el("h2", { id }, title), content, wrong, el("div", { class: "buttons" }, cancel, go));
+  const dialog = el("dialog", { "aria-labelledby": id, class: wide ? "wide" : "" }, inside);
+  document.body.append(dialog);
+  return new Promise((resolve) => {
+    let loaded = !load;
+    let busy = false;
+    const refresh = () => go && (go.disabled = busy || !loaded || !ready());
+    const leave = (result) => {
+      dialog.close();
+      dialog.remove();
+      if (before?.isConnected) before.focus();
+      resolve(result);
+    };
+    const attempt = async (work) => {
+      busy = true;
+      wrong.hidden = true;
+      inside.setAttribute("aria-busy", "true");
+      refresh();
+      try {
+        return await work();
+      } catch (error) {
+        explain(wrong, error, load && !loaded ? fetchEffect : null);
+        if (!(error instanceof Problem)) throw error;
+      } finally {
+        busy = false;
+        inside.removeAttribute("aria-busy");
+        refresh();
+      }
+    };
+    const fetchEffect = () =>
+      attempt(async () => {
+        await load();
+        loaded = true;
+      });
+    cancel.addEventListener("click", () => leave(null));
+    dialog.addEventListener("cancel", (event) => {
+      event.preventDefault();
+      if (!busy || !loaded) leave(null); // what is only looked up may be left
+    });
+    // Browsers close it after a second Esc whatever is said to "cancel"; what failed has still to be told.
+    dialog.addEventListener("close", () => {
+      if (!dialog.isConnected) return; // by `leave`
+      if (busy && loaded) dialog.showModal();
+      else leave(null);
+    });
+    inside.addEventListener("input", refresh);
+    inside.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      if (busy || !loaded || !ready() || !submit) return;
+      const done = await attempt(async () => ({ result: await submit() }));
+      if (done) leave(done.result);
+    });
+    dialog.showModal();
+    refresh();
+    if (load) fetchEffect();
+  });
+}
+
+function explain(wrong, error, retry) {
+  const parts = [el("b", {}, error.title ?? "It did not work"), el("span", {}, error.detail ?? error.message)];
+  if (error.hint) parts.push(el("span", {}, error.hint));
+  if (error.request_id) parts.push(el("code", {}, `request ${error.request_id}`));
+  if (retry) parts.push(el("button", { type: "button", class: "button small", onclick: retry }, "Try again"));
+  wrong.replaceChildren(...parts);
+  wrong.hidden = false;
+}

@@ -1,0 +1,194 @@
+// How charts look: functions that draw onto a canvas's context. They are given all they need and keep nothing.
+//
+// `box` is where the data goes: {left, top, width, height, low, high}; `x(index)` and `y(value)` come from `scales`.
+
+export function scales(box, count, slots) {
+  const per = slots ? box.width / count : box.width / Math.max(1, count - 1);
+  const shift = box.left + (slots ? per / 2 : 0);
+  const factor = box.height / (box.high - box.low);
+  const bottom = box.top + box.height;
+  return { x: (index) => shift + index * per, y: (value) => bottom - (value - box.low) * factor, per };
+}
+
+// Where there are more values than pixels: the mean, within a band from the least to the greatest.
+export function line(context, box, values, { color, width = 1.5, fill = false, step = 0 }) {
+  const { x, y } = scales(box, values.length, false);
+  const { runs, dense } = thinned(values, box.width, step);
+  context.strokeStyle = context.fillStyle = color;
+  for (const run of runs) {
+    if (dense) shape(context, run.map(([at, low]) => [x(at), y(low)]), run.map(([at, , high]) => [x(at), y(high)]), 0.22);
+    if (fill) shape(context, run.map(([at]) => [x(at), y(Math.max(0, box.low))]), run.map(([at, , , mean]) => [x(at), y(mean)]), 0.1);
+  }
+  context.lineWidth = width;
+  context.lineJoin = "round";
+  context.beginPath();
+  for (const run of runs) {
+    run.forEach(([at, , , mean], number) => (number ? context.lineTo(x(at), y(mean)) : context.moveTo(x(at), y(mean))));
+    if (run.length === 1) context.lineTo(x(run[0][0]) + 1, y(run[0][3])); // one value between two gaps is still seen
+  }
+  context.stroke();
+}
+
+function shape(context, below, above, alpha) {
+  context.globalAlpha = alpha;
+  context.beginPath();
+  for (const [x, y] of below) context.lineTo(x, y);
+  for (const [x, y] of above.reverse()) context.lineTo(x, y);
+  context.fill();
+  context.globalAlpha = 1;
+}
+
+// Runs of [index, least, greatest, mean] between gaps, no more than there are pixels. `step` is the number of the last
+// value since the epoch: stretches begin at round ones, so that a line keeps its shape while it moves on.
+export function thinned(values, pixels, step = 0) {
+  const runs = [];
+  const stride = Math.max(1, Math.ceil(values.length / Math.max(1, pixels)));
+  const first = step - values.length + 1;
+  let run = null;
+  for (let from = -(((first % stride) + stride) % stride); from < values.length; from += stride) {
+    const to = Math.min(values.length, from + stride);
+    let [low, high, sum, count] = [Infinity, -Infinity, 0, 0];
+    for (let at = Math.max(0, from); at < to; at += 1) {
+      const value = values[at];
+      if (value === null || value === undefined) continue;
+      if (value < low) low = value;
+      if (value > high) high = value;
+      sum += value;
+      count += 1;
+    }
+    if (!count) {
+      run = null;
+      continue;
+    }
+    if (!run) runs.push((run = []));
+    run.push([Math.max(0, Math.min(values.length - 1, from + (stride - 1) / 2)), low, high, sum / count]);
+  }
+  return { runs, dense: stride > 1 };
+}
+
+// Each line on top of those before it. A value that is not known counts as nothing where another is known.
+export function stacked(lines) {
+  const below = new Array(lines[0]?.length ?? 0).fill(null);
+  return lines.map((values) =>
+    values.map((value, at) => (value === null && below[at] === null ? null : (below[at] = (below[at] ?? 0) + (value ?? 0)))),
+  );
+}
+
+export function area(context, box, tops, bottoms, { color }) {
+  const { x, y } = scales(box, tops.length, false);
+  let from = 0;
+  while (from < tops.length) {
+    if (tops[from] === null) {
+      from += 1;
+      continue;
+    }
+    let to = from;
+    while (to + 1 < tops.length && tops[to + 1] !== null) to += 1;
+    context.beginPath();
+    context.moveTo(x(from), y(bottoms?.[from] ?? 0));
+    for (let at = from; at <= to; at += 1) context.lineTo(x(at), y(tops[at]));
+    for (let at = to; at >= from; at -= 1) context.lineTo(x(at), y(bottoms?.[at] ?? 0));
+    context.globalAlpha = 0.22;
+    context.fillStyle = color;
+    context.fill();
+    context.globalAlpha = 1;
+    from = to + 1;
+  }
+}
+
+export function bars(context, box, tops, bottoms, { color, alpha = 0.8 }) {
+  const { x, y, per } = scales(box, tops.length, true);
+  const width = Math.max(1, per * 0.72);
+  context.fillStyle = color;
+  context.globalAlpha = alpha;
+  tops.forEach((top, at) => {
+    if (top === null) return;
+    const [high, low] = [y(top), y(bottoms?.[at] ?? 0)];
+    context.fillRect(x(at) - width / 2, high, width, Math.max(0, low - high));
+  });
+  context.globalAlpha = 1;
+}
+
+// Rising ones are hollow, falling ones are full.
+export function candles(context, box, [open, high, low, close], { up, down }) {
+  const { x, y, per } = scales(box, open.length, true);
+  const width = Math.max(1, Math.min(14, per * 0.64));
+  context.lineWidth = 1;
+  for (let at = 0; at < open.length; at += 1) {
+    if (open[at] === null || close[at] === null) continue;
+    const rises = close[at] >= open[at];
+    const middle = Math.round(x(at)) + 0.5;
+    const [top, bottom] = [y(Math.max(open[at], close[at])), y(Math.min(open[at], close[at]))];
+    context.strokeStyle = context.fillStyle = rises ? up : down;
+    context.beginPath();
+    context.moveTo(middle, y(high[at]));
+    context.lineTo(middle, top);
+    context.moveTo(middle, bottom);
+    context.lineTo(middle, y(low[at]));
+    context.stroke();
+    const body = [middle - width / 2, top, width, Math.max(1, bottom - top)];
+    if (rises && width > 3) context.strokeRect(...body);
+    else context.fillRect(...body);
+  }
+}
+
+export function grid(context, box, values, written, { line: stroke, text, font }) {
+  const { y } = scales(box, 2, false);
+  context.strokeStyle = stroke;
+  context.fillStyle = text;
+  context.lineWidth = 1;
+  context.font = font;
+  context.textAlign = "right";
+  context.textBaseline = "middle";
+  values.forEach((value, index) => {
+    const at = Math.round(y(value)) + 0.5;
+    context.beginPath();
+    context.moveTo(box.left, at);
+    context.lineTo(box.left + box.width, at);
+    context.stroke();
+    context.fillText(written[index], box.left - 8, at);
+  });
+}
+
+export function times(context, box, below, found, { text, font }) {
+  context.fillStyle = text;
+  context.font = font;
+  context.textBaseline = "top";
+  context.textAlign = "center";
+  for (const { x, label } of found) {
+    const half = context.measureText(label).width / 2;
+    context.fillText(label, Math.max(box.left + half, Math.min(box.left + box.width - half, x)), below);
+  }
+}
+
+// The names of lines at their ends, apart from each other: [{y, text, color}].
+export function ends(context, box, found, { font }) {
+  const apart = parseInt(font, 10) + 1;
+  const placed = [...found].sort((one, other) => one.y - other.y);
+  placed.forEach((each, at) => (each.at = at ? Math.max(each.y, placed[at - 1].at + apart) : Math.max(each.y, box.top + 4)));
+  const over = Math.max(0, (placed.at(-1)?.at ?? 0) - (box.top + box.height - 2));
+  context.font = font;
+  context.textAlign = "left";
+  context.textBaseline = "middle";
+  for (const { at, text, color } of placed) {
+    context.fillStyle = color;
+    context.fillText(text, box.left + box.width + 6, at - over);
+  }
+}
+
+// Something happened then: a dashed line with a flag at its top.
+export function mark(context, box, x, { color }) {
+  context.strokeStyle = context.fillStyle = color;
+  context.lineWidth = 1;
+  context.setLineDash([2, 3]);
+  context.beginPath();
+  context.moveTo(x, box.top);
+  context.lineTo(x, box.top + box.height);
+  context.stroke();
+  context.setLineDash([]);
+  context.beginPath();
+  context.moveTo(x - 4, box.top);
+  context.lineTo(x + 4, box.top);
+  context.lineTo(x, box.top + 6);
+  context.fill();
+}

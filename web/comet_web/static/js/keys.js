@@ -1,0 +1,113 @@
+// The keyboard: single keys, off while somebody types, and off altogether for those who say so (About).
+
+import { open } from "./dialog.js";
+import { el } from "./el.js";
+import { store, stored } from "./stored.js";
+
+export const keysOn = () => stored("keys", true);
+export const setKeys = (on) => store("keys", on);
+
+const SAID = [
+  [["?"], "This list"],
+  [["/"], "Filter"],
+  [["g", "o"], "Overview"],
+  [["g", "t"], "Topics"],
+  [["g", "c"], "Consumer groups"],
+  [["g", "d"], "Dead letters"],
+  [["g", "b"], "Brokers"],
+  [["g", "q"], "Quotes"],
+  [["g", "i"], "API"],
+  [["g", "a"], "About"],
+  [["j"], "Next row"],
+  [["k"], "Previous row"],
+  [["Enter"], "Open the row"],
+  [["["], "Previous part of the page"],
+  [["]"], "Next part of the page"],
+  [["space"], "Pause and resume updates"],
+  [["t"], "Light or dark"],
+  [["Esc"], "Close"],
+];
+const SECOND_MS = 1_500; // for the letter after g
+
+let leading = 0; // until when a g counts
+
+export function showKeys() {
+  const shown = SAID.flatMap(([keys, text]) => [
+    el("dt", {}, keys.map((key) => el("kbd", {}, key))),
+    el("dd", {}, text),
+  ]);
+  const off = keysOn() ? [] : [el("p", { class: "notice" }, "Keys are switched off; About switches them on.")];
+  return open({ title: "Keys", content: [...off, el("dl", { class: "keys" }, shown)] });
+}
+
+// `doers`: {pause, theme}, what this module cannot do itself.
+export function listen(doers) {
+  const single = {
+    "?": showKeys,
+    "/": () => focus("[data-filter] input"),
+    j: () => step(1),
+    k: () => step(-1),
+    "[": () => part(-1),
+    "]": () => part(1),
+    " ": doers.pause,
+    t: doers.theme,
+  };
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") return escape(event);
+    if (!keysOn() || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (document.querySelector("dialog[open]") || types(event.target)) return;
+    if (event.key === " " && event.target.closest("button, a, summary, [tabindex='0']")) return;
+    const led = performance.now() < leading;
+    leading = 0;
+    if (led) {
+      const link = document.querySelector(`a[data-go="${CSS.escape(event.key)}"]`);
+      if (link) return done(event, () => link.click());
+    }
+    if (event.key === "g") leading = performance.now() + SECOND_MS;
+    else if (Object.hasOwn(single, event.key)) done(event, single[event.key]);
+  });
+}
+
+function done(event, doer) {
+  event.preventDefault();
+  doer();
+}
+
+function types(target) {
+  return target.isContentEditable || target.matches("textarea, select, input:not([type=checkbox], [type=radio])");
+}
+
+function focus(selector) {
+  const found = document.querySelector(selector);
+  found?.focus();
+  found?.select?.();
+}
+
+// The first link of a row has the focus, so that Enter opens it.
+function step(by) {
+  const table = document.activeElement.closest("[data-table]") ?? document.querySelector('[data-main="true"]') ?? document.querySelector("[data-table]");
+  const rows = [...(table?.querySelectorAll("tbody tr") ?? [])];
+  if (!rows.length) return;
+  const at = rows.indexOf(document.activeElement.closest("tr"));
+  const row = rows[at < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.max(0, Math.min(rows.length - 1, at + by))];
+  const target = row.querySelector("a[href]") ?? row.querySelector("button, input") ?? row;
+  if (target === row) row.tabIndex = -1;
+  target.focus();
+}
+
+function part(by) {
+  const tabs = [...document.querySelectorAll(".tabs a")];
+  const at = tabs.findIndex((tab) => tab.hasAttribute("aria-current"));
+  tabs[at + by]?.click();
+}
+
+function escape(event) {
+  const open = document.querySelector("details.chooser[open]");
+  if (open) {
+    open.open = false;
+    open.querySelector("summary").focus();
+  } else if (types(event.target) && !event.target.closest("dialog")) {
+    event.preventDefault(); // else what is searched for would be gone from its field, and still be searched for
+    event.target.blur();
+  }
+}

@@ -1,0 +1,67 @@
+// Giving partitions other leaders: what it would do first, then the job, which is followed until it is over.
+
+import { api } from "./api.js";
+import { confirm } from "./dialog.js";
+import { toast } from "./toast.js";
+
+const LISTED_MAX = 6;
+const POLL_MS = 500;
+const OVER = new Set(["done", "stopped", "failed", "idle"]);
+
+// `partitions` as POST /v1/leaders/move takes them; null: as many as it takes for all brokers to lead about as many.
+export async function moveLeaders({ title, note, action, partitions }) {
+  const body = { partitions };
+  return confirm({
+    title,
+    note,
+    action,
+    danger: false,
+    load: async () => {
+      const plan = await api("POST", "/v1/leaders/move?dry_run=true", body);
+      return [
+        ["Partitions that change leader", plan.changes ? plan.changes.toLocaleString("en") : "none: there is nothing to do"],
+        ["Leaders of each broker", plan.brokers.map(({ broker, before, after }) => `${broker}: ${before} → ${after}`).join(", ")],
+        ...(plan.changes ? [["Which", listed(plan)]] : []),
+      ];
+    },
+    submit: async () => {
+      const begun = await api("POST", "/v1/leaders/move", body);
+      if (!begun.changes) toast("Nothing had to be moved.");
+      return begun;
+    },
+  });
+}
+
+function listed({ changes, partitions }) {
+  const some = partitions.slice(0, LISTED_MAX).map(({ topic, partition, leader, to }) => `${topic}/${partition}: ${leader ?? "nobody"} → ${to}`);
+  return some.join(", ") + (changes > some.length ? ` and ${(changes - some.length).toLocaleString("en")} more` : "");
+}
+
+export const stopLeaders = () => api("POST", "/v1/leaders/stop");
+
+// Shows how far the job is in `section`, until it is over; says how it ended, if it was seen to run.
+export async function follow(section) {
+  let seen = false;
+  for (;;) {
+    const job = await api("GET", "/v1/leaders").catch(() => null);
+    const over = !job || OVER.has(job.state);
+    section.hidden = over;
+    if (over) {
+      if (job && seen) ended(job);
+      return;
+    }
+    seen = true;
+    section.querySelector("[data-job-title]").textContent = job.state === "stopping" ? "Stopping" : "Moving leaders";
+    section.querySelector("[data-job-text]").textContent = `${job.led} of ${job.changes} partitions have their new leader`;
+    const progress = section.querySelector("[data-job-progress]");
+    progress.max = Math.max(1, job.changes);
+    progress.value = job.led;
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+}
+
+function ended({ state, led, changes, error }) {
+  if (state === "failed") toast(`Moving leaders failed after ${led} of ${changes}: ${error}`, "bad");
+  else if (state === "stopped") toast(`Stopped: ${led} of ${changes} partitions have their new leader.`, "warn");
+  else toast(led === changes ? `All ${changes} partitions have their new leader.` : `${led} of ${changes} partitions have their new leader; the others follow once their replicas are in sync.`, led === changes ? "good" : "warn");
+}

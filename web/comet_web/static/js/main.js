@@ -1,0 +1,80 @@
+// Starts every page: what is on it is readable already, this makes it live.
+
+import "./actions.js";
+import { put, putProblem } from "./bind.js";
+import { copy } from "./clipboard.js";
+import { icon, root } from "./el.js";
+import { fit } from "./fit.js";
+import { listen, showKeys } from "./keys.js";
+import { live } from "./live.js";
+import { here, navigate } from "./navigate.js";
+import { nextTheme } from "./theme.js";
+import { say } from "./toast.js";
+
+const page = document.documentElement;
+const WORDS = { connecting: "Connecting", live: "Live", reconnecting: "Reconnecting", stale: "Stale", paused: "Paused" };
+const TITLES = {
+  live: "What is shown is up to date",
+  reconnecting: "The connection to the gateway was lost; it is tried again",
+  stale: "Nothing new was heard for as long as it says: what is shown may be outdated",
+  paused: "Nothing is updated until it is resumed",
+};
+const STILL = new Set(["error", "login"]); // they show nothing that changes
+const ICONS = { stale: "warn", reconnecting: "refresh", paused: "pause" };
+
+document.addEventListener("comet:document", (event) => put(event.detail, event.fresh));
+document.addEventListener("comet:problem", (event) => putProblem(event.detail));
+document.addEventListener("comet:live", (event) => pill(event.detail));
+
+let said = "";
+
+function pill({ state, seconds }) {
+  page.dataset.live = state;
+  const shown = document.querySelector("[data-pill]");
+  if (!shown) return;
+  const text = state === "stale" ? `Stale ${seconds} s` : WORDS[state];
+  shown.querySelector("[data-pill-text]").textContent = text;
+  if (shown.dataset.state === state) return;
+  shown.dataset.state = state;
+  shown.title = TITLES[state] ?? "";
+  shown.querySelector("svg").replaceWith(icon(ICONS[state] ?? "live"));
+  document.dispatchEvent(new CustomEvent("comet:theme")); // charts are grey when they are stale
+  if (said && said !== state) say(`Updates: ${WORDS[state]}`);
+  said = state;
+}
+
+function pause() {
+  const button = document.querySelector("[data-pause]");
+  if (!button) return;
+  if (live.paused) live.resume();
+  else live.pause();
+  button.setAttribute("aria-pressed", String(live.paused));
+  button.setAttribute("aria-label", live.paused ? "Resume updates" : "Pause updates");
+  button.title = `${live.paused ? "Resume" : "Pause"} updates (space)`;
+  button.replaceChildren(icon(live.paused ? "play" : "pause"));
+}
+
+function theme() {
+  say(`Theme: ${nextTheme()}`);
+}
+
+document.addEventListener("click", async (event) => {
+  const found = (name) => event.target.closest?.(`[data-${name}]`);
+  if (found("pause")) pause();
+  else if (found("theme-next")) theme();
+  else if (found("keys")) showKeys();
+  else if (found("copy")) await copy(found("copy").dataset.copy);
+  for (const open of document.querySelectorAll("details.chooser[open]")) {
+    if (!open.contains(event.target)) open.open = false;
+  }
+});
+
+for (const frame of document.querySelectorAll(".frame:not([data-rows])")) fit(frame);
+listen({ pause, theme });
+if (!STILL.has(page.dataset.page)) {
+  live.watch(here());
+  live.start();
+}
+const { script } = page.dataset;
+if (script) (await import(`./pages/${script}.js`)).start({ live, root, page: page.dataset.page, navigate });
+page.dataset.ready = ""; // now buttons do what they say

@@ -1,0 +1,59 @@
+// The same page with another query, without loading it again: sort, filter, range, page of a table.
+//
+// Links with `data-soft` are followed this way. The address always says what is shown; going back goes back.
+
+import { root } from "./el.js";
+import { live } from "./live.js";
+
+export function navigate(url, { replace = false } = {}) {
+  const to = new URL(url, location.href);
+  if (to.origin !== location.origin || to.pathname !== location.pathname || !live.connected) {
+    return void location.assign(to);
+  }
+  if (to.search !== location.search) history[replace ? "replaceState" : "pushState"](null, "", to);
+  show();
+}
+
+// This page, with some parameters changed; null or "" takes one away.
+export function withQuery(changed) {
+  const to = new URL(location.href);
+  for (const [name, value] of Object.entries(changed)) {
+    if (value === null || value === "") to.searchParams.delete(name);
+    else to.searchParams.set(name, value);
+  }
+  return to.pathname + to.search;
+}
+
+export function here() {
+  const path = location.pathname.slice(root.length) || "/";
+  return path + location.search;
+}
+
+function show() {
+  choices();
+  document.getElementById("main").setAttribute("aria-busy", "true");
+  live.watch(here());
+}
+
+function choices() {
+  const query = new URLSearchParams(location.search);
+  for (const group of document.querySelectorAll("[data-choices]")) {
+    const name = group.dataset.choices;
+    const links = [...group.querySelectorAll("[data-choice]")];
+    const chosen = query.get(name) ?? links[0]?.dataset.choice;
+    for (const [index, link] of links.entries()) {
+      const { choice } = link.dataset;
+      link.href = withQuery({ [name]: index === 0 ? null : choice });
+      if (choice === chosen) link.setAttribute("aria-current", "true");
+      else link.removeAttribute("aria-current");
+    }
+  }
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("a[data-soft]");
+  if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  navigate(link.href);
+});
+addEventListener("popstate", show);

@@ -1,0 +1,31 @@
+// Calls that are answered line by line, while they are at work.
+
+import { root } from "./el.js";
+import { Problem } from "./api.js";
+
+// Gives each line of the answer, as it comes. Raises Problem; aborted by `signal` it raises what fetch raises.
+export async function* lines(method, path, body, signal) {
+  const headers = { accept: "application/x-ndjson, application/json", "content-type": "application/json" };
+  const csrf = document.querySelector('meta[name="csrf"]')?.content;
+  if (csrf) headers["x-comet-csrf"] = csrf;
+  let answer;
+  try {
+    answer = await fetch(root + path, { method, headers, body: JSON.stringify(body), signal, credentials: "same-origin" });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem({ title: "The gateway does not answer", code: "UNREACHABLE", hint: "Try again in a moment." });
+  }
+  if (!answer.ok) {
+    const told = await answer.json().catch(() => null);
+    throw new Problem({ title: answer.statusText, status: answer.status, request_id: answer.headers.get("x-request-id") ?? "", ...told });
+  }
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    const parts = (rest + (value ?? "")).split("\n");
+    rest = parts.pop();
+    for (const part of parts) if (part) yield JSON.parse(part);
+    if (done) return;
+  }
+}

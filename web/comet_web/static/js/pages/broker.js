@@ -1,0 +1,163 @@
+// One broker: drain it and watch it become empty, let it lead again, move some of what it leads elsewhere.
+
+import { on } from "../actions.js";
+import { api } from "../api.js";
+import { confirm } from "../dialog.js";
+import { moveLeaders } from "../leaders.js";
+import { live } from "../live.js";
+import { toast } from "../toast.js";
+
+const LISTED_MAX = 6;
+const POLL_MS = 500;
+const POLL_MAX_MS = 4_000;
+const at = (broker, ...rest) => ["/v1/brokers", broker, ...rest].join("/");
+let chosen = [];
+let shown = null; // the drain that is followed
+
+export function start() {
+  on("drain", (button, { broker }) => drain(broker));
+  on("undo-drain", (button, { broker }) => undo(broker));
+  on("move-leaders", (button, { broker }) => moveAway(broker));
+  document.addEventListener("comet:selection", ({ detail }) => choose(detail.keys));
+  document.addEventListener("comet:document", ({ detail }) => when(detail.fields));
+  const button = document.querySelector('[data-action="undo-drain"]');
+  if (!button.closest("[data-when-draining]").hidden) followDrain(button.dataset.broker);
+}
+
+const text = (cell) => (typeof cell === "string" ? cell : (cell?.t ?? ""));
+
+// What is there only while it drains, or only while it is down.
+function when(fields) {
+  for (const name of ["draining", "up"]) {
+    for (const node of document.querySelectorAll(`[data-when-${name}]`)) {
+      node.hidden = node.getAttribute(`data-when-${name}`) !== text(fields[name]);
+    }
+  }
+}
+
+// ---- draining
+
+function effect({ leading, staying, partitions, draining }) {
+  const to = new Map();
+  for (const each of partitions) if (each.to !== null) to.set(each.to, (to.get(each.to) ?? 0) + 1);
+  const stays = partitions.filter((each) => each.to === null).map((each) => `${each.topic}/${each.partition}`);
+  const goes = [...to].sort(([one], [other]) => one - other).map(([broker, count]) => `${count} to broker ${broker}`);
+  return [
+    ["Partitions that it leads", leading.toLocaleString("en")],
+    ["Pass on", goes.join(", ") || "none"],
+    ["Stay with it", staying ? `${staying}, as nobody else has everything: ${listed(stays, staying)}` : "none"],
+    ...(draining ? [["Drains already", "yes"]] : []),
+  ];
+}
+
+function listed(names, count) {
+  const some = names.slice(0, LISTED_MAX);
+  return some.join(", ") + (count > some.length ? ` and ${count - some.length} more` : "");
+}
+
+async function drain(broker) {
+  const done = await confirm({
+    title: `Drain broker ${broker}`,
+    note: "It passes on what it leads, one partition after the other, and goes on serving as a follower. Nothing is copied or lost. New topics are placed elsewhere as far as that can be.",
+    type: `broker ${broker}`,
+    action: "Drain",
+    load: async () => effect(await api("POST", `${at(broker, "drain")}?dry_run=true`)),
+    submit: () => api("POST", at(broker, "drain")),
+  });
+  if (done) {
+    live.refresh();
+    followDrain(broker, done.staying);
+  }
+}
+
+async function undo(broker) {
+  const done = await confirm({
+    title: `Let broker ${broker} lead again`,
+    note: "Partitions whose first replica it has go back to it once all has been calm for a while.",
+    action: "Let it lead again",
+    danger: false,
+    load: async () => {
+      const found = await api("POST", `${at(broker, "drain/undo")}?dry_run=true`);
+      return [["Partitions that it leads now", found.leading.toLocaleString("en")]];
+    },
+    submit: () => api("POST", at(broker, "drain/undo")),
+  });
+  if (done) {
+    toast(`Broker ${broker} may lead again.`);
+    live.refresh();
+  }
+}
+
+// Until it leads nothing but what nobody else can take, or drains no more. Asks ever more seldom while nothing moves: how
+// much nobody else can take is not known to who comes later.
+async function followDrain(broker, staying = 0) {
+  if (shown) return;
+  const section = (shown = document.querySelector("[data-drain]"));
+  const progress = section.querySelector("[data-drain-progress]");
+  let [before, pause] = [null, POLL_MS];
+  try {
+    for (;;) {
+      const found = await api("GET", at(broker)).catch(() => null); // which may come back
+      if (found && !found.draining) return;
+      const left = found ? Math.max(0, found.leading - staying) : before;
+      pause = left === before ? Math.min(POLL_MAX_MS, 2 * pause) : POLL_MS;
+      before = left;
+      if (found) {
+        progress.max = Math.max(progress.max, found.leading, 1);
+        progress.value = progress.max - left;
+        section.querySelector("[data-drain-text]").textContent = said(left, staying);
+        section.hidden = false;
+      }
+      if (left === 0) {
+        toast(staying ? `Broker ${broker} has passed on all but ${staying}.` : `Broker ${broker} leads nothing: it may be stopped.`, staying ? "warn" : "good");
+        return;
+      }
+      await new Promise((resolve) => setTimeout(resolve, pause));
+    }
+  } finally {
+    section.hidden = true;
+    shown = null;
+  }
+}
+
+function said(left, staying) {
+  const stays = staying ? `; ${staying} stay, as nobody else has everything` : "";
+  return `${left} ${left === 1 ? "partition" : "partitions"} left to pass on${stays}`;
+}
+
+// ---- leadership of some
+
+function choose(keys) {
+  chosen = keys;
+  const bar = document.querySelector("[data-chosen]");
+  bar.hidden = !chosen.length;
+  bar.querySelector("[data-chosen-text]").textContent = `${chosen.length} chosen`;
+}
+
+async function moveAway(broker) {
+  const partitions = chosen.map((key) => {
+    const cut = key.lastIndexOf("/");
+    return { topic: key.slice(0, cut), partition: Number(key.slice(cut + 1)) };
+  });
+  const led = await ledBy(Number(broker), partitions);
+  if (!led.length) return void toast("It leads nothing of what is chosen.", "warn");
+  const begun = await moveLeaders({
+    title: led.length === 1 ? `Move leadership of ${led[0].topic}/${led[0].partition}` : `Move leadership of ${led.length} partitions`,
+    note: `Of those that are in sync, the broker that leads least takes over, and is preferred from then on. No record is copied, none is lost.`,
+    action: "Move leadership",
+    partitions: led,
+  });
+  if (begun?.changes) ended(begun.changes);
+}
+
+async function ledBy(broker, partitions) {
+  const topics = [...new Set(partitions.map(({ topic }) => topic))];
+  const found = await Promise.all(topics.map((topic) => api("GET", `/v1/topics/${encodeURIComponent(topic)}`)));
+  const leaders = new Map(found.flatMap(({ name, partitions: each }) => each.map((one) => [`${name}/${one.partition}`, one.leader])));
+  return partitions.filter(({ topic, partition }) => leaders.get(`${topic}/${partition}`) === broker);
+}
+
+function ended(changes) {
+  toast(`${changes} ${changes === 1 ? "partition gets" : "partitions get"} another leader.`);
+  live.refresh();
+}

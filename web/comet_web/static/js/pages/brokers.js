@@ -1,0 +1,19 @@
+// All brokers: leaders are spread evenly from here.
+
+import { on } from "../actions.js";
+import { follow, moveLeaders, stopLeaders } from "../leaders.js";
+
+export function start() {
+  const job = document.querySelector("[data-job]");
+  on("spread-leaders", async () => {
+    const begun = await moveLeaders({
+      title: "Spread leaders over all brokers",
+      note: "Each broker is to lead about as many partitions. Only who leads changes, a few partitions at a time: no record is copied, and it can be stopped.",
+      action: "Spread leaders",
+      partitions: null,
+    });
+    if (begun?.changes) follow(job);
+  });
+  on("stop-leaders", stopLeaders);
+  follow(job);
+}

@@ -1,0 +1,154 @@
+// A group: where it goes on is set anew, or it is deleted; both only while nobody is in it.
+
+import { on } from "../actions.js";
+import { api } from "../api.js";
+import { confirm, field } from "../dialog.js";
+import { el, root } from "../el.js";
+import { rehearse } from "../rehearse.js";
+import { toast } from "../toast.js";
+import { whole } from "../words.js";
+
+const ROWS_MAX = 200; // of a dry run that are shown
+const TARGETS = [
+  ["earliest", "the earliest record"],
+  ["latest", "the latest record"],
+  ["time", "a time"],
+  ["ago", "a time ago"],
+  ["shift", "so many records further"],
+  ["offsets", "offsets, one by one"],
+];
+
+const at = (group, ...rest) => ["/v1/groups", encodeURIComponent(group), ...rest].join("/");
+
+export function start() {
+  on("reset-group", async (button, { group }) => reset(group));
+  on("delete-group", async (button, { group }) => (await remove(group)) && location.assign(`${root}/groups`));
+  document.addEventListener("comet:document", hold);
+  hold();
+}
+
+// The buttons say who holds the group, and why it cannot be touched now.
+function hold() {
+  const held = document.querySelector("[data-field=held]").textContent;
+  document.querySelector("[data-held]").hidden = !held;
+  const button = document.querySelector("[data-action=reset-group]");
+  if (held) button.dataset.refusal = `is not possible: ${held}`;
+  else delete button.dataset.refusal;
+  button.setAttribute("aria-disabled", String(Boolean(held)));
+  button.title = held ? `Reset offsets is not possible: ${held}` : "";
+}
+
+// ---- where it goes on
+
+async function reset(group) {
+  const found = await api("GET", at(group));
+  const topics = [...new Set(found.partitions.map((one) => one.topic))];
+  const fields = [
+    field({ name: "to", label: "Go on at", type: "select", options: TARGETS }),
+    field({ name: "time", label: "Time", type: "datetime-local", step: "1", value: local(new Date()), help: "In your time zone." }),
+    field({ name: "ago", label: "How long ago", value: "15m", placeholder: "15m", help: "30s, 15m, 2h, 7d", spellcheck: "false" }),
+    field({ name: "shift", label: "Records", type: "number", value: "-1000", help: "Less than 0 goes back: those are read again." }),
+    field({
+      name: "offsets", label: "Offsets", type: "textarea", rows: Math.min(10, Math.max(3, found.partitions.length)),
+      value: found.partitions.map((one) => `${one.topic} ${one.partition} ${one.committed ?? one.log_start}`).join("\n"),
+      help: "Topic, partition, offset; one a line.",
+    }),
+    field({ name: "topic", label: "Topic", type: "select", options: [["", "all of them"], ...topics.map((name) => [name, name])] }),
+  ];
+  const nodes = Object.fromEntries(fields.map((each) => [each.name, each.node]));
+  await rehearse({
+    title: `Reset offsets of ${group}`,
+    action: "Reset offsets",
+    fields,
+    arrange: ({ to }) => {
+      for (const name of ["time", "ago", "shift", "offsets"]) nodes[name].hidden = to !== name;
+      nodes.topic.hidden = to === "offsets" || topics.length < 2;
+    },
+    plan: (values) => (complete(values) ? api("POST", at(group, "reset?dry_run=true"), body(values)) : null),
+    show: changes,
+    does: (plan) => plan.partitions.length > 0,
+    submit: async (values) => {
+      const done = await api("POST", at(group, "reset"), body(values));
+      toast(`${group} goes on elsewhere in ${whole(done.partitions.length)} partitions.`);
+      return done;
+    },
+  });
+}
+
+function complete(values) {
+  return values.to !== "offsets" ? values[values.to] !== "" : values.offsets.trim() !== "";
+}
+
+function body({ to, time, ago, shift, offsets, topic }) {
+  if (to === "offsets") return { offsets: offsets.trim().split("\n").map(place) };
+  const some = topic ? { topics: [topic] } : {};
+  if (to === "shift") return { shift, ...some };
+  return { to: to === "time" ? instant(time) : to === "ago" ? `-${ago.replace(/^-/, "")}` : to, ...some };
+}
+
+function place(line) {
+  const [topic, partition, offset] = line.trim().split(/\s+/);
+  return { topic, partition: Number(partition), offset: offset ?? "" };
+}
+
+// As the field has it, and as the API takes it.
+function local(date) {
+  return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+}
+
+function instant(text) {
+  const date = new Date(text);
+  return Number.isNaN(date.getTime()) ? text : date.toISOString();
+}
+
+function changes(plan) {
+  if (!plan.partitions.length) return el("p", { class: "muted" }, "It has no positions that this would change.");
+  const head = ["Topic", "Partition", "Before", "After", "Change", ""];
+  const cells = (one) => [
+    el("td", {}, one.topic),
+    el("td", { class: "n" }, one.partition),
+    el("td", { class: "n" }, one.before === null ? "never" : whole(one.before)),
+    el("td", { class: "n" }, whole(one.after)),
+    el("td", { class: "n" }, change(Number(one.skipped))),
+    el("td", { class: "wrap" }, one.note),
+  ];
+  const rows = plan.partitions.slice(0, ROWS_MAX).map((one) => el("tr", {}, cells(one)));
+  const more = plan.partitions.length - rows.length;
+  return [
+    el("p", {}, el("b", {}, `${whole(plan.skipped)} records skipped, ${whole(plan.repeated)} read again`)),
+    el(
+      "div",
+      { class: "frame", tabindex: "0", role: "region", "aria-label": "What would change" },
+      el(
+        "table",
+        {},
+        el("thead", {}, el("tr", {}, head.map((text, index) => el("th", { scope: "col", class: index > 0 && index < 5 ? "n" : "" }, text)))),
+        el("tbody", {}, rows),
+      ),
+    ),
+    more > 0 && el("p", { class: "muted" }, `and ${whole(more)} partitions more`),
+  ].filter(Boolean);
+}
+
+const change = (skipped) => (skipped > 0 ? `skips ${whole(skipped)}` : skipped < 0 ? `again ${whole(-skipped)}` : "none");
+
+// ---- away with it
+
+function remove(group) {
+  return confirm({
+    title: `Delete group ${group}`,
+    note: "Its positions are forgotten: a group of that name begins anew.",
+    type: group,
+    load: async () => {
+      const found = await api("DELETE", at(group, "").replace(/\/$/, "?dry_run=true"));
+      return [
+        ["Positions", whole(found.positions)],
+        ["Records not handled", whole(found.lag)],
+      ];
+    },
+    submit: async () => {
+      await api("DELETE", at(group));
+      toast(`Group ${group} is deleted.`);
+    },
+  });
+}

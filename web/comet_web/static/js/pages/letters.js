@@ -1,0 +1,111 @@
+// The dead letters of one topic: look at one, edit it, redrive or discard some or all that the page is about.
+
+import { on, tell } from "../actions.js";
+import { el, icon } from "../el.js";
+import { hide, show } from "../record.js";
+import { discard, edit, redrive } from "../settle.js";
+import { toast } from "../toast.js";
+
+const topic = document.querySelector("h1").textContent;
+const LOOKS_MAX = 5;
+const COLUMNS = [...document.querySelectorAll("[data-table=letters] th[data-column]")].map((head) => head.dataset.column);
+const FACTS = [["state", "State"], ["reason", "Reason"], ["group", "Group"], ["source", "From"], ["attempts", "Attempts"], ["became", "Became"]];
+let chosen = [];
+
+export function start() {
+  document.addEventListener("comet:selection", ({ detail }) => detail.table === "letters" && choose(detail.keys));
+  document.addEventListener("comet:row", chosenRow);
+  document.addEventListener("click", chosenLink);
+  document.addEventListener("comet:document", meant);
+  document.addEventListener("comet:settled", showNext);
+  on("redrive-all", () => redrive(topic, { filter: filter() }, about()));
+  on("discard-all", () => discard(topic, { filter: filter() }, about()));
+  on("redrive-chosen", () => redrive(topic, { letters: chosen }, textOf(chosen)));
+  on("discard-chosen", () => discard(topic, { letters: chosen }, textOf(chosen)));
+  on("edit-letter", () => edit(topic, chosen[0]));
+  choose([]);
+  meant();
+}
+
+// What the address says, as far as it is about all letters and not about how they are shown.
+function filter() {
+  const query = new URLSearchParams(location.search);
+  const names = [["group", "group"], ["cause", "cause"], ["from", "topic"]];
+  return Object.fromEntries(names.filter(([name]) => query.get(name)).map(([name, member]) => [member, query.get(name)]));
+}
+
+function about() {
+  const { group, cause, topic: from } = filter();
+  const parts = [group && `of group ${group}`, cause && `that died of “${cause}”`, from && `from ${from}`].filter(Boolean);
+  const typed = new URLSearchParams(location.search).get("filter");
+  return `All pending letters ${parts.join(" ") || `in ${topic}`}${typed ? "; what is typed into the filter of the table does not count here" : ""}`;
+}
+
+// The buttons say how many they are about.
+function meant() {
+  const few = Object.keys(filter()).length > 0;
+  for (const [action, verb] of [["redrive-all", "Redrive"], ["discard-all", "Discard"]]) {
+    const button = document.querySelector(`[data-action=${action}]`);
+    button.lastChild.textContent = few ? `${verb} pending of this reason` : `${verb} all pending`;
+  }
+}
+
+function choose(keys) {
+  chosen = keys.map(placeOf);
+  const shown = document.querySelector("[data-chosen]");
+  shown.hidden = !chosen.length;
+  shown.querySelector("[data-chosen-text]").textContent = `${chosen.length} chosen`;
+  shown.querySelector("[data-action=edit-letter]").hidden = chosen.length !== 1;
+}
+
+function placeOf(key) {
+  const [partition, offset] = key.split("/");
+  return { partition: Number(partition), offset };
+}
+
+const textOf = (places) => (places.length === 1 ? `Letter ${places[0].partition} / ${places[0].offset}` : `The ${places.length} chosen letters`);
+
+// A row is a letter: the whole record, beside the page. Without this its link goes to where the record is.
+function chosenRow(event) {
+  if (event.target.closest("[data-table]").dataset.table !== "letters") return;
+  event.preventDefault();
+  look(event.target.closest("tr"));
+}
+
+function chosenLink(event) {
+  const link = event.target.closest?.("[data-table=letters] .pick + td a");
+  if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  look(link.closest("tr"));
+}
+
+function look(row) {
+  const place = placeOf(row.dataset.key);
+  const cells = Object.fromEntries([...row.querySelectorAll("td:not(.pick)")].map((cell, at) => [COLUMNS[at], cell.textContent]));
+  const facts = FACTS.filter(([name]) => cells[name]).map(([name, label]) => [label, cells[name]]);
+  const act = (label, name, doer) => {
+    const refusal = document.querySelector("[data-action=edit-letter]").dataset.refusal;
+    const run = () => (refusal ? toast(`${label} ${refusal}`, "warn") : doer().then((begun) => begun && hide(), tell));
+    return el("button", { type: "button", class: "button small", onclick: run }, icon(name), label);
+  };
+  const actions = cells.state === "pending"
+    ? [
+        act("Edit and redrive", "edit", () => edit(topic, place)),
+        act("Redrive", "send", () => redrive(topic, { letters: [place] }, textOf([place]))),
+        act("Discard", "trash", () => discard(topic, { letters: [place] }, textOf([place]))),
+      ]
+    : [];
+  show({ topic, ...place }, { from: row.querySelector("a"), facts, actions });
+  row.setAttribute("aria-selected", "true");
+}
+
+// What one did oneself is shown as soon as it is known, without being asked for.
+function showNext() {
+  let looks = 0;
+  document.addEventListener("comet:document", function next() {
+    const button = document.querySelector("[data-table=letters] [data-changed]");
+    if (button && !button.hidden) button.click();
+    else if ((looks += 1) < LOOKS_MAX) return;
+    document.removeEventListener("comet:document", next);
+  });
+}

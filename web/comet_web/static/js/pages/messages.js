@@ -1,0 +1,154 @@
+// A topic's messages: what is asked for is in the address, and the page comes with what was found at once. Here it goes
+// on: the live tail, the rest of a search, and the record that somebody opens.
+
+import { show } from "../record.js";
+import { Rows } from "../rows.js";
+import { ROWS_MAX, Tail } from "../tail.js";
+import { toast } from "../toast.js";
+import { attach } from "../topic_header.js";
+
+const LISTED_MAX = 5_000; // rows of a search on one page; for more there is the export
+
+export function start({ live }) {
+  attach();
+  const section = document.querySelector("[data-messages]");
+  const rows = new Rows(section, section.dataset.start === "live" ? ROWS_MAX : LISTED_MAX);
+  const params = { ...Object.fromEntries(new URLSearchParams(location.search)), topic: section.dataset.topic };
+  asking(document.querySelector("[data-ask]"));
+  if (section.dataset.start === "live") new Tail(section, rows, live, params);
+  else new Search(section, rows, live, params);
+  opening(section, rows);
+  exporting(section);
+  permalink(params, rows);
+}
+
+// ---- the form
+
+function asking(form) {
+  const follow = () => {
+    const start = form.elements.start.value;
+    for (const part of form.querySelectorAll("[data-for]")) {
+      part.hidden = part.dataset.for !== start;
+      part.querySelector("input").disabled = part.hidden;
+    }
+    return start;
+  };
+  form.addEventListener("change", ({ target }) => {
+    const start = follow();
+    if (target.name === "start" && (start === "offset" || start === "time")) {
+      form.elements[start].focus(); // it wants more to be said
+    } else if (target.matches("select, [type=radio]")) form.requestSubmit();
+  });
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const asked = new URLSearchParams([...new FormData(form)].filter(([, text]) => text !== ""));
+    if (asked.get("start") === "newest") asked.delete("start");
+    if (asked.get("limit") === "50") asked.delete("limit");
+    const query = asked.toString();
+    location.assign(query ? `${location.pathname}?${query}` : location.pathname);
+  });
+  addEventListener("pageshow", follow); // a browser that goes back fills in what was there
+}
+
+// ---- a search that goes on
+
+class Search {
+  constructor(section, rows, live, params) {
+    this.rows = rows;
+    this.live = live;
+    this.params = params;
+    this.cursor = section.dataset.cursor;
+    this.channel = null;
+    this.found = section.querySelector("[data-told]");
+    this.bar = section.querySelector("[data-progress]");
+    this.stop = section.querySelector("[data-stop]");
+    this.more = section.querySelector("[data-go-on]");
+    this.none = section.querySelector("[data-none]");
+    this.stop.addEventListener("click", () => this.channel?.send({ stop: true }));
+    this.more.addEventListener("click", () => this.begin());
+    if (section.dataset.reason === "budget") this.begin();
+    else this.#end(section.dataset.reason);
+  }
+
+  begin() {
+    this.more.hidden = true;
+    this.stop.hidden = this.bar.hidden = false;
+    this.none.hidden = true;
+    const params = () => ({ ...this.params, cursor: this.cursor });
+    this.channel = this.live.open("search", params, (event, problem) => this.#hear(event, problem));
+  }
+
+  #hear(event, problem) {
+    if (problem) {
+      toast([problem.title, problem.detail].filter(Boolean).join(": "), "bad");
+      return this.#over("budget");
+    }
+    this.rows.append(event.rows);
+    this.bar.value = event.share;
+    this.found.textContent = event.text;
+    if (event.end) {
+      this.cursor = event.end.cursor;
+      this.#over(event.end.reason);
+    }
+  }
+
+  #over(reason) {
+    this.channel.close();
+    this.channel = null;
+    this.stop.hidden = this.bar.hidden = true;
+    this.none.hidden = this.rows.count > 0 || reason !== "end";
+    this.#end(reason);
+  }
+
+  #end(reason) {
+    this.more.hidden = !this.cursor || !["limit", "budget", "stopped"].includes(reason) || this.rows.count >= LISTED_MAX;
+  }
+}
+
+// ---- records
+
+function opening(section, rows) {
+  section.addEventListener("click", (event) => {
+    const row = event.target.closest("tbody tr");
+    if (!row || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey || event.button) return;
+    if (!getSelection().isCollapsed) return; // somebody marks text
+    event.preventDefault();
+    open(rows, row);
+  });
+}
+
+function open(rows, row) {
+  const [partition, offset] = row.dataset.key.split("-");
+  for (const other of rows.body.querySelectorAll("[aria-selected]")) other.removeAttribute("aria-selected");
+  row.setAttribute("aria-selected", "true");
+  show({ topic: rows.topic, partition: Number(partition), offset }, { from: row.querySelector("a") });
+}
+
+// An address that names a record opens it.
+function permalink({ start, partition, offset }, rows) {
+  if (start || !partition || !offset) return;
+  const row = rows.body.querySelector(`tr[data-key="${CSS.escape(`${partition}-${offset}`)}"]`);
+  if (row) open(rows, row);
+  else toast(`Offset ${offset} of partition ${partition} is no record: it was deleted, or is yet to be written.`, "warn");
+}
+
+// ---- the file
+
+// What is wrong with what is asked for is said here, and not on a page of its own.
+function exporting(section) {
+  const details = section.querySelector(".export");
+  const form = details.querySelector("form");
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const address = `${form.action}?${new URLSearchParams(new FormData(form))}`;
+    const probe = new AbortController();
+    const answer = await fetch(address, { signal: probe.signal }).catch(() => null);
+    if (answer?.ok) {
+      probe.abort(); // it would be written: let the browser take it as a file
+      details.open = false;
+      return void location.assign(address);
+    }
+    const told = (await answer?.json().catch(() => null)) ?? { title: "The gateway does not answer" };
+    toast([told.title, told.detail, told.hint].filter(Boolean).join(" · "), "bad");
+  });
+}

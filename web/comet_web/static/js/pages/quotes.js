@@ -1,0 +1,169 @@
+// Quotes: the candle that is forming, prices that flash when they move, pins and alerts that this browser keeps.
+
+import { on } from "../actions.js";
+import { chartAt } from "../bind.js";
+import { form } from "../dialog.js";
+import { el } from "../el.js";
+import { withQuery } from "../navigate.js";
+import { store, stored } from "../stored.js";
+import { toast } from "../toast.js";
+
+const PINS_MAX = 12;
+const ALERTS_MAX = 50;
+const COLUMN = { last: 1, percent: 3 };
+const text = (cell) => (typeof cell === "string" ? cell : (cell?.t ?? ""));
+const value = (cell) => (typeof cell === "string" ? Number(cell.replaceAll(",", "")) : (cell?.v ?? NaN));
+
+let pins = stored("quotes.pins", []);
+let alerts = stored("quotes.alerts", []); // {symbol, over: bool, price}
+let before = new Map(); // the price of each symbol that was shown last
+let now = null; // the document
+
+export function start() {
+  on("pin", pin);
+  on("alert", alertOf);
+  document.addEventListener("comet:document", ({ detail }) => show(detail));
+  mark(chosen());
+}
+
+function chosen() {
+  return document.querySelector('[data-field="symbol"]').textContent;
+}
+
+function show(found) {
+  now = found;
+  const kind = text(found.fields.kind);
+  for (const node of document.querySelectorAll("[data-when-kind]")) node.hidden = node.dataset.whenKind !== kind;
+  const made = text(found.fields.analytics);
+  for (const node of document.querySelectorAll("[data-when-analytics]")) node.hidden = node.dataset.whenAnalytics !== made;
+  const { rows } = found.tables.watchlist;
+  forming(found);
+  flash(rows);
+  watch(rows);
+  mark(text(found.fields.symbol));
+  pinned(rows);
+}
+
+// ---- the chart: its document has candles that are over; the one that is forming comes after them
+
+function forming({ charts, fields }) {
+  const { price } = charts;
+  const written = text(fields.forming);
+  if (!price || !written) return;
+  const tail = written.split(",").map((each) => (each === "" ? null : Number(each)));
+  const values = price.values.map((line, at) => [...line.slice(1), tail[at]]);
+  chartAt("price")?.update({ ...price, values, end_us: price.end_us + price.step_s * 1e6 });
+}
+
+// ---- rows
+
+function rowOf(symbol) {
+  return document.querySelector(`[data-table="watchlist"] tr[data-key="${CSS.escape(symbol)}"]`);
+}
+
+function flash(rows) {
+  const after = new Map();
+  const moved = [];
+  for (const [symbol, cells] of Object.entries(rows)) {
+    const price = value(cells[COLUMN.last]);
+    const was = before.get(symbol);
+    after.set(symbol, price);
+    if (was === undefined || was === price || Number.isNaN(price)) continue;
+    const cell = rowOf(symbol)?.cells[COLUMN.last];
+    if (!cell) continue;
+    cell.classList.remove("moved-up", "moved-down");
+    moved.push([cell, price > was ? "moved-up" : "moved-down"]);
+  }
+  if (moved.length) void document.body.offsetWidth; // once for all, so that the same movement begins anew
+  for (const [cell, how] of moved) cell.classList.add(how);
+  before = after;
+}
+
+function mark(symbol) {
+  for (const row of document.querySelectorAll('[data-table="watchlist"] tr[data-chosen]')) {
+    if (row.dataset.key !== symbol) delete row.dataset.chosen;
+  }
+  const row = rowOf(symbol);
+  if (row) row.dataset.chosen = "";
+  const button = document.querySelector('[data-action="pin"]');
+  const is = pins.includes(symbol);
+  button.setAttribute("aria-pressed", String(is));
+  button.querySelector("span").textContent = is ? "Pinned" : "Pin";
+  const mine = alerts.filter((each) => each.symbol === symbol).length;
+  document.querySelector("[data-alerts]").textContent = mine ? `Alert (${mine})` : "Alert";
+}
+
+// ---- pins
+
+function pin() {
+  const symbol = chosen();
+  if (pins.includes(symbol)) pins = pins.filter((each) => each !== symbol);
+  else if (pins.length < PINS_MAX) pins = [...pins, symbol];
+  else return void toast(`${PINS_MAX} symbols may be pinned.`, "warn");
+  store("quotes.pins", pins);
+  mark(symbol);
+  if (now) pinned(now.tables.watchlist.rows);
+}
+
+function pinned(rows) {
+  const strip = document.querySelector("[data-pins]");
+  strip.hidden = !pins.length;
+  const symbol = chosen();
+  const shown = new Map([...strip.children].map((node) => [node.dataset.pin, node]));
+  for (const each of pins) {
+    let node = shown.get(each);
+    shown.delete(each);
+    if (!node) {
+      node = el("a", { dataset: { pin: each, soft: "" } }, el("b", {}, each), el("span"), el("span"));
+      strip.append(node);
+    }
+    node.href = withQuery({ symbol: each });
+    if (each === symbol) node.setAttribute("aria-current", "true");
+    else node.removeAttribute("aria-current");
+    const cells = rows[each];
+    if (!cells) continue; // filtered away, or not quoted: what was shown last stays
+    const [, last, change] = node.children;
+    last.textContent = text(cells[COLUMN.last]);
+    change.textContent = `${text(cells[COLUMN.percent])} %`;
+    change.dataset.tone = cells[COLUMN.percent]?.c ?? "";
+  }
+  for (const node of shown.values()) node.remove();
+}
+
+// ---- alerts: looked at with every document, told once
+
+async function alertOf() {
+  const symbol = chosen();
+  const price = before.get(symbol) ?? NaN;
+  const mine = alerts.filter((each) => each.symbol === symbol);
+  const kept = mine.map((each) => [JSON.stringify(each), `Remove: ${said(each)}`]);
+  const done = await form({
+    title: `Alert for ${symbol}`,
+    note: "Told once, while this page is open in this browser and the symbol is among those listed; then it is forgotten.",
+    action: "Save",
+    fields: [
+      ...(kept.length ? [{ name: "act", label: "What to do", type: "select", options: [["add", "Add an alert"], ...kept] }] : []),
+      { name: "over", label: "When the price is", type: "select", options: [["over", "at or above"], ["under", "at or below"]] },
+      { name: "price", label: "Price", type: "number", step: "any", value: Number.isNaN(price) ? "" : price, required: true },
+    ],
+    submit: async (values) => values,
+  });
+  if (!done) return;
+  if (done.act && done.act !== "add") alerts = alerts.filter((each) => JSON.stringify(each) !== done.act);
+  else alerts = [...alerts, { symbol, over: done.over === "over", price: Number(done.price) }].slice(-ALERTS_MAX);
+  store("quotes.alerts", alerts);
+  mark(symbol);
+}
+
+const said = ({ symbol, over, price }) => `${symbol} ${over ? "at or above" : "at or below"} ${price}`;
+
+function watch(rows) {
+  const told = alerts.filter(({ symbol, over, price }) => {
+    const last = rows[symbol] ? value(rows[symbol][COLUMN.last]) : NaN;
+    return over ? last >= price : last <= price;
+  });
+  if (!told.length) return;
+  alerts = alerts.filter((each) => !told.includes(each));
+  store("quotes.alerts", alerts);
+  for (const each of told) toast(`${said(each)}: ${text(rows[each.symbol][COLUMN.last])}`, "warn");
+}

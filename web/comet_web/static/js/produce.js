@@ -1,0 +1,99 @@
+// The dialog that writes one record. `from` is what it begins with: {partition, key, key_kind, kind, value, headers}.
+
+import { api, Problem } from "./api.js";
+import { form } from "./dialog.js";
+import { el, root } from "./el.js";
+import { toast } from "./toast.js";
+
+const KEYS = [["none", "no key"], ["text", "text"], ["base64", "base64"]];
+const KINDS = [["json", "JSON"], ["text", "text"], ["base64", "base64"], ["tombstone", "tombstone: delete the key"]];
+const ACKS = [["1", "its leader has it"], ["all", "all in-sync replicas have it"]];
+const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
+
+// Resolves to where it was written, or to null.
+export async function produce(topic, from = {}) {
+  const { partition_count: partitions } = await api("GET", `/v1/topics/${encodeURIComponent(topic)}`);
+  const chosen = (name) => document.querySelector(`dialog[open] [name="${name}"]`)?.value;
+  const shown = form({
+    title: `Write to ${topic}`,
+    action: "Produce",
+    wide: true,
+    fields: [
+      { name: "key_kind", label: "Key as", type: "select", options: KEYS, value: from.key_kind ?? "text" },
+      { name: "key", label: "Key", value: from.key ?? "", autocomplete: "off", spellcheck: "false", check: (text) => (chosen("key_kind") === "base64" ? base64Problem(text) : "") },
+      { name: "kind", label: "Value as", type: "select", options: KINDS, value: from.kind ?? "json" },
+      { name: "partition", label: "Partition", type: "select", options: [["", "by the key"], ...Array.from({ length: partitions }, (_, index) => [String(index), String(index)])], value: from.partition ?? "" },
+      { name: "value", label: "Value", type: "textarea", rows: 8, value: from.value ?? "", check: (text) => valueProblem(chosen("kind") ?? from.kind ?? "json", text) },
+      { name: "headers", label: "Headers", type: "textarea", rows: 3, value: from.headers ?? "", help: "One a line: name: value", check: headersProblem },
+      { name: "acks", label: "Written once", type: "select", options: ACKS, value: "1" },
+    ],
+    submit: (values) => write(topic, values),
+  });
+  kinds();
+  return shown;
+}
+
+// What a kind makes of the text beside it is said as soon as the kind changes.
+function kinds() {
+  const dialog = [...document.querySelectorAll("dialog[open]")].at(-1);
+  const part = (name) => dialog.querySelector(`[name="${name}"]`);
+  const look = (name, gone) => {
+    part(name).disabled = gone;
+    part(name).dispatchEvent(new Event("input", { bubbles: true }));
+  };
+  const follow = () => {
+    look("key", part("key_kind").value === "none");
+    look("value", part("kind").value === "tombstone");
+  };
+  for (const name of ["key_kind", "kind"]) part(name).addEventListener("change", follow);
+  part("key").disabled = part("key_kind").value === "none";
+  part("value").disabled = part("kind").value === "tombstone";
+  part(part("key").disabled ? "value" : "key").focus();
+}
+
+function valueProblem(kind, text) {
+  if (kind === "base64") return base64Problem(text);
+  if (kind !== "json") return "";
+  if (!text.trim()) return "a value in JSON is missing";
+  try {
+    JSON.parse(text);
+    return "";
+  } catch (error) {
+    return `no JSON: ${error.message}`;
+  }
+}
+
+const base64Problem = (text) => (BASE64.test(text.replace(/\s/g, "")) ? "" : "no base64");
+
+function headersProblem(text) {
+  const wrong = text.split("\n").findIndex((line) => line.trim() && line.indexOf(":") < 1);
+  return wrong < 0 ? "" : `line ${wrong + 1}: name: value`;
+}
+
+async function write(topic, values) {
+  const members = [content(values)];
+  if (values.key_kind === "text") members.push(`"key":${JSON.stringify(values.key)}`);
+  if (values.key_kind === "base64") members.push(`"key_base64":${JSON.stringify(values.key.replace(/\s/g, ""))}`);
+  if (values.partition !== "") members.push(`"partition":${values.partition}`);
+  const headers = values.headers.split("\n").filter((line) => line.trim()).map(header);
+  if (headers.length) members.push(`"headers":${JSON.stringify(headers)}`);
+  // As text, so that the value is stored as it was typed, every digit of it.
+  const answer = await api("POST", `/v1/topics/${encodeURIComponent(topic)}/records?acks=${values.acks}`, `{${members.join(",")}}`);
+  const [result] = answer.results;
+  if (result.problem) throw new Problem(result.problem);
+  const href = `${root}/topics/${encodeURIComponent(topic)}/messages?partition=${result.partition}&offset=${result.offset}`;
+  const told = toast(`Written to partition ${result.partition} at offset ${result.offset}. `);
+  told.querySelector("span").append(el("a", { href }, "Open it"));
+  return result;
+}
+
+function content({ kind, value }) {
+  if (kind === "tombstone") return '"tombstone":true';
+  if (kind === "json") return `"value":${value}`;
+  return kind === "text" ? `"text":${JSON.stringify(value)}` : `"base64":${JSON.stringify(value.replace(/\s/g, ""))}`;
+}
+
+function header(line) {
+  const colon = line.indexOf(":");
+  return { name: line.slice(0, colon).trim(), value: line.slice(colon + 1).trim() };
+}

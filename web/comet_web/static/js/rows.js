@@ -1,0 +1,84 @@
+// The list of messages: rows as the gateway words them, [key, cells, label], put in at either end. Touches nothing that
+// stands there already.
+
+import { el, root } from "./el.js";
+import { store, stored } from "./stored.js";
+
+const MEMORY = "messages.hidden";
+
+export class Rows {
+  // `section` is [data-messages]; `most` rows are kept, the oldest of them go.
+  constructor(section, most) {
+    this.section = section;
+    this.topic = section.dataset.topic;
+    this.table = section.querySelector("table");
+    this.body = this.table.tBodies[0];
+    this.frame = section.querySelector("[data-rows]");
+    this.most = most;
+    this.keys = new Set([...this.body.rows].map((row) => row.dataset.key));
+    this.kinds = [...this.table.tHead.rows[0].cells].map((head) => head.className);
+    this.#columns();
+  }
+
+  get count() {
+    return this.keys.size;
+  }
+
+  // Newest first; those that are here already are left out.
+  prepend(rows) {
+    const made = this.#made(rows);
+    if (!made.length) return;
+    this.body.prepend(...made);
+    while (this.body.rows.length > this.most) {
+      const last = this.body.lastElementChild;
+      this.keys.delete(last.dataset.key);
+      last.remove();
+    }
+    this.#shown();
+  }
+
+  append(rows) {
+    const made = this.#made(rows);
+    for (const row of made) row.className = "later"; // far down: it is laid out when it comes into sight
+    this.body.append(...made);
+    if (made.length) this.#shown();
+  }
+
+  #made(rows) {
+    const fresh = rows.filter(([key]) => !this.keys.has(key));
+    return fresh.map(([key, cells, label]) => {
+      this.keys.add(key);
+      return el("tr", { role: "row", dataset: { key } }, cells.map((cell, at) => this.#cell(cell, at, label)));
+    });
+  }
+
+  #cell(cell, at, label) {
+    const it = typeof cell === "string" ? { t: cell } : cell;
+    const shown = it.a ? el("a", { href: root + it.a, "aria-label": `${label}, ${it.t}` }, it.t) : it.t;
+    const made = el("td", { role: "cell", class: this.kinds[at], title: it.h }, shown);
+    if (it.c) made.dataset.tone = it.c;
+    return made;
+  }
+
+  #shown() {
+    this.frame.hidden = false;
+    this.section.querySelector("[data-none]").hidden = true;
+  }
+
+  // Columns that somebody does not want: remembered by this browser, for all topics.
+  #columns() {
+    const hidden = new Set(stored(MEMORY, []));
+    for (const box of this.section.querySelectorAll("[data-shown]")) {
+      const name = box.dataset.shown;
+      box.checked = !hidden.has(name);
+      const show = () => this.table.classList.toggle(`without-${name}`, !box.checked);
+      show();
+      box.addEventListener("change", () => {
+        show();
+        if (box.checked) hidden.delete(name);
+        else hidden.add(name);
+        store(MEMORY, hidden.size ? [...hidden] : null);
+      });
+    }
+  }
+}

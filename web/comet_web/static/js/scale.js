@@ -1,0 +1,72 @@
+// Axes of charts: round steps, and how figures and times are written there, as comet_web/numbers.py writes them.
+
+const STEPS = ["", "k", "M", "G", "T", "P"];
+const BYTES = ["B", "kB", "MB", "GB", "TB", "PB"];
+const TIMES_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
+
+export const DASH = "–";
+
+// Three digits that count: 0, 0.25, 12.3, 1.23 k.
+export function short(value, unit = "") {
+  if (value === null || value === undefined) return DASH;
+  const names = isBytes(unit) ? BYTES : STEPS;
+  let size = Math.abs(value);
+  let step = 0;
+  while (size >= 999.5 && step < names.length - 1) {
+    size /= 1000;
+    step += 1;
+  }
+  const digits = size >= 99.95 || (step === 0 && Number.isInteger(size)) ? 0 : size >= 9.995 ? 1 : 2;
+  return `${value < 0 ? "-" : ""}${size.toFixed(digits)}${names[step] ? " " : ""}${names[step]}`;
+}
+
+// Prices keep the digits that they differ in.
+export function price(value, span) {
+  if (value === null || value === undefined) return DASH;
+  const digits = span > 0 ? Math.min(8, Math.max(2, 2 - Math.floor(Math.log10(span)))) : 2;
+  return value.toFixed(digits);
+}
+
+function isBytes(unit) {
+  return unit === "B" || unit === "bytes" || unit.startsWith("B/");
+}
+
+// Round values from low to high, about `count` of them.
+export function ticks(low, high, count) {
+  const step = stepOf(high - low, count);
+  const found = [];
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9; at += 1) found.push(at * step);
+  return found;
+}
+
+// The top of an axis that begins at 0: where its last line is.
+export function ceiling(value, count) {
+  if (!(value > 0)) return 1;
+  const step = stepOf(value * 1.02, count);
+  return Math.ceil((value * 1.02) / step - 1e-9) * step;
+}
+
+function stepOf(span, count) {
+  const rough = span / Math.max(1, count);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  return [1, 2, 2.5, 5, 10].find((each) => each * power >= rough * 0.999) * power;
+}
+
+// As short() writes it, without digits that say nothing.
+export function tick(value, unit) {
+  return short(value, unit).replace(/\.(\d*?)0+(?= |$)/, (_, digits) => (digits ? `.${digits}` : ""));
+}
+
+// Times to write below, in µs, `width` pixels for all.
+export function timeTicks(from_us, to_us, width) {
+  const span_s = (to_us - from_us) / 1e6;
+  const step = TIMES_S.find((each) => (each / span_s) * width >= 76) ?? 86400;
+  const found = [];
+  for (let at = Math.ceil(from_us / 1e6 / step) * step; at * 1e6 <= to_us; at += step) found.push(at * 1e6);
+  return { found, seconds: step < 60 };
+}
+
+// In UTC, as everywhere else.
+export function clock(time_us, seconds = true) {
+  return new Date(time_us / 1000).toISOString().slice(11, seconds ? 19 : 16);
+}

@@ -1,0 +1,21 @@
+// What this browser remembers: theme, keys, columns. Nothing secret, and nothing that a page cannot do without.
+
+const prefix = "comet.";
+
+export function stored(name, otherwise = null) {
+  try {
+    const found = localStorage.getItem(prefix + name);
+    return found === null ? otherwise : JSON.parse(found);
+  } catch {
+    return otherwise;
+  }
+}
+
+export function store(name, value) {
+  try {
+    if (value === null) localStorage.removeItem(prefix + name);
+    else localStorage.setItem(prefix + name, JSON.stringify(value));
+  } catch {
+    // Full or forbidden: it is forgotten with the page.
+  }
+}

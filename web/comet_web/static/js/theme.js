@@ -1,0 +1,32 @@
+// Light or dark: the system's, unless somebody chose. "comet:theme" on document: colours are others now.
+
+import { store, stored } from "./stored.js";
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+
+// "light", "dark" or "system"
+export function theme() {
+  return stored("theme") ?? "system";
+}
+
+export function setTheme(chosen) {
+  store("theme", chosen === "system" ? null : chosen);
+  const root = document.documentElement;
+  if (chosen === "system") delete root.dataset.theme;
+  else root.dataset.theme = chosen;
+  changed();
+}
+
+// The other one than what is seen, and back to the system's where that is the same.
+export function nextTheme() {
+  const seen = theme() === "system" ? (dark.matches ? "dark" : "light") : theme();
+  const wanted = seen === "dark" ? "light" : "dark";
+  setTheme(wanted === (dark.matches ? "dark" : "light") ? "system" : wanted);
+  return wanted;
+}
+
+function changed() {
+  document.dispatchEvent(new CustomEvent("comet:theme"));
+}
+
+dark.addEventListener("change", changed);

@@ -1,0 +1,213 @@
+// What can be done to topics, each as a dialog: make, clone, delete one or many, purge, more partitions. Every act that
+// destroys is shown in numbers first, by a dry run of the very call that does it.
+
+import { api } from "./api.js";
+import { confirm, form } from "./dialog.js";
+import { short } from "./scale.js";
+import { nameProblem, read, sent, setting, write } from "./settings.js";
+import { toast } from "./toast.js";
+import { many, whole } from "./words.js";
+
+const AT_ONCE = 4; // calls under way
+const TYPED_MAX = 3; // topics whose names are typed; for more, their number is
+const LISTED_MAX = 8;
+
+const at = (topic, ...rest) => ["/v1/topics", encodeURIComponent(topic), ...rest].join("/");
+
+// ---- make
+
+const SET_AT_FIRST = ["retention_ms", "retention_bytes", "flush", "min_insync", "consistency"];
+const HELP = {
+  retention_ms: "7 d, 12 h, 30 min; none keeps them for ever.",
+  retention_bytes: "10 GB, 512 MiB; none sets no bound.",
+  flush: "always: before each acknowledgement. interval: every 50 ms. os: when the system likes.",
+  min_insync: "acks=all is refused while fewer are in sync.",
+  consistency: "consistent: wait for a replica that has everything. available: go on with what is there.",
+};
+
+// Resolves to the topic that was made, or null. `like`: a topic to begin with, as the API describes it; its settings are
+// taken over. Else only what differs from the default is sent: some defaults are the cluster's to know.
+export async function createTopic(like = null) {
+  const first = (name) => (like ? like.config[name] : name === "min_insync" ? "" : setting(name).default); // 1, or 2 of 3
+  return form({
+    title: like ? `Clone ${like.name}` : "Create a topic",
+    note: like ? "Partitions and settings are taken over, records are not." : "",
+    action: "Create topic",
+    wide: true,
+    columns: true,
+    fields: [
+      {
+        name: "name", label: "Name", required: true, autocomplete: "off", spellcheck: "false", maxlength: 249,
+        value: like ? `${like.name}-copy` : "", help: "Letters, digits, '.', '_' and '-'. Names that begin with __ are internal.",
+        check: (value) => nameProblem(value, (name) => name === like?.name),
+      },
+      { name: "partitions", label: "Partitions", type: "number", min: 1, max: 1000, required: true, value: like?.partition_count ?? 3, help: "Order is kept within one. There can be more later, never fewer." },
+      { name: "replicas", label: "Replicas", type: "number", min: 0, max: 15, required: true, value: like?.replicas ?? 0, help: "Of each partition; 0 is the cluster's default." },
+      ...SET_AT_FIRST.map((name) => settingField(name, first(name))),
+    ],
+    submit: async (values) => {
+      const config = like ? Object.fromEntries(Object.entries(like.config).map(([name, value]) => [name, sent(name, value)])) : {};
+      for (const name of SET_AT_FIRST) {
+        const [value] = read(name, values[name]);
+        if (value !== null && String(value) !== String(first(name))) config[name] = sent(name, value);
+      }
+      const body = { name: values.name, partitions: Number(values.partitions), replicas: Number(values.replicas), config };
+      const made = await api("POST", "/v1/topics", body);
+      toast(`Topic ${made.name} is made, with ${many(made.partition_count, "partition")}.`);
+      return made;
+    },
+  });
+}
+
+function settingField(name, value) {
+  const rule = setting(name);
+  const shared = { name, label: rule.label, help: HELP[name] };
+  if (rule.options) return { ...shared, type: "select", options: rule.options, value };
+  const optional = value === "";
+  const check = (text) => (optional && !text.trim() ? "" : read(name, text)[1]);
+  const typed = optional ? { placeholder: "default" } : { value: write(name, value), required: true };
+  return { ...shared, ...typed, autocomplete: "off", spellcheck: "false", check };
+}
+
+export async function cloneTopic(topic) {
+  return createTopic(await api("GET", at(topic)));
+}
+
+// ---- destroy
+
+// Resolves to the topics that are gone, or null.
+export async function deleteTopics(topics) {
+  const one = topics.length === 1 ? topics[0] : null;
+  const typed = topics.length <= TYPED_MAX ? topics.join(" ") : String(topics.length);
+  const left = new Set(topics); // what a second attempt is for
+  return confirm({
+    title: one ? `Delete ${one}` : `Delete ${topics.length} topics`,
+    note: "There is no way back. Groups lose their places in what is deleted.",
+    type: typed,
+    action: one ? "Delete topic" : `Delete ${topics.length} topics`,
+    load: async () => {
+      const found = await each(topics, (topic) => api("DELETE", `${at(topic)}?dry_run=true`));
+      const sum = (key) => found.reduce((all, answer) => all + Number(answer[key]), 0);
+      const groups = new Map(found.flatMap((answer) => answer.groups.map((group) => [group.group, group])));
+      const least = found.every((answer) => answer.complete) ? "" : "at least ";
+      return [
+        ...(one ? [] : [["Topics", listed(topics)]]),
+        ["Partitions", whole(sum("partitions"))],
+        ["Records", least + whole(sum("records"))],
+        ["Size", least + short(sum("bytes"), "B")],
+        ["Groups that read it", readers([...groups.values()])],
+      ];
+    },
+    submit: async () => {
+      await each([...left], async (topic) => {
+        await gone(api("DELETE", at(topic)));
+        left.delete(topic);
+      });
+      toast(one ? `Topic ${one} is deleted.` : `${topics.length} topics are deleted.`);
+      return topics;
+    },
+  });
+}
+
+// Somebody else may have been faster.
+async function gone(deleting) {
+  try {
+    await deleting;
+  } catch (error) {
+    if (error.code !== "TOPIC_NOT_FOUND") throw error;
+  }
+}
+
+function readers(groups) {
+  if (!groups.length) return "none";
+  return listed(groups.map((group) => (group.members ? `${group.group} (${many(group.members, "member")} at work)` : group.group)));
+}
+
+function listed(names) {
+  const more = names.length - LISTED_MAX;
+  return names.slice(0, LISTED_MAX).join(", ") + (more > 0 ? ` and ${more} more` : "");
+}
+
+export async function purgeTopic(topic) {
+  const body = { before: "latest" };
+  return confirm({
+    title: `Purge ${topic}`,
+    note: "Deletes all records that are there now. Partitions, settings and offsets stay; what is written from now on is kept.",
+    type: topic,
+    action: "Delete all records",
+    load: async () => {
+      const found = await api("POST", at(topic, "records/delete?dry_run=true"), body);
+      const kept = found.partitions.filter((each) => each.error);
+      return [
+        ["Records", whole(found.records)],
+        ["Partitions", whole(found.partitions.length - kept.length)],
+        ...(kept.length ? [["Left as they are", kept.map((each) => `${each.partition}: ${each.error.detail}`).join("; ")]] : []),
+      ];
+    },
+    submit: async () => {
+      const done = await api("POST", at(topic, "records/delete"), body);
+      const kept = done.partitions.filter((each) => each.error);
+      if (kept.length) toast(`${many(done.records, "record")} deleted; ${many(kept.length, "partition")} left as they are: ${kept[0].error.detail}`, "warn");
+      else toast(`${many(done.records, "record")} of ${topic} deleted.`);
+      return done;
+    },
+  });
+}
+
+// ---- more partitions
+
+export async function addPartitions(topic) {
+  const { partition_count: before } = await api("GET", at(topic));
+  const wanted = await form({
+    title: `Add partitions to ${topic}`,
+    note: `There are ${before} now, and there is no way back to fewer.`,
+    action: "Review",
+    fields: [
+      {
+        name: "total", label: "Partitions in all", type: "number", min: before + 1, max: 1000, required: true, value: before + 1,
+        check: (value) => (Number(value) > before ? "" : `more than the ${before} there are`),
+      },
+    ],
+  });
+  if (!wanted) return null;
+  const body = { total: Number(wanted.total) };
+  return confirm({
+    title: `Add partitions to ${topic}`,
+    note: "Keys map to partitions by their number. What was in order by key before is not, across this moment.",
+    action: "Add partitions",
+    danger: false,
+    load: async () => {
+      const found = await api("POST", at(topic, "partitions?dry_run=true"), body);
+      return [
+        ["Partitions", `${found.before} → ${found.after}`],
+        ["Keys that map anew", `${Math.round(100 * found.keys_moved)} %`],
+      ];
+    },
+    submit: async () => {
+      const done = await api("POST", at(topic, "partitions"), body);
+      toast(`${topic} has ${done.after} partitions.`);
+      return done;
+    },
+  });
+}
+
+// A few at once; none is begun after one has failed, which is told when all that were under way are over.
+async function each(items, work) {
+  const found = new Array(items.length);
+  let next = 0;
+  const worker = async () => {
+    while (next < items.length) {
+      const index = next++;
+      try {
+        found[index] = await work(items[index]);
+      } catch (error) {
+        next = items.length;
+        throw error;
+      }
+    }
+  };
+  const over = await Promise.allSettled(Array.from({ length: Math.min(AT_ONCE, items.length) }, worker));
+  const failed = over.find((one) => one.status === "rejected");
+  if (failed) throw failed.reason;
+  return found;
+}

@@ -1,0 +1,1 @@
+"""What each page says: pure functions from facts to documents, one module a page."""

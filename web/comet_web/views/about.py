@@ -1,0 +1,78 @@
+"""This gateway: its versions and limits, who is looking, and who else may. Pure."""
+
+from __future__ import annotations
+
+from comet_web import numbers
+from comet_web.asked import ADMIN, ROLE_NAMES, Asked
+from comet_web.document import UNKNOWN, Cell, Column, Document, Row, Table
+from comet_web.facts import About, Login, Package, Setting
+from comet_web.tables import shaped
+
+SETTINGS = (
+    Column("setting", "Setting"),
+    Column("value", "Value"),
+    Column("default", "Default"),
+    Column("source", "Source"),
+    Column("about", "What it is"),
+)
+PACKAGES = (
+    Column("package", "Package"),
+    Column("version", "Version", wide=False),
+    Column("licence", "Licence"),
+    Column("about", "What it is for"),
+)
+LOGINS = (Column("name", "Name"), Column("role", "Role", wide=False), Column("may", "May"))
+MAY = {
+    1: "look at everything",
+    2: "look at everything, write records, create topics, work in groups",
+    3: "everything",
+}
+
+
+def view(about: About, asked: Asked) -> Document:
+    fields = {
+        "version": Cell(about.version),
+        "python": Cell(about.python),
+        "machine": Cell(about.machine),
+        "started": numbers.ago(about.started_us, about.time_us),
+        "bootstrap": Cell(about.bootstrap),
+        "who": Cell("everybody" if asked.open else asked.who),
+        "role": Cell(ROLE_NAMES.get(asked.role, "nobody")),
+        "may": Cell(MAY.get(asked.role, "nothing")),
+    }
+    tables = {
+        "settings": _settings(about.settings, asked),
+        "packages": shaped("packages", PACKAGES, map(_package, about.packages), asked, main=False),
+    }
+    if asked.may(ADMIN) and not asked.open:  # whom to ask for a token is no secret; whom to trick into giving one is
+        tables["logins"] = shaped("logins", LOGINS, map(_login, about.logins), asked, main=False, sort="name")
+    return Document(about.time_us, "About", fields, tables)
+
+
+def _settings(settings: tuple[Setting, ...], asked: Asked) -> Table:
+    """What was changed stands first, unless they are sorted otherwise."""
+    rows = [_setting(one) for one in sorted(settings, key=lambda one: one.source == "default")]
+    return shaped("settings", SETTINGS, rows, asked, text=lambda row: " ".join(cell.text for cell in row.cells))
+
+
+def _setting(one: Setting) -> Row:
+    tone = "" if one.source == "default" else "info"
+    cells = (
+        Cell(one.name),
+        Cell(one.value or "not set", tone=tone if one.value else "muted"),
+        Cell(one.default or "not set", tone="muted"),
+        Cell(one.source, tone=tone or "muted"),
+        Cell(one.about, title=one.about),
+    )
+    return Row(one.name, cells)
+
+
+def _package(one: Package) -> Row:
+    return Row(
+        one.name, (Cell(one.name), Cell(one.version), Cell(one.licence) if one.licence else UNKNOWN, Cell(one.about))
+    )
+
+
+def _login(one: Login) -> Row:
+    role = ROLE_NAMES[one.role]
+    return Row(one.name, (Cell(one.name), Cell(role, one.role), Cell(MAY[one.role])))

@@ -1,0 +1,212 @@
+"""One broker: its figures over time, the logs it keeps, who is connected, how it is set. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from comet_web import lines, numbers
+from comet_web.asked import Asked, path
+from comet_web.document import DASH, UNKNOWN, Cell, Chart, Column, Document, Row, Table
+from comet_web.facts import BrokerDetail, Setting, Track
+from comet_web.tables import shaped
+from comet_web.views.brokers import down_since, even_share, share, skew_cell, status
+
+# Chart, its unit, and the lines of it: what each is called, and its track.
+CHARTS: Final = (
+    ("records", "records/s", (("in", "records_in"), ("out", "records_out"))),
+    ("bytes", "B/s", (("in", "bytes_in"), ("out", "bytes_out"))),
+    ("latency", "ms", (
+        ("ack p50", "ack_p50_ms"), ("ack p95", "ack_p95_ms"), ("ack p99", "ack_p99_ms"),
+        ("deliver p99", "deliver_p99_ms"),
+    )),
+    ("cpu", "% of a core", (("CPU", "cpu"),)),
+    ("memory", "B", (("memory", "memory"),)),
+    ("disk", "B", (("logs", "disk_used"),)),
+)  # fmt: skip
+
+LOGS: Final = (
+    Column("partition", "Partition"),
+    Column("role", "Role"),
+    Column("leader_epoch", "Epoch", numeric=True, hidden=True),
+    Column("log_start", "First offset", numeric=True),
+    Column("log_end", "Next offset", numeric=True),
+    Column("records", "Records", numeric=True),
+    Column("bytes", "Size", numeric=True),
+    Column("segments", "Files", numeric=True, title="segments of the log"),
+    Column("behind", "Followers behind", "records", numeric=True, title="the furthest of its followers; of leaders"),
+    Column("unflushed", "Not flushed", "records", numeric=True, hidden=True),
+    Column("readers", "Readers", numeric=True),
+    Column("state", "State"),
+)
+SESSIONS: Final = (
+    Column("client", "Client"),
+    Column("peer", "From"),
+    Column("subscriptions", "Subscriptions", numeric=True),
+    Column("partitions", "Partitions", numeric=True),
+    Column("received", "Received", numeric=True),
+    Column("sent", "Sent", numeric=True),
+    Column("owed", "Answers owed", numeric=True, hidden=True),
+)
+SETTINGS: Final = (
+    Column("name", "Setting"),
+    Column("value", "Value"),
+    Column("default", "Default"),
+    Column("source", "Source"),
+    Column("about", "What it is", sortable=False),
+)
+
+
+def view(detail: BrokerDetail, asked: Asked) -> Document:
+    broker, cluster = detail.broker, detail.cluster
+    now_us = cluster.time_us or asked.now_us
+    since = None if broker.up else down_since(cluster, broker)
+    fields = {
+        "id": Cell(str(broker.id), broker.id),
+        "status": status(broker),
+        "address": Cell(broker.address or DASH),
+        "version": Cell(broker.version or DASH),
+        "rack": Cell(broker.rack or DASH),
+        "uptime": numbers.duration(
+            None
+            if broker.started_us is None or not broker.up
+            else float(max(0, now_us - broker.started_us) // 1_000_000)
+        ),
+        "down": Cell("" if broker.up else _down(since), tone="" if broker.up else "bad"),
+        "draining": Cell("yes" if broker.draining else "no"),
+        "up": Cell("yes" if broker.up else "no"),
+        "leading": numbers.count(broker.leading),
+        "skew": skew_cell(broker, even_share(cluster.brokers)),
+        "replicas": numbers.count(broker.replicas),
+        "in": numbers.rate(broker.in_rate, what="records"),
+        "out": numbers.rate(broker.out_rate, what="records"),
+        "disk_used": numbers.size(broker.disk_used),
+        "disk_free": numbers.size(broker.disk_free),
+        "cpu": share(broker.cpu),
+        "memory": numbers.size(broker.memory_bytes),
+        "ack": numbers.milliseconds(broker.ack_p99_ms),
+        "sessions": numbers.count(broker.sessions),
+        "problems": Cell("; ".join(broker.problems), tone="bad" if broker.problems else ""),
+    }
+    tables = {
+        "logs": _logs(detail, asked),
+        "sessions": shaped("sessions", SESSIONS, map(_session, detail.sessions), asked, main=False, sort="client"),
+        "settings": shaped("settings", SETTINGS, map(_setting, detail.settings), asked, main=False, sort="name"),
+    }
+    charts = {name: _chart(name, unit, of, detail.tracks, now_us) for name, unit, of in CHARTS}
+    return Document(cluster.time_us, f"Broker {broker.id}", fields, tables, charts)
+
+
+def _down(since: int | None) -> str:
+    return "It does not answer." if since is None else f"It does not answer, since {numbers.moment_text(since)}."
+
+
+def _chart(name: str, unit: str, of: Sequence[tuple[str, str]], tracks: Mapping[str, Track], now_us: int) -> Chart:
+    return lines.chart(name, of, tracks, now_us, unit=unit, scale=100 if unit.startswith("%") else 1)
+
+
+# ---- rows
+
+
+def _number(found: Mapping[str, object], name: str) -> int | None:
+    value = found.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+Log = Mapping[str, object]
+
+
+def _place(log: Log) -> tuple[str, int]:
+    return str(log.get("topic", "")), _number(log, "partition") or 0
+
+
+def _partition(log: Log) -> Cell:
+    topic, index = _place(log)
+    return Cell(f"{topic} / {index}", f"{topic}/{index:06d}")
+
+
+def _role(log: Log) -> Cell:
+    return Cell("leader") if log.get("leader") else Cell("follower", tone="muted")
+
+
+def _between(log: Log, first: str, end: str) -> Cell:
+    """Records from one offset to another."""
+    begin, until = _number(log, first), _number(log, end)
+    return numbers.count(None if begin is None or until is None else max(0, until - begin))
+
+
+def _behind(log: Log) -> Cell:
+    """The furthest of those that follow this leader."""
+    followers = log.get("followers")
+    if not log.get("leader") or not isinstance(followers, Mapping) or not followers:
+        return UNKNOWN
+    return numbers.count(max(value for value in followers.values() if isinstance(value, int)))
+
+
+def _state(log: Log) -> Cell:
+    failed = str(log.get("failed") or "")
+    return Cell(f"failed: {failed}", tone="bad") if failed else Cell("good", tone="good")
+
+
+_CELLS: Final[Mapping[str, Callable[[Log], Cell]]] = {
+    "partition": _partition,
+    "role": _role,
+    "leader_epoch": lambda log: numbers.count(_number(log, "leader_epoch")),
+    "log_start": lambda log: numbers.count(_number(log, "log_start")),
+    "log_end": lambda log: numbers.count(_number(log, "log_end")),
+    "records": lambda log: _between(log, "log_start", "log_end"),
+    "bytes": lambda log: numbers.size(_number(log, "bytes")),
+    "segments": lambda log: numbers.count(_number(log, "segments")),
+    "behind": _behind,
+    "unflushed": lambda log: _between(log, "flushed_end", "log_end"),
+    "readers": lambda log: numbers.count(_number(log, "readers")),
+    "state": _state,
+}
+assert [column.key for column in LOGS] == list(_CELLS)
+
+
+def _key(log: Log) -> str:
+    topic, index = _place(log)
+    return f"{topic}/{index}"
+
+
+def _log(log: Log, only: str = "") -> Row:
+    """`only` names the one column that is wanted, to sort by: of thousands of logs a page shows a part."""
+    cells = tuple(make(log) if not only or key == only else UNKNOWN for key, make in _CELLS.items())
+    return Row(_key(log), cells, "" if only else path("topics", _place(log)[0]))
+
+
+def _logs(detail: BrokerDetail, asked: Asked) -> Table:
+    sort = asked.query.get("sort", "").removeprefix("-")
+    only = sort if sort in _CELLS else "partition"
+    rows = (_log(log, only) for log in detail.logs)
+    table = shaped("logs", LOGS, rows, asked, sort="partition", text=lambda row: row.key)
+    known = {_key(log): log for log in detail.logs}
+    return replace(table, rows=tuple(_log(known[row.key]) for row in table.rows))
+
+
+def _session(session: Mapping[str, object]) -> Row:
+    client, peer = str(session.get("client") or "unnamed"), str(session.get("peer") or DASH)
+    cells = (
+        Cell(client),
+        Cell(peer),
+        numbers.count(_number(session, "subscriptions")),
+        numbers.count(_number(session, "partitions")),
+        numbers.size(_number(session, "received_bytes")),
+        numbers.size(_number(session, "sent_bytes")),
+        numbers.count(_number(session, "owed")),
+    )
+    return Row(str(session.get("stream", f"{client} {peer}")), cells)
+
+
+def _setting(setting: Setting) -> Row:
+    changed = setting.source != "default"
+    cells = (
+        Cell(setting.name, ("0" if changed else "1") + setting.name),  # those that somebody chose come first
+        Cell(setting.value, tone="info" if changed else ""),
+        Cell(setting.default, tone="muted"),
+        Cell(setting.source, tone="" if changed else "muted"),
+        Cell(setting.about),
+    )
+    return Row(setting.name, cells)

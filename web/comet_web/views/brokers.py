@@ -1,0 +1,152 @@
+"""The brokers of a cluster: who is up, what each leads and carries, and whether that is even. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from comet_web import numbers
+from comet_web.asked import Asked, path
+from comet_web.document import DASH, UNKNOWN, Cell, Column, Document, Row
+from comet_web.facts import WINDOW_S, Broker, Cluster
+from comet_web.tables import shaped
+
+_WINDOW = f"over the last {WINDOW_S} s"
+
+COLUMNS = (
+    Column("broker", "Broker"),
+    Column("status", "Status", wide=False),
+    Column("address", "Address"),
+    Column("leading", "Leads", numeric=True, wide=False, title="partitions that it leads"),
+    Column("skew", "Share", title="of leaders, compared with an even share of all brokers that are up"),
+    Column("replicas", "Replicas", numeric=True),
+    Column("in", "In", "/s", numeric=True, title=f"records {_WINDOW}"),
+    Column("out", "Out", "/s", numeric=True, title=f"records {_WINDOW}"),
+    Column("in_bytes", "In", "B/s", numeric=True, title=_WINDOW, hidden=True),
+    Column("out_bytes", "Out", "B/s", numeric=True, title=_WINDOW, hidden=True),
+    Column("disk", "Logs", numeric=True, title="disk that its logs take"),
+    Column("free", "Free", numeric=True, title="on its disk"),
+    Column("cpu", "CPU", numeric=True, title="of a core"),
+    Column("memory", "Memory", numeric=True),
+    Column("ack", "Ack p99", "ms", numeric=True, title=_WINDOW),
+    Column("sessions", "Clients", numeric=True, title="streams of clients", hidden=True),
+    Column("rack", "Rack", hidden=True),
+    Column("uptime", "Up for", numeric=True),
+    Column("version", "Version", hidden=True),
+)
+
+
+def view(cluster: Cluster, asked: Asked) -> Document:
+    fair = even_share(cluster.brokers)
+    rows = [_row(broker, cluster, fair, asked) for broker in cluster.brokers]
+    table = shaped("brokers", COLUMNS, rows, asked, sort="broker", text=lambda row: f"{row.cells[0].text} {row.label}")
+    fields = {
+        "summary": _summary(cluster),
+        "skew": _skew(cluster.brokers),
+        "draining": _draining(cluster.brokers),
+        "can_move": Cell("yes" if sum(one.up for one in cluster.brokers) > 1 else "no"),
+    }
+    return Document(cluster.time_us, "Brokers", fields, {"brokers": table})
+
+
+def even_share(brokers: Sequence[Broker]) -> float | None:
+    """How many partitions each would lead, were they spread evenly over those that may lead."""
+    able = [one for one in brokers if one.up and not one.draining]
+    known = [one.leading for one in brokers if one.leading is not None]
+    return sum(known) / len(able) if able and known else None
+
+
+def status(broker: Broker, since: int | None = None) -> Cell:
+    """`since` is when one that is down was seen to go."""
+    if not broker.up:
+        title = "it does not answer" + (f", since {numbers.moment_text(since)}" if since else "")
+        return Cell(f"down since {numbers.moment_text(since)[11:19]}" if since else "down", tone="bad", title=title)
+    if broker.problems:
+        return Cell("problem", tone="bad", title="; ".join(broker.problems))
+    if broker.draining:
+        left = f": {numbers.short(broker.leading)} left" if broker.leading else ""
+        return Cell(f"draining{left}" if left else "drained", tone="warn", title="it passes on what it leads")
+    return Cell("controller" if broker.controller else "up", tone="good", title=_role(broker))
+
+
+def _role(broker: Broker) -> str:
+    return "it decides who leads what" if broker.controller else "it answers"
+
+
+def down_since(cluster: Cluster, broker: Broker) -> int | None:
+    """When it was seen to go, where that is still known."""
+    newest = next((event for event in cluster.events if event.kind == "broker" and event.broker == broker.id), None)
+    return None if newest is None or broker.up else newest.time_us
+
+
+def _row(broker: Broker, cluster: Cluster, fair: float | None, asked: Asked) -> Row:
+    now_us = cluster.time_us or asked.now_us
+    uptime = UNKNOWN
+    if broker.up and broker.started_us is not None:
+        seconds = max(0, now_us - broker.started_us) // 1_000_000
+        uptime = Cell(numbers.duration_text(float(seconds)), seconds, title=numbers.moment_text(broker.started_us))
+    cells = (
+        Cell(str(broker.id), broker.id),
+        status(broker, down_since(cluster, broker)),
+        Cell(broker.address or DASH),
+        numbers.count(broker.leading),
+        skew_cell(broker, fair),
+        numbers.count(broker.replicas),
+        numbers.rate(broker.in_rate, what="records"),
+        numbers.rate(broker.out_rate, what="records"),
+        numbers.rate(broker.in_bytes_rate, what="B"),
+        numbers.rate(broker.out_bytes_rate, what="B"),
+        numbers.size(broker.disk_used),
+        numbers.size(broker.disk_free),
+        share(broker.cpu),
+        numbers.size(broker.memory_bytes),
+        numbers.milliseconds(broker.ack_p99_ms),
+        numbers.count(broker.sessions),
+        Cell(broker.rack or DASH),
+        uptime,
+        Cell(broker.version or DASH),
+    )
+    return Row(str(broker.id), cells, path("brokers", broker.id), f"{broker.address} {broker.rack}")
+
+
+def skew_cell(broker: Broker, fair: float | None) -> Cell:
+    """A bar that is half full where the broker leads as many as all others do."""
+    if broker.leading is None or not fair:
+        return UNKNOWN
+    ratio = broker.leading / fair
+    tone = "" if 0.5 <= ratio <= 1.5 or broker.draining else "warn"
+    return Cell(
+        f"{100 * ratio:.0f} %",
+        round(ratio, 4),
+        tone=tone,
+        title=f"{broker.leading} partitions; an even share is {fair:.1f}",
+        bar=min(1.0, ratio / 2),
+    )
+
+
+def share(value: float | None) -> Cell:
+    return UNKNOWN if value is None else Cell(f"{100 * value:.0f} %", round(value, 3))
+
+
+def _summary(cluster: Cluster) -> Cell:
+    total, up = len(cluster.brokers), sum(one.up for one in cluster.brokers)
+    if not total:
+        return UNKNOWN
+    words = f"{total} broker{'s' * (total != 1)}, all up" if up == total else f"{up} of {total} brokers up"
+    return Cell(words, up, tone="good" if up == total else "bad")
+
+
+def _draining(brokers: Sequence[Broker]) -> Cell:
+    names = [str(one.id) for one in brokers if one.up and one.draining]
+    return Cell(f"draining: {', '.join(names)}", tone="warn") if names else Cell("")
+
+
+def _skew(brokers: Sequence[Broker]) -> Cell:
+    """In one line, whether leaders are spread evenly."""
+    fair = even_share(brokers)
+    counts = [one.leading or 0 for one in brokers if one.up and not one.draining]
+    if fair is None or len(counts) < 2:
+        return Cell("")
+    spread = max(counts) - min(counts)
+    if spread <= 1:
+        return Cell("leaders are spread evenly", tone="good")
+    return Cell(f"leaders are spread unevenly: {min(counts)} to {max(counts)} a broker", tone="warn")

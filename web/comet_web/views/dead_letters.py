@@ -1,0 +1,91 @@
+"""Dead letters: which topics hold some, of which groups, and why they died."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlencode
+
+from comet_web import numbers
+from comet_web.asked import Asked, path
+from comet_web.document import Cell, Column, Document, Row
+from comet_web.facts import DeadLetters, LetterCause, LetterTopic
+from comet_web.tables import shaped
+
+SHOWN: Final = ("pending", "redriven", "discarded", "all")  # states that can be asked for; the first is the usual one
+COLUMNS: Final = (
+    Column("cause", "Reason", title="What the handler said, with # for numbers"),
+    Column("group", "Group", wide=False),
+    Column("topic", "Dead-letter topic"),
+    Column("sources", "From"),
+    Column("pending", "Pending", numeric=True, wide=False, title="Neither redriven nor discarded"),
+    Column("redriven", "Redriven", numeric=True),
+    Column("discarded", "Discarded", numeric=True),
+    Column("newest", "Newest event", numeric=True),
+)
+
+
+def view(found: DeadLetters, asked: Asked) -> Document:
+    rows = [_row(cause, found.time_us) for cause in found.causes]
+    pending = sum(topic.pending for topic in found.topics)
+    return Document(
+        found.time_us,
+        "Dead letters",
+        fields={
+            "pending": numbers.count(pending, tone="warn" if pending else ""),
+            "redriven": numbers.count(sum(topic.redriven for topic in found.topics)),
+            "discarded": numbers.count(sum(topic.discarded for topic in found.topics)),
+            "topics": numbers.count(len(found.topics)),
+            "progress": Cell(_progress(found)),
+        },
+        tables={
+            "causes": shaped(
+                "causes",
+                COLUMNS,
+                rows,
+                asked,
+                sort="-pending",
+                text=lambda row: " ".join(row.cells[index].text for index in (0, 1, 2, 3)),
+            )
+        },
+    )
+
+
+def _row(cause: LetterCause, now_us: int) -> Row:
+    here = f"{path('dead-letters', cause.topic)}?{urlencode({'group': cause.group, 'cause': cause.cause})}"
+    cells = (
+        reason(cause.cause, here if cause.pending else f"{here}&state=all"),
+        group(cause.group),
+        Cell(cause.topic, href=path("dead-letters", cause.topic)),
+        Cell(", ".join(cause.sources) or "–", tone="" if cause.sources else "muted"),
+        numbers.count(cause.pending, tone="warn" if cause.pending else "muted"),
+        numbers.count(cause.redriven, tone="" if cause.redriven else "muted"),
+        numbers.count(cause.discarded, tone="" if cause.discarded else "muted"),
+        numbers.ago(cause.newest_us, now_us),
+    )
+    return Row(path(cause.topic, cause.group, cause.cause), cells, href=cells[0].href)
+
+
+def reason(text: str, href: str = "") -> Cell:
+    return Cell(text, href=href) if text else Cell("no reason given", "", tone="muted", href=href)
+
+
+def group(name: str) -> Cell:
+    """An application may have died without one."""
+    return Cell(name, href=path("groups", name)) if name else Cell("none", "", tone="muted")
+
+
+def _progress(found: DeadLetters) -> str:
+    said = []
+    if found.looked < found.of:
+        said.append(f"{found.looked:,} of {found.of:,} topics looked at so far")
+    said += [f"{topic.name}: {told}" for topic in found.topics if (told := progress(topic))]
+    if found.causes_total > len(found.causes):
+        said.append(f"the {len(found.causes):,} most frequent of {found.causes_total:,} reasons")
+    return " · ".join(said)
+
+
+def progress(topic: LetterTopic) -> str:
+    """What is not known of its letters; empty: all of them are."""
+    if not topic.complete:
+        return f"{topic.looked:,} of {topic.records:,} records looked at so far"
+    return f"{topic.older:,} older records are not looked at" if topic.older else ""

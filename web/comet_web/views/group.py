@@ -1,0 +1,225 @@
+"""One group: how far it is behind and was, partition by partition, and who works in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import urlencode
+
+from comet_web import numbers
+from comet_web.asked import OPERATOR, Asked, path
+from comet_web.document import DASH, UNKNOWN, Cell, Chart, Column, Document, Row
+from comet_web.facts import GroupDetail, Lag, Member, Track
+from comet_web.tables import shaped
+from comet_web.views import groups
+
+LINES_MAX: Final = 8  # topics in the chart; what is behind least of the others is one line
+MARKS_MAX: Final = 50
+PLACES_SHOWN: Final = 4
+
+_PLACE: Final = (
+    Column("topic", "Topic"),
+    Column("partition", "Partition", numeric=True, wide=False),
+    Column("committed", "Committed", numeric=True, title="The next record to handle"),
+    Column("end", "End", numeric=True, title="Where the next record is written"),
+    Column("lag", "Lag", unit="records", numeric=True, wide=False),
+    Column("age", "Oldest", numeric=True, title="Age of the oldest record that is not handled"),
+    Column("drain", "Time to drain", numeric=True, title="At the pace of late"),
+)
+_OWNED: Final = (
+    Column("member", "Member", title="Who has the partition"),
+    Column("id", "Member id", hidden=True),
+)
+_SHARED: Final = (
+    Column("in_flight", "In flight", numeric=True, title="Given to members and not settled yet"),
+    Column("redelivered", "Redelivered", numeric=True),
+    Column("dead", "Dead letters", numeric=True, title="Given up after too many deliveries, or rejected"),
+)
+MEMBERS: Final = (
+    Column("client", "Member"),
+    Column("instance", "Instance", title="Of a static member, that may be restarted within its session"),
+    Column("partitions", "Partitions", numeric=True),
+    Column("assignment", "Assignment", sortable=False, wide=False),
+    Column("silent", "Last heard", numeric=True),
+    Column("session", "Session timeout", numeric=True),
+    Column("id", "Id", hidden=True),
+)
+
+
+def view(detail: GroupDetail, asked: Asked) -> Document:
+    group, now_us = detail.group, detail.cluster.time_us
+    shared = group.kind == "shared"
+    clients = {member.id: member.client for member in detail.members}
+    last = _SHARED if shared else _OWNED
+    columns = (*_PLACE, *last)
+    most = max((lag.lag for lag in detail.lags), default=0)
+    rows = [_partition(lag, shared, clients, most) for lag in detail.lags]
+    ages = [lag.age_s for lag in detail.lags]
+    fields = {
+        "name": Cell(group.name),
+        "state": groups.state(group),
+        "lag": groups.lag(_now(detail)),
+        "drain": groups.drain(group),
+        "age": numbers.duration(max(ages)) if ages else UNKNOWN,
+        "members": numbers.count(len(detail.members)),
+        "topics": groups.topics(group),
+        "coordinator": Cell(f"broker {group.coordinator}", group.coordinator, href=path("brokers", group.coordinator))
+        if group.coordinator
+        else UNKNOWN,
+        "commit": numbers.ago(group.last_commit_us, now_us),
+        "held": Cell(held(detail, asked)),
+        "join": Cell(f"comet consume {next(iter(group.topics), 'TOPIC')} --group {group.name}"),
+    }
+    if shared:
+        letters = f"/dead-letters?{urlencode({'filter': group.name})}"
+        fields |= {
+            name: numbers.count(sum(getattr(lag, name) for lag in detail.lags), href=href)
+            for name, href in (("in_flight", ""), ("redelivered", ""), ("dead_lettered", letters))
+        }
+    return Document(
+        now_us,
+        group.name,
+        fields=fields,
+        tables={
+            "partitions": shaped(
+                "partitions",
+                columns,
+                rows,
+                asked,
+                sort="-lag",
+                text=lambda row: f"{row.key} {row.cells[7].text}",
+            ),
+            "members": shaped("members", MEMBERS, map(_member, detail.members), asked, main=False, sort="client"),
+        },
+        charts={"lag": _chart(detail)},
+    )
+
+
+def held(detail: GroupDetail, asked: Asked) -> str:
+    """Why its positions cannot be set now; empty: they can."""
+    if refusal := asked.refusal(OPERATOR):
+        return refusal
+    if detail.group.kind == "shared":
+        return "a shared group has no positions: single records are given out"
+    if detail.reset_allowed or not detail.members:
+        return ""
+    names = sorted({member.client or member.id for member in detail.members})
+    shown, more = ", ".join(names[:3]), len(names) - 3
+    return f"held by {shown}{f' and {more} more' if more > 0 else ''}: stop them first"
+
+
+def _partition(lag: Lag, shared: bool, clients: Mapping[str, str], most: int) -> Row:
+    at = lag.log_start if lag.committed is None else max(lag.committed, lag.log_start)
+    messages = f"{path('topics', lag.topic, 'messages')}?{urlencode({'partition': lag.partition, 'offset': at})}"
+    if lag.lag == 0:
+        drain = Cell("caught up", 0, tone="good")
+    elif lag.drain_s is None:
+        drain = Cell("not shrinking", tone="warn", title="at the pace of late it does not get less")
+    else:
+        drain = numbers.duration(lag.drain_s)
+    committed = Cell("never", tone="muted") if lag.committed is None else numbers.count(lag.committed, href=messages)
+    cells: tuple[Cell, ...] = (
+        Cell(lag.topic, href=path("topics", lag.topic)),
+        Cell(str(lag.partition), lag.partition),
+        committed,
+        numbers.count(lag.end),
+        Cell(f"{lag.lag:,}", lag.lag, tone="" if lag.lag else "muted", bar=lag.lag / most if most else 0.0),
+        numbers.duration(lag.age_s) if lag.lag else Cell(DASH, 0, tone="muted", title="there is none"),
+        drain,
+    )
+    if shared:
+        cells += (
+            numbers.count(lag.in_flight),
+            numbers.count(lag.redelivered),
+            numbers.count(lag.dead_lettered, tone="warn" if lag.dead_lettered else ""),
+        )
+    else:
+        nobody = Cell("nobody", "", tone="muted")
+        name = clients.get(lag.member) or lag.member
+        cells += (Cell(name, title=lag.member) if name else nobody, Cell(lag.member) if lag.member else nobody)
+    return Row(f"{lag.topic}/{lag.partition}", cells, label=f"{lag.topic} partition {lag.partition}")
+
+
+def _member(member: Member) -> Row:
+    count = sum(map(len, member.owned.values()))
+    places = [f"{topic} {ranges(indexes)}" for topic, indexes in sorted(member.owned.items()) if indexes]
+    text = ", ".join(places[:PLACES_SHOWN]) + (
+        f" and {len(places) - PLACES_SHOWN} topics more" if len(places) > PLACES_SHOWN else ""
+    )
+    late = member.silent_ms > member.session_timeout_ms / 2
+    cells = (
+        Cell(member.client or member.id),
+        Cell(member.instance) if member.instance else Cell(DASH, tone="muted", title="a dynamic member"),
+        numbers.count(count, tone="" if count else "muted"),
+        Cell(text, title=", ".join(places)) if text else Cell("nothing", tone="muted"),
+        Cell(
+            f"{numbers.duration_text(member.silent_ms / 1000)} ago",
+            member.silent_ms,
+            tone="warn" if late else "",
+            title="near the end of its session" if late else "",
+        ),
+        Cell(numbers.duration_text(member.session_timeout_ms / 1000), member.session_timeout_ms),
+        Cell(member.id),
+    )
+    return Row(member.id, cells)
+
+
+def ranges(indexes: Sequence[int]) -> str:
+    """0-3, 7."""
+    found: list[list[int]] = []
+    for index in sorted(indexes):
+        if found and index == found[-1][1] + 1:
+            found[-1][1] = index
+        else:
+            found.append([index, index])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+
+
+def _now(detail: GroupDetail) -> int:
+    return detail.group.lag if detail.group.lag is not None else sum(lag.lag for lag in detail.lags)
+
+
+# ---- lag over time
+
+
+def _chart(detail: GroupDetail) -> Chart:
+    tracks = {topic: track for topic, track in detail.tracks.items() if track.values}
+    if not tracks:
+        summary = f"{_now(detail):,} records behind, and nothing known yet of how it was"
+        return Chart("lag", (), 1, detail.cluster.time_us, (), unit="records", kind="area", summary=summary)
+    step_s = min(track.step_s for track in tracks.values())
+    end_us = max(track.end_us for track in tracks.values() if track.step_s == step_s)
+    count = max(len(track.values) for track in tracks.values())
+    lines = {topic: _aligned(track, step_s, end_us, count) for topic, track in tracks.items() if track.step_s == step_s}
+    order = sorted(lines, key=lambda topic: (-_last(lines[topic]), topic))
+    names, values = order[:LINES_MAX], [lines[topic] for topic in order[:LINES_MAX]]
+    if len(order) > LINES_MAX:
+        names.append("others")
+        values.append(_sum([lines[topic] for topic in order[LINES_MAX:]]))
+    begin_us = end_us - count * step_s * 1_000_000
+    marks = tuple((at, "rebalance") for at in detail.rebalances_us if begin_us <= at <= end_us)[-MARKS_MAX:]
+    total = _sum(list(lines.values()))
+    known = [value for value in total if value is not None]
+    summary = f"{_now(detail):,} records behind, "
+    summary += f"{max(known):,.0f} at most" if known else "and nothing known yet of how it was"
+    if marks:
+        summary += f", {len(marks)} {'rebalance' if len(marks) == 1 else 'rebalances'}"
+    return Chart("lag", tuple(names), step_s, end_us, tuple(values), "records", "area", summary, marks)
+
+
+def _aligned(track: Track, step_s: int, end_us: int, count: int) -> list[float | None]:
+    """Its values, so that the last is of the step that ends at `end_us`."""
+    late = max(0, round((end_us - track.end_us) / (step_s * 1_000_000)))
+    values = [*track.values, *[None] * late][-count:]
+    return [None] * (count - len(values)) + values
+
+
+def _sum(lines: Sequence[Sequence[float | None]]) -> list[float | None]:
+    return [
+        None if all(value is None for value in at) else sum(value for value in at if value is not None)
+        for at in zip(*lines, strict=True)
+    ]
+
+
+def _last(values: Sequence[float | None]) -> float:
+    return next((value for value in reversed(values) if value is not None), 0.0)

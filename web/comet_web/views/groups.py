@@ -1,0 +1,117 @@
+"""Groups: who reads what, and who falls behind."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from comet_web import numbers
+from comet_web.asked import Asked, path
+from comet_web.document import UNKNOWN, Cell, Column, Document, Row
+from comet_web.facts import Cluster, Group, Track
+from comet_web.health import FRESH_S, falls_behind, keeps_up
+from comet_web.tables import shaped
+
+COLUMNS: Final = (
+    Column("group", "Group"),
+    Column("state", "State"),
+    Column("members", "Members", numeric=True),
+    Column("topics", "Topics"),
+    Column(
+        "lag", "Lag", unit="records", numeric=True, wide=False, title="Records that are written and not yet handled"
+    ),
+    Column("trend", "Lag, 15 min", sortable=False),
+    Column("drain", "Time to drain", numeric=True, wide=False, title="At the pace of late"),
+    Column("age", "Oldest", numeric=True, title="Age of the oldest record that is not handled", hidden=True),
+    Column("coordinator", "Coordinator", numeric=True),
+    Column("commit", "Last commit", numeric=True),
+)
+TOPICS_SHOWN: Final = 3
+_STATES: Final = {"stable": "good", "handing over": "warn", "empty": "muted"}
+_KINDS: Final = {"shared": "shares single records", "partitioned": "partitions to members"}
+
+
+def view(cluster: Cluster, asked: Asked) -> Document:
+    groups = list(cluster.groups.values())
+    lags = [group.lag for group in groups if group.lag is not None]
+    stopped = sum(group.state == "empty" and bool(group.lag) for group in groups)
+    growing = sum(map(falls_behind, groups))
+    return Document(
+        cluster.time_us,
+        "Groups",
+        fields={
+            "count": numbers.count(len(groups)),
+            "lag": numbers.count(sum(lags)) if lags else (UNKNOWN if groups else numbers.count(0)),
+            "growing": numbers.count(growing, tone="warn" if growing else ""),
+            "stopped": numbers.count(stopped, tone="warn" if stopped else ""),
+        },
+        tables={
+            "groups": shaped(
+                "groups",
+                COLUMNS,
+                (_row(group, cluster.time_us) for group in groups),
+                asked,
+                sort="-lag",
+                text=lambda row: f"{row.key} {row.cells[1].text} {row.cells[3].title or row.cells[3].text}",
+            )
+        },
+    )
+
+
+def _row(group: Group, now_us: int) -> Row:
+    here = path("groups", group.name)
+    cells = (
+        Cell(group.name, href=here, title=_KINDS.get(group.kind, group.kind)),
+        state(group),
+        numbers.count(group.members),
+        topics(group),
+        lag(group.lag),
+        spark(group.trend),
+        drain(group),
+        numbers.duration(group.age_s),
+        Cell(str(group.coordinator), group.coordinator, href=path("brokers", group.coordinator))
+        if group.coordinator
+        else UNKNOWN,
+        numbers.ago(group.last_commit_us, now_us),
+    )
+    return Row(group.name, cells, href=here)
+
+
+def state(group: Group) -> Cell:
+    shared = ", shared" if group.kind == "shared" else ""
+    about = {"stable": "all members know what is theirs", "empty": "nobody is in it", "handing over": "members change"}
+    return Cell(group.state + shared, tone=_STATES.get(group.state, ""), title=about.get(group.state, ""))
+
+
+def topics(group: Group) -> Cell:
+    if not group.topics:
+        return Cell("none", tone="muted", title="no positions, and nobody subscribes")
+    shown, more = group.topics[:TOPICS_SHOWN], len(group.topics) - TOPICS_SHOWN
+    text = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    return Cell(text, title=", ".join(group.topics) if more > 0 else "")
+
+
+def lag(value: int | None) -> Cell:
+    return numbers.count(value, tone="muted" if value == 0 else "")
+
+
+def drain(group: Group) -> Cell:
+    """How long until all is handled, or why it never will be."""
+    if group.lag is None:
+        return UNKNOWN
+    if group.lag == 0:
+        return Cell("caught up", 0, tone="good")
+    if keeps_up(group):
+        return Cell("keeping up", 0, tone="good", title=f"what waits has come within {FRESH_S:g} s")
+    if group.growing:
+        return Cell("growing", tone="bad", title="more is written than is handled")
+    if group.drain_s is not None:
+        return numbers.duration(group.drain_s)
+    if group.members == 0:
+        return Cell("stopped", tone="warn", title="nobody is in it to handle what waits")
+    return Cell("not shrinking", tone="warn", title="as much is written as is handled, or nothing of either")
+
+
+def spark(track: Track | None) -> Cell:
+    if track is None or all(value is None for value in track.values):
+        return UNKNOWN
+    return Cell("", spark=tuple(track.values), title="lag over the last 15 minutes")

@@ -1,0 +1,136 @@
+"""The dead letters in one topic: why they died, one by one, and what became of them."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlencode
+
+from comet_web import numbers
+from comet_web.asked import Asked, path
+from comet_web.document import DASH, Cell, Column, Document, Row
+from comet_web.facts import Letter, LetterCause, LetterTopicDetail
+from comet_web.tables import shaped
+from comet_web.views.dead_letters import SHOWN, group, progress, reason
+
+CAUSES: Final = (
+    Column("cause", "Reason", title="What the handler said, with # for numbers"),
+    Column("group", "Group", wide=False),
+    Column("pending", "Pending", numeric=True, wide=False),
+    Column("redriven", "Redriven", numeric=True),
+    Column("discarded", "Discarded", numeric=True),
+    Column("newest", "Newest event", numeric=True),
+)
+COLUMNS: Final = (
+    Column("place", "Letter", title="Partition and offset in this topic", wide=False),
+    Column("state", "State", wide=False),
+    Column("reason", "Reason", wide=False),
+    Column("group", "Group"),
+    Column("source", "From", title="Where it was read: topic, partition, offset"),
+    Column("key", "Key"),
+    Column("attempts", "Attempts", numeric=True),
+    Column("times", "Redriven before", numeric=True, title="It came back: redriven, and dead again", hidden=True),
+    Column("size", "Size", numeric=True),
+    Column("time", "Event", numeric=True, title="Time of the event"),
+    Column("became", "Became", title="The record that it was redriven to"),
+)
+_TONES: Final = {"pending": "warn", "redriven": "good", "discarded": "muted"}
+
+
+def view(detail: LetterTopicDetail, asked: Asked) -> Document:
+    topic, chosen = detail.topic, {name: asked.query.get(name, "") for name in ("group", "cause", "from")}
+    shown = state_asked(asked)
+    causes = [_cause(cause, asked, chosen, detail.time_us) for cause in detail.causes]
+    letters = [_letter(letter, detail) for letter in detail.letters]
+    more = detail.matched - len(detail.letters)
+    return Document(
+        detail.time_us,
+        topic.name,
+        fields={
+            "pending": numbers.count(topic.pending, tone="warn" if topic.pending else ""),
+            "redriven": numbers.count(topic.redriven),
+            "discarded": numbers.count(topic.discarded),
+            "meant": Cell(f"{pending_meant(detail, chosen):,}", pending_meant(detail, chosen)),
+            "shown": Cell(shown),
+            "more": Cell(f"the newest {len(detail.letters):,} of {detail.matched:,}" if more > 0 else ""),
+            "progress": Cell(progress(topic)),
+        },
+        tables={
+            "causes": shaped("causes", CAUSES, causes, asked, main=False, sort="-pending"),
+            "letters": shaped(
+                "letters",
+                COLUMNS,
+                letters,
+                asked,
+                sort="-time",
+                text=lambda row: " ".join(row.cells[index].text for index in (0, 1, 2, 3, 4, 5)),
+            ),
+        },
+    )
+
+
+def state_asked(asked: Asked) -> str:
+    found = asked.query.get("state", "")
+    return found if found in SHOWN else SHOWN[0]
+
+
+def pending_meant(detail: LetterTopicDetail, chosen: dict[str, str]) -> int:
+    """How many the buttons for all of the filter are about, as far as the counts tell."""
+    return sum(
+        cause.pending
+        for cause in detail.causes
+        if chosen["group"] in ("", cause.group) and chosen["cause"] in ("", cause.cause)
+    )
+
+
+def _cause(cause: LetterCause, asked: Asked, chosen: dict[str, str], now_us: int) -> Row:
+    is_chosen = (chosen["group"], chosen["cause"]) == (cause.group, cause.cause)
+    query = {"state": asked.query.get("state", "")}
+    if not is_chosen:
+        query |= {"group": cause.group, "cause": cause.cause}
+    text = urlencode({name: value for name, value in query.items() if value})
+    here = path("dead-letters", cause.topic) + (f"?{text}" if text else "")
+    name = reason(cause.cause, here)
+    cells = (
+        Cell(name.text, name.value, "info" if is_chosen else name.tone, "shown alone; again for all", here)
+        if is_chosen
+        else name,
+        group(cause.group),
+        numbers.count(cause.pending, tone="warn" if cause.pending else "muted"),
+        numbers.count(cause.redriven, tone="" if cause.redriven else "muted"),
+        numbers.count(cause.discarded, tone="" if cause.discarded else "muted"),
+        numbers.ago(cause.newest_us, now_us),
+    )
+    return Row(path(cause.group, cause.cause), cells, href=here)
+
+
+def _letter(letter: Letter, detail: LetterTopicDetail) -> Row:
+    here = _at(detail.topic.name, letter.partition, letter.offset)
+    cells = (
+        Cell(f"{letter.partition} / {letter.offset}", letter.offset, href=here),
+        Cell(letter.state, tone=_TONES.get(letter.state, ""), title=f"by {letter.by}" if letter.by else ""),
+        reason(letter.reason),
+        group(letter.group),
+        Cell(
+            f"{letter.topic} {letter.source_partition} / {letter.source_offset}",
+            href=_at(letter.topic, letter.source_partition, letter.source_offset),
+        ),
+        Cell(letter.key) if letter.key is not None else Cell(DASH, "", tone="muted", title="it has no key"),
+        numbers.count(letter.attempts),
+        numbers.count(letter.times, tone="warn" if letter.times else "muted"),
+        numbers.size(letter.size),
+        numbers.ago(letter.time_us, detail.time_us),
+        _became(letter.to),
+    )
+    return Row(f"{letter.partition}/{letter.offset}", cells, here, f"letter {letter.partition} / {letter.offset}")
+
+
+def _became(to: str) -> Cell:
+    topic, _, rest = to.partition("/")
+    partition, _, offset = rest.partition("/")
+    if not (topic and partition.isdecimal() and offset.isdecimal()):
+        return Cell(to or DASH, tone="muted")
+    return Cell(f"{topic} {partition} / {offset}", href=_at(topic, int(partition), int(offset)))
+
+
+def _at(topic: str, partition: int, offset: int) -> str:
+    return f"{path('topics', topic, 'messages')}?{urlencode({'partition': partition, 'offset': offset})}"

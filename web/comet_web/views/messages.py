@@ -1,0 +1,193 @@
+"""A topic's messages: which are asked for, and how a record stands in one line. Pure.
+
+The address says all: `start` (newest, beginning, offset, time, live), `offset`, `time`, `partition`, `key`, `value`,
+`header`, `where`, `limit`. An offset of a partition alone is a permalink: the page begins there, and opens that record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from comet_web import numbers
+from comet_web.asked import Asked, path
+from comet_web.document import Cell, Column, Document, Row, Table
+from comet_web.facts import Message, Progress, TopicMessages
+from comet_web.views.topic import header
+
+STARTS: Final = (
+    ("live", "Live"),
+    ("newest", "Newest"),
+    ("beginning", "Beginning"),
+    ("offset", "Offset"),
+    ("time", "Time"),
+)
+LIMITS: Final = (50, 200, 1000)
+FILTERS: Final = ("key", "value", "header", "where")
+TEXT_CHARACTERS: Final = 240  # of a key or value in one line
+HEX_BYTES: Final = 32
+COLUMNS: Final = (
+    Column("time", "Time", unit="UTC", sortable=False, wide=False),
+    Column("partition", "Partition", numeric=True, sortable=False),
+    Column("offset", "Offset", numeric=True, sortable=False),
+    Column("key", "Key", sortable=False),
+    Column("value", "Value", sortable=False, wide=False),
+    Column("size", "Size", numeric=True, sortable=False, title="bytes of key and value"),
+    Column("headers", "Headers", numeric=True, sortable=False),
+)
+
+
+def start_of(query: Mapping[str, str]) -> str:
+    """Where the page begins: as it says, else at the offset that it names, else with the newest."""
+    given = query.get("start", "")
+    if given in dict(STARTS):
+        return given
+    return "offset" if query.get("offset") and query.get("partition") else "newest"
+
+
+def limit_of(query: Mapping[str, str]) -> int:
+    given = query.get("limit", "")
+    return int(given) if given in map(str, LIMITS) else LIMITS[0]
+
+
+def view(facts: TopicMessages, asked: Asked) -> Document:
+    topic = facts.detail.topic.name
+    rows = tuple(row(topic, message) for message in facts.messages)
+    start = start_of(asked.query)
+    return Document(
+        time_us=facts.detail.cluster.time_us,
+        title=topic,
+        fields={
+            **header(facts.detail),
+            "start": Cell(start),
+            "limit": Cell(str(limit_of(asked.query))),
+            "reason": Cell(facts.reason),
+            "cursor": Cell(facts.cursor),
+            "told": told(facts.progress, facts.reason, asked.query),
+            "wrong": Cell(facts.problem, tone="bad" if facts.problem else ""),
+            "faulty": Cell(facts.faulty),
+        },
+        tables={
+            "messages": Table("messages", COLUMNS, rows, total=facts.progress.of, matched=len(rows)),
+            "export": _exported(asked.query),
+        },
+    )
+
+
+def row(topic: str, message: Message) -> Row:
+    """A record in one line, also when it comes later, over the live channel."""
+    key = f"{message.partition}-{message.offset}"
+    href = (
+        f"{path('topics', topic, 'messages')}?{urlencode({'partition': message.partition, 'offset': message.offset})}"
+    )
+    names = ", ".join(f"{name}: {_line(value, 60).text}" for name, value in message.headers[:8])
+    return Row(
+        key=key,
+        href=href,
+        label=f"record {message.offset} of partition {message.partition}",
+        cells=(
+            Cell(_time(message.timestamp_us), message.timestamp_us, href=href),
+            Cell(str(message.partition), message.partition),
+            Cell(str(message.offset), message.offset),
+            _line(message.key, 80) if message.key is not None else Cell("none", tone="muted", title="no key"),
+            _line(message.value, TEXT_CHARACTERS)
+            if message.value is not None
+            else Cell("tombstone", tone="muted", title="no value: its key is deleted"),
+            numbers.size(message.size),
+            Cell(str(len(message.headers)), len(message.headers), tone="" if message.headers else "muted", title=names),
+        ),
+    )
+
+
+def wire(found: Row) -> list[Any]:
+    """A row on its own."""
+    return [found.key, [cell.wire() for cell in found.cells], found.label]
+
+
+def _time(time_us: int) -> str:
+    return numbers.moment_text(time_us).removesuffix(" UTC")
+
+
+def _line(data: bytes, characters: int) -> Cell:
+    """As text on one line, where it is text; else its first bytes."""
+    if not data:
+        return Cell("empty", tone="muted", title="of no bytes")
+    try:
+        text = _beginning(data, 4 * characters).decode()
+    except UnicodeDecodeError:
+        return Cell(data[:HEX_BYTES].hex(" ") + (" …" if len(data) > HEX_BYTES else ""), tone="muted", title="no text")
+    shown = " ".join(text[: 2 * characters].split()) if any(one in text for one in "\n\r\t") else text
+    shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in shown[:characters])
+    return Cell(shown + "…" if len(text) > characters or len(data) > 4 * characters else shown)
+
+
+def _beginning(data: bytes, size: int) -> bytes:
+    """At most so many bytes, without a part of a character where it is cut."""
+    cut = data[:size]
+    if len(data) <= size:
+        return data
+    for back in range(1, min(4, len(cut)) + 1):
+        lead = cut[-back]
+        if lead & 0xC0 == 0x80:
+            continue
+        length = 1 if lead < 0x80 else 2 if lead >> 5 == 6 else 3 if lead >> 4 == 14 else 4
+        return cut[:-back] if length > back else cut
+    return cut
+
+
+def told(progress: Progress, reason: str, query: Mapping[str, str]) -> Cell:
+    """What a search has come to, in one line."""
+    if not reason:
+        return Cell("")
+    forwards = start_of(query) in ("beginning", "offset", "time")
+    if any(query.get(name) for name in FILTERS):
+        took = f"looked at in {numbers.duration_text(progress.seconds)}"
+        match reason:
+            case "end":
+                text = f"{progress.matched:,} found · all {took}"
+            case "limit":
+                which = "first" if forwards else "newest"
+                text = f"The {which} {progress.matched:,} that match · {progress.scanned:,} {took}"
+            case _:
+                text = f"{progress.matched:,} found so far · {progress.scanned:,} of about {progress.of:,} {took}"
+    elif reason == "end":
+        text = f"All {progress.matched:,}" if progress.matched else ""
+    else:
+        text = f"The {'first' if forwards else 'newest'} {progress.matched:,} of about {progress.of:,}"
+    through = (
+        "" if progress.through_us is None else f"{'up to' if forwards else 'back to'} {_time(progress.through_us)} UTC"
+    )
+    return Cell(text, title=through)
+
+
+def following(told: Mapping[str, Any], *, filtered: bool) -> str:
+    """What a live tail has come to, in one line: the numbers of the channel `tail`."""
+    parts = [f"{numbers.short(told['rate'])} records/s", f"{told['seen']:,} came"]
+    if filtered:
+        parts.append(f"{told['matched']:,} match, {numbers.short(told['matching'])}/s")
+    if told["one_in"] > 1:
+        parts.append(f"sampled: 1 in {numbers.short(told['one_in'])} looked at")
+    if told["shown_in"] > 1:
+        parts.append(f"1 in {numbers.short(told['shown_in'])} shown")
+    if told["lost"]:
+        parts.append(f"{told['lost']:,} lost")
+    return " · ".join(parts)
+
+
+def exported(query: Mapping[str, str]) -> dict[str, str]:
+    """The same selection, as an export is asked for it; newest first where the page shows the newest."""
+    start = start_of(query)
+    asked = {name: query[name] for name in FILTERS if query.get(name)}
+    if query.get("partition"):
+        asked["partitions"] = query["partition"]
+    if start in ("newest", "live"):
+        asked["order"] = "newest"
+    elif start in ("offset", "time") and query.get(start):
+        asked["start"] = query[start]
+    return asked
+
+
+def _exported(query: Mapping[str, str]) -> Table:
+    rows = tuple(Row(name, (Cell(text),)) for name, text in exported(query).items())
+    return Table("export", (Column("value", "Value"),), rows, total=len(rows), matched=len(rows))

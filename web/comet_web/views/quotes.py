@@ -1,0 +1,307 @@
+"""Quotes: the latest price of every symbol, and the candles of one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from comet_web import numbers
+from comet_web.asked import Asked, path
+from comet_web.document import DASH, UNKNOWN, Cell, Chart, Column, Document, Row
+from comet_web.facts import STEPS_S, Candles, Quote, Quotes
+from comet_web.tables import shaped
+
+STOPPED_US: Final = 5_000_000  # without a quote, and the feed is said to have stopped
+OLD_US: Final = 30_000_000  # a symbol's price that is older is greyed
+DIGITS_MAX: Final = 6
+
+COLUMNS: Final = (
+    Column("symbol", "Symbol"),
+    Column("last", "Last", numeric=True, wide=False),
+    Column("change", "Change", numeric=True, hidden=True),
+    Column("percent", "Change", "%", numeric=True, wide=False),
+    Column("bid", "Bid", numeric=True),
+    Column("ask", "Ask", numeric=True),
+    Column("spread", "Spread", numeric=True, hidden=True),
+    Column("volume", "Volume", numeric=True),
+    Column("trend", "15 min", sortable=False),
+    Column("age", "Age", numeric=True, title="since its last quote came"),
+    Column("records", "Quotes", numeric=True, hidden=True),
+)
+# What Spark makes of a topic of quotes: the rest of the topic's name, and what is in it.
+ANALYTICS: Final = (
+    ("bars.1s", "Bars of a second: open, high, low, close, VWAP"),
+    ("bars.1m", "Bars of a minute"),
+    ("stats", "Moving averages, volatility, returns, ranking by volume"),
+    ("alerts", "Moves and volumes that are out of the ordinary"),
+)
+
+OUTPUTS: Final = (
+    Column("topic", "Topic", sortable=False),
+    Column("what", "What it holds", sortable=False),
+    Column("state", "State", sortable=False, wide=False),
+)
+
+
+def view(facts: Quotes, asked: Asked) -> Document:
+    rows = [_row(quote, facts.time_us, asked) for quote in facts.quotes.values()]
+    watch = shaped("watchlist", COLUMNS, rows, asked, sort="symbol")
+    return Document(
+        facts.time_us,
+        f"Quotes of {facts.symbol}" if facts.symbol else "Quotes",
+        {**_source(facts), **_chosen(facts)},
+        {"watchlist": watch, "outputs": shaped("outputs", OUTPUTS, _outputs(facts), asked, main=False)},
+        _charts(facts, asked),
+    )
+
+
+def stopped(facts: Quotes) -> bool:
+    return facts.state == "live" and facts.last_us is not None and facts.time_us - facts.last_us > STOPPED_US
+
+
+# ---- the source, and how far it can be relied on
+
+
+def _source(facts: Quotes) -> dict[str, Cell]:
+    return {
+        "state": _state(facts),
+        "kind": Cell(_kind(facts)),
+        "reason": Cell(facts.reason, tone="bad" if facts.reason else ""),
+        "topic": Cell(facts.topic, href=path("topics", facts.topic)),
+        "rate": numbers.rate(facts.rate, what="quotes"),
+        "delay": _delay(facts),
+        "since": _since(facts),
+        "memory": numbers.size(facts.bytes),
+        "left_out": Cell(_left_out(facts), tone="warn" if _left_out(facts) else ""),
+        "analytics": Cell("yes" if _analytics(facts) else "no"),
+    }
+
+
+def _kind(facts: Quotes) -> str:
+    """What the page is to show: the quotes, or why there are none."""
+    return "quotes" if facts.quotes else "none" if facts.state == "live" else facts.state
+
+
+def _state(facts: Quotes) -> Cell:
+    if facts.state == "absent":
+        return Cell("no such topic", tone="warn")
+    if facts.state == "failed":
+        return Cell("cannot be followed", tone="bad", title=facts.reason)
+    if facts.state == "filling":
+        return Cell("reading the past", tone="info")
+    if not facts.quotes:
+        return Cell("no quotes yet", tone="warn")
+    if stopped(facts) and facts.last_us:
+        return Cell(
+            f"feed stopped; last quote at {_clock(facts.last_us)}",
+            tone="warn",
+            title=numbers.moment_text(facts.last_us),
+        )
+    return Cell("live", tone="good")
+
+
+def _delay(facts: Quotes) -> Cell:
+    if facts.delay_ms is None or stopped(facts):
+        return UNKNOWN
+    tone = "warn" if facts.delay_ms > 2_000 else ""
+    return Cell(numbers.duration_text(max(0.0, facts.delay_ms) / 1000), round(facts.delay_ms, 1), tone=tone)
+
+
+def _since(facts: Quotes) -> Cell:
+    if facts.since_us is None:
+        return UNKNOWN
+    title = numbers.moment_text(facts.since_us) + (f": {facts.bounded}" if facts.bounded else "")
+    return Cell(f"{_clock(facts.since_us)} UTC", facts.since_us, title=title)
+
+
+def _left_out(facts: Quotes) -> str:
+    parts = []
+    if facts.unread:
+        parts.append(f"{facts.unread:,} records are no quotes: {facts.unread_reason}")
+    if facts.symbols_left_out:
+        parts.append(f"{facts.symbols_left_out:,} more symbols than are kept")
+    if facts.lost:
+        parts.append(f"{facts.lost:,} records came faster than they could be read")
+    return "; ".join(parts)
+
+
+def _analytics(facts: Quotes) -> bool:
+    """Whether anything computes on these quotes."""
+    return any(f"{facts.topic}.{rest}" in facts.topics for rest, _ in ANALYTICS)
+
+
+def _outputs(facts: Quotes) -> list[Row]:
+    rows = []
+    for rest, what in ANALYTICS:
+        name = f"{facts.topic}.{rest}"
+        there = name in facts.topics
+        state = Cell("there", tone="good") if there else Cell("not yet", tone="muted")
+        rows.append(Row(name, (Cell(name), Cell(what), state), path("topics", name) if there else ""))
+    return rows
+
+
+def _clock(time_us: int) -> str:
+    return numbers.moment_text(time_us)[11:19]
+
+
+# ---- the symbol that was chosen
+
+
+def _chosen(facts: Quotes) -> dict[str, Cell]:
+    quote = facts.quotes.get(facts.symbol)
+    if quote is None:
+        return dict.fromkeys(("symbol", "last", "change", "bid", "ask", "spread", "volume", "at", "place"), UNKNOWN) | {
+            "forming": Cell("")
+        }
+    digits = digits_of(quote)
+    old = facts.time_us - quote.heard_us > OLD_US or stopped(facts)
+    return {
+        "symbol": Cell(quote.symbol),
+        "last": _price(quote.last, digits, "muted" if old else ""),
+        "change": _change(quote, digits, percent=True),
+        "bid": _price(quote.bid, digits),
+        "ask": _price(quote.ask, digits),
+        "spread": _spread(quote, digits),
+        "volume": _volume(quote.volume),
+        "at": Cell(_clock(quote.time_us), quote.time_us, title=numbers.moment_text(quote.time_us)),
+        "place": _place(facts),
+        "forming": Cell("" if old else _forming(facts.candles)),
+    }  # fmt: skip
+
+
+def _place(facts: Quotes) -> Cell:
+    """Where its latest quote is written, and the way there."""
+    if facts.partition is None or facts.offset is None:
+        return UNKNOWN
+    messages = path("topics", facts.topic, "messages")
+    href = f"{messages}?start=offset&partition={facts.partition}&offset={facts.offset}"
+    return Cell(f"partition {facts.partition}, offset {facts.offset:,}", href=href)
+
+
+def _forming(candles: Candles | None) -> str:
+    """The candle that is not over, for the chart: its numbers, with commas between."""
+    if candles is None or candles.forming is None:
+        return ""
+    return ",".join("" if value is None else f"{value:.10g}" for value in candles.forming)
+
+
+# ---- rows
+
+
+def digits_of(quote: Quote) -> int:
+    """As many decimals as its prices were written with, two at least."""
+    prices = [price for price in (quote.last, quote.bid, quote.ask) if price is not None]
+    written = (f"{price:.{DIGITS_MAX}f}".rstrip("0").partition(".")[2] for price in prices)
+    return max(2, *map(len, written)) if prices else 2
+
+
+def _price(value: float | None, digits: int, tone: str = "") -> Cell:
+    return UNKNOWN if value is None else Cell(f"{value:,.{digits}f}", value, tone=tone)
+
+
+def _change(quote: Quote, digits: int, *, percent: bool = False) -> Cell:
+    if quote.last is None or not quote.first:
+        return UNKNOWN
+    change = round(quote.last - quote.first, digits)
+    share = 100 * change / quote.first
+    tone = "good" if change > 0 else "bad" if change < 0 else ""
+    sign = "▲ " if change > 0 else "▼ " if change < 0 else ""
+    text = f"{sign}{change:+,.{digits}f} ({share:+.2f} %)" if percent else f"{change:+,.{digits}f}"
+    return Cell(text, change, tone=tone)
+
+
+def _percent(quote: Quote) -> Cell:
+    if quote.last is None or not quote.first:
+        return UNKNOWN
+    share = 100 * (quote.last / quote.first - 1)
+    return Cell(f"{share:+.2f}", round(share, 4), tone="good" if share > 0 else "bad" if share < 0 else "")
+
+
+def _spread(quote: Quote, digits: int) -> Cell:
+    if quote.bid is None or quote.ask is None:
+        return UNKNOWN
+    spread = round(quote.ask - quote.bid, digits)
+    middle = (quote.ask + quote.bid) / 2
+    title = f"{1e4 * spread / middle:.2f} basis points" if middle else ""
+    return Cell(f"{spread:,.{digits}f}", spread, title=title)
+
+
+def _volume(value: float | None) -> Cell:
+    return UNKNOWN if value is None else Cell(numbers.short(value), value, title=f"{value:,.0f}")
+
+
+def age(time_us: int, heard_us: int) -> Cell:
+    """In whole seconds, so that it changes no more often than it says something."""
+    seconds = max(0, time_us - heard_us) // 1_000_000
+    if seconds < 2:
+        return Cell("now", 0, title=numbers.moment_text(heard_us // 1_000_000 * 1_000_000))
+    return Cell(
+        numbers.duration_text(float(seconds)).replace(".0 s", " s"), seconds, title=numbers.moment_text(heard_us)
+    )
+
+
+def _row(quote: Quote, time_us: int, asked: Asked) -> Row:
+    digits = digits_of(quote)
+    old = "muted" if time_us - quote.heard_us > OLD_US else ""
+    cells = (
+        Cell(quote.symbol),
+        _price(quote.last, digits, old),
+        _change(quote, digits),
+        _percent(quote),
+        _price(quote.bid, digits, old),
+        _price(quote.ask, digits, old),
+        _spread(quote, digits),
+        _volume(quote.volume),
+        Cell("", spark=_above_least(quote.trend)),
+        age(time_us, quote.heard_us),
+        numbers.count(quote.records),
+    )
+    return Row(quote.symbol, cells, asked.link(symbol=quote.symbol, page=None))
+
+
+def _above_least(prices: Sequence[float | None]) -> list[float | None]:
+    """A sparkline stands on zero, and prices are far from it."""
+    least = min((price for price in prices if price is not None), default=0.0)
+    return [None if price is None else round(price - least, DIGITS_MAX) for price in prices]
+
+
+# ---- charts
+
+
+def _charts(facts: Quotes, asked: Asked) -> dict[str, Chart]:
+    candles = facts.candles
+    if candles is None:
+        return {}
+    line = asked.query.get("draw") == "line"
+    values = (candles.open, candles.high, candles.low, candles.close, candles.volume)
+    name = next((name for name, step_s in STEPS_S.items() if step_s == candles.step_s), "1s")
+    known = [close for close in candles.close if close is not None]
+    lows = [low for low in candles.low if low is not None]
+    highs = [high for high in candles.high if high is not None]
+    summary = (
+        f"{facts.symbol}, {len(known)} candles of {name}: from {known[0]:g} to {known[-1]:g}, "
+        f"between {min(lows):g} and {max(highs):g}"
+        if known
+        else f"{facts.symbol}: no candle of {name} is over yet"
+    )
+    return {
+        "price": Chart(
+            "price",
+            ("open", "high", "low", "close", "volume"),
+            candles.step_s,
+            candles.end_us,
+            values,
+            kind="candle-line" if line else "candle",
+            summary=summary,
+        ),
+        "spread": Chart(
+            "spread", ("spread",), candles.step_s, candles.end_us, (candles.spread,), summary=_spread_said(candles)
+        ),
+    }
+
+
+def _spread_said(candles: Candles) -> str:
+    known = [spread for spread in candles.spread if spread is not None]
+    if not known:
+        return DASH
+    return f"spread now {known[-1]:.4g}, on average {sum(known) / len(known):.4g}, at most {max(known):.4g}"

@@ -1,0 +1,191 @@
+"""A topic: the header that all of its pages share, and its partitions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from comet_web import lines, numbers
+from comet_web.asked import Asked, path
+from comet_web.document import DASH, UNKNOWN, Cell, Chart, Column, Document, Row
+from comet_web.facts import WINDOW_S, Event, Partition, Topic, TopicDetail, Track
+from comet_web.tables import shaped
+from comet_web.views import topics
+
+_BARS_MAX: Final = 128  # that can be told from each other
+
+COLUMNS: Final = (
+    Column("partition", "Partition", wide=False),
+    Column("state", "State", wide=False),
+    Column("leader", "Leader", numeric=True, wide=False, title="broker that takes and gives its records"),
+    Column("replicas", "Replicas", title="brokers, the preferred leader first"),
+    Column("in_sync", "In sync", title="brokers that have everything"),
+    Column("first", "First offset", numeric=True),
+    Column("next", "Next offset", numeric=True, title="that the next record gets"),
+    Column("records", "Messages", numeric=True),
+    Column("bytes", "Size", numeric=True, title="on the leader's disk"),
+    Column("in", "In", unit="records/s", numeric=True, wide=False, title=f"over the last {WINDOW_S} seconds"),
+    Column("skew", "Skew", numeric=True, title="how much of what comes in it gets, as times the average"),
+    Column("last", "Last record", numeric=True, hidden=True),
+    Column("epoch", "Epoch", numeric=True, hidden=True, title="how often leadership was decided"),
+)
+
+
+def header(detail: TopicDetail) -> dict[str, Cell]:
+    """Fields of the header, the same on every page of the topic."""
+    topic = detail.topic
+    return {
+        "topic": Cell(topic.name),
+        "health": topics.health(topic),
+        "in": numbers.rate(topic.in_rate, what="records"),
+        "out": numbers.rate(topic.out_rate, what="records"),
+        "in_bytes": numbers.size(topic.in_bytes_rate),
+        "messages": numbers.count(topic.records),
+        "size": numbers.size(topic.bytes),
+        "retention": _kept(topic),
+        "partitions": numbers.count(topic.partitions),
+    }
+
+
+def _kept(topic: Topic) -> Cell:
+    return Cell(topics.retention(topic).text, title=topics.cleanup(topic).title)
+
+
+def view(detail: TopicDetail, asked: Asked) -> Document:
+    topic = detail.topic
+    measure, by = _measure(detail.partitions)
+    average = sum(measure.values()) / len(measure) if measure else 0.0
+    largest = max(measure.values(), default=0.0)
+    rows = [
+        _row(topic.name, one, asked.now_us, _skew(measure.get(one.index), average, largest, by))
+        for one in sorted(detail.partitions, key=lambda one: (_state(one)[0], one.index))
+    ]
+    return Document(
+        time_us=detail.cluster.time_us,
+        title=topic.name,
+        fields={
+            **header(detail),
+            "skew": _evenness(measure, average, by),
+            "last": Cell(str(len(detail.partitions) - 1)),  # of the bars
+        },
+        tables={"partitions": shaped("partitions", COLUMNS, rows, asked, text=_searched)},
+        charts={
+            "records": _flow("records", "records/s", detail),
+            "bytes": _flow("bytes", "B/s", detail),
+            "by_partition": _bars(measure, by),
+        },
+    )
+
+
+def _state(one: Partition) -> tuple[int, Cell]:
+    """How urgent it is, and what is said of it."""
+    if one.leader is None:
+        return 0, Cell("no leader", tone="bad", title="it can be neither written nor read")
+    if one.failed:
+        return 1, Cell("failed", tone="bad", title=one.failed)
+    missing = [str(broker) for broker in one.replicas if broker not in one.in_sync]
+    if missing:
+        return 2, Cell("under-replicated", tone="warn", title=f"not in sync: broker {', '.join(missing)}")
+    if one.log_end is None:
+        return 3, Cell("silent", tone="warn", title="its leader does not answer now")
+    return 4, Cell("in sync", tone="good")
+
+
+def _row(topic: str, one: Partition, now_us: int, skew: Cell) -> Row:
+    address = f"{path('topics', topic, 'messages')}?partition={one.index}"
+    missing = len(set(one.replicas) - set(one.in_sync))
+    return Row(
+        key=str(one.index),
+        href=address,
+        label=f"partition {one.index}",
+        cells=(
+            Cell(str(one.index), one.index, href=address, title="its messages"),
+            _state(one)[1],
+            Cell(DASH, tone="bad", title="nobody leads it") if one.leader is None else _broker(one.leader),
+            Cell(_list(one.replicas)),
+            Cell(_list(one.in_sync) or DASH, tone="warn" if missing else ""),
+            numbers.count(one.log_start),
+            numbers.count(one.log_end),
+            numbers.count(None if one.log_end is None or one.log_start is None else one.log_end - one.log_start),
+            numbers.size(one.bytes),
+            numbers.rate(one.in_rate, what="records"),
+            skew,
+            numbers.ago(one.last_us, now_us),
+            numbers.count(one.leader_epoch),
+        ),
+    )
+
+
+def _broker(id_: int) -> Cell:
+    return Cell(str(id_), id_, href=path("brokers", id_))
+
+
+def _list(brokers: Iterable[int]) -> str:
+    return ", ".join(map(str, brokers))
+
+
+def _searched(row: Row) -> str:
+    """`^3 ` finds a partition, `under` those that are, `leader 2` what a broker leads."""
+    index, state, leader, *_ = row.cells
+    return f"{index.text} {state.text} leader {leader.text}"
+
+
+# ---- how evenly records come in
+
+
+def _measure(partitions: Iterable[Partition]) -> tuple[dict[int, float], str]:
+    """What is compared: what comes in now; where nothing does, what has come in."""
+    rates = {one.index: one.in_rate for one in partitions if one.in_rate is not None}
+    if any(rates.values()):
+        return rates, "records/s in"
+    return {one.index: float(one.log_end) for one in partitions if one.log_end is not None}, "records ever"
+
+
+def _skew(value: float | None, average: float, largest: float, by: str) -> Cell:
+    if value is None or not average:
+        return UNKNOWN if value is None else Cell(DASH, tone="muted", title="nothing to compare")
+    times = value / average
+    return Cell(f"{times:.1f}×", round(times, 3), bar=value / largest, title=f"{times:.2f} times the average, {by}")
+
+
+def _evenness(measure: Mapping[int, float], average: float, by: str) -> Cell:
+    if not average or len(measure) < 2:
+        return Cell(DASH, tone="muted", title="nothing to compare")
+    index = max(measure, key=lambda one: measure[one])
+    times = measure[index] / average
+    tone = "warn" if times >= 3 else ""
+    return Cell(f"{times:.1f}×", round(times, 3), tone=tone, title=f"partition {index} gets the most, {by}")
+
+
+def _bars(measure: Mapping[int, float], by: str) -> Chart:
+    """One bar for each partition; where there are too many to tell apart, for each few of them."""
+    ordered = [measure[index] for index in sorted(measure)]
+    each = -(-len(ordered) // _BARS_MAX) or 1
+    bars = [sum(ordered[start : start + each]) for start in range(0, len(ordered), each)]
+    if not bars:
+        return Chart("by_partition", (), 1, 0, (), unit=by, kind="bar", summary="nothing is known yet")
+    most, least = max(measure, key=lambda one: measure[one]), min(measure, key=lambda one: measure[one])
+    said = (
+        f"partition {most} gets most, {numbers.short(measure[most])}; {least} least, {numbers.short(measure[least])}"
+        if measure[most] > measure[least]
+        else f"all get the same, {numbers.short(measure[most])}"
+    )
+    return Chart("by_partition", (by,), 1, 0, (bars,), unit=by, kind="bar", summary=said)
+
+
+# ---- over time
+
+
+def _flow(name: str, unit: str, detail: TopicDetail) -> Chart:
+    of = (("in", f"{name}_in"), ("out", f"{name}_out"))
+    marks = _marks(detail.cluster.events, detail.topic.name, detail.tracks.get("records_in"))
+    return lines.chart(name, of, detail.tracks, detail.cluster.time_us, unit=unit, marks=marks)
+
+
+def _marks(events: Iterable[Event], topic: str, track: Track | None) -> tuple[tuple[int, str], ...]:
+    """What happened to the topic in the time that is shown, oldest first."""
+    if track is None:
+        return ()
+    since = track.end_us - len(track.values) * track.step_s * 1_000_000
+    found = [(one.time_us, one.text) for one in events if one.topic == topic and since <= one.time_us <= track.end_us]
+    return tuple(sorted(found))

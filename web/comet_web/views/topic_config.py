@@ -1,0 +1,76 @@
+"""What a topic is set to: what was set for it first, then what it has by default. Pure.
+
+A setting is written so that it reads back as itself: 7 d, 128 MiB, none. `static/js/settings.js` reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from comet_web.asked import Asked
+from comet_web.document import Cell, Column, Document, Row
+from comet_web.facts import Setting, TopicDetail
+from comet_web.tables import shaped
+from comet_web.views import topic
+
+NO_LIMIT: Final = "-1"
+_TIMES: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1))
+_SIZES: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
+
+COLUMNS: Final = (
+    Column("setting", "Setting", wide=False),
+    Column("value", "Value", wide=False, sortable=False),
+    Column("default", "Default", sortable=False),
+    Column("source", "Source"),
+    Column("about", "What it does", sortable=False),
+)
+
+
+def view(detail: TopicDetail, asked: Asked) -> Document:
+    found = sorted(detail.settings, key=lambda one: not modified(one))  # else as they come
+    changed = sum(map(modified, found))
+    said = f"{changed} of {len(found)} settings differ from the default" if changed else "everything is as by default"
+    return Document(
+        time_us=detail.cluster.time_us,
+        title=detail.topic.name,
+        fields={
+            **topic.header(detail),
+            "changed": Cell(said),
+        },
+        tables={"settings": shaped("settings", COLUMNS, [_row(one) for one in found], asked, text=_searched)},
+    )
+
+
+def modified(one: Setting) -> bool:
+    return one.value != one.default
+
+
+def _row(one: Setting) -> Row:
+    about = f"{one.name} = {one.value}"
+    return Row(
+        key=one.name,
+        cells=(
+            Cell(one.name),
+            Cell(exact(one), one.value, tone="info" if modified(one) else "", title=about),
+            Cell(exact(one, one.default), one.default, tone="muted"),
+            Cell(one.source, tone="info" if modified(one) else "muted"),
+            Cell(one.about),
+        ),
+    )
+
+
+def exact(one: Setting, value: str | None = None) -> str:
+    """In the largest unit that says it without a fraction."""
+    text = one.value if value is None else value
+    steps = _TIMES if one.name.endswith("_ms") else _SIZES if "bytes" in one.name else ()
+    if text == NO_LIMIT:
+        return "none"
+    if not steps or not text.isdecimal():
+        return text
+    number = int(text)
+    unit, size = next(((unit, size) for unit, size in steps if number and number % size == 0), steps[-1])
+    return f"{number // size} {unit}"
+
+
+def _searched(row: Row) -> str:
+    return f"{row.key} {row.cells[1].text} {row.cells[4].text}"

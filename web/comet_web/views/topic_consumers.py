@@ -1,0 +1,100 @@
+"""Who reads a topic, and how far behind; of the group that was chosen, partition by partition. Pure.
+
+`?group=NAME` chooses; where a single group reads the topic, nobody needs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from comet_web import numbers
+from comet_web.asked import Asked, path
+from comet_web.document import DASH, Cell, Column, Document, Row
+from comet_web.facts import Group, Lag, TopicConsumers
+from comet_web.tables import shaped
+from comet_web.views import groups, topic
+
+COLUMNS: Final = (
+    Column("group", "Group", wide=False),
+    Column("state", "State", wide=False),
+    Column("members", "Members", numeric=True),
+    Column("lag", "Lag", unit="records", numeric=True, wide=False, title="of this topic: written and not yet handled"),
+    Column("trend", "Lag, 15 min", sortable=False, title="of all topics that the group reads"),
+    Column("drain", "Time to drain", numeric=True, title="of all topics that the group reads, at the pace of late"),
+    Column("commit", "Last commit", numeric=True),
+    Column("partitions", "By partition", sortable=False, wide=False),
+)
+LAGS: Final = (
+    Column("partition", "Partition", wide=False),
+    Column("committed", "Committed", numeric=True, title="the next record to handle"),
+    Column("end", "End", numeric=True, title="where the next record is written"),
+    Column("lag", "Lag", unit="records", numeric=True, wide=False),
+    Column("age", "Oldest", numeric=True, title="age of the oldest record that is not handled"),
+    Column("member", "Member", title="who has the partition"),
+)
+
+
+def view(found: TopicConsumers, asked: Asked) -> Document:
+    detail, name = found.detail, found.detail.topic.name
+    reading = readers(found)
+    rows = [_row(group, name, found.group, asked) for group in reading]
+    lags = [_lag(one, max((other.lag for other in found.lags), default=0), name) for one in found.lags]
+    behind = [group.lags[name] for group in reading if name in group.lags]
+    return Document(
+        time_us=detail.cluster.time_us,
+        title=name,
+        fields={
+            **topic.header(detail),
+            "groups": numbers.count(len(reading)),
+            "lag": numbers.count(max(behind)) if behind else Cell(DASH, tone="muted", title="no group reads it"),
+            "chosen": Cell(found.group, href=path("groups", found.group)) if found.group else Cell(""),
+        },
+        tables={
+            "consumers": shaped("consumers", COLUMNS, rows, asked, sort="-lag"),
+            "lags": shaped("lags", LAGS, lags, asked, main=False, sort="partition"),
+        },
+    )
+
+
+def readers(found: TopicConsumers) -> Sequence[Group]:
+    name = found.detail.topic.name
+    return [group for _, group in sorted(found.detail.cluster.groups.items()) if name in group.topics]
+
+
+def _row(group: Group, name: str, chosen: str, asked: Asked) -> Row:
+    address = path("groups", group.name)
+    shown = group.name == chosen
+    return Row(
+        key=group.name,
+        href=address,
+        cells=(
+            Cell(group.name, href=address),
+            groups.state(group),
+            numbers.count(group.members),
+            groups.lag(group.lags.get(name)),
+            groups.spark(group.trend),
+            groups.drain(group),
+            numbers.ago(group.last_commit_us, asked.now_us),
+            Cell("shown below", tone="muted") if shown else Cell("show", href=asked.link(group=group.name) + "#lags"),
+        ),
+    )
+
+
+def _lag(one: Lag, most: int, topic_name: str) -> Row:
+    at = one.log_start if one.committed is None else max(one.committed, one.log_start)
+    messages = f"{path('topics', topic_name, 'messages')}?start=offset&partition={one.partition}&offset={at}"
+    never = Cell("never", tone="muted", title="it has committed nothing there")
+    return Row(
+        key=str(one.partition),
+        label=f"partition {one.partition}",
+        href=messages,
+        cells=(
+            Cell(str(one.partition), one.partition, href=messages, title="what it has to read"),
+            never if one.committed is None else numbers.count(one.committed),
+            numbers.count(one.end),
+            Cell(f"{one.lag:,}", one.lag, tone="" if one.lag else "muted", bar=one.lag / most if most else 0.0),
+            numbers.duration(one.age_s) if one.lag else Cell(DASH, tone="muted", title="there is none"),
+            Cell(one.member) if one.member else Cell("nobody", tone="muted"),
+        ),
+    )

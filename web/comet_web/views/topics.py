@@ -1,0 +1,184 @@
+"""The list of topics: what each holds, how fast it grows, who reads it, and whether all its replicas are well. Pure.
+
+Topics that Comet made for itself are left out unless `?internal=1` asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from comet_web import numbers
+from comet_web.asked import Asked, path
+from comet_web.document import DASH, UNKNOWN, Cell, Column, Document, Row
+from comet_web.facts import WINDOW_S, Cluster, Topic, Track
+from comet_web.tables import shaped
+
+NO_LIMIT: Final = -1
+_LEFT_OUT: Final = Cell("")
+
+COLUMNS: Final = (
+    Column("name", "Topic", wide=False),
+    Column("partitions", "Partitions", numeric=True),
+    Column(
+        "replication",
+        "In sync",
+        numeric=True,
+        title="replicas in sync of those there are to be, in the partition that has the fewest",
+    ),
+    Column("records", "Messages", numeric=True),
+    Column("in", "In", unit="records/s", numeric=True, wide=False, title=f"over the last {WINDOW_S} seconds"),
+    Column(
+        "out", "Out", unit="records/s", numeric=True, hidden=True, title=f"to readers, over the last {WINDOW_S} seconds"
+    ),
+    Column("bytes", "Size", numeric=True, title="of one copy of each partition"),
+    Column("retention", "Retention", numeric=True, title="how long records are kept"),
+    Column("cleanup", "Cleanup", hidden=True, title="what makes old records go"),
+    Column("groups", "Groups", numeric=True, title="that read it"),
+    Column("lag", "Max lag", numeric=True, wide=False, title="events that the group furthest behind has to read"),
+    Column("last", "Last record", numeric=True),
+    Column("trend", "In, 15 min", sortable=False),
+)
+
+
+def view(cluster: Cluster, asked: Asked) -> Document:
+    internal = asked.query.get("internal") == "1"
+    shown = [topic for _, topic in sorted(cluster.topics.items()) if internal or not topic.internal]
+    hidden = sum(topic.internal for topic in cluster.topics.values())
+    sort = asked.query.get("sort", "name").removeprefix("-")
+    rows = [_row(topic, asked.now_us, only=sort) for topic in shown]
+    table = shaped("topics", COLUMNS, rows, asked, sort="name")
+    found = tuple(_row(cluster.topics[row.key], asked.now_us) for row in table.rows)
+    return Document(
+        time_us=cluster.time_us,
+        title="Topics",
+        fields={
+            "topics": numbers.count(len(shown)),
+            "partitions": numbers.count(sum(topic.partitions for topic in shown)),
+            "in": numbers.rate(total(topic.in_rate for topic in shown), what="records"),
+            "size": numbers.size(total(topic.bytes for topic in shown)),
+            "health": _all_well(shown),
+            "internal": _toggle(hidden, internal, asked),
+        },
+        tables={"topics": replace(table, rows=found)},
+    )
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    """Of those that are known; None where none of them is."""
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return sum(known) if known or not found else None
+
+
+_CELLS: Final[Mapping[str, Callable[[Topic, int], Cell]]] = {
+    "name": lambda topic, _: Cell(topic.name, tone="muted" if topic.internal else ""),
+    "partitions": lambda topic, _: numbers.count(topic.partitions),
+    "replication": lambda topic, _: replication(topic),
+    "records": lambda topic, _: numbers.count(topic.records),
+    "in": lambda topic, _: numbers.rate(topic.in_rate, what="records"),
+    "out": lambda topic, _: numbers.rate(topic.out_rate, what="records"),
+    "bytes": lambda topic, _: numbers.size(topic.bytes),
+    "retention": lambda topic, _: retention(topic),
+    "cleanup": lambda topic, _: cleanup(topic),
+    "groups": lambda topic, _: _groups(topic),
+    "lag": lambda topic, _: _lag(topic),
+    "last": lambda topic, now_us: numbers.ago(topic.last_us, now_us),
+    "trend": lambda topic, _: sparkline(topic.trend, "records/s"),
+}
+assert [column.key for column in COLUMNS] == list(_CELLS)
+
+
+def _row(topic: Topic, now_us: int, only: str = "") -> Row:
+    """`only` names the one column that is wanted, to sort by: of hundreds of topics a page shows a part."""
+    make = {only: _CELLS[only], "name": _CELLS["name"]} if only in _CELLS else _CELLS
+    cells = tuple(make[key](topic, now_us) if key in make else _LEFT_OUT for key in _CELLS)
+    return Row(key=topic.name, cells=cells, href=path("topics", topic.name))
+
+
+# ---- what other pages say of topics in the same words
+
+
+def health(topic: Topic) -> Cell:
+    if topic.offline:
+        text = f"{_of(topic.offline, topic.partitions)} without a leader"
+        return Cell(text, tone="bad", title="cannot be written or read until a replica that has everything is back")
+    if topic.under_replicated:
+        text = f"{_of(topic.under_replicated, topic.partitions)} under-replicated"
+        return Cell(text, tone="warn", title="some replicas are behind or gone")
+    return Cell("healthy", tone="good", title="each partition has a leader and all its replicas in sync")
+
+
+def replication(topic: Topic) -> Cell:
+    """In sync of those there are to be, where they are fewest; sorted by the share."""
+    tone = "bad" if topic.offline else "warn" if topic.under_replicated else ""
+    share = topic.in_sync / topic.replicas if topic.replicas else 0.0
+    return Cell(f"{topic.in_sync}/{topic.replicas}", round(share, 4), tone=tone, title=health(topic).text)
+
+
+def retention(topic: Topic) -> Cell:
+    """How long; without a bound it sorts behind all that have one."""
+    if topic.retention_ms == NO_LIMIT:
+        return Cell("no end", float(2**53), title="records are not deleted for their age")
+    return Cell(
+        numbers.duration_text(topic.retention_ms / 1000),
+        topic.retention_ms,
+        title=f"{topic.retention_ms:,} ms",
+    )
+
+
+def cleanup(topic: Topic) -> Cell:
+    bounds = (
+        ("age", topic.retention_ms, numbers.duration_text(topic.retention_ms / 1000)),
+        ("size", topic.retention_bytes, numbers.size_text(topic.retention_bytes)),
+        ("count", topic.retention_events, f"{topic.retention_events:,} records"),
+    )
+    found = {name: text for name, value, text in bounds if value != NO_LIMIT}
+    if not found:
+        return Cell("never", tone="muted", title="nothing is ever deleted")
+    kept = ", ".join(found.values())
+    return Cell("by " + ", ".join(found), title=f"deleted beyond {kept}" + (" a partition" if len(found) > 1 else ""))
+
+
+def sparkline(track: Track | None, unit: str) -> Cell:
+    """A small picture; what it shows is in its title, as a picture says nothing to everybody."""
+    known = [] if track is None else [value for value in track.values if value is not None]
+    if track is None or not known:
+        return UNKNOWN
+    span = numbers.duration_text(len(track.values) * track.step_s)
+    title = f"from {numbers.short(min(known))} to {numbers.short(max(known))} {unit} in {span}"
+    return Cell("", round(known[-1], 3), title=title, spark=track.values)
+
+
+def _lag(topic: Topic) -> Cell:
+    return numbers.count(topic.lag_max) if topic.groups else Cell(DASH, tone="muted", title="no group reads it")
+
+
+def _groups(topic: Topic) -> Cell:
+    if not topic.groups:
+        return Cell("0", 0, tone="muted")
+    names = ", ".join(topic.groups[:10]) + (f" and {len(topic.groups) - 10} more" if len(topic.groups) > 10 else "")
+    return Cell(str(len(topic.groups)), len(topic.groups), title=names, href=path("topics", topic.name, "consumers"))
+
+
+def _of(some: int, all_: int) -> str:
+    return f"{some:,} of {all_:,} partition{'s' if all_ != 1 else ''}"
+
+
+def _all_well(topics: Sequence[Topic]) -> Cell:
+    offline = sum(topic.offline > 0 for topic in topics)
+    behind = sum(topic.under_replicated > 0 for topic in topics)
+    if offline:
+        return Cell(f"{offline} with partitions without a leader", tone="bad")
+    if behind:
+        return Cell(f"{behind} under-replicated", tone="warn")
+    return Cell("all healthy", tone="good") if topics else Cell("")
+
+
+def _toggle(hidden: int, shown: bool, asked: Asked) -> Cell:
+    if not hidden:
+        return Cell("")
+    if shown:
+        return Cell("Hide internal", href=asked.link(internal=None, page=None))
+    return Cell(f"Show {hidden} internal", href=asked.link(internal=1, page=None))
