@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 PROTOS := $(wildcard proto/comet/v1/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check format sim bench fuzz proto install etcd clean
+.PHONY: help demo test quick check format sim bench fuzz proto install etcd chromium java clean
 
 help:  ## Show what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -18,8 +18,8 @@ help:  ## Show what there is
 demo: $(READY)  ## A broker, a feed of quotes and a live table
 	$(BIN)/comet demo
 
-test: $(READY) etcd  ## The whole test suite
-	$(BIN)/python -m pytest $(ARGS)
+test: $(READY) etcd chromium java  ## The whole test suite
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 quick: $(READY) etcd  ## The tests that take seconds
 	$(BIN)/python -m pytest -m "not slow" tests/tidy tests/unit tests/contract tests/property $(ARGS)
@@ -50,6 +50,14 @@ install: $(READY)  ## Make .venv
 # The tests of clusters run against a real etcd. Found, or installed, or the message says how to.
 etcd: $(READY)
 	@scripts/etcd $(BIN)/python
+
+# Those of the dashboard run in a real browser.
+chromium:
+	@scripts/chromium
+
+# Those of Spark need a Java.
+java:
+	@scripts/java
 
 # Made once, and again whenever pyproject.toml changes.
 $(READY): pyproject.toml scripts/venv

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # No deadline: two cores are shared with real brokers. A failure prints the blob that replays it.
@@ -12,3 +14,24 @@ settings.register_profile(
 )
 settings.register_profile("deep", settings.get_profile("comet"), max_examples=5_000)
 settings.load_profile(os.environ.get("COMET_HYPOTHESIS", "comet"))
+
+# What starts processes shares the machine and keeps time limits: one after the other, beside all that is computed.
+# Pages wait for a browser most of the time, so they need not wait for the others.
+GROUPS = {
+    "bench": "processes",
+    "integration": "processes",
+    "robustness": "processes",
+    "browser": "pages",
+    "spark": "spark",
+}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """For `make test`, which has two workers (`-n 2 --dist loadgroup`): a group stays in one of them."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    here = Path(__file__).parent
+    for item in items:
+        group = GROUPS.get(item.path.relative_to(here).parts[0])
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))

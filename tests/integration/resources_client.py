@@ -12,6 +12,7 @@ import httpx
 import comet
 from comet_gateway import create_app
 from comet_gateway.catalog import Catalog
+from comet_gateway.leaders import LeaderJob
 from tests.integration.local_cluster import LocalCluster
 
 
@@ -45,10 +46,12 @@ class Api:
 async def api(addresses: str | list[str], **settings: Any) -> AsyncIterator[Api]:
     app = create_app()
     async with comet.Admin(addresses, **settings) as admin:
-        app.state.backend = SimpleNamespace(admin=admin, catalog=Catalog(admin))
+        leaders = LeaderJob(admin)
+        app.state.backend = SimpleNamespace(admin=admin, catalog=Catalog(admin), leaders=leaders)
         transport = httpx.ASGITransport(app, client=("127.0.0.1", 5))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             yield Api(client, admin)
+        await leaders.close()
 
 
 @asynccontextmanager

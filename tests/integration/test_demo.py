@@ -1,4 +1,5 @@
-"""The whole demo as processes: it shows quotes, ends by itself or by Ctrl-C, and leaves nothing behind."""
+"""The whole demo as processes: it shows quotes, here and in the dashboard, ends by itself or by Ctrl-C, and leaves
+nothing behind."""
 
 from __future__ import annotations
 
@@ -6,14 +7,19 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 
-DEMO = [sys.executable, "-m", "comet.cli", "demo", "--rate", "2000", "--seed", "1"]
+DEMO = [sys.executable, "-m", "comet.cli", "demo", "--rate", "2000", "--seed", "1", "--gateway-port", "0"]
 TIMEOUT_S = 60
+GROUPS = {"matching", "audit", "settlement", "reports"}
 
 
 def descendants(pid: int) -> list[int]:
@@ -45,13 +51,50 @@ def test_in_a_pipe_it_prints_lines_and_ends_by_itself() -> None:
     assert len(lines) >= 2
     assert all("symbols, lag p50" in line for line in lines)
     assert "Traceback" not in done.stderr
+    assert "The dashboard is at http://localhost:" in done.stderr
 
 
-def test_as_json_it_says_how_much_came_through() -> None:
-    done = subprocess.run([*DEMO, "--duration", "2", "--json"], capture_output=True, timeout=TIMEOUT_S, check=False)
+def test_the_dashboard_has_life_in_it() -> None:
+    with subprocess.Popen([*DEMO, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
+        assert demo.stderr is not None
+        url = demo.stderr.readline().split()[-1].decode()
+        try:
+            with httpx.Client(base_url=url, timeout=20) as http:
+                _until(lambda: {one["name"] for one in http.get("v1/groups").json()["items"]} >= GROUPS)
+                _until(lambda: _records(http, "orders.dead") > 0)
+                names = {one["name"] for one in http.get("v1/topics").json()["items"]}
+                quotes = http.get("quotes")
+        finally:
+            demo.send_signal(signal.SIGTERM)
+            assert demo.wait(TIMEOUT_S) == 0
+    assert {"quotes", "orders", "orders.dead"} <= names
+    assert quotes.status_code == 200
+    assert "NVDA" in quotes.text
+
+
+def _records(http: httpx.Client, topic: str) -> int:
+    partitions = http.get(f"v1/topics/{topic}").json()["partitions"]
+    return sum(int(one["records"] or 0) for one in partitions)
+
+
+def _until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not true():
+        assert time.monotonic() < deadline
+
+
+def test_as_json_it_says_how_much_came_through_and_finds_another_port_for_the_dashboard() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        command = [*DEMO, "--duration", "2", "--json", "--gateway-port", port]
+        done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert summary["events"] > 100 and summary["symbols"] > 5
+    assert b"The dashboard is at http://localhost:" in done.stderr
+    assert port.encode() not in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

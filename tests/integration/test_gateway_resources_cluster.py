@@ -150,7 +150,8 @@ async def test_what_a_dead_leader_would_have_to_say_is_null(cluster: LocalCluste
         assert [one["error"] and one["error"]["code"] for one in mixed["partitions"]] == ["NOT_LEADER", None, None]
     async with cluster_api(cluster, timeout_ms=500) as hasty:
         answer = await hasty.client.post("/v1/topics/alone/records/delete", json={"before": "-1h"})
-        assert answer.status_code == 503 and int(answer.headers["retry-after"]) >= 1
+        # Nobody leads it; or on a busy machine, nobody has said so in time.
+        assert answer.status_code == 504 or (answer.status_code == 503 and int(answer.headers["retry-after"]) >= 1)
 
 
 async def test_groups_are_read_and_set_while_their_coordinator_changes(cluster: LocalCluster, http: Api) -> None:

@@ -181,6 +181,24 @@ def test_the_gateway_runs_on_any_asgi_server() -> None:
     )
 
 
+def test_only_the_source_knows_spark() -> None:
+    spark = ("comet.spark", "pyspark_comet")
+    assert not _offences(lambda source: not source.within(*spark), lambda found: _top(found) != "pyspark")
+    assert not _offences(lambda source: not source.within(*spark), lambda found: not _within(found.module, spark))
+
+
+def test_pages_are_made_of_facts_alone() -> None:
+    """What the dashboard shows is decided without I/O, whoever fetched the facts."""
+
+    def allowed(found: Import) -> bool:
+        top = _top(found)
+        return top in {"comet_web", "jinja2"} or (top in STANDARD and top not in IMPURE - {"datetime", "urllib"})
+
+    views = [source for source in sources() if source.within("comet_web") and not source.within("comet_web.render")]
+    assert views
+    assert not _offences(lambda source: source in views, allowed)
+
+
 def test_only_adapters_know_grpc() -> None:
     adapters = (
         "comet_broker.rpc",

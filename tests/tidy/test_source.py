@@ -69,6 +69,9 @@ def test_no_test_patches_what_it_tests() -> None:
 
 # They pace real processes, as a load does; nothing in them waits for something by sleeping.
 PACED = (
+    "tests/browser/scale.py",
+    "tests/browser/shots.py",
+    "tests/browser/tail_load.py",
     "tests/robustness/gateway_cycles.py",
     "tests/robustness/gateway_process.py",
     "tests/robustness/group_cycles.py",

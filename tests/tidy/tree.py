@@ -11,8 +11,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
     "comet": ROOT / "sdk",
+    "pyspark_comet": ROOT / "sdk",
     "comet_broker": ROOT / "broker",
     "comet_gateway": ROOT / "gateway",
+    "comet_web": ROOT / "web",
     "comet_demo": ROOT / "demo",
 }
 GENERATED = ROOT / "sdk/comet/v1"

@@ -96,6 +96,30 @@ def test_who_may_call_from_a_page(headers: dict[str, str], unsafe: bool, safe: b
             assert caught.value.kind.status == 403
 
 
+OURS: list[tuple[str, dict[str, str], bool, bool]] = [
+    # what it is, its headers, whether a cookie is heard with a POST, whether with a GET
+    ("our own page", {"sec-fetch-site": "same-origin", "origin": OWN}, True, True),
+    ("our own form", {"sec-fetch-site": "same-origin", "origin": "null"}, True, True),
+    ("the address bar", {"sec-fetch-site": "none", "sec-fetch-mode": "navigate"}, False, True),
+    ("a link elsewhere", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, False, False),
+    ("a link on another port here", {"sec-fetch-site": "same-site", "sec-fetch-mode": "navigate"}, False, False),
+    ("another port here", {"sec-fetch-site": "same-site", "origin": "http://127.0.0.1:9999"}, False, False),
+    ("a listed page", {"sec-fetch-site": "cross-site", "origin": LISTED, "sec-fetch-mode": "cors"}, False, False),
+    ("a listed page in an old browser", {"origin": LISTED}, False, False),
+    ("our own page in an old browser", {"origin": OWN}, True, True),
+    ("a page without an origin", {"origin": "null"}, False, False),
+    ("a link, where the network is not trusted", {}, False, True),
+]
+
+
+@pytest.mark.parametrize(("headers", "unsafe", "safe"), [row[1:] for row in OURS], ids=[row[0] for row in OURS])
+def test_whose_cookies_are_heard(headers: dict[str, str], unsafe: bool, safe: bool) -> None:
+    raw = {name.encode(): value.encode() for name, value in headers.items()} | {b"host": b"127.0.0.1:8080"}
+    guard = Security(CONFIG)
+    for method, heard in [("POST", unsafe), ("DELETE", unsafe), ("WS", unsafe), ("GET", safe), ("HEAD", safe)]:
+        assert guard.own(method, raw, "http") is heard, method
+
+
 @pytest.mark.parametrize(
     ("origin", "heard"), [(None, True), (OWN, True), (LISTED, True), (FOREIGN, False), ("http://127.0.0.1:1", False)]
 )
@@ -180,7 +204,7 @@ def serving(config: GatewayConfig = CONFIG) -> Iterator[httpx.AsyncClient]:
     app = create_app(config)
     state = app.state
     state.go_on, state.two_wait = asyncio.Event(), asyncio.Event()
-    door = Admission(state.gatekeeper, state.traffic, config.limits)
+    door = Admission(state.gatekeeper, state.security, state.traffic, config.limits)
     app.router.routes += [door.guard(route) for route in router.routes]
     transport = httpx.ASGITransport(app, raise_app_exceptions=True)
     client = httpx.AsyncClient(transport=transport, base_url=OWN)
@@ -195,7 +219,7 @@ async def test_every_answer_has_what_keeps_browsers_in_check() -> None:
             assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
             assert "frame-ancestors 'none'" in headers["content-security-policy"]
             assert headers["x-content-type-options"] == "nosniff"
-            assert headers["referrer-policy"] == "no-referrer"
+            assert headers["referrer-policy"] == "same-origin"
             assert headers["cross-origin-opener-policy"] == "same-origin"
             assert "permissions-policy" in headers
             assert headers["cache-control"] == "no-store"

@@ -1,4 +1,4 @@
-"""`comet demo`: a broker, a feed of synthetic quotes, and a live table of them."""
+"""`comet demo`: a broker, a feed of synthetic quotes, groups that work, the dashboard, and a live table of quotes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,20 @@ def demo(
     bootstrap: Annotated[
         str | None, typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="Use this broker, not one of its own.")
     ] = None,
+    gateway_port: Annotated[
+        int,
+        typer.Option("--gateway-port", min=0, max=65535, help="The dashboard's; another where it is taken, 0 for any."),
+    ] = 8080,
     json_output: Annotated[bool, typer.Option("--json", help="Print a summary as JSON at the end.")] = False,
 ) -> None:
-    """Watch live quotes go through Comet: broker, feed and table, nothing to set up."""
+    """Watch live quotes go through Comet, here and in the dashboard: nothing to set up."""
     from comet_demo.launcher import Options, run
 
-    board = run(Options(rate=rate, seed=seed, duration_s=duration, bootstrap=bootstrap, quiet=json_output))
+    board = run(
+        Options(
+            rate=rate, seed=seed, duration_s=duration, bootstrap=bootstrap, gateway_port=gateway_port, quiet=json_output
+        )
+    )
     if json_output:
         print_json({"events": board.events, "symbols": len(board.lines)})
     else:

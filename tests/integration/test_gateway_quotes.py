@@ -1,0 +1,156 @@
+"""Boards of quotes against a real broker: the past and what comes are one, and nothing is counted twice."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import comet
+import comet.testing
+from comet_gateway.backend import Backend
+from comet_gateway.config import GatewayConfig, Limits
+from comet_gateway.dashboard import quotes
+from comet_gateway.dashboard.quotes import Board, Boards
+from comet_gateway.problems import Problem
+from comet_gateway.push.hub import Hub
+from comet_web import facts
+from comet_web.asked import Asked
+from tests.sim import waiting
+
+WITHIN_S = 20.0
+
+
+@asynccontextmanager
+async def boards(address: str, **limits: Any) -> AsyncIterator[Boards]:
+    config = GatewayConfig(bootstrap=address, limits=Limits(**limits))
+    async with Backend(config) as backend:
+        hub = Hub(config, backend)
+        sources: Any = SimpleNamespace(hub=hub, backend=backend, config=config)
+        found = Boards(sources)
+        try:
+            yield found
+        finally:
+            await found.close()
+            await hub.close()
+
+
+def look(board: Board, **query: str) -> facts.Quotes:
+    return board.look(Asked("/quotes", query=query), time.time_ns() // 1000)
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    assert await waiting.until(condition, within_s=WITHIN_S, every_s=0.005), f"it never came to this: {what}"
+
+
+async def write(producer: comet.Producer, price: float, *, symbol: str = "A", ago_s: float = 0, size: int = 1) -> None:
+    at_us = time.time_ns() // 1000 - int(ago_s * 1e6)
+    value = {"bid": price - 1, "ask": price + 1, "last": price, "last_size": size, "timestamp_us": at_us}
+    await producer.send("quotes", value, key=symbol.encode(), timestamp_us=at_us)
+
+
+async def test_the_past_and_what_comes_are_one() -> None:
+    async with (
+        comet.testing.broker({"quotes": 3}) as broker,
+        comet.Producer(broker.address) as producer,
+        boards(broker.address) as found,
+    ):
+        for ago in range(200, 5, -1):
+            await write(producer, 100 + ago % 10, ago_s=ago)
+            await write(producer, 50.0, symbol="B", ago_s=ago)
+        await producer.flush()
+        board = found.board("quotes")
+        await until(lambda: board.state == "live", "the past is read")
+        seen = look(board)
+        assert seen.bounded == "the log begins there"
+        assert {name: one.records for name, one in seen.quotes.items()} == {"A": 195, "B": 195}
+        assert seen.quotes["A"].volume == 195
+        assert seen.quotes["A"].first == 100.0
+        assert seen.candles is not None
+        assert sum(volume for volume in seen.candles.volume if volume) == 195
+        await write(producer, 777.0, size=5)
+        await producer.flush()
+        await until(lambda: look(board).quotes["A"].last == 777.0, "what comes is seen")
+        seen = look(board, symbol="A")
+        assert (seen.quotes["A"].volume, seen.quotes["A"].records) == (200, 196)
+        assert (seen.records, seen.delay_ms is not None, seen.symbol) == (1, True, "A")
+        assert seen.partition is not None
+        minutes = look(board, symbol="A", step="1m").candles
+        assert minutes is not None
+        assert minutes.forming is not None
+        assert minutes.forming[3] == 777.0
+
+
+async def test_the_past_is_read_no_further_than_its_bounds() -> None:
+    """And nothing is shown of what was not read whole."""
+    async with (
+        comet.testing.broker({"quotes": 1}) as broker,
+        comet.Producer(broker.address) as producer,
+        boards(broker.address, quote_scan_records_max=60) as found,
+    ):
+        for ago in range(200, 0, -1):
+            await write(producer, float(ago), ago_s=ago)
+        await producer.flush()
+        board = found.board("quotes")
+        await until(lambda: board.state == "live", "the past is read")
+        seen = look(board)
+        assert seen.bounded == "no more than 60 records are read"
+        assert seen.since_us is not None
+        reach_s = time.time() - seen.since_us / 1e6
+        assert 30 < reach_s < 65
+        assert seen.candles is not None
+        assert sum(close is not None for close in seen.candles.close) <= 60
+        assert seen.quotes["A"].volume == seen.quotes["A"].records <= 60
+
+
+async def test_a_topic_that_comes_later_is_followed_and_one_that_goes_is_said_to_be_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(quotes, "AGAIN_S", 0.02)
+    async with (
+        comet.testing.broker({}) as broker,
+        comet.Admin(broker.address) as admin,
+        boards(broker.address) as found,
+    ):
+        board = found.board("quotes")
+        await until(lambda: board.state == "absent", "it is not there")
+        await admin.create_topic("quotes")
+        await until(lambda: board.state == "live", "it is followed")
+        async with comet.Producer(broker.address) as producer:
+            await write(producer, 5.0)
+            await producer.send("quotes", b"\xff", key=b"A")
+            await producer.flush()
+        await until(lambda: look(board).unread == 1, "all was read")
+        assert look(board).quotes["A"].last == 5.0
+        await admin.create_topic("quotes.stats")
+        board._listed_s = 0.0
+        await until(lambda: look(board).topics == ("quotes.stats",), "what is made of it is found")
+        await admin.delete_topic("quotes")
+        await until(lambda: board.state == "absent", "it is gone")
+        assert look(board).quotes["A"].last == 5.0, "what was known still is"
+
+
+async def test_no_more_symbols_and_boards_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotes, "IDLE_S", 0.05)
+    async with (
+        comet.testing.broker({"quotes": 1, "other": 1}) as broker,
+        comet.Producer(broker.address) as producer,
+        boards(broker.address, quote_symbols_max=3, quote_boards_max=1) as found,
+    ):
+        for number in range(5):
+            await write(producer, 1.0, symbol=f"S{number}", ago_s=1)
+        await producer.flush()
+        board = found.board("quotes")
+        with pytest.raises(Problem, match="being watched already"):
+            found.board("other")
+        await until(lambda: board.state == "live", "the past is read")
+        seen = look(board)
+        assert (sorted(seen.quotes), seen.symbols_left_out) == (["S0", "S1", "S2"], 2)
+        await until(lambda: not found._boards, "nobody looks any more")
+        await until(board._task.done, "nothing is followed any more")
+        assert asyncio.get_running_loop().time() - board.looked_s >= 0.05

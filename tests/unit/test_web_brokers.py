@@ -1,0 +1,142 @@
+"""What the pages of brokers say of a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from comet_web import facts
+from comet_web.asked import Asked
+from comet_web.document import DASH, Table
+from comet_web.views import broker as broker_view
+from comet_web.views import brokers as brokers_view
+
+NOW = 1_795_298_240_000_000
+ONE = facts.Broker(
+    1, "127.0.0.1:9092", up=True, controller=True, version="0.1.0", started_us=NOW - 3_661_000_000, leading=12,
+    replicas=30, in_rate=1234.5, ack_p99_ms=4.25, disk_used=5_000_000, disk_free=75_000_000_000, cpu=0.25,
+)  # fmt: skip
+TWO = replace(ONE, id=2, address="127.0.0.1:9093", controller=False, leading=2)
+GONE = facts.Broker(3, "127.0.0.1:9094")
+CLUSTER = facts.Cluster(
+    NOW,
+    brokers=(ONE, TWO, GONE),
+    events=(
+        facts.Event(NOW - 60_000_000, "broker", "broker 3 is gone", broker=3),
+        facts.Event(NOW - 90_000_000, "broker", "broker 3 is there", broker=3),
+        facts.Event(NOW - 95_000_000, "broker", "broker 1 is there", broker=1),
+    ),
+)
+
+
+def cell(table: Table, row: str, column: str) -> str:
+    at = [one.key for one in table.columns].index(column)
+    return next(one for one in table.rows if one.key == row).cells[at].text
+
+
+def test_a_broker_that_is_gone_stays_listed_with_when_it_went() -> None:
+    document = brokers_view.view(CLUSTER, Asked("/brokers"))
+    table = document.tables["brokers"]
+    assert [row.key for row in table.rows] == ["1", "2", "3"]
+    assert cell(table, "3", "status") == "down since 21:56:20"
+    assert cell(table, "3", "uptime") == DASH
+    assert cell(table, "3", "in") == DASH, "what it carries is not known, which is not nothing"
+    assert document.fields["summary"].text == "2 of 3 brokers up"
+    assert document.fields["summary"].tone == "bad"
+
+
+def test_numbers_are_written_for_people() -> None:
+    table = brokers_view.view(CLUSTER, Asked("/brokers")).tables["brokers"]
+    assert cell(table, "1", "uptime") == "1 h 1 min"
+    assert cell(table, "1", "in") == "1.23 k"
+    assert cell(table, "1", "cpu") == "25 %"
+    assert cell(table, "1", "status") == "controller"
+
+
+def test_leaders_that_are_spread_unevenly_are_seen() -> None:
+    document = brokers_view.view(CLUSTER, Asked("/brokers"))
+    at = [one.key for one in brokers_view.COLUMNS].index("skew")
+    first, second, third = (row.cells[at] for row in document.tables["brokers"].rows)
+    assert (first.text, first.tone, first.bar) == ("171 %", "warn", 12 / 7 / 2)
+    assert (second.text, second.tone) == ("29 %", "warn")
+    assert third.text == DASH
+    assert document.fields["skew"].text == "leaders are spread unevenly: 2 to 12 a broker"
+    even = replace(CLUSTER, brokers=(ONE, replace(TWO, leading=11), GONE))
+    assert brokers_view.view(even, Asked("/brokers")).fields["skew"].tone == "good"
+
+
+def test_a_broker_that_drains_counts_no_more_among_those_that_are_to_lead() -> None:
+    drains = replace(CLUSTER, brokers=(ONE, replace(TWO, draining=True)))
+    document = brokers_view.view(drains, Asked("/brokers"))
+    assert cell(document.tables["brokers"], "2", "status") == "draining: 2 left"
+    assert cell(document.tables["brokers"], "1", "skew") == "86 %"
+    assert document.fields["draining"].text == "draining: 2"
+    done = replace(CLUSTER, brokers=(ONE, replace(TWO, draining=True, leading=0)))
+    assert cell(brokers_view.view(done, Asked("/brokers")).tables["brokers"], "2", "status") == "drained"
+
+
+def test_brokers_are_filtered_by_address_and_sorted_by_number() -> None:
+    asked = Asked("/brokers", query={"filter": "9093", "sort": "-leading"}, matches=lambda text: "9093" in text)
+    table = brokers_view.view(CLUSTER, asked).tables["brokers"]
+    assert [row.key for row in table.rows] == ["2"]
+    by_lead = brokers_view.view(CLUSTER, Asked("/brokers", query={"sort": "-leading"})).tables["brokers"]
+    assert [row.key for row in by_lead.rows] == ["1", "2", "3"]
+
+
+def test_nothing_known_is_nothing_said() -> None:
+    document = brokers_view.view(facts.Cluster(0, reachable=False), Asked("/brokers"))
+    assert document.fields["summary"].text == DASH
+    assert document.tables["brokers"].total == 0
+
+
+# ---- one of them
+
+LOGS = (
+    {"topic": "quotes", "partition": 10, "leader": True, "log_start": 5, "log_end": 105, "flushed_end": 100,
+     "bytes": 2_000_000, "segments": 2, "followers": {"2": 3, "3": 40}, "failed": "", "readers": 1},
+    {"topic": "quotes", "partition": 2, "leader": False, "log_start": 0, "log_end": 9, "failed": "disk <b>gone</b>"},
+)  # fmt: skip
+DETAIL = facts.BrokerDetail(
+    CLUSTER,
+    ONE,
+    tracks={
+        "records_in": facts.Track(1, NOW, (1.0, None, 3.0)),
+        "records_out": facts.Track(1, NOW, (2.0,)),
+        "cpu": facts.Track(1, NOW, (0.5, 0.25)),
+    },
+    sessions=({"client": "feed", "peer": "127.0.0.1:4711", "stream": 4, "received_bytes": 1500},),
+    logs=LOGS,
+    settings=(
+        facts.Setting("rack", "", "", "default", "Where it stands."),
+        facts.Setting("segment_bytes", "1 MB", "128 MB", "file", "How large."),
+    ),
+)
+
+
+def test_logs_say_where_they_are_and_what_is_wrong() -> None:
+    table = broker_view.view(DETAIL, Asked("/brokers/1")).tables["logs"]
+    assert [row.key for row in table.rows] == ["quotes/2", "quotes/10"], "partitions are numbers"
+    assert cell(table, "quotes/10", "behind") == "40"
+    assert cell(table, "quotes/10", "records") == "100"
+    assert cell(table, "quotes/10", "unflushed") == "5"
+    assert cell(table, "quotes/2", "state") == "failed: disk <b>gone</b>"
+    assert cell(table, "quotes/2", "behind") == DASH
+
+
+def test_charts_share_an_axis_and_leave_gaps() -> None:
+    charts = broker_view.view(DETAIL, Asked("/brokers/1")).charts
+    assert charts["records"].values == ([1.0, None, 3.0], [None, None, 2.0])
+    assert charts["records"].summary == "in 3, at most 3; out 2, at most 2"
+    assert charts["cpu"].values == ([50.0, 25.0],)
+    assert charts["latency"].values == ([], [], [], []), "of what nobody has measured there is nothing"
+
+
+def test_settings_that_somebody_chose_come_first() -> None:
+    document = broker_view.view(DETAIL, Asked("/brokers/1"))
+    assert [row.key for row in document.tables["settings"].rows] == ["segment_bytes", "rack"]
+    assert document.tables["sessions"].rows[0].cells[4].text == "1.50 kB"
+
+
+def test_a_broker_that_is_down_says_since_when() -> None:
+    document = broker_view.view(replace(DETAIL, broker=GONE), Asked("/brokers/3"))
+    assert document.fields["down"].text.startswith("It does not answer, since 2026-")
+    assert document.fields["uptime"].text == DASH

@@ -1,0 +1,100 @@
+"""The page of a topic's messages: what an address asks for, how a record stands in one line."""
+
+from __future__ import annotations
+
+import pytest
+
+from comet_web.asked import Asked
+from comet_web.facts import Cluster, Message, Progress, Topic, TopicDetail, TopicMessages
+from comet_web.views import messages
+
+TOPIC = Topic("orders", False, 3, 1, 1, 0, 0, 1000, -1)
+DETAIL = TopicDetail(Cluster(5), TOPIC, (), ())
+
+
+def message(key: bytes | None = b"k", value: bytes | None = b"v", **more: object) -> Message:
+    size = len(key or b"") + len(value or b"")
+    return Message(0, 42, 1_700_000_000_123_456, key, value, size, **more)  # type: ignore[arg-type]
+
+
+def cells(shown: Message) -> dict[str, str]:
+    row = messages.row("orders", shown)
+    return {column.key: cell.text for column, cell in zip(messages.COLUMNS, row.cells, strict=True)}
+
+
+@pytest.mark.parametrize(
+    ("query", "start"),
+    [
+        ({}, "newest"),
+        ({"start": "live"}, "live"),
+        ({"start": "sideways"}, "newest"),
+        ({"offset": "4"}, "newest"),
+        ({"offset": "4", "partition": "0"}, "offset"),
+        ({"offset": "4", "partition": "0", "start": "beginning"}, "beginning"),
+    ],
+)
+def test_the_address_says_where_it_begins(query: dict[str, str], start: str) -> None:
+    assert messages.start_of(query) == start
+
+
+def test_a_record_stands_in_one_line() -> None:
+    found = cells(message(b"EURUSD", b'{"bid":\n  1.08}', headers=(("source", b"desk"), ("raw", b"\xff"))))
+    assert found == {
+        "time": "2023-11-14 22:13:20.123",
+        "partition": "0",
+        "offset": "42",
+        "key": "EURUSD",
+        "value": '{"bid": 1.08}',
+        "size": "21 B",
+        "headers": "2",
+    }
+    row = messages.row("a/b?", message())
+    assert row.href == "/topics/a%2Fb%3F/messages?partition=0&offset=42"
+    assert (row.key, row.cells[0].href) == ("0-42", row.href)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown", "tone"),
+    [
+        (None, "tombstone", "muted"),
+        (b"", "empty", "muted"),
+        (b"\xff\x00\x01", "ff 00 01", "muted"),
+        (bytes(range(200, 256)), bytes(range(200, 232)).hex(" ") + " …", "muted"),
+        ("é".encode() * 600, "é" * 240 + "…", ""),
+        (b"x" * 240, "x" * 240, ""),
+        (b"a\x1b[31m\xe2\x80\xaeb", "a\ufffd[31m\ufffdb", ""),
+        (("a" * 959 + "é").encode(), "a" * 240 + "…", ""),
+    ],
+)
+def test_a_value_is_text_where_it_is_text_and_never_more_than_a_line(
+    value: bytes | None, shown: str, tone: str
+) -> None:
+    cell = messages.row("orders", message(value=value)).cells[4]
+    assert (cell.text, cell.tone) == (shown, tone)
+
+
+def test_a_time_that_no_calendar_has_is_a_number() -> None:
+    assert cells(Message(0, 1, 2**62, None, None, 0))["time"] == f"{2**62} µs"
+
+
+def test_the_page_says_what_was_found_and_how_to_go_on() -> None:
+    progress = Progress(scanned=5_000, matched=1, of=12_000, left=7_000, seconds=0.3, through_us=1_700_000_000_000_000)
+    facts = TopicMessages(DETAIL, (message(),), progress, "budget", "c1.x")
+    asked = Asked("/topics/orders/messages", {"topic": "orders"}, {"key": "a", "partition": "1", "limit": "200"})
+    shown = messages.view(facts, asked)
+    assert shown.fields["told"].text == "1 found so far · 5,000 of about 12,000 looked at in 300 ms"
+    assert shown.fields["told"].title == "back to 2023-11-14 22:13:20.000 UTC"
+    assert (shown.fields["cursor"].text, shown.fields["limit"].text) == ("c1.x", "200")
+    assert messages.exported(asked.query) == {"key": "a", "partitions": "1", "order": "newest"}
+    unfiltered = messages.told(Progress(matched=50, of=12_000), "limit", {"start": "beginning"})
+    assert unfiltered.text == "The first 50 of about 12,000"
+
+
+def test_a_tail_says_that_it_samples() -> None:
+    told = {"rate": 50_000.0, "seen": 1_204_331, "matched": 9_000, "matching": 400.0, "one_in": 8.0, "shown_in": 20.0,
+            "lost": 12}  # fmt: skip
+    assert messages.following(told, filtered=True) == (
+        "50.0 k records/s · 1,204,331 came · 9,000 match, 400/s · sampled: 1 in 8 looked at · 1 in 20 shown · 12 lost"
+    )
+    quiet = {**told, "rate": 0.0, "one_in": 1, "shown_in": 1, "lost": 0}
+    assert messages.following(quiet, filtered=False) == "0 records/s · 1,204,331 came"

@@ -1,0 +1,110 @@
+"""What the page of quotes says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from comet_web.asked import Asked
+from comet_web.document import DASH
+from comet_web.facts import Candles, Quote, Quotes
+from comet_web.views.quotes import view
+
+NOW = 1_795_298_240_000_000
+APPLE = Quote("AAPL", 228.5, 228.49, 228.52, 12_300.0, 227.0, NOW - 300_000, NOW - 290_000, 1_000, (1.0, None, 2.0))
+EURO = replace(APPLE, symbol="EURUSD", last=1.0834, bid=1.0833, ask=1.0835, first=1.09)
+CANDLES = Candles(
+    1, NOW, [None, 1.0], [None, 2.0], [None, 0.5], [None, 1.5], [None, 10.0], [None, 0.01],
+    forming=(1.5, 1.75, 1.5, 1.625, 3.0, None),
+)  # fmt: skip
+QUOTES = Quotes(
+    NOW, "quotes", "live", quotes={"EURUSD": EURO, "AAPL": APPLE}, symbol="AAPL", candles=CANDLES, partition=2,
+    offset=41, since_us=NOW - 900_000_000, records=2_000, rate=998.0, delay_ms=12.0, last_us=NOW - 290_000,
+)  # fmt: skip
+ASKED = Asked("/quotes")
+
+
+def cells(quotes: Quotes, symbol: str, asked: Asked = ASKED) -> dict[str, str]:
+    table = view(quotes, asked).tables["watchlist"]
+    row = next(one for one in table.rows if one.key == symbol)
+    return {column.key: cell.text for column, cell in zip(table.columns, row.cells, strict=True)}
+
+
+def test_prices_have_the_digits_that_they_were_written_with() -> None:
+    apple, euro = cells(QUOTES, "AAPL"), cells(QUOTES, "EURUSD")
+    assert (apple["last"], apple["bid"], apple["spread"], apple["change"], apple["percent"]) == (
+        "228.50", "228.49", "0.03", "+1.50", "+0.66",
+    )  # fmt: skip
+    assert (euro["last"], euro["spread"], euro["change"], euro["percent"]) == ("1.0834", "0.0002", "-0.0066", "-0.61")
+    assert apple["volume"] == "12.3 k"
+    assert apple["age"] == "now"
+
+
+def test_a_change_is_told_by_more_than_its_colour() -> None:
+    document = view(QUOTES, ASKED)
+    assert document.fields["change"].text == "▲ +1.50 (+0.66 %)"
+    assert document.fields["change"].tone == "good"
+
+
+def test_a_feed_that_stopped_shows_when_and_no_candle_that_is_forming() -> None:
+    later = replace(QUOTES, time_us=NOW + 60_000_000)
+    document = view(later, ASKED)
+    assert document.fields["state"].text == "feed stopped; last quote at 21:57:19"
+    assert document.fields["forming"].text == ""
+    assert document.fields["delay"].text == DASH
+    assert document.fields["last"].tone == "muted"
+    assert cells(later, "AAPL")["age"] == "1 min"
+
+
+def test_the_candle_that_is_forming_is_told_apart() -> None:
+    document = view(QUOTES, ASKED)
+    assert document.fields["forming"].text == "1.5,1.75,1.5,1.625,3,"
+    assert document.charts["price"].values[3] == [None, 1.5]
+    assert document.charts["price"].summary == "AAPL, 1 candles of 1s: from 1.5 to 1.5, between 0.5 and 2"
+
+
+def test_where_a_quote_is_written_is_a_link() -> None:
+    assert view(QUOTES, ASKED).fields["place"].href == "/topics/quotes/messages?start=offset&partition=2&offset=41"
+
+
+def test_what_is_missing_is_said() -> None:
+    some = replace(QUOTES, unread=3, unread_reason="no value", symbols_left_out=7, lost=1)
+    assert view(some, ASKED).fields["left_out"].text == (
+        "3 records are no quotes: no value; 7 more symbols than are kept; 1 records came faster than they could be read"
+    )
+    assert view(QUOTES, ASKED).fields["left_out"].text == ""
+
+
+def test_a_symbol_is_chosen_by_its_row_and_the_rest_of_the_address_stays() -> None:
+    table = view(QUOTES, Asked("/quotes", query={"step": "1m", "topic": "quotes"})).tables["watchlist"]
+    assert [row.key for row in table.rows] == ["AAPL", "EURUSD"]
+    assert table.rows[1].href == "/quotes?step=1m&topic=quotes&symbol=EURUSD"
+
+
+def test_why_there_is_nothing() -> None:
+    nothing = Quotes(NOW, "quotes", "absent", "there is no topic 'quotes'")
+    document = view(nothing, ASKED)
+    assert (document.fields["kind"].text, document.fields["state"].text) == ("absent", "no such topic")
+    assert not document.charts
+    assert view(replace(nothing, state="live", reason=""), ASKED).fields["kind"].text == "none"
+    assert view(replace(nothing, state="filling", reason=""), ASKED).fields["state"].text == "reading the past"
+    failed = view(replace(nothing, state="failed", reason="no leader"), ASKED)
+    assert (failed.fields["kind"].text, failed.fields["reason"].text) == ("failed", "no leader")
+
+
+def test_the_analytics_that_are_there_are_links() -> None:
+    assert view(QUOTES, ASKED).fields["analytics"].text == "no"
+    there = replace(QUOTES, topics=("quotes.alerts", "quotes.bars.1m", "quotes.mine"))
+    document = view(there, ASKED)
+    assert document.fields["analytics"].text == "yes"
+    assert {row.key: (row.cells[2].text, row.href) for row in document.tables["outputs"].rows} == {
+        "quotes.bars.1s": ("not yet", ""),
+        "quotes.bars.1m": ("there", "/topics/quotes.bars.1m"),
+        "quotes.stats": ("not yet", ""),
+        "quotes.alerts": ("there", "/topics/quotes.alerts"),
+    }
+
+
+def test_a_quote_without_a_price_or_a_first_one_has_dashes() -> None:
+    bare = replace(APPLE, bid=None, ask=None, first=None, volume=None)
+    found = cells(replace(QUOTES, quotes={"AAPL": bare}), "AAPL")
+    assert (found["bid"], found["spread"], found["change"], found["percent"], found["volume"]) == (DASH,) * 5
