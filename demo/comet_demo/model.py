@@ -1,4 +1,4 @@
-"""What travels in the demo: quotes of instruments, with the trades that came with them, and orders."""
+"""What travels in the demo: quotes and trades of instruments, orders; and the names of all topics."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from typing import Final
 import comet
 
 TOPIC: Final = "quotes"
+TRADES: Final = "trades"
+FILLS: Final = "paper.fills"
+BARS: Final = {"1s": "quotes.bars.1s", "1m": "quotes.bars.1m", "5m": "quotes.bars.5m"}
+STATS: Final = "quotes.stats"
+ALERTS: Final = "quotes.alerts"
+JOB: Final = "quotes.job"
+RESULTS: Final = (*BARS.values(), STATS, ALERTS, JOB)  # what the analytics write
 ORDERS: Final = "orders"
 DEAD_ORDERS: Final = "orders.dead"
 
@@ -23,6 +30,17 @@ class Quote:
     ask_size: int
     last: float
     last_size: int
+    timestamp_us: int
+
+
+@comet.event
+class Trade:
+    """Somebody bought from somebody: `side` is that of whom it was urgent to, "" where nobody says."""
+
+    symbol: str
+    price: float
+    size: int
+    side: str  # "buy", "sell", ""
     timestamp_us: int
 
 
