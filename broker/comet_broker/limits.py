@@ -44,6 +44,7 @@ LIST_PAGE_MAX: Final = 1_000
 
 # Transactions, per slot of a coordinator.
 TRANSACTION_PARTITIONS_MAX: Final = 1_000  # that one transaction writes to
+TRANSACTION_NOTE_BYTES_MAX: Final = 256  # that a transactional id remembers of its last commit
 TRANSACTION_ABORTED_EPOCHS_MAX: Final = 256  # that are remembered of one transactional id
 TRANSACTIONAL_IDS_MAX: Final = 2_000
 TRANSACTIONAL_ID_IDLE_S_MIN: Final = 600  # before one is forgotten to make room

@@ -94,6 +94,8 @@ REPLICA_AVOIDED_MS: Final = 30_000
 
 # A transaction that is open for longer is aborted; readers of committed records wait for it.
 TRANSACTION_TIMEOUT_MS_MAX: Final = 15 * 60_000
+# What a transactional id remembers of its last committed transaction.
+TRANSACTION_NOTE_BYTES_MAX: Final = 256
 # Of an app's handlers: how often one may be tried again, how long that may wait, and how many may run at once.
 RETRIES_MAX: Final = 1_000_000
 RETRY_BACKOFF_MS_MAX: Final = 60_000

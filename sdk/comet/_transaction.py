@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
+from comet import _limits as limits
 from comet._delivery import BulkDelivery, Delivery
 from comet._routing import Headers, Key
 from comet.errors import CometError, InvalidArgument, TransactionAborted, TransactionNotOpen
@@ -49,6 +50,7 @@ class Transaction:
         self._writer = producer._writer
         self._state: State = "new"
         self._offsets: dict[int, tuple[OffsetSource, list[Any]]] = {}
+        self._note = b""
         self._sending = 0
         self._quiet: asyncio.Future[None] | None = None
         self._after: list[Callable[[], None]] | None = []  # called once it sends nothing any more; then None
@@ -124,6 +126,30 @@ class Transaction:
         _, chosen = self._offsets.setdefault(id(consumer), (consumer, []))
         chosen.append(positions)
 
+    def note(self, note: bytes) -> None:
+        """With the commit, the transactional id remembers this, at most 256 bytes: whoever opens the id later finds it
+        as `producer.note`. So a writer that starts again knows which of its transactions counts as the last one.
+
+        Kept as one with the decision. Of several calls the last one counts; without any, or when it is empty, the note
+        from before stays. A transaction with a note is committed even if nothing else is in it.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.TransactionalProducer(address, "loader") as producer:
+        ...         async with producer.transaction() as tx:
+        ...             await tx.send("quotes", b"1")
+        ...             tx.note(b"file 7")
+        ...     async with comet.TransactionalProducer(address, "loader") as producer:
+        ...         print(producer.note)
+        >>> run(example)
+        b'file 7'
+        """
+        self._check()
+        if len(note) > limits.TRANSACTION_NOTE_BYTES_MAX:
+            raise InvalidArgument(
+                f"a note has at most {limits.TRANSACTION_NOTE_BYTES_MAX} bytes, not {len(note)}: send a record instead"
+            )
+        self._note = bytes(note)
+
     def _enter(self) -> None:
         self._check()
         self._sending += 1
@@ -185,8 +211,8 @@ class Transaction:
             if self._writer.failure is not None:
                 raise self._why()
             source, offsets = self._positions()
-            if self._writer.used or offsets is not None:
-                await self._producer._end(True, offsets)
+            if self._writer.used or offsets is not None or self._note:
+                await self._producer._end(True, offsets, self._note)
             self._state = "committed"
             if source is not None and offsets is not None:
                 source.were_committed(offsets)

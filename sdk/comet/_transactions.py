@@ -165,6 +165,7 @@ class TransactionalProducer:
         self._producer_id = 0
         self._epoch: int | None = None  # of the next transaction; None: to be asked for
         self._ending: groups_pb.EndTransaction | None = None  # whose answer is missing
+        self._note = b""
         self._current: Transaction | None = None
         self._fenced: ProducerFenced | None = None
         self._closed = False
@@ -179,6 +180,17 @@ class TransactionalProducer:
     def group(self) -> str:
         """The group whose positions its transactions can commit; empty: none."""
         return self._group
+
+    @property
+    def note(self) -> bytes:
+        """The note of the last transaction under its id that was committed with one, as far as this producer knows; see
+        `Transaction.note`. Empty: there is none, or `start` has not asked yet. While the answer to a commit is missing
+        it is the note from before: the next transaction asks for that answer, and whoever opens the id anew is told.
+
+        >>> comet.TransactionalProducer("localhost:9092", "example").note
+        b''
+        """
+        return self._note
 
     # ---- life
 
@@ -280,13 +292,14 @@ class TransactionalProducer:
         opened = answer.opened_transactions
         self._opened_for = member
         self._id, self._producer_id, self._epoch = opened.transactional_id, opened.producer_id, opened.epoch
+        self._note = opened.note
 
-    async def _end(self, commit: bool, offsets: groups_pb.Commit | None) -> None:
+    async def _end(self, commit: bool, offsets: groups_pb.Commit | None = None, note: bytes = b"") -> None:
         """Raises what the coordinator says against it; Timeout or Unavailable when nothing is known."""
         assert self._ending is None
         self._ending = groups_pb.EndTransaction(
             transactional_id=self._id, producer_id=self._producer_id, epoch=self._writer.epoch, commit=commit,
-            offsets=offsets, group=self._group,
+            offsets=offsets, group=self._group, note=note,
         )  # fmt: skip
         self._epoch = None
         await self._ask_end()
@@ -300,7 +313,8 @@ class TransactionalProducer:
         except CometError:
             self._ending = None  # that is an answer, too
             raise
-        self._ending = None
+        ended, self._ending = self._ending, None
+        self._note = ended.note or self._note
         self._epoch = answer.ended_transaction.next_epoch
 
     async def _request(self, frame: pb.ClientFrame) -> pb.ServerFrame:
@@ -314,7 +328,7 @@ class TransactionalProducer:
         """Best effort: what is not aborted now is before the next transaction, or when its time is over."""
         try:
             async with asyncio.timeout(None if isinstance(why, Exception) else limits.LAST_WORD_MS / 1000):
-                await self._end(False, None)
+                await self._end(False)
         except TimeoutError:
             pass  # who is cancelled has no time
         except ProducerFenced:

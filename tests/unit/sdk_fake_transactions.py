@@ -51,6 +51,7 @@ class TransactionBroker(FakeBroker):
         self.epochs: dict[int, int] = {}  # producer id: the one epoch that may write
         self.first_epochs: dict[int, int] = {}  # of whoever opened it last
         self.outcomes: dict[tuple[int, int], bool] = {}
+        self.notes: dict[int, bytes] = {}  # producer id: of its last commit with one
         self.offsets: dict[tuple[str, str, int], int] = {}  # group, topic, partition
         self.check_group: Callable[[groups_pb.Commit], None] = lambda commit: None
         self.openings: list[groups_pb.OpenTransactions] = []
@@ -86,7 +87,8 @@ class TransactionBroker(FakeBroker):
         before = self.epochs.get(producer_id, -1)
         self.outcomes.setdefault((producer_id, before), False)
         self.epochs[producer_id] = self.first_epochs[producer_id] = before + 1
-        return groups_pb.OpenedTransactions(transactional_id=name, producer_id=producer_id, epoch=before + 1)
+        note = self.notes.get(producer_id, b"")
+        return groups_pb.OpenedTransactions(transactional_id=name, producer_id=producer_id, epoch=before + 1, note=note)
 
     def time_out(self, name: str) -> None:
         """The coordinator aborts what is open."""
@@ -111,6 +113,8 @@ class TransactionBroker(FakeBroker):
                 for topic in ending.offsets.topics:
                     for mark in topic.marks:
                         self.offsets[ending.offsets.group, topic.topic, mark.partition] = mark.offset
+            if ending.commit and ending.note:
+                self.notes[ending.producer_id] = ending.note
             self.outcomes[identity] = ending.commit
             self.epochs[ending.producer_id] += 1
         return groups_pb.EndedTransaction(next_epoch=ending.epoch + 1)

@@ -153,10 +153,12 @@ class Transactions:
         else:
             self._take(one, event)
         one.seat = seat if one.made_up else None
-        producer_id, epoch = one.record.producer_id, one.record.first_epoch
+        record = one.record
         await self._stored(one)
-        await self._when_finished(one, epoch - 1)
-        return pb.OpenedTransactions(transactional_id=name, producer_id=producer_id, epoch=epoch)
+        await self._when_finished(one, record.first_epoch - 1)
+        return pb.OpenedTransactions(
+            transactional_id=name, producer_id=record.producer_id, epoch=record.first_epoch, note=record.note
+        )
 
     async def enlist(self, request: coordination.EnlistRequest) -> coordination.EnlistResponse:
         """For the leader of a partition: the partition is part of the transaction from now on."""
@@ -186,7 +188,9 @@ class Transactions:
 
     async def end(self, ending: pb.EndTransaction, seat: Desk | None = None) -> pb.EndedTransaction:
         one = self._find(ending)
-        event = End(ending.epoch, ending.commit)
+        if len(ending.note) > limits.TRANSACTION_NOTE_BYTES_MAX:
+            raise InvalidArgument(f"the note of a transaction has at most {limits.TRANSACTION_NOTE_BYTES_MAX} bytes")
+        event = End(ending.epoch, ending.commit, note=ending.note)
         offsets = _offsets(ending, one) if self._decides(one, event) else None
         error: CometError | None = None
         if offsets is not None:

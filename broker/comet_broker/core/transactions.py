@@ -65,6 +65,7 @@ class TransactionRecord(Stored, frozen=True):
     reason: str = ""  # why it is being aborted, or was
     aborted: tuple[int, ...] = ()  # the epochs from `known_from` on that were, or were never used; all others committed
     known_from: int = 1
+    note: bytes = b""  # of the last epoch that was decided to be committed with one, whoever had the id
 
     @property
     def partitions(self) -> int:
@@ -102,6 +103,7 @@ class End:
     epoch: int
     commit: bool
     reason: str = "its producer has aborted it"
+    note: bytes = b""  # with commit; empty: the one before stays
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +319,7 @@ def step(record: TransactionRecord, event: Event) -> Step:
                 return Step(record, Outcome.TOO_MANY, _too_many())
             after = _enlisted(record, event.place)
         case End() if found.outcome is Outcome.DECIDED:
-            after = _decided(record, commit=event.commit, reason=event.reason)
+            after = _decided(record, commit=event.commit, reason=event.reason, note=event.note)
         case TimedOut() if found.outcome is Outcome.DECIDED:
             after = _decided(record, commit=False, reason=f"it was open for more than {record.timeout_ms} ms")
         case Evicted() if found.outcome is Outcome.DECIDED:
@@ -366,7 +368,7 @@ def _opened(record: TransactionRecord, event: Open) -> TransactionRecord:
     whose = {"timeout_ms": event.timeout_ms, "group": event.group, "member": event.member}
     if record.state is State.EMPTY:
         if record.epoch + 1 >= EPOCH_END:
-            return TransactionRecord(producer_id=event.producer_id, **whose)  # type: ignore[arg-type]
+            return TransactionRecord(producer_id=event.producer_id, note=record.note, **whose)  # type: ignore[arg-type]
         fence = record.epoch + 1
         return replace(_without(record, record.epoch), epoch=fence, first_epoch=fence, **whose)
     # The one after the epoch that is ending belongs to the producer before, who may yet be told of it.
@@ -388,9 +390,11 @@ def _holds(record: TransactionRecord, place: Place) -> bool:
     return place[1] in record.places.get(place[0], ())
 
 
-def _decided(record: TransactionRecord, *, commit: bool, reason: str) -> TransactionRecord:
-    state = State.COMMITTING if commit else State.ABORTING
-    decided = replace(record, state=state, reason=record.reason if commit else reason)
+def _decided(record: TransactionRecord, *, commit: bool, reason: str, note: bytes = b"") -> TransactionRecord:
+    if commit:
+        decided = replace(record, state=State.COMMITTING, note=note or record.note)
+    else:
+        decided = replace(record, state=State.ABORTING, reason=reason)
     return decided if decided.places else _finished(decided)
 
 

@@ -341,30 +341,34 @@ class OpenTransactions(_message.Message):
     def __init__(self, transactional_id: _Optional[str] = ..., group: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., member: _Optional[str] = ...) -> None: ...
 
 class OpenedTransactions(_message.Message):
-    __slots__ = ("transactional_id", "producer_id", "epoch")
+    __slots__ = ("transactional_id", "producer_id", "epoch", "note")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     producer_id: int
     epoch: int
-    def __init__(self, transactional_id: _Optional[str] = ..., producer_id: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    note: bytes
+    def __init__(self, transactional_id: _Optional[str] = ..., producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., note: _Optional[bytes] = ...) -> None: ...
 
 class EndTransaction(_message.Message):
-    __slots__ = ("transactional_id", "producer_id", "epoch", "commit", "offsets", "group")
+    __slots__ = ("transactional_id", "producer_id", "epoch", "commit", "offsets", "group", "note")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     producer_id: int
     epoch: int
     commit: bool
     offsets: Commit
     group: str
-    def __init__(self, transactional_id: _Optional[str] = ..., producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., commit: _Optional[bool] = ..., offsets: _Optional[_Union[Commit, _Mapping]] = ..., group: _Optional[str] = ...) -> None: ...
+    note: bytes
+    def __init__(self, transactional_id: _Optional[str] = ..., producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., commit: _Optional[bool] = ..., offsets: _Optional[_Union[Commit, _Mapping]] = ..., group: _Optional[str] = ..., note: _Optional[bytes] = ...) -> None: ...
 
 class EndedTransaction(_message.Message):
     __slots__ = ("next_epoch",)
