@@ -178,7 +178,8 @@ class Cluster:
 
     async def open(self, name: str = "tx", **fields: Any) -> Producer:
         opened = await self.transactions.open(pb.OpenTransactions(transactional_id=name, **fields))
-        return Producer(self, opened.transactional_id, opened.producer_id, opened.epoch, fields.get("group", ""))
+        group = fields.get("group", "")
+        return Producer(self, opened.transactional_id, opened.producer_id, opened.epoch, group, opened.note)
 
     async def stored(self, name: str = "tx") -> TransactionRecord | None:
         item = await self.world.store.get(f"{SLOT_PREFIX}{PREFIX}{name}")
@@ -201,12 +202,15 @@ class Cluster:
 
 
 class Producer:
-    def __init__(self, cluster: Cluster, name: str, producer_id: int, epoch: int, group: str) -> None:
+    def __init__(
+        self, cluster: Cluster, name: str, producer_id: int, epoch: int, group: str, note: bytes = b""
+    ) -> None:
         self.cluster = cluster
         self.name = name
         self.producer_id = producer_id
         self.epoch = epoch
         self.group = group
+        self.note = note  # that it was told when it opened the id
 
     async def enlist(self, place: Place = HERE, epoch: int = 0) -> None:
         await self.cluster.transactions.enlist(
@@ -218,7 +222,9 @@ class Producer:
             )
         )
 
-    def ending(self, *, commit: bool, epoch: int = 0, offsets: pb.Commit | None = None) -> pb.EndTransaction:
+    def ending(
+        self, *, commit: bool, epoch: int = 0, offsets: pb.Commit | None = None, note: bytes = b""
+    ) -> pb.EndTransaction:
         return pb.EndTransaction(
             transactional_id=self.name,
             producer_id=self.producer_id,
@@ -226,10 +232,12 @@ class Producer:
             commit=commit,
             group=self.group,
             offsets=offsets,
+            note=note,
         )
 
-    async def end(self, *, commit: bool, epoch: int = 0, offsets: pb.Commit | None = None) -> int:
-        ended = await self.cluster.transactions.end(self.ending(commit=commit, epoch=epoch, offsets=offsets))
+    async def end(self, *, commit: bool, epoch: int = 0, offsets: pb.Commit | None = None, note: bytes = b"") -> int:
+        ending = self.ending(commit=commit, epoch=epoch, offsets=offsets, note=note)
+        ended = await self.cluster.transactions.end(ending)
         if not epoch:
             self.epoch = ended.next_epoch
         return ended.next_epoch
