@@ -105,7 +105,6 @@ async def test_whoever_opens_the_id_is_told_the_note_of_the_last_commit(cluster:
 async def test_of_a_commit_that_is_not_written_yet_nobody_is_told_the_note(cluster: Cluster) -> None:
     one = await cluster.open()
     await one.end(commit=True, note=b"1")
-    await one.enlist(HERE)
     cluster.world.store.down = True
     ending = asyncio.ensure_future(one.end(commit=True, note=b"2"))
     await asyncio.sleep(0)
