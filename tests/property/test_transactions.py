@@ -34,6 +34,11 @@ from comet_broker.core.transactions import (
 PLACES: list[Place] = [("a" * 32, 0), ("a" * 32, 1), ("b" * 32, 0)]
 
 
+def note_of(epoch: int) -> bytes:
+    """What whoever ends this epoch gives as its note; every third gives none."""
+    return b"" if epoch % 3 == 0 else b"%d" % epoch
+
+
 @dataclass
 class Ledger:
     """What one partition has been told: the leader takes batches of epochs that were enlisted and are not over."""
@@ -72,6 +77,7 @@ class World:
         self.late: list[Event] = []  # requests that come once more
         self.marking: dict[Place, None] = {}  # markers that the coordinator has still to write
         self.enlisted: dict[int, set[Place]] = {}  # as answered
+        self.noted: list[tuple[int, bytes]] = []  # to whom opened the id: its first epoch, and the note it was told
 
     # ---- the coordinator
 
@@ -101,6 +107,7 @@ class World:
             case Open():
                 assert pending.record.first_epoch not in self.given, "an epoch is given to one only"
                 assert pending.record.first_epoch > max(self.openers)
+                self.noted.append((pending.record.first_epoch, pending.record.note))
                 self.given.add(pending.record.first_epoch)
                 self.openers.append(pending.record.first_epoch)
             case Enlist() if pending.outcome is Outcome.ENLISTED:
@@ -126,10 +133,13 @@ class World:
         self.request(Enlist(self.pick(pick // 6), PLACES[pick % 3]), twice=pick % 2 == 0)
 
     def commit(self, pick: int) -> None:
-        self.request(End(self.pick(pick // 2), commit=True), twice=pick % 2 == 0)
+        self.end(self.pick(pick // 2), commit=True, twice=pick % 2 == 0)
 
     def abort(self, pick: int) -> None:
-        self.request(End(self.pick(pick // 2), commit=False), twice=pick % 2 == 0)
+        self.end(self.pick(pick // 2), commit=False, twice=pick % 2 == 0)
+
+    def end(self, epoch: int, *, commit: bool, twice: bool) -> None:
+        self.request(End(epoch, commit, note=note_of(epoch)), twice)
 
     def pick(self, pick: int) -> int:
         """Mostly the epoch that counts, if anybody has it, now and then the latest, or an older one."""
@@ -210,10 +220,22 @@ class World:
             for topic, index in self.enlisted.get(self.current.epoch, ()):
                 assert index in self.current.places.get(topic, ())
 
+    def the_note_is_of_the_last_commit(self) -> None:
+        """As it was told to whoever opened the id, and as the next one would be told."""
+        for first_epoch, note in [*self.noted, (self.current.epoch + 1, self.current.note)]:
+            committed = [epoch for epoch, yes in self.outcomes.items() if yes and epoch < first_epoch]
+            at_least = max((epoch for epoch in committed if note_of(epoch)), default=0)
+            of = int(note or b"0")
+            assert at_least <= of < first_epoch, (
+                f"whoever opened at {first_epoch} was told {note!r}, and {at_least} was committed"
+            )
+            assert self.outcomes.get(of, True), f"whoever opened at {first_epoch} was told {note!r}, which was aborted"
+
     def check(self) -> None:
         self.nobody_waits_for_what_nobody_knows()
         self.all_or_nothing()
         self.what_was_answered_is_part_of_it()
+        self.the_note_is_of_the_last_commit()
 
 
 Happening = Callable[[World, int], None]
