@@ -1,54 +1,342 @@
-"""The feed: takes quotes from a provider and produces them. `python -m comet_demo.feed --bootstrap HOST:PORT`.
+"""The feed: takes quotes and trades from a provider and produces them. `python -m comet_demo.feed --provider NAME`.
 
-The key is the symbol, so that all quotes of one instrument stay in order in one partition.
+    provider ─► Backlog ─► Producer ─► quotes, trades      keyed by symbol: one instrument stays in one partition
+
+A live market does not wait. It is written with acks=0, and what cannot be written within two seconds is dropped, oldest
+first, counted and told, so that what is shown is never late. A file waits for the broker and is acknowledged.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
+import os
 import signal
+import sys
+from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
-from random import Random
+from dataclasses import dataclass
+from typing import Any, Final
 
 import comet
-from comet_demo.model import INSTRUMENTS, TOPIC
-from comet_demo.providers import Provider
-from comet_demo.providers.synthetic import SyntheticProvider
+from comet_demo.model import FILLS, RESULTS, TOPIC, TRADES, Quote
+from comet_demo.providers import Event, Provider
+from comet_demo.providers.choose import NAMES, Choice, by_name
+
+log = logging.getLogger("comet_demo.feed")
+
+EVENTS_MAX: Final = 100_000  # that wait for the producer
+AT_ONCE_MAX: Final = 10_000  # of them that are handed over together
+AGE_MAX_S: Final = 2.0  # of what is live and still worth writing
+BUFFER_BYTES: Final = 8 << 20
+TOLD_EVERY_S: Final = 10.0
+AGAIN_S: Final = 1.0  # after trouble
+_USUAL: Final = Choice()
+FILE_TIMEOUT_MS: Final = 60_000
+HOUR_MS: Final = 3_600_000
+
+_LIVE: Final[dict[str, Any]] = {"partitions": 4, "consistency": "available", "retention_ms": HOUR_MS}
+_RESULT: Final[dict[str, Any]] = {"partitions": 1, "consistency": "consistent", "retention_ms": HOUR_MS}
+_OTHER: Final[dict[str, Any]] = {"partitions": 4, "retention_ms": HOUR_MS}
+LAYOUT: Final[dict[str, dict[str, Any]]] = (
+    {TOPIC: _LIVE, TRADES: _LIVE}
+    | {name: _RESULT | ({"partitions": 2} if ".bars." in name else {}) for name in RESULTS}
+    | {FILLS: _RESULT | {"partitions": 4, "retention_ms": 24 * HOUR_MS}}  # what paper trading remembers itself by
+)
 
 
-async def feed(provider: Provider, bootstrap: str, topic: str = TOPIC) -> None:
+class Backlog:
+    """What has come and is not yet with the producer. Owned by one feed. Bounded: what is live loses its oldest, by
+    number and by age; what is not waits for room.
+
+    >>> backlog = Backlog(live=True, events_max=2)
+    >>> for at in range(3):
+    ...     backlog.add([at], now=0.0)
+    >>> backlog.take(now=1.0), backlog.dropped
+    ([1, 2], 1)
+    """
+
+    def __init__(self, *, live: bool, events_max: int = EVENTS_MAX, age_max_s: float = AGE_MAX_S) -> None:
+        self.events = 0
+        self.dropped = 0
+        self._live = live
+        self._events_max = events_max
+        self._age_max_s = age_max_s
+        self._moments: deque[tuple[float, Sequence[Event]]] = deque()
+
+    @property
+    def full(self) -> bool:
+        """Whoever can wait should."""
+        return not self._live and self.events >= self._events_max
+
+    def add(self, events: Sequence[Event], now: float) -> None:
+        self._moments.append((now, events))
+        self.events += len(events)
+        self._forget(now)
+
+    def take(self, now: float) -> list[Event]:
+        """The oldest of what is still worth writing."""
+        self._forget(now)
+        taken: list[Event] = []
+        while self._moments and len(taken) < AT_ONCE_MAX:
+            taken += self._moments.popleft()[1]
+        self.events -= len(taken)
+        return taken
+
+    def _forget(self, now: float) -> None:
+        moments = self._moments
+        while self._live and moments and (
+            moments[0][0] < now - self._age_max_s or (self.events > self._events_max and len(moments) > 1)
+        ):  # fmt: skip
+            lost = len(moments.popleft()[1])
+            self.events -= lost
+            self.dropped += lost
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of all that the provider had."""
+
+    quotes: int = 0
+    trades: int = 0
+    dropped: int = 0  # not written, because they would have been late
+
+    def __str__(self) -> str:
+        return f"{self.quotes:,} quotes and {self.trades:,} trades were sent, {self.dropped:,} events were dropped"
+
+
+class Feed:
+    """One run: reads a provider on one side, writes to topics on the other, until the provider ends."""
+
+    def __init__(self, provider: Provider, bootstrap: str, topic: str = TOPIC, trades: str = TRADES) -> None:
+        self._provider = provider
+        self._bootstrap = bootstrap
+        self._topics = (topic, trades)
+        self._backlog = Backlog(live=provider.live)
+        self._counts = Counts()
+        self._changed = asyncio.Event()
+        self._ended = False
+        self._keys: dict[str, bytes] = {}
+        self._producer = comet.Producer(
+            bootstrap,
+            name="feed",
+            acks=0 if provider.live else 1,
+            buffer_bytes=BUFFER_BYTES,
+            timeout_ms=int(AGE_MAX_S * 1000) if provider.live else FILE_TIMEOUT_MS,
+        )
+
+    @property
+    def counts(self) -> Counts:
+        """As far as is known by now."""
+        late = self._producer.statistics()["failed_records"]  # in the producer's buffer
+        return Counts(self._counts.quotes, self._counts.trades, self._backlog.dropped + self._counts.dropped + late)
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        telling = loop.create_task(self._tell())
+        reading = loop.create_task(self._read())
+        try:
+            await self._write()
+            await reading  # raises what the provider failed with
+        finally:
+            for task in (telling, reading):
+                task.cancel()
+            await asyncio.gather(telling, reading, return_exceptions=True)
+            await self._close()
+
+    async def _close(self) -> None:
+        if self._provider.live:
+            with suppress(comet.CometError):  # what was too late is counted, not an error
+                await self._producer.close()
+        else:
+            await self._producer.close()
+
+    async def _read(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            async for events in self._provider.stream():
+                while self._backlog.full:
+                    await self._change()
+                self._backlog.add(events, loop.time())
+                self._changed.set()
+                await asyncio.sleep(0)  # a source that always has more must not keep the writer from its turn
+        finally:
+            self._ended = True
+            self._changed.set()
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    async def _write(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            events = self._backlog.take(loop.time())
+            self._changed.set()  # there may be room again
+            if events:
+                await self._send(events)
+            elif self._ended:
+                return
+            else:
+                await self._change()
+
+    async def _send(self, events: list[Event]) -> None:
+        quotes = [event for event in events if event.__class__ is Quote]
+        trades = [event for event in events if event.__class__ is not Quote]
+        try:
+            await self._send_to(self._topics[0], quotes)
+            self._counts.quotes += len(quotes)
+            quotes = []
+            await self._send_to(self._topics[1], trades)
+            self._counts.trades += len(trades)
+        except comet.CometError as error:
+            if not self._provider.live or not (error.retriable or isinstance(error, comet.TopicNotFound)):
+                raise
+            self._counts.dropped += len(quotes) + len(trades)
+            log.warning("the feed cannot write, and goes on trying: %s", error)
+            await self._recover(error)
+
+    async def _send_to(self, topic: str, events: Sequence[Event]) -> None:
+        if events:
+            await self._producer.send_many(
+                topic,
+                events,
+                keys=[self._key(event.symbol) for event in events],
+                timestamps_us=[event.timestamp_us for event in events] if self._provider.live else None,
+            )
+
+    def _key(self, symbol: str) -> bytes:
+        key = self._keys.get(symbol)
+        if key is None:
+            key = self._keys[symbol] = symbol.encode()
+        return key
+
+    async def _recover(self, error: comet.CometError) -> None:
+        """A broker that came back empty gets its topics again; any other is waited for."""
+        await asyncio.sleep(AGAIN_S)
+        if isinstance(error, comet.TopicNotFound):
+            with suppress(comet.CometError):
+                for topic in self._topics:
+                    await ensure_topic(self._bootstrap, topic)
+
+    async def _tell(self) -> None:
+        told = 0
+        while True:
+            await asyncio.sleep(TOLD_EVERY_S)
+            dropped = self.counts.dropped
+            if dropped > told:
+                log.warning(
+                    "the broker is away or too slow: %s events were dropped in %g s",
+                    f"{dropped - told:,}",
+                    TOLD_EVERY_S,
+                )
+                told = dropped
+
+
+async def feed(provider: Provider, bootstrap: str, topic: str = TOPIC, trades: str = TRADES) -> Counts:
     """Produces until it is cancelled or the provider ends."""
-    async with comet.Producer(bootstrap) as producer:
-        async for quotes in provider.stream():
-            for quote in quotes:
-                await producer.send(topic, quote, key=quote.symbol.encode(), timestamp_us=quote.timestamp_us)
+    one = Feed(provider, bootstrap, topic, trades)
+    await one.run()
+    return one.counts
 
 
-async def ensure_topic(bootstrap: str, topic: str = TOPIC, partitions: int = 4) -> None:
-    """Makes the topic unless it is there; an hour of quotes is plenty for a demo."""
+async def ensure_topic(bootstrap: str, topic: str = TOPIC, partitions: int | None = None) -> None:
+    """Makes the topic unless it is there. Those of the demo are as LAYOUT says; others keep an hour."""
+    settings = dict(LAYOUT.get(topic, _OTHER))
+    if partitions is not None:
+        settings["partitions"] = partitions
     async with comet.Admin(bootstrap) as admin:
         with suppress(comet.TopicExists):
-            await admin.create_topic(topic, partitions=partitions, retention_ms=3_600_000)
+            await admin.create_topic(topic, **settings)
+
+
+async def ensure_topics(bootstrap: str) -> None:
+    """Makes all topics of the market: what the feed writes, what the analytics write, and what paper trading does."""
+    async with comet.Admin(bootstrap) as admin:
+        there = {topic.name for topic in await admin.list_topics()}
+        for topic, settings in LAYOUT.items():
+            if topic not in there:
+                with suppress(comet.TopicExists):
+                    await admin.create_topic(topic, **settings)
+
+
+def arguments() -> argparse.ArgumentParser:
+    """What the command takes."""
+    parser = argparse.ArgumentParser(
+        prog="comet_demo.feed",
+        description="Produces quotes and trades of a market.",
+        epilog="Alpaca's key is taken from COMET_ALPACA_KEY and COMET_ALPACA_SECRET.",
+    )
+    parser.add_argument("--bootstrap", default="localhost:9092", metavar="HOST:PORT")
+    parser.add_argument("--provider", default="synthetic", choices=NAMES)
+    parser.add_argument("--symbols", default="", help="with commas between; synthetic: all by default")
+    parser.add_argument("--rate", type=float, default=1000.0, help="synthetic: quotes a second, on average")
+    parser.add_argument("--seed", type=int, default=None, help="synthetic: the same seed gives the same market")
+    parser.add_argument("--day", type=float, default=_USUAL.day_s, help="synthetic: seconds from opening to closing")
+    parser.add_argument("--faults", type=float, default=_USUAL.faults, help="synthetic: share of quotes that are wrong")
+    parser.add_argument("--file", default="", help="replay: a CSV or Parquet file")
+    parser.add_argument(
+        "--pace", type=float, default=1.0, help="replay: times as fast as it was; 0: as fast as it goes"
+    )
+    parser.add_argument("--keep-times", action="store_true", help="replay: times stay those of the file")
+    parser.add_argument("--columns", default="", help="replay: name=column, with commas between, where they differ")
+    parser.add_argument("--url", default="", help="real markets: another address than the usual one")
+    return parser
+
+
+def chosen(options: argparse.Namespace) -> Choice:
+    return Choice(
+        symbols=_words(options.symbols),
+        rate=options.rate,
+        seed=options.seed,
+        day_s=options.day,
+        faults=options.faults,
+        file=options.file,
+        pace=options.pace,
+        keep_times=options.keep_times,
+        columns=dict(_pair(word) for word in _words(options.columns)),
+        url=options.url,
+        key=os.environ.get("COMET_ALPACA_KEY", ""),
+        secret=os.environ.get("COMET_ALPACA_SECRET", ""),
+    )
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _pair(word: str) -> tuple[str, str]:
+    name, equals, column = word.partition("=")
+    if not equals:
+        raise comet.InvalidArgument(f"--columns takes name=column, with commas between, not {word!r}")
+    return name.strip(), column.strip()
+
+
+async def _run(options: argparse.Namespace) -> None:
+    provider = by_name(options.provider, chosen(options))
+    await ensure_topics(options.bootstrap)
+    one = Feed(provider, options.bootstrap)
+    running = asyncio.ensure_future(one.run())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+    try:
+        with suppress(asyncio.CancelledError):  # asked to stop; the producer has been closed on the way out
+            await running
+    finally:
+        said = [f"{name.replace('_', ' ')}: {count:,}" for name, count in provider.statistics().items() if count]
+        print("; ".join([f"{one.counts}", *said]), flush=True)  # noqa: T201 - what a terminal program does
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="comet_demo.feed", description="Produces synthetic quotes.")
-    parser.add_argument("--bootstrap", default="localhost:9092")
-    parser.add_argument("--rate", type=float, default=1000.0, help="quotes a second, outside bursts")
-    parser.add_argument("--seed", type=int, default=None, help="the same seed gives the same market")
-    options = parser.parse_args()
-    random = Random(options.seed)
-    provider = SyntheticProvider(INSTRUMENTS, random, rate=options.rate)
-
-    async def run() -> None:
-        await ensure_topic(options.bootstrap)
-        running = asyncio.ensure_future(feed(provider, options.bootstrap))
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
-        with suppress(asyncio.CancelledError):  # asked to stop; the producer has been closed on the way out
-            await running
-
-    comet.run(run())
+    logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
+    options = arguments().parse_args()
+    try:
+        comet.run(_run(options))
+    except comet.CometError as error:
+        print(f"comet_demo.feed: {error}", file=sys.stderr, flush=True)  # noqa: T201 - what a terminal program does
+        raise SystemExit(2 if isinstance(error, comet.InvalidArgument) else 1) from None
 
 
 if __name__ == "__main__":

@@ -45,6 +45,19 @@ class Trade:
 
 
 @comet.event
+class Fill:
+    """What paper trading did: a trade that never was. `cash` and `position` are the symbol's, after it."""
+
+    symbol: str
+    side: str  # "buy", "sell"
+    size: int
+    price: float
+    cash: float  # what all of the symbol's fills have brought in, less what they have cost
+    position: int
+    timestamp_us: int  # of the quote that it came from
+
+
+@comet.event
 class Order:
     """What somebody wants, at what price at most or at least."""
 

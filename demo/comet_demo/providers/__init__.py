@@ -1,19 +1,34 @@
-"""Where quotes come from. A provider is anything with a name and a `stream` of lists of quotes.
+"""Where market data comes from. A provider has a name and a `stream` of lists of quotes and trades.
 
-The synthetic one needs no network; one for a real market implements the same protocol and nothing else changes.
+    synthetic                       a made-up market, seeded; needs no network
+    replay                          quotes and trades of a CSV or Parquet file
+    coinbase, binance, alpaca       real markets, over one machine for connections: sockets
+
+One for another market implements the same protocol, gets a row in choose, and nothing else changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Protocol, TypeAlias
 
-from comet_demo.model import Quote
+from comet_demo.model import Quote, Trade
+
+Event: TypeAlias = Quote | Trade
 
 
 class Provider(Protocol):
     @property
     def name(self) -> str: ...
 
-    def stream(self) -> AsyncIterator[Sequence[Quote]]:
-        """Quotes as they come, those of one moment together. Ends when the source does."""
+    @property
+    def live(self) -> bool:
+        """Whether it goes on without us. What is live and cannot be written in time is dropped, oldest first; what is
+        not waits until it can be."""
+
+    def stream(self) -> AsyncIterator[Sequence[Event]]:
+        """What happens, as it does; all of one moment together, in order. Ends when the source does."""
+
+    def statistics(self) -> Mapping[str, int]:
+        """Counts that somebody may want to know at the end, those that are not 0 above all: rows or messages that were
+        no use, gaps, connections."""

@@ -1,0 +1,64 @@
+"""Which provider somebody means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+import comet
+from comet_demo.model import INSTRUMENTS
+from comet_demo.providers import Provider
+from comet_demo.providers.market import FAULTS
+from comet_demo.providers.synthetic import SyntheticProvider
+
+RATE_MAX: Final = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Everything that can be said about providers; each takes what is its own."""
+
+    symbols: tuple[str, ...] = ()
+    rate: float = 1000.0
+    seed: int | None = None
+    day_s: float = 900.0
+    faults: float = FAULTS
+    file: str = ""
+    pace: float = 1.0
+    keep_times: bool = False
+    columns: Mapping[str, str] = field(default_factory=dict)
+    url: str = ""
+    key: str = ""
+    secret: str = ""
+
+
+def _synthetic(choice: Choice) -> Provider:
+    if not 0 < choice.rate <= RATE_MAX:
+        raise comet.InvalidArgument(f"the rate is from 1 to {RATE_MAX:,} quotes a second, not {choice.rate:g}")
+    if choice.day_s <= 0 or not 0 <= choice.faults < 1:
+        raise comet.InvalidArgument("a day lasts more than 0 seconds, and faults are a share, from 0 to less than 1")
+    unknown = set(choice.symbols) - {instrument.symbol for instrument in INSTRUMENTS}
+    if unknown:
+        names = ", ".join(instrument.symbol for instrument in INSTRUMENTS)
+        raise comet.InvalidArgument(f"the synthetic market has no {', '.join(sorted(unknown))}; it has {names}")
+    chosen = [one for one in INSTRUMENTS if not choice.symbols or one.symbol in choice.symbols]
+    random = Random(choice.seed)
+    return SyntheticProvider(chosen, random, rate=choice.rate, day_s=choice.day_s, faults=choice.faults)
+
+
+_MAKERS: Final[Mapping[str, Callable[[Choice], Provider]]] = {"synthetic": _synthetic}
+NAMES: Final = tuple(_MAKERS)
+
+
+def by_name(name: str, choice: Choice) -> Provider:
+    """The provider of that name. Raises InvalidArgument where the choice makes no sense for it.
+
+    >>> by_name("synthetic", Choice(symbols=("AAPL",), seed=1)).name
+    'synthetic'
+    """
+    maker = _MAKERS.get(name)
+    if maker is None:
+        raise comet.InvalidArgument(f"there is no provider {name!r}; there are {', '.join(NAMES)}")
+    return maker(choice)
