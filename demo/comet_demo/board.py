@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from comet_demo.model import Quote
+from comet_demo.status import Analytics
 
 LAGS_KEPT: Final = 10_000
 
@@ -54,6 +55,8 @@ class Board:
         self.events_per_s = 0.0
         self.lag_p50_us = 0
         self.lag_p99_us = 0
+        self.newest_us = 0  # when the newest quote was made
+        self.analytics = Analytics()
         self._lags_us: deque[int] = deque(maxlen=LAGS_KEPT)
         self._events_before = 0
 
@@ -63,6 +66,7 @@ class Board:
             line = self.lines[quote.symbol] = Line(quote, first_price=quote.last)
         line.apply(quote)
         self.events += 1
+        self.newest_us = max(self.newest_us, quote.timestamp_us)
         self._lags_us.append(now_us - quote.timestamp_us)
 
     def measure(self, seconds: float) -> None:
@@ -78,8 +82,10 @@ class Board:
             self.lag_p99_us = lags[min(len(lags) * 99 // 100, len(lags) - 1)]
             self._lags_us.clear()
 
-    def summary(self) -> str:
+    def summary(self, now_us: int) -> str:
+        analytics = self.analytics.summary(self.newest_us, now_us)
         return (
             f"{self.events:,} events, {self.events_per_s:,.0f}/s, {len(self.lines)} symbols, "
             f"lag p50 {self.lag_p50_us / 1e3:.1f} ms, p99 {self.lag_p99_us / 1e3:.1f} ms"
+            + (f"; {analytics}" if analytics else "")
         )

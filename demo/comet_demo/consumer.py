@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import comet
 from comet_demo.board import Board, Line
-from comet_demo.model import TOPIC, Quote
+from comet_demo.model import JOB, TOPIC, Quote
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,9 +24,16 @@ async def follow(board: Board, bootstrap: str, topic: str = TOPIC) -> None:
     """Feeds the board with everything that comes from now on, until it is cancelled."""
     async with comet.Consumer(bootstrap, topic, start="latest", type=Quote) as consumer:
         async for batch in consumer.batches():
-            now_us = time.time_ns() // 1000
+            now_us = _now_us()
             for quote in batch.events():
                 board.apply(quote, now_us)
+
+
+async def follow_job(board: Board, bootstrap: str, topic: str = JOB) -> None:
+    """Feeds the board with what the Spark job says of itself."""
+    async with comet.Consumer(bootstrap, topic, start="latest", type=dict) as consumer:
+        async for record in consumer:
+            board.analytics.apply(record.value)
 
 
 async def show(board: Board, *, title: str, duration_s: float | None, quiet: bool = False) -> None:
@@ -50,9 +57,13 @@ async def _show_table(board: Board, title: str, duration_s: float | None) -> Non
 
 async def _show_lines(board: Board, duration_s: float | None) -> None:
     def line() -> None:
-        print(board.summary(), flush=True)  # noqa: T201 - what a terminal program does
+        print(board.summary(_now_us()), flush=True)  # noqa: T201 - what a terminal program does
 
     await _every_second(board, duration_s, each_draw=_nothing, each_second=line)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
 
 
 def _nothing() -> None:
@@ -80,7 +91,7 @@ def draw(board: Board, title: str) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", caption=board.summary())
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", caption=board.summary(_now_us()))
     table.add_column("symbol", style="bold")
     for column in ("last", "change", "bid", "ask", "spread bp", "volume", "trades/s", "events/s"):
         table.add_column(column, justify="right")

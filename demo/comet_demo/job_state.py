@@ -1,0 +1,139 @@
+"""What the Spark job says about itself: one record for each query, written at the ends of batches and at every change.
+Pure: it is fed what Spark reports, and the time.
+
+    starting ──first batch──► running ──► failed ──after a while──► starting ──► …
+        └────────────────────────┴──────────┴────────► stopped
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal
+
+State = Literal["starting", "running", "stopped", "failed"]
+
+TELL_EVERY_US: Final = 1_000_000
+ALIVE_EVERY_US: Final = 5_000_000  # also where nothing is new: who hears nothing for long takes it for gone
+PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)  # before a query that failed is started again; then it is left
+CALM_US: Final = 120_000_000  # a query that ran for so long begins again with the first pause
+REASON_MAX: Final = 500
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Job:
+    """One query. Owned by whoever watches it; `record` is what others get to know."""
+
+    query: str
+    window_s: float
+    mode: str  # update, append
+    state: State = "starting"
+    doing: str = ""  # of what takes long while it starts
+    error: str = ""
+    batch: int | None = None
+    rows: int = 0  # of the last batch
+    rows_per_s: float = 0.0
+    batch_ms: int | None = None
+    event_us: int | None = None  # the newest event it has processed
+    watermark_us: int | None = None
+    failures: int = 0  # in a row
+    _began_us: int = 0
+    _told_us: int = -TELL_EVERY_US  # before all times
+    _untold: bool = field(default=True)
+
+    def started(self, doing: str = "") -> None:
+        self._change("starting", doing=doing)
+
+    def progressed(self, progress: Mapping[str, Any], now_us: int) -> None:
+        """`progress` is a document as Spark's StreamingQueryProgress has it; the same one may come several times."""
+        if self.state != "running":
+            if not is_batch(progress):
+                return
+            self._began_us = now_us
+            self._change("running")
+        if progress["batchId"] == self.batch and progress.get("numInputRows") == self.rows:
+            return
+        self._untold = True
+        self.batch = progress["batchId"]
+        self.rows = int(progress.get("numInputRows") or 0)
+        self.rows_per_s = rounded(progress.get("inputRowsPerSecond"))
+        self.batch_ms = (progress.get("durationMs") or {}).get("triggerExecution")
+        times = progress.get("eventTime") or {}
+        newest, watermark = micros(times.get("max")), micros(times.get("watermark"))
+        self.event_us = max(filter(None, (self.event_us, newest)), default=None)
+        self.watermark_us = watermark or self.watermark_us  # 1970 stands for none
+        if self.failures and now_us - self._began_us > CALM_US:
+            self.failures = 0
+
+    def failed(self, error: str) -> float | None:
+        """How long to wait before it is started again; None: it has failed too often."""
+        self._change("failed", error=reason(error))
+        self.failures += 1
+        return PAUSES_S[self.failures - 1] if self.failures <= len(PAUSES_S) else None
+
+    def stopped(self) -> None:
+        """One that failed stays failed: that it ended as well is less to know."""
+        if self.state != "failed":
+            self._change("stopped")
+
+    def _change(self, state: State, *, doing: str = "", error: str = "") -> None:
+        self.state, self.doing, self.error = state, doing, error
+        self._told_us, self._untold = -TELL_EVERY_US, True
+
+    def to_tell(self, now_us: int) -> dict[str, Any] | None:
+        """What is new, if it is time to say it; now and then also that there is nothing new."""
+        silent_us = now_us - self._told_us
+        alive = self.state in ("starting", "running") and silent_us >= ALIVE_EVERY_US
+        if not alive and not (self._untold and silent_us >= TELL_EVERY_US):
+            return None
+        self._told_us, self._untold = now_us, False
+        return self.record(now_us)
+
+    def record(self, now_us: int) -> dict[str, Any]:
+        return {
+            "query": self.query, "state": self.state, "batch": self.batch, "rows": self.rows,
+            "rows_per_s": self.rows_per_s, "batch_ms": self.batch_ms, "event_us": self.event_us,
+            "watermark_us": self.watermark_us, "at_us": now_us, "window_s": self.window_s, "mode": self.mode,
+            "error": self.error, "doing": self.doing,
+        }  # fmt: skip
+
+
+def is_batch(progress: Mapping[str, Any]) -> bool:
+    """Whether a batch has been done, and not only that nothing came."""
+    return "addBatch" in (progress.get("durationMs") or {})
+
+
+def rounded(value: Any) -> float:
+    """A rate; Spark says NaN or infinite where too little time has passed."""
+    try:
+        found = round(float(value), 1)
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+    return found if 0 <= found < float("inf") else 0.0
+
+
+def micros(text: Any) -> int | None:
+    """Of a time as Spark writes it, 2026-01-31T12:00:00.000Z; None for what is none, and for 1970, which says none."""
+    if not isinstance(text, str):
+        return None
+    try:
+        found = (datetime.fromisoformat(text) - EPOCH) // timedelta(microseconds=1)
+    except (TypeError, ValueError):
+        return None
+    return found or None
+
+
+def reason(text: str) -> str:
+    """What went wrong, out of pages of what was going on: the last error that a Python traceback in it ends with, or
+    the first line."""
+    ends = re.findall(
+        r"^(?:\w+\.)*(\w*(?:Error|Exception|Timeout|Unavailable|Loss|Fenced|\w+)): (.+)$", text, re.MULTILINE
+    )
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if "Traceback (most recent call last)" in text and ends:
+        kind, what = ends[-1]
+        return f"{kind}: {what}"[:REASON_MAX]
+    return (lines[0] if lines else "no reason was given")[:REASON_MAX]
