@@ -23,4 +23,4 @@ def test_the_board_counts_and_measures() -> None:
     assert (board.lag_p50_us, board.lag_p99_us) == (4000, 9000)
     board.measure(1.0)
     assert board.events_per_s == 0.0
-    assert "11 events, 0/s, 2 symbols" in board.summary()
+    assert "11 events, 0/s, 2 symbols" in board.summary(now_us=0)
