@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+import comet
+import comet.testing
 from comet.errors import ProducerFenced, StaleGeneration, TransactionAborted, TransactionNotOpen
 from comet.v1 import groups_pb2 as pb
 from tests.integration.group_client import Member
@@ -118,9 +120,10 @@ async def test_readers_are_free_when_an_abandoned_transaction_runs_out_of_time(w
 @pytest.mark.parametrize("commits_again", [True, False])
 async def test_the_coordinator_goes_before_the_decision_is_written(world: World, commits_again: bool) -> None:
     one = await opened(world)
+    await one.end(commit=True, note=b"1")
     await one.write_all(b"a")
     world.store.disturb("tx")
-    ending = started(one.end(commit=True))
+    ending = started(one.end(commit=True, note=b"2"))
     await until(lambda: world.store.tried > 0, "it tries to decide")
     await world.stop(await world.coordinator("tx"))
     assert await _seen(world) == NOTHING
@@ -128,10 +131,11 @@ async def test_the_coordinator_goes_before_the_decision_is_written(world: World,
         world.store.calm()
         await ending
         assert await _seen(world) == everywhere(b"a")
+        assert (await opened(world)).note == b"2"
         return
     ending.cancel()
     world.store.calm()
-    await opened(world)
+    assert (await opened(world)).note == b"1"
     assert await _seen(world) == NOTHING
     assert world.readers_are_free()
 
@@ -140,7 +144,7 @@ async def test_the_coordinator_goes_without_knowing_that_it_has_decided(world: W
     one = await opened(world)
     await one.write_all(b"a")
     world.store.disturb("tx", applies=True)
-    ending = started(one.end(commit=True))
+    ending = started(one.end(commit=True, note=b"1"))
     await until(lambda: world.store.tried > 0, "it has decided")
     assert await world.all_seen() == NOTHING
     await world.stop(await world.coordinator("tx"))
@@ -148,6 +152,7 @@ async def test_the_coordinator_goes_without_knowing_that_it_has_decided(world: W
     world.store.calm()
     heir = await opened(world)
     assert await _seen(world) == everywhere(b"a"), "what is decided stays, whoever comes"
+    assert heir.note == b"1"
     assert world.readers_are_free()
     await one.end(commit=True)
     with pytest.raises(ProducerFenced):
@@ -155,6 +160,20 @@ async def test_the_coordinator_goes_without_knowing_that_it_has_decided(world: W
     await heir.write_all(b"b")
     await heir.end(commit=True)
     assert await _seen(world) == everywhere(b"a", b"b")
+
+
+async def test_a_note_outlives_the_broker(tmp_path: Path) -> None:
+    for number in range(2):
+        async with (
+            comet.testing.broker(["out"], data=tmp_path) as broker,
+            comet.TransactionalProducer(broker.address, "tx") as producer,
+        ):
+            assert producer.note == (b"0" if number else b"")
+            async with producer.transaction() as tx:
+                if number:
+                    await tx.send("out", b"x")
+                tx.note(b"%d" % number)
+            assert producer.note == b"%d" % number
 
 
 @pytest.mark.parametrize("commit", [True, False])

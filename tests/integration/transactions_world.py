@@ -172,6 +172,7 @@ class Producer:
         self.name = name
         self.group = group
         self.producer_id = self.epoch = 0
+        self.note = b""  # that it was told when it opened the id
         self.sequences: dict[Output, int] = {}
 
     @property
@@ -184,6 +185,7 @@ class Producer:
         )
         opened = (await self.world.ask(self.where, open_transactions=opening)).opened_transactions
         self.name, self.producer_id, self.epoch = opened.transactional_id, opened.producer_id, opened.epoch
+        self.note = opened.note
         self.sequences = {}
 
     async def write(self, output: Output, *values: bytes) -> None:
@@ -222,7 +224,7 @@ class Producer:
     async def write_all(self, value: bytes) -> None:
         await asyncio.gather(*(self.write(output, value) for output in OUTPUTS))
 
-    async def end(self, *, commit: bool, offsets: pb.Commit | None = None) -> None:
+    async def end(self, *, commit: bool, offsets: pb.Commit | None = None, note: bytes = b"") -> None:
         ending = pb.EndTransaction(
             transactional_id=self.name,
             producer_id=self.producer_id,
@@ -230,6 +232,7 @@ class Producer:
             commit=commit,
             group=self.group,
             offsets=offsets,
+            note=note,
         )
         self.epoch = (await self.world.ask(self.where, end_transaction=ending)).ended_transaction.next_epoch
         self.sequences = {}

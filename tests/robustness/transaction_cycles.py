@@ -3,7 +3,8 @@
 One broker that is killed, or three with a real etcd of which any one is killed or stands still for three leases. Two
 producers write transactions over all partitions, some of which they abort; one consumer reads what is committed, all
 through every death. At the end: what was committed is there whole and once, what was aborted is not there at all, what
-nobody knows of is there whole or not at all, the consumer saw just that, and nobody waits for anything any more.
+nobody knows of is there whole or not at all, the consumer saw just that, and nobody waits for anything any more. How an
+unknown end turned out the writer learns from the note that it finds when it opens its id again, and is held to that.
 """
 
 from __future__ import annotations
@@ -135,14 +136,23 @@ async def _cycles(
 
 
 async def _write(addresses: list[str], number: int, report: Report, stop: asyncio.Event, random: Random) -> None:
-    count = 0
+    count, name, last = 0, "", ""
     while not stop.is_set():
-        # A producer whose transaction came to an unknown end is opened again: that ends it.
+        # A producer whose transaction came to an unknown end is opened again: that ends it, and the note says how.
         async with comet.TransactionalProducer(addresses, f"writer-{number}", timeout_ms=30_000) as producer:
+            if name and producer.note.decode() == name:
+                report.committed.add(name)
+                last = name
+            elif name:
+                report.aborted.add(name)
             while not stop.is_set():
+                if producer.note.decode() != last:
+                    report.violations.append(f"the note is {producer.note!r}, and {last!r} was committed last")
                 count += 1
-                if not await _transact(producer, f"{number}-{count}", report, random):
+                name = f"{number}-{count}"
+                if not await _transact(producer, name, report, random):
                     break
+                last = name if name in report.committed else last
 
 
 async def _transact(producer: comet.TransactionalProducer, name: str, report: Report, random: Random) -> bool:
@@ -155,6 +165,7 @@ async def _transact(producer: comet.TransactionalProducer, name: str, report: Re
         async with producer.transaction() as tx:
             for at, record in enumerate(records):
                 await tx.send(TOPIC, record, partition=at % PARTITIONS)
+            tx.note(name.encode())
             if random.random() < 0.3:
                 raise ChangedMyMindError
     except ChangedMyMindError:
