@@ -15,8 +15,9 @@ PROTOS := $(wildcard proto/comet/v1/*.proto)
 help:  ## Show what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
-demo: $(READY)  ## A broker, a feed of quotes and a live table
-	$(BIN)/comet demo
+demo: $(READY)  ## Live quotes, what Spark makes of them, and a dashboard
+	@scripts/java $(BIN)/python optional
+	$(BIN)/comet demo $(ARGS)
 
 test: $(READY) etcd chromium java  ## The whole test suite
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
@@ -56,8 +57,8 @@ chromium:
 	@scripts/chromium
 
 # Those of Spark need a Java.
-java:
-	@scripts/java
+java: $(READY)
+	@scripts/java $(BIN)/python
 
 # Made once, and again whenever pyproject.toml changes.
 $(READY): pyproject.toml scripts/venv

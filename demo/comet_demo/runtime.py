@@ -207,3 +207,16 @@ def settings(*, memory: str, parallelism: int, local: bool) -> dict[str, str]:
             "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         ),
     }
+
+
+def main() -> int:
+    """`python -m comet_demo.runtime`: whether Spark can run here, and if not, why."""
+    lacking = missing()
+    if lacking is not None:
+        print(lacking, file=sys.stderr)  # noqa: T201 - the answer of a command
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
