@@ -63,7 +63,7 @@ class Limits:
     tables_max: int = 32  # of all topics; one for each form that values are asked for in
     replay_ms_max: int = 24 * 3_600_000  # of one replay
     quote_boards_max: int = 4  # topics of quotes that are watched at once
-    quote_symbols_max: int = 200  # of each of them; one takes 190 kB
+    quote_symbols_max: int = 200  # of each of them; one takes 190 kB, and 200 kB more with what a job makes of it
     quote_scan_records_max: int = 1_000_000  # of the log, read for the past of quotes
     quote_scan_s: float = 30.0  # that this may take
 

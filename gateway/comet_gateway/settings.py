@@ -102,7 +102,7 @@ SETTINGS: Final = (
     _count("tables_max", "Such tables, of all topics."),
     _time("replay_ms_max", "Of the past in one replay.", 0, 366 * _DAY_MS),
     _count("quote_boards_max", "Topics of quotes that are watched at once."),
-    _count("quote_symbols_max", "Symbols of one topic of quotes; each takes 190 kB."),
+    _count("quote_symbols_max", "Symbols of one topic of quotes; each takes 190 kB, 390 kB with analytics."),
     _count("quote_scan_records_max", "Records of a log that are read for the past of quotes.", 1, 10_000_000_000),
     _time("quote_scan_s", "That reading it may take.", 100),
     _count("searches_max", "Searches and exports at once."),

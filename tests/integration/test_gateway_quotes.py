@@ -15,7 +15,7 @@ import comet
 import comet.testing
 from comet_gateway.backend import Backend
 from comet_gateway.config import GatewayConfig, Limits
-from comet_gateway.dashboard import quotes
+from comet_gateway.dashboard import analytics, quotes
 from comet_gateway.dashboard.quotes import Board, Boards
 from comet_gateway.problems import Problem
 from comet_gateway.push.hub import Hub
@@ -112,6 +112,7 @@ async def test_a_topic_that_comes_later_is_followed_and_one_that_goes_is_said_to
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(quotes, "AGAIN_S", 0.02)
+    monkeypatch.setattr(analytics, "LIST_S", 0.02)
     async with (
         comet.testing.broker({}) as broker,
         comet.Admin(broker.address) as admin,
@@ -128,7 +129,6 @@ async def test_a_topic_that_comes_later_is_followed_and_one_that_goes_is_said_to
         await until(lambda: look(board).unread == 1, "all was read")
         assert look(board).quotes["A"].last == 5.0
         await admin.create_topic("quotes.stats")
-        board._listed_s = 0.0
         await until(lambda: look(board).topics == ("quotes.stats",), "what is made of it is found")
         await admin.delete_topic("quotes")
         await until(lambda: board.state == "absent", "it is gone")

@@ -35,8 +35,13 @@ def tables(draw: some.DrawFn) -> dict[str, Any]:
 @some.composite
 def charts(draw: some.DrawFn) -> dict[str, Any]:
     """Windows of the same endless lines, so that many follow upon each other."""
-    names, points, end = draw(some.integers(0, 2)), draw(some.integers(0, 4)), draw(some.integers(4, 9))
-    made = [[(number * step) % 5 for step in range(end - points, end)] for number in range(1, names + 1)]
+    names, points, end = draw(some.integers(0, 2)), draw(some.sampled_from([0, 1, 4, 16])), draw(some.integers(4, 9))
+    made: list[list[int | None]] = [
+        [(number * step) % 5 for step in range(end - points, end)] for number in range(1, names + 1)
+    ]
+    for line in made:  # some of it came late, or not at all
+        if line and draw(some.booleans()):
+            line[draw(some.integers(0, points - 1))] = draw(values)
     lines = draw(some.sampled_from([made, [[None] * points for _ in range(names)]]))
     return {
         "step_s": 1,
@@ -91,7 +96,11 @@ def chart(before: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
         return change
     change = dict(change)
     more = change.pop("append", [[] for _ in before["values"]])
+    late = change.pop("late", {})
     lines = [line[len(new) :] + new for line, new in zip(before["values"], more, strict=True)]
+    for index, points in late.items():
+        for at, value in points.items():
+            lines[int(index)][int(at)] = value
     return {**before, **change, "values": lines}
 
 
@@ -121,6 +130,13 @@ def test_a_chart_that_moved_on_is_told_its_new_points_alone() -> None:
     before = _document(charts={"in": _chart(10, [[1, 2, None, 4]])})
     after = _document(charts={"in": _chart(12, [[None, 4, 5, 6]])})
     assert delta(before, after)["charts"] == {"in": {"end_us": 12 * STEP_US, "append": [[5, 6]]}}
+
+
+def test_of_a_chart_whose_points_come_late_only_those_are_told() -> None:
+    known: list[float | None] = [1.0] * 14
+    before = _document(charts={"in": _chart(16, [[*known, 2, None]])})
+    after = _document(charts={"in": _chart(17, [[*known[1:], 2, 3, 4]])})
+    assert delta(before, after)["charts"] == {"in": {"end_us": 17 * STEP_US, "append": [[4]], "late": {"0": {"14": 3}}}}
 
 
 def test_a_chart_whose_past_changed_is_told_as_a_whole() -> None:

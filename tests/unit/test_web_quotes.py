@@ -57,7 +57,7 @@ def test_a_feed_that_stopped_shows_when_and_no_candle_that_is_forming() -> None:
 
 def test_the_candle_that_is_forming_is_told_apart() -> None:
     document = view(QUOTES, ASKED)
-    assert document.fields["forming"].text == "1.5,1.75,1.5,1.625,3,"
+    assert document.fields["forming"].text == "1.5,1.75,1.5,1.625,3"
     assert document.charts["price"].values[3] == [None, 1.5]
     assert document.charts["price"].summary == "AAPL, 1 candles of 1s: from 1.5 to 1.5, between 0.5 and 2"
 
@@ -99,8 +99,10 @@ def test_the_analytics_that_are_there_are_links() -> None:
     assert {row.key: (row.cells[2].text, row.href) for row in document.tables["outputs"].rows} == {
         "quotes.bars.1s": ("not yet", ""),
         "quotes.bars.1m": ("there", "/topics/quotes.bars.1m"),
+        "quotes.bars.5m": ("not yet", ""),
         "quotes.stats": ("not yet", ""),
         "quotes.alerts": ("there", "/topics/quotes.alerts"),
+        "quotes.job": ("not yet", ""),
     }
 
 

@@ -5,11 +5,13 @@
                   | {"rows": {key: [cells] of a new row | {"3": cell}, by column}, "gone": [key], "order": [key],
                      "links": {key: address, "" where there is none any more}, "total": 3, …}},
      "gone_tables": [id],
-     "charts": {id: chart as a whole | {"end_us": 2, "append": [[value, …] of each name], "summary": …, "marks": …}},
+     "charts": {id: chart as a whole
+                  | {"end_us": 2, "append": [[value, …] of each name], "late": {line: {point: value}}, "summary": …,
+                     "marks": …}},
      "gone_charts": [id]}
 
 Only what changed is there, but for the time. A chart keeps its number of points: as many as are appended leave at the
-front.
+front. A few points may be late: others than they were before, or known only now; they are counted as they are then.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ Wire = Mapping[str, Any]
 _NOTHING: Final = object()
 _OF_TABLE: Final = ("order", "total", "matched", "page", "pages")
 _OF_CHART: Final = ("summary", "marks")
+LATE_PART: Final = 8  # of the points of a line: with more that are late than one in so many, all are told
 
 
 def delta(before: Wire, after: Wire) -> dict[str, Any]:
@@ -76,26 +79,41 @@ def _row(before: list[Any], after: list[Any]) -> Any:
 
 
 def _chart(before: Wire, after: Wire) -> dict[str, Any]:
-    more = _appended(before, after)
-    if more is None:
+    steps = _steps(before, after)
+    if steps is None:
+        return dict(after)
+    kept = _points(after) - steps
+    late = _late(before, after, steps)
+    if LATE_PART * sum(map(len, late.values())) > _points(after):
         return dict(after)
     found = _changed({name: before[name] for name in _OF_CHART}, {name: after[name] for name in _OF_CHART})
     if before["end_us"] != after["end_us"]:
-        found |= {"end_us": after["end_us"], "append": more}
+        found |= {"end_us": after["end_us"], "append": [line[kept:] for line in after["values"]]}
+    _put(found, "late", late)
     return found
 
 
-def _appended(before: Wire, after: Wire) -> list[list[float | None]] | None:
-    """What came at the end of each line; None: that is not all that is different."""
+def _points(chart: Wire) -> int:
+    return len(chart["values"][0]) if chart["values"] else 0
+
+
+def _steps(before: Wire, after: Wire) -> int | None:
+    """How far it moved on; None: it is another one."""
     if any(before[name] != after[name] for name in ("step_s", "names", "unit", "kind")):
         return None
     step_us = after["step_s"] * 1_000_000
     steps, rest = divmod(after["end_us"] - before["end_us"], step_us)
     old, new = before["values"], after["values"]
-    points = len(new[0]) if new else 0
-    if rest or not 0 <= steps < max(points, 1) or [len(line) for line in old] != [len(line) for line in new]:
-        return None
-    kept = points - steps
-    if any(was[steps:] != now[:kept] for was, now in zip(old, new, strict=True)):
-        return None
-    return [line[kept:] for line in new]
+    same = [len(line) for line in old] == [len(line) for line in new]
+    return steps if same and not rest and 0 <= steps < max(_points(after), 1) else None
+
+
+def _late(before: Wire, after: Wire, steps: int) -> dict[str, dict[str, float | None]]:
+    """Points of what is kept that are not as they were, by line."""
+    found: dict[str, dict[str, float | None]] = {}
+    kept = _points(after) - steps
+    for index, (was, now) in enumerate(zip(before["values"], after["values"], strict=True)):
+        if was[steps:] != now[:kept]:
+            pairs = enumerate(zip(was[steps:], now[:kept], strict=True))
+            found[str(index)] = {str(at): new for at, (old, new) in pairs if old != new}
+    return found

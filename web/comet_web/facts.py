@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from comet_web.facts_analytics import NO_ANALYTICS, Analytics
+
 WINDOW_S: Final = 10  # that rates are taken over
 
 
@@ -275,6 +277,7 @@ class Quotes:
     delay_ms: float | None = None  # from the time in the quote to when it came, of the latest
     last_us: int | None = None  # when the latest came
     topics: tuple[str, ...] = ()  # those whose names begin with this one's and a dot: what is made of it
+    analytics: Analytics = NO_ANALYTICS  # what is in those
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from comet.errors import CometError, TopicNotFound
 from comet_gateway.cursor import Cursor
+from comet_gateway.dashboard.analytics import Analytics
 from comet_gateway.dashboard.candles import MINUTES, NEVER, SECONDS, SERIES_BYTES, Symbol, Tick, tick_of
 from comet_gateway.dashboard.past import Past, Reach, Record, Stretch
 from comet_gateway.problems import Problem
@@ -39,7 +39,6 @@ log = logging.getLogger("comet.gateway")
 LEFT_OUT_MAX: Final = 10_000  # names beyond that which are counted
 IDLE_S: Final = 60.0  # that a board lives on after the last look at it
 AGAIN_S: Final = 2.0  # between two attempts to follow a topic
-LIST_S: Final = 10.0  # between two looks for topics that are made of it
 BUFFER: Final = 100_000  # records that a board may be behind the feed, before it leaves some out
 EARLY_US: Final = 5_000_000  # a quote from further in the future is none
 SETTLED_US: Final = 400_000  # after its end, when a candle is as good as never changed by what comes late
@@ -70,17 +69,14 @@ class Board:
         self._began_us = 0
         self._cursor = ""  # where it was followed from
         self._latest: Slice | None = None  # and how far it has come since
-        self._topics: tuple[str, ...] = ()
-        self._listed_s = -math.inf
-        self._listing: asyncio.Task[None] | None = None
+        self.analytics = Analytics(topic, hub, backend, limits, clock_us)
         self._task = asyncio.create_task(self._run(), name=f"gateway: quotes of {topic}")
         self.begun = asyncio.Event()  # something is known, if only that there is nothing
 
     async def close(self) -> None:
-        tasks = [self._task] if self._listing is None else [self._task, self._listing]
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        await self.analytics.close()
 
     # ---- following
 
@@ -218,7 +214,6 @@ class Board:
     # ---- looking
 
     def look(self, asked: Asked, now_us: int) -> facts.Quotes:
-        self._list()
         reach = self.reach
         since_us = None if reach is None else reach.since_us
         # A step that was not read whole would be half a candle.
@@ -229,6 +224,7 @@ class Board:
         if chosen not in quotes:
             chosen = min(quotes, default="")
         shown = self.symbols.get(chosen)
+        quoted_us = max((symbol.latest.time_us for symbol in self.symbols.values()), default=None)
         return facts.Quotes(
             now_us,
             self.topic,
@@ -247,25 +243,12 @@ class Board:
             unread_reason=self.unread_reason,
             symbols_left_out=len(self._left_out),
             lost=self.lost,
-            bytes=len(self.symbols) * SERIES_BYTES,
+            bytes=len(self.symbols) * SERIES_BYTES + self.analytics.bytes,
             delay_ms=self.delay_ms,
             last_us=max((symbol.heard_us for symbol in self.symbols.values()), default=self.last_us),
-            topics=self._topics,
+            topics=self.analytics.topics,
+            analytics=self.analytics.look(chosen, (*_extent(asked), end_s), now_us, quoted_us),
         )
-
-    def _list(self) -> None:
-        """What is made of this topic has names that begin with its own; it may come and go."""
-        now_s = asyncio.get_running_loop().time()
-        if now_s - self._listed_s >= LIST_S and (self._listing is None or self._listing.done()):
-            self._listed_s = now_s
-            self._listing = asyncio.create_task(self._find(), name=f"gateway: topics made of {self.topic}")
-
-    async def _find(self) -> None:
-        try:
-            found = await self._backend.admin.find_topics(f"{self.topic}.")
-        except CometError:
-            return  # what was known still is
-        self._topics = tuple(one.name for one in found.topics if one.name.startswith(f"{self.topic}."))
 
     def _quote(self, symbol: Symbol, end_s: int, since_s: int) -> facts.Quote:
         latest = symbol.latest
@@ -283,13 +266,17 @@ class Board:
         return sum(count for at, count in self._seconds if second - known <= at < second) / known
 
 
-def _candles(symbol: Symbol, asked: Asked, end_s: int, since_s: int) -> facts.Candles:
-    """As many as there is room for; of a line, as many as there are."""
+def _extent(asked: Asked) -> tuple[int, int]:
+    """The step of candles, and how many: as many as there is room for; of a line, as many as there are."""
     step = asked.query.get("step", "")
     step = step if step in COUNTS else "1s"
     step_s = facts.STEPS_S[step]
     as_line = asked.query.get("draw") == "line"
-    count = (SECONDS if step_s == 1 else MINUTES * 60 // step_s) if as_line else COUNTS[step]
+    return step_s, (SECONDS if step_s == 1 else MINUTES * 60 // step_s) if as_line else COUNTS[step]
+
+
+def _candles(symbol: Symbol, asked: Asked, end_s: int, since_s: int) -> facts.Candles:
+    step_s, count = _extent(asked)
     whole, forming = symbol.candles(step_s, end_s, count, since_s)
     return facts.Candles(
         step_s,
@@ -364,10 +351,10 @@ async def quotes(sources: Sources, asked: Asked) -> facts.Quotes:
     """The loader of the page."""
     boards = sources.kept(Boards)
     board = boards.board(asked.query.get("topic") or sources.config.quotes_topic)
-    if not board.begun.is_set():
-        try:
-            async with asyncio.timeout(FIRST_LOOK_S):
-                await board.begun.wait()
-        except TimeoutError:
-            pass  # the page says that it is being read
+    try:
+        async with asyncio.timeout(FIRST_LOOK_S):
+            await board.begun.wait()
+            await board.analytics.begun.wait()
+    except TimeoutError:
+        pass  # the page says that it is being read
     return board.look(asked, asked.now_us or time.time_ns() // 1000)

@@ -10,10 +10,11 @@ from comet_web.asked import Asked, path
 from comet_web.document import DASH, UNKNOWN, Cell, Chart, Column, Document, Row
 from comet_web.facts import STEPS_S, Candles, Quote, Quotes
 from comet_web.tables import shaped
+from comet_web.views import quotes_analytics as analytics
+from comet_web.views.quotes_cells import DIGITS_MAX, clock, digits_of, moment, price, seconds_text, volume
 
 STOPPED_US: Final = 5_000_000  # without a quote, and the feed is said to have stopped
 OLD_US: Final = 30_000_000  # a symbol's price that is older is greyed
-DIGITS_MAX: Final = 6
 
 COLUMNS: Final = (
     Column("symbol", "Symbol"),
@@ -28,19 +29,6 @@ COLUMNS: Final = (
     Column("age", "Age", numeric=True, title="since its last quote came"),
     Column("records", "Quotes", numeric=True, hidden=True),
 )
-# What Spark makes of a topic of quotes: the rest of the topic's name, and what is in it.
-ANALYTICS: Final = (
-    ("bars.1s", "Bars of a second: open, high, low, close, VWAP"),
-    ("bars.1m", "Bars of a minute"),
-    ("stats", "Moving averages, volatility, returns, ranking by volume"),
-    ("alerts", "Moves and volumes that are out of the ordinary"),
-)
-
-OUTPUTS: Final = (
-    Column("topic", "Topic", sortable=False),
-    Column("what", "What it holds", sortable=False),
-    Column("state", "State", sortable=False, wide=False),
-)
 
 
 def view(facts: Quotes, asked: Asked) -> Document:
@@ -49,8 +37,8 @@ def view(facts: Quotes, asked: Asked) -> Document:
     return Document(
         facts.time_us,
         f"Quotes of {facts.symbol}" if facts.symbol else "Quotes",
-        {**_source(facts), **_chosen(facts)},
-        {"watchlist": watch, "outputs": shaped("outputs", OUTPUTS, _outputs(facts), asked, main=False)},
+        {**_source(facts), **_chosen(facts, asked), **analytics.fields(facts, stopped=stopped(facts))},
+        {"watchlist": watch, **analytics.tables(facts, asked)},
         _charts(facts, asked),
     )
 
@@ -73,7 +61,6 @@ def _source(facts: Quotes) -> dict[str, Cell]:
         "since": _since(facts),
         "memory": numbers.size(facts.bytes),
         "left_out": Cell(_left_out(facts), tone="warn" if _left_out(facts) else ""),
-        "analytics": Cell("yes" if _analytics(facts) else "no"),
     }
 
 
@@ -93,7 +80,7 @@ def _state(facts: Quotes) -> Cell:
         return Cell("no quotes yet", tone="warn")
     if stopped(facts) and facts.last_us:
         return Cell(
-            f"feed stopped; last quote at {_clock(facts.last_us)}",
+            f"feed stopped; last quote at {clock(facts.last_us)}",
             tone="warn",
             title=numbers.moment_text(facts.last_us),
         )
@@ -111,7 +98,7 @@ def _since(facts: Quotes) -> Cell:
     if facts.since_us is None:
         return UNKNOWN
     title = numbers.moment_text(facts.since_us) + (f": {facts.bounded}" if facts.bounded else "")
-    return Cell(f"{_clock(facts.since_us)} UTC", facts.since_us, title=title)
+    return Cell(f"{clock(facts.since_us)} UTC", facts.since_us, title=title)
 
 
 def _left_out(facts: Quotes) -> str:
@@ -125,29 +112,10 @@ def _left_out(facts: Quotes) -> str:
     return "; ".join(parts)
 
 
-def _analytics(facts: Quotes) -> bool:
-    """Whether anything computes on these quotes."""
-    return any(f"{facts.topic}.{rest}" in facts.topics for rest, _ in ANALYTICS)
-
-
-def _outputs(facts: Quotes) -> list[Row]:
-    rows = []
-    for rest, what in ANALYTICS:
-        name = f"{facts.topic}.{rest}"
-        there = name in facts.topics
-        state = Cell("there", tone="good") if there else Cell("not yet", tone="muted")
-        rows.append(Row(name, (Cell(name), Cell(what), state), path("topics", name) if there else ""))
-    return rows
-
-
-def _clock(time_us: int) -> str:
-    return numbers.moment_text(time_us)[11:19]
-
-
 # ---- the symbol that was chosen
 
 
-def _chosen(facts: Quotes) -> dict[str, Cell]:
+def _chosen(facts: Quotes, asked: Asked) -> dict[str, Cell]:
     quote = facts.quotes.get(facts.symbol)
     if quote is None:
         return dict.fromkeys(("symbol", "last", "change", "bid", "ask", "spread", "volume", "at", "place"), UNKNOWN) | {
@@ -157,15 +125,15 @@ def _chosen(facts: Quotes) -> dict[str, Cell]:
     old = facts.time_us - quote.heard_us > OLD_US or stopped(facts)
     return {
         "symbol": Cell(quote.symbol),
-        "last": _price(quote.last, digits, "muted" if old else ""),
+        "last": price(quote.last, digits, "muted" if old else ""),
         "change": _change(quote, digits, percent=True),
-        "bid": _price(quote.bid, digits),
-        "ask": _price(quote.ask, digits),
+        "bid": price(quote.bid, digits),
+        "ask": price(quote.ask, digits),
         "spread": _spread(quote, digits),
-        "volume": _volume(quote.volume),
-        "at": Cell(_clock(quote.time_us), quote.time_us, title=numbers.moment_text(quote.time_us)),
+        "volume": volume(quote.volume),
+        "at": moment(quote.time_us),
         "place": _place(facts),
-        "forming": Cell("" if old else _forming(facts.candles)),
+        "forming": Cell("" if old else _forming(facts, asked)),
     }  # fmt: skip
 
 
@@ -178,25 +146,16 @@ def _place(facts: Quotes) -> Cell:
     return Cell(f"partition {facts.partition}, offset {facts.offset:,}", href=href)
 
 
-def _forming(candles: Candles | None) -> str:
-    """The candle that is not over, for the chart: its numbers, with commas between."""
+def _forming(facts: Quotes, asked: Asked) -> str:
+    """The candle that is not over, for the chart, and what the lines over it are there: numbers with commas between."""
+    candles = facts.candles
     if candles is None or candles.forming is None:
         return ""
-    return ",".join("" if value is None else f"{value:.10g}" for value in candles.forming)
+    figures = (*candles.forming[:5], *(line.forming for line in analytics.lines(facts, asked)))
+    return ",".join("" if value is None else f"{value:.10g}" for value in figures)
 
 
 # ---- rows
-
-
-def digits_of(quote: Quote) -> int:
-    """As many decimals as its prices were written with, two at least."""
-    prices = [price for price in (quote.last, quote.bid, quote.ask) if price is not None]
-    written = (f"{price:.{DIGITS_MAX}f}".rstrip("0").partition(".")[2] for price in prices)
-    return max(2, *map(len, written)) if prices else 2
-
-
-def _price(value: float | None, digits: int, tone: str = "") -> Cell:
-    return UNKNOWN if value is None else Cell(f"{value:,.{digits}f}", value, tone=tone)
 
 
 def _change(quote: Quote, digits: int, *, percent: bool = False) -> Cell:
@@ -226,18 +185,12 @@ def _spread(quote: Quote, digits: int) -> Cell:
     return Cell(f"{spread:,.{digits}f}", spread, title=title)
 
 
-def _volume(value: float | None) -> Cell:
-    return UNKNOWN if value is None else Cell(numbers.short(value), value, title=f"{value:,.0f}")
-
-
 def age(time_us: int, heard_us: int) -> Cell:
     """In whole seconds, so that it changes no more often than it says something."""
     seconds = max(0, time_us - heard_us) // 1_000_000
     if seconds < 2:
         return Cell("now", 0, title=numbers.moment_text(heard_us // 1_000_000 * 1_000_000))
-    return Cell(
-        numbers.duration_text(float(seconds)).replace(".0 s", " s"), seconds, title=numbers.moment_text(heard_us)
-    )
+    return Cell(seconds_text(float(seconds)), seconds, title=numbers.moment_text(heard_us))
 
 
 def _row(quote: Quote, time_us: int, asked: Asked) -> Row:
@@ -245,13 +198,13 @@ def _row(quote: Quote, time_us: int, asked: Asked) -> Row:
     old = "muted" if time_us - quote.heard_us > OLD_US else ""
     cells = (
         Cell(quote.symbol),
-        _price(quote.last, digits, old),
+        price(quote.last, digits, old),
         _change(quote, digits),
         _percent(quote),
-        _price(quote.bid, digits, old),
-        _price(quote.ask, digits, old),
+        price(quote.bid, digits, old),
+        price(quote.ask, digits, old),
         _spread(quote, digits),
-        _volume(quote.volume),
+        volume(quote.volume),
         Cell("", spark=_above_least(quote.trend)),
         age(time_us, quote.heard_us),
         numbers.count(quote.records),
@@ -273,7 +226,8 @@ def _charts(facts: Quotes, asked: Asked) -> dict[str, Chart]:
     if candles is None:
         return {}
     line = asked.query.get("draw") == "line"
-    values = (candles.open, candles.high, candles.low, candles.close, candles.volume)
+    over = analytics.lines(facts, asked)
+    values = (candles.open, candles.high, candles.low, candles.close, candles.volume, *(each.values for each in over))
     name = next((name for name, step_s in STEPS_S.items() if step_s == candles.step_s), "1s")
     known = [close for close in candles.close if close is not None]
     lows = [low for low in candles.low if low is not None]
@@ -287,12 +241,12 @@ def _charts(facts: Quotes, asked: Asked) -> dict[str, Chart]:
     return {
         "price": Chart(
             "price",
-            ("open", "high", "low", "close", "volume"),
+            ("open", "high", "low", "close", "volume", *(each.name for each in over)),
             candles.step_s,
             candles.end_us,
             values,
             kind="candle-line" if line else "candle",
-            summary=summary,
+            summary="; ".join([summary, *(said for each in over if (said := each.said))]),
         ),
         "spread": Chart(
             "spread", ("spread",), candles.step_s, candles.end_us, (candles.spread,), summary=_spread_said(candles)

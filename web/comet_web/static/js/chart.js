@@ -160,7 +160,7 @@ export class Chart {
     const volume = { ...this.volume, high: greatest([values[4] ?? []]) || 1 };
     if (values[4]) bars(context, volume, values[4], null, { color: text, alpha: 0.35 });
     values.slice(5).forEach((each, index) => {
-      if (!this.hidden.has(index + 5)) line(context, this.#slotted(), each, { color: this.#color(index) });
+      if (!this.hidden.has(index + 5)) line(context, this.#slotted(), each, { color: this.#color(index + 1) });
     });
     const last = values[3].findLast((value) => value !== null);
     if (last === undefined) return;
@@ -282,7 +282,7 @@ export class Chart {
   }
 
   #slot(at) {
-    return (this.data.kind === "candle" ? Math.max(0, at - 5) : at) % COLORS.length;
+    return (this.data.kind === "candle" ? Math.max(0, at - 4) : at) % COLORS.length; // the first is that of the closes
   }
 
   #color(at) {

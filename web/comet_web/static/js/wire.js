@@ -43,12 +43,20 @@ function table(before, delta) {
 
 function chart(before, delta) {
   if (!before || delta.values) return delta;
-  const { append, ...rest } = delta;
+  const { append, late, ...rest } = delta;
   const after = { ...before, ...rest };
   if (append) {
     after.values = before.values.map((line, index) => {
       const more = append[index] ?? [];
       return [...line.slice(more.length), ...more];
+    });
+  }
+  if (late) {
+    after.values = after.values.map((line, index) => {
+      if (!late[index]) return line;
+      const mended = [...line];
+      for (const [at, value] of Object.entries(late[index])) mended[at] = value;
+      return mended;
     });
   }
   return after;

@@ -34,14 +34,26 @@ function show(found) {
   now = found;
   const kind = text(found.fields.kind);
   for (const node of document.querySelectorAll("[data-when-kind]")) node.hidden = node.dataset.whenKind !== kind;
-  const made = text(found.fields.analytics);
-  for (const node of document.querySelectorAll("[data-when-analytics]")) node.hidden = node.dataset.whenAnalytics !== made;
+  analytics(found.fields);
   const { rows } = found.tables.watchlist;
   forming(found);
   flash(rows);
   watch(rows);
   mark(text(found.fields.symbol));
   pinned(rows);
+}
+
+// ---- what a job computes: greyed where it is no picture of now
+
+function analytics(fields) {
+  const made = text(fields.analytics);
+  for (const node of document.querySelectorAll("[data-when-analytics]")) node.hidden = node.dataset.whenAnalytics !== made;
+  const late = made === "yes" && text(fields["analytics-late"]) === "yes";
+  const results = document.querySelector("[data-results]");
+  if (results.hasAttribute("data-late") === late) return;
+  results.toggleAttribute("data-late", late);
+  document.querySelector("[data-lines]").toggleAttribute("data-late", late);
+  document.dispatchEvent(new CustomEvent("comet:theme")); // the chart asks for its colours again
 }
 
 // ---- the chart: its document has candles that are over; the one that is forming comes after them
@@ -51,7 +63,7 @@ function forming({ charts, fields }) {
   const written = text(fields.forming);
   if (!price || !written) return;
   const tail = written.split(",").map((each) => (each === "" ? null : Number(each)));
-  const values = price.values.map((line, at) => [...line.slice(1), tail[at]]);
+  const values = price.values.map((line, at) => [...line.slice(1), tail[at] ?? null]);
   chartAt("price")?.update({ ...price, values, end_us: price.end_us + price.step_s * 1e6 });
 }
 

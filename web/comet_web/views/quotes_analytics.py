@@ -1,0 +1,373 @@
+"""Quotes: what a job computes on them, how it is, and how far it is behind. Pure.
+
+What is late is never shown as if it were live: the page greys all of it, and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from comet_web import numbers
+from comet_web.asked import Asked, path
+from comet_web.document import DASH, UNKNOWN, Cell, Column, Row, Table
+from comet_web.facts import STEPS_S, Quotes
+from comet_web.facts_analytics import Alert, Bar, Job, Stat
+from comet_web.tables import shaped
+from comet_web.views.quotes_cells import clock, count, digits_of, moment, price, seconds_text, volume
+
+LATE_US: Final = 5_000_000  # behind the feed, and the analytics are late
+SILENT_US: Final = 10_000_000  # without a word of any query, too
+LEADING: Final = "bars.1s"  # the query whose progress counts
+BARS_SHOWN: Final = 12
+
+# What a job makes of a topic of quotes: the rest of the topic's name, and what is in it.
+OUTPUTS: Final = (
+    ("bars.1s", "Bars of a second: open, high, low, close, volume, VWAP, spreads"),
+    ("bars.1m", "Bars of a minute"),
+    ("bars.5m", "Bars of five minutes"),
+    ("stats", "Averages, returns, volatility and volume of a window that slides"),
+    ("alerts", "Quotes that cross, stand still or leave a gap, and prices out of the ordinary"),
+    ("job", "How each query of the job is"),
+)
+OUTPUT_COLUMNS: Final = (
+    Column("topic", "Topic", sortable=False),
+    Column("what", "What it holds", sortable=False),
+    Column("state", "State", sortable=False, wide=False),
+)
+JOB_COLUMNS: Final = (
+    Column("query", "Query"),
+    Column("state", "State", wide=False),
+    Column("window", "Window", numeric=True),
+    Column("mode", "Mode"),
+    Column("watermark", "Watermark", title="Events older than this are not waited for any more"),
+    Column(
+        "behind", "Behind", numeric=True, wide=False, title="the newest quote known, by the events it has processed"
+    ),
+    Column("took", "Batch", "ms", numeric=True, title="that the last batch took"),
+    Column("rate", "Rows/s", numeric=True),
+    Column("heard", "Last batch", numeric=True, wide=False),
+    Column("error", "Error"),
+)
+STAT_COLUMNS: Final = (
+    Column("symbol", "Symbol"),
+    Column("volatility", "Volatility", "%", numeric=True, wide=False, title="realised in the window, not annualised"),
+    Column("return", "Return", "%", numeric=True, wide=False),
+    Column("mean", "Mean", numeric=True),
+    Column("ema", "EMA", numeric=True, title="exponential moving average"),
+    Column("low", "Low", numeric=True),
+    Column("high", "High", numeric=True),
+    Column("until", "Until", numeric=True, title="the window's end, UTC"),
+)
+VOLUME_COLUMNS: Final = (
+    Column("symbol", "Symbol"),
+    Column("volume", "Volume", numeric=True, wide=False),
+    Column("share", "Share", "%", numeric=True, wide=False),
+    Column("trades", "Trades", numeric=True),
+)
+BAR_COLUMNS: Final = (
+    Column("start", "From", title="UTC"),
+    Column("open", "Open", numeric=True),
+    Column("high", "High", numeric=True),
+    Column("low", "Low", numeric=True),
+    Column("close", "Close", numeric=True, wide=False),
+    Column("vwap", "VWAP", numeric=True, wide=False, title="the mean price, by volume"),
+    Column("volume", "Volume", numeric=True, wide=False),
+    Column("trades", "Trades", numeric=True),
+    Column("quotes", "Quotes", numeric=True),
+    Column("spread", "Spread", numeric=True, title="on average"),
+)
+ALERT_COLUMNS: Final = (
+    Column("time", "Time", title="UTC"),
+    Column("kind", "Kind", wide=False),
+    Column("symbol", "Symbol", wide=False),
+    Column("text", "What", wide=False),
+    Column("value", "Value", numeric=True),
+    Column("limit", "Limit", numeric=True),
+)
+ALL_LINES: Final = ("vwap", "mean", "ema")
+LINES: Final[Mapping[str, Sequence[str]]] = {"vwap": ("vwap",), "averages": ("mean", "ema"), "none": ()}
+KINDS: Final = {  # sign and tone
+    "crossed": ("✕", "bad"),
+    "locked": ("＝", "warn"),
+    "stale": ("◷", "warn"),
+    "gap": ("⋯", "warn"),
+    "outlier": ("◇", "info"),
+}
+STATES: Final = {"running": "good", "starting": "info", "stopped": "warn", "failed": "bad"}
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    word: str
+    tone: str
+    late: bool  # what the job says is no picture of now
+    why: str = ""
+
+
+def fields(facts: Quotes, *, stopped: bool) -> dict[str, Cell]:
+    health = health_of(facts, stopped=stopped)
+    behind = behind_us(facts)
+    return {
+        "analytics": Cell("yes" if there(facts) else "no"),
+        "analytics-late": Cell("yes" if health.late else "no"),
+        "analytics-state": Cell(health.word, tone=health.tone),
+        "analytics-why": Cell(health.why),
+        "analytics-delay": _delay(behind, late=health.late),
+        "bar-delay": _bar_delay(facts, late=health.late),
+        "analytics-left-out": Cell(_left_out(facts), tone="warn" if _left_out(facts) else ""),
+        "bars-of": Cell(_bars_of(facts)),
+        "window-of": Cell(_window_of(facts)),
+    }
+
+
+def tables(facts: Quotes, asked: Asked) -> dict[str, Table]:
+    found = facts.analytics
+    digits = digits_of(facts.quotes.get(facts.symbol))
+    stats = found.stats.values()
+    traded = sum(stat.volume or 0.0 for stat in stats)
+    alerts = [_alert_row(alert, facts, asked) for alert in found.alerts]
+    jobs = [_job_row(job, facts) for job in found.jobs.values()]
+    bars = [_bar_row(bar, digits) for bar in found.bars[:BARS_SHOWN]]
+    ranked = [_stat_row(stat, facts, asked) for stat in stats]
+    volumes = [_volume_row(stat, traded, facts, asked) for stat in stats]
+    return {
+        "job": shaped("job", JOB_COLUMNS, jobs, asked, main=False, sort="query"),
+        "bars": shaped("bars", BAR_COLUMNS, bars, asked, main=False, sort="-start"),
+        "alerts": shaped("alerts", ALERT_COLUMNS, alerts, asked, main=False),
+        "stats": shaped("stats", STAT_COLUMNS, ranked, asked, main=False, sort="-volatility"),
+        "volumes": shaped("volumes", VOLUME_COLUMNS, volumes, asked, main=False, sort="-volume"),
+        "outputs": shaped("outputs", OUTPUT_COLUMNS, _outputs(facts), asked, main=False),
+    }
+
+
+# ---- lines over the candles
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    name: str
+    values: Sequence[float | None]
+    forming: float | None  # of the step that is not over
+
+    @property
+    def said(self) -> str:
+        """Its last value, in words."""
+        known = next((value for value in reversed([*self.values, self.forming]) if value is not None), None)
+        return "" if known is None else f"{self.name} {known:g}"
+
+
+def lines(facts: Quotes, asked: Asked) -> list[Line]:
+    """Those that are asked for and known."""
+    found = facts.analytics.lines
+    if found is None:
+        return []
+    chosen = LINES.get(asked.query.get("lines", ""), ALL_LINES)
+    window = _window_of(facts)
+    names = {"vwap": "VWAP", "mean": f"mean {window}".rstrip(), "ema": f"EMA {window}".rstrip()}
+    each = zip(ALL_LINES, (found.vwap, found.mean, found.ema), found.forming, strict=True)
+    return [
+        Line(names[key], values, forming)
+        for key, values, forming in each
+        if key in chosen and any(value is not None for value in (*values, forming))
+    ]
+
+
+# ---- how it is
+
+
+def there(facts: Quotes) -> bool:
+    """Whether anything computes on these quotes."""
+    return any(f"{facts.topic}.{rest}" in facts.topics for rest, _ in OUTPUTS)
+
+
+def behind_us(facts: Quotes) -> int | None:
+    """From the newest event that was processed to the newest quote known."""
+    leading = facts.analytics.jobs.get(LEADING)
+    quoted_us = facts.analytics.quoted_us
+    if leading is None or leading.event_us is None or quoted_us is None:
+        return None
+    return max(0, quoted_us - leading.event_us)
+
+
+def health_of(facts: Quotes, *, stopped: bool) -> Health:
+    """`stopped`: the feed has."""
+    found = facts.analytics
+    if not there(facts):
+        return Health("not started", "muted", late=True)
+    jobs = found.jobs
+    failed = [job for _, job in sorted(jobs.items()) if job.state == "failed"]
+    if failed:
+        why = "; ".join(f"{job.query}: {job.error or 'it does not say why'}" for job in failed)
+        return Health("failed", "bad", late=True, why=why)
+    if found.heard_us is None:
+        return Health("unknown", "warn", late=True, why="no query has said how it is")
+    states = {job.state for job in jobs.values()}
+    if states == {"stopped"}:
+        return Health("stopped", "warn", late=True, why=f"its last word came at {clock(found.heard_us)} UTC")
+    silent_us = facts.time_us - found.heard_us
+    if silent_us > SILENT_US:
+        since = f"nothing was heard of the job since {clock(found.heard_us)} UTC"
+        return Health("silent", "warn", late=True, why=f"{since}, and the feed has stopped" if stopped else since)
+    behind = behind_us(facts)
+    if behind is None:
+        state = "starting" if "starting" in states or LEADING not in jobs else jobs[LEADING].state
+        return Health(state, STATES[state], late=True, why=f"{LEADING} has not processed a quote yet")
+    if behind > LATE_US:
+        return Health(
+            "late", "warn", late=True, why="it processes quotes more slowly than they come, or has just begun"
+        )
+    return Health("running", "good", late=False)
+
+
+def _delay(behind: int | None, *, late: bool) -> Cell:
+    if behind is None:
+        return UNKNOWN
+    return Cell(numbers.duration_text(behind / 1e6), round(behind / 1e3, 1), tone="muted" if late else "")
+
+
+def _bar_delay(facts: Quotes, *, late: bool) -> Cell:
+    """Without the quarter of a second that the page itself may take."""
+    delay_ms = facts.analytics.bar_delay_ms
+    if delay_ms is None:
+        return UNKNOWN
+    return Cell(
+        numbers.duration_text(delay_ms / 1000), round(delay_ms, 1), tone="muted" if late else "",
+        title="from the end of a second to when its bar was here: the middle one of the last 200",
+    )  # fmt: skip
+
+
+def _left_out(facts: Quotes) -> str:
+    found = facts.analytics
+    parts = [f"{name} cannot be followed: {why}" for name, why in sorted(found.failed.items())]
+    if found.unread:
+        parts.append(f"{found.unread:,} records are no results: {found.unread_reason}")
+    if found.symbols_left_out:
+        parts.append(f"results of {found.symbols_left_out:,} more symbols than are kept")
+    if found.lost:
+        parts.append(f"{found.lost:,} results were deleted before they were read")
+    return "; ".join(parts)
+
+
+def _bars_of(facts: Quotes) -> str:
+    step_s = facts.analytics.bars_step_s
+    name = next((name for name, of_s in STEPS_S.items() if of_s == step_s), "")
+    return f"{facts.symbol}, {name}, from {facts.topic}.bars.{name}"
+
+
+def _window_of(facts: Quotes) -> str:
+    """Over how long averages are taken: all windows of a job are equally long."""
+    found = facts.analytics.stats
+    stat = found.get(facts.symbol) or next(iter(found.values()), None)
+    return "" if stat is None else seconds_text((stat.end_us - stat.start_us) / 1e6)
+
+
+# ---- rows
+
+
+def _outputs(facts: Quotes) -> list[Row]:
+    rows = []
+    for rest, what in OUTPUTS:
+        name = f"{facts.topic}.{rest}"
+        is_there = name in facts.topics
+        state = Cell("there", tone="good") if is_there else Cell("not yet", tone="muted")
+        if name in facts.analytics.failed:
+            state = Cell("cannot be followed", tone="bad", title=facts.analytics.failed[name])
+        rows.append(Row(name, (Cell(name), Cell(what), state), path("topics", name) if is_there else ""))
+    return rows
+
+
+def _job_row(job: Job, facts: Quotes) -> Row:
+    silent = facts.time_us - job.heard_us > SILENT_US
+    tone = STATES[job.state]
+    cells = (
+        Cell(job.query),
+        Cell(job.state, tone="muted" if silent and job.state == "running" else tone),
+        UNKNOWN if job.window_s is None else Cell(seconds_text(job.window_s), job.window_s),
+        Cell(job.mode or DASH),
+        UNKNOWN if job.watermark_us is None else moment(job.watermark_us),
+        _event_behind(job, facts),
+        numbers.milliseconds(job.batch_ms),
+        numbers.rate(job.rows_per_s, what="rows"),
+        _heard(job, facts.time_us, silent=silent),
+        Cell(job.error, title=job.error) if job.error else Cell(""),
+    )
+    return Row(job.query, cells)
+
+
+def _event_behind(job: Job, facts: Quotes) -> Cell:
+    """In whole seconds once they are a few, so that it changes no more often than it says something."""
+    quoted_us = facts.analytics.quoted_us
+    if job.event_us is None or quoted_us is None:
+        return UNKNOWN
+    behind = max(0, quoted_us - job.event_us)
+    coarse = behind // 1_000_000 * 1_000_000 if behind >= 2_000_000 else behind // 100_000 * 100_000
+    tone = "warn" if behind > LATE_US else ""
+    return Cell(numbers.duration_text(coarse / 1e6), coarse, tone=tone, title=numbers.moment_text(job.event_us))
+
+
+def _heard(job: Job, time_us: int, *, silent: bool) -> Cell:
+    number = "" if job.batch is None else f"batch {job.batch:,.0f}"
+    rows = "" if job.rows is None else f"{job.rows:,.0f} rows"
+    seconds = max(0, time_us - job.heard_us) // 1_000_000
+    said = numbers.ago(job.heard_us, time_us).text if seconds >= 2 else "just now"
+    title = ", ".join(filter(None, (number, rows, numbers.moment_text(job.heard_us))))
+    return Cell(said, -job.heard_us, tone="warn" if silent and job.state == "running" else "", title=title)
+
+
+def _bar_row(bar: Bar, digits: int) -> Row:
+    cells = (
+        moment(bar.start_us), price(bar.open, digits), price(bar.high, digits), price(bar.low, digits),
+        price(bar.close, digits), price(bar.vwap, digits), volume(bar.volume), count(bar.trades),
+        count(bar.quotes), _spread(bar, digits),
+    )  # fmt: skip
+    return Row(str(bar.start_us), cells)
+
+
+def _spread(bar: Bar, digits: int) -> Cell:
+    title = "" if bar.spread_max is None else f"at most {bar.spread_max:,.{digits}f}"
+    mean = bar.spread_mean
+    return UNKNOWN if mean is None else Cell(f"{mean:,.{digits}f}", mean, title=title)
+
+
+def _stat_row(stat: Stat, facts: Quotes, asked: Asked) -> Row:
+    digits = digits_of(facts.quotes.get(stat.symbol))
+    cells = (
+        Cell(stat.symbol), _share(stat.volatility), _share(stat.change, signed=True), price(stat.mean, digits),
+        price(stat.ema, digits), price(stat.low, digits), price(stat.high, digits), moment(stat.end_us),
+    )  # fmt: skip
+    return Row(stat.symbol, cells, _link(stat.symbol, facts, asked))
+
+
+def _volume_row(stat: Stat, traded: float, facts: Quotes, asked: Asked) -> Row:
+    share = stat.volume / traded if stat.volume is not None and traded > 0 else None
+    part = UNKNOWN if share is None else Cell(f"{100 * share:.1f}", share, bar=min(1.0, max(0.0, share)))
+    cells = (Cell(stat.symbol), volume(stat.volume), part, count(stat.trades))
+    return Row(stat.symbol, cells, _link(stat.symbol, facts, asked))
+
+
+def _alert_row(alert: Alert, facts: Quotes, asked: Asked) -> Row:
+    sign, tone = KINDS.get(alert.kind, ("•", "info"))
+    cells = (
+        moment(alert.time_us),
+        Cell(f"{sign} {alert.kind}", alert.kind, tone=tone),
+        Cell(alert.symbol, href=_link(alert.symbol, facts, asked)),
+        Cell(alert.text or DASH, title=alert.text),
+        UNKNOWN if alert.value is None else Cell(f"{alert.value:,.6g}", alert.value),
+        UNKNOWN if alert.limit is None else Cell(f"{alert.limit:,.6g}", alert.limit),
+    )
+    return Row(str(alert.number), cells)
+
+
+def _link(symbol: str, facts: Quotes, asked: Asked) -> str:
+    return asked.link(symbol=symbol, page=None) if symbol in facts.quotes else ""
+
+
+def _share(value: float | None, *, signed: bool = False) -> Cell:
+    if value is None:
+        return UNKNOWN
+    if not signed:
+        return Cell(f"{100 * value:.3f}", value)
+    tone = "good" if value > 0 else "bad" if value < 0 else ""
+    return Cell(f"{100 * value:+.3f}", value, tone=tone)
