@@ -35,6 +35,8 @@ LIFE_S_MAX = 0.3  # how long a broker lives under load before it is killed
 SESSION_MS = 2_000
 LEASES_PAUSED = 3
 PAUSES = 0.2  # of what strikes a cluster
+HASTE = 0.2  # of the transactions: their writer gives up at some moment, as if it died
+HASTE_S_MAX = 0.03
 
 
 class ChangedMyMindError(Exception):
@@ -47,6 +49,7 @@ class Report:
     written: dict[str, list[bytes]] = field(default_factory=dict)  # transaction -> its records
     committed: set[str] = field(default_factory=set)
     aborted: set[str] = field(default_factory=set)
+    learnt: int = 0  # of those, how many from the note
     seen: list[bytes] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
 
@@ -54,7 +57,8 @@ class Report:
         unknown = len(self.written) - len(self.committed) - len(self.aborted)
         return (
             f"{self.cycles} cycles, {len(self.committed)} transactions committed, {len(self.aborted)} aborted, "
-            f"{unknown} unknown, {len(self.seen)} records seen; {len(self.violations)} violations"
+            f"{self.learnt} of them learnt from the note, {unknown} unknown, {len(self.seen)} records seen; "
+            f"{len(self.violations)} violations"
         )
 
 
@@ -140,11 +144,11 @@ async def _write(addresses: list[str], number: int, report: Report, stop: asynci
     while not stop.is_set():
         # A producer whose transaction came to an unknown end is opened again: that ends it, and the note says how.
         async with comet.TransactionalProducer(addresses, f"writer-{number}", timeout_ms=30_000) as producer:
-            if name and producer.note.decode() == name:
-                report.committed.add(name)
-                last = name
-            elif name:
-                report.aborted.add(name)
+            if name:
+                report.learnt += 1
+                counts = producer.note.decode() == name
+                last = name if counts else last
+                (report.committed if counts else report.aborted).add(name)
             while not stop.is_set():
                 if producer.note.decode() != last:
                     report.violations.append(f"the note is {producer.note!r}, and {last!r} was committed last")
@@ -161,13 +165,16 @@ async def _transact(producer: comet.TransactionalProducer, name: str, report: Re
         f"{name}:{at}:".encode() + random.randbytes(random.randint(1, 200)) for at in range(random.randint(1, 20))
     ]
     report.written[name] = records
+    patience_s = random.uniform(0, HASTE_S_MAX) if random.random() < HASTE else None
     try:
-        async with producer.transaction() as tx:
+        async with asyncio.timeout(patience_s), producer.transaction() as tx:
             for at, record in enumerate(records):
                 await tx.send(TOPIC, record, partition=at % PARTITIONS)
             tx.note(name.encode())
             if random.random() < 0.3:
                 raise ChangedMyMindError
+    except TimeoutError:
+        return False
     except ChangedMyMindError:
         report.aborted.add(name)
     except comet.TransactionAborted:
