@@ -1,0 +1,173 @@
+"""What is wrong with the data: quotes that cross or lock, symbols that fall silent, trades far off. Each can run alone.
+
+    alert   kind, symbol, time_us, value, limit, text
+
+Alerts are said once, so streams of them are for append mode: silence and outliers are known when their window is over.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sql
+
+from comet.errors import InvalidArgument
+from comet_demo.analytics.frames import micros
+
+_SCALE: Final = 1.4826  # from the median distance of what is spread normally to its standard deviation
+
+
+def alerts(
+    quotes: DataFrame,
+    trades: DataFrame,
+    *,
+    silence: str = "5 seconds",
+    reach: str = "1 minute",
+    deviations: float = 10.0,
+    watermark: str = "2 seconds",
+) -> DataFrame:
+    """All of them. Silences are found in one pass, so quotes are read twice and trades once."""
+    found = crossed(quotes).unionByName(_silences(quotes, silence, reach, watermark))
+    return found.unionByName(outliers(trades, deviations=deviations, watermark=watermark))
+
+
+def crossed(quotes: DataFrame) -> DataFrame:
+    """A bid above the ask (crossed), or equal to it (locked); the value is ask - bid. Row by row."""
+    wrong = quotes.where("bid >= ask AND ask > 0")
+    kind = sql.when(sql.col("bid") > sql.col("ask"), "crossed").otherwise("locked")
+    return _alerts(
+        wrong,
+        kind=kind,
+        at=sql.unix_micros("ts"),
+        value=sql.col("ask") - sql.col("bid"),
+        limit=sql.lit(0.0),
+        text=sql.format_string("bid %.4f, ask %.4f", "bid", "ask"),
+    )
+
+
+def stale(quotes: DataFrame, *, limit: str = "5 seconds", watermark: str = "2 seconds") -> DataFrame:
+    """A symbol without a quote for so long after its last one, while time went on. The time is when it became so."""
+    return _silences(quotes, limit, f"{2 * micros(limit)} microseconds", watermark).where("kind = 'stale'")
+
+
+def gaps(
+    quotes: DataFrame, *, limit: str = "5 seconds", reach: str = "1 minute", watermark: str = "2 seconds"
+) -> DataFrame:
+    """A quote that came so long after the one before; the value is how long, the time when it came.
+
+    Pauses that are longer than `reach` less the limit may be missed: what was before is forgotten then.
+    """
+    return _silences(quotes, limit, reach, watermark).where("kind = 'gap'")
+
+
+def outliers(
+    trades: DataFrame,
+    *,
+    window: str = "10 seconds",
+    deviations: float = 10.0,
+    floor: float = 0.0005,
+    least: int = 20,
+    watermark: str = "2 seconds",
+) -> DataFrame:
+    """Trades further from the median of their window than so many deviations.
+
+    A deviation is the median distance from the median, scaled to what is a standard deviation of normal prices, and at
+    least `floor` of the price; a window with fewer than `least` trades is not judged.
+    """
+    rows = trades.where("price IS NOT NULL").withWatermark("ts", watermark)
+    windows = rows.groupBy(sql.window("ts", window), "symbol").agg(
+        sql.array_sort(sql.collect_list(sql.struct("price", "ts", "partition", "offset"))).alias("ticks")
+    )
+    judged = windows.where(sql.size("ticks") >= least).withColumn("median", _median(sql.col("ticks.price")))
+    distances = sql.array_sort(sql.transform("ticks.price", lambda price: sql.abs(price - sql.col("median"))))
+    deviation = sql.greatest(_median(distances) * _SCALE, sql.abs("median") * floor)
+    far = judged.withColumn("deviation", deviation).select(
+        "symbol", "median", "deviation", sql.explode("ticks").alias("t")
+    )
+    value = sql.try_divide(sql.abs(sql.col("t.price") - sql.col("median")), sql.col("deviation"))
+    return _alerts(
+        far.withColumn("value", value).where(sql.col("value") > deviations),
+        kind=sql.lit("outlier"),
+        at=sql.unix_micros("t.ts"),
+        value=sql.col("value"),
+        limit=sql.lit(deviations),
+        text=sql.format_string("trade at %.4f, %.1f deviations from the median %.4f", "t.price", "value", "median"),
+    )
+
+
+def _median(ordered: Column) -> Column:
+    middle = (sql.size(ordered) + 1) / 2  # of 5 the third, of 6 halfway between the third and the fourth
+    lower, upper = sql.floor(middle).cast("int"), sql.ceil(middle).cast("int")
+    return (sql.element_at(ordered, lower) + sql.element_at(ordered, upper)) / 2
+
+
+def _silences(quotes: DataFrame, limit: str, reach: str, watermark: str) -> DataFrame:
+    """Stale symbols and gaps, of two stateful operators that do next to nothing per quote.
+
+    Time is cut into slots as long as the limit: a silence of that length is never within one, so the first and the last
+    quote of a slot are all that matters. Windows of slots then look at what their last one begins with, and what came
+    before it. Each slot is the last, and the one before the last, of one window: everything is said once.
+    """
+    length, whole = micros(limit), micros(reach)
+    if whole % length or whole < 2 * length:
+        raise InvalidArgument(f"a reach of {reach} is not two or more times the limit of {limit}")
+    slots = (
+        quotes.withWatermark("ts", watermark)
+        .groupBy(sql.window("ts", limit).alias("slot"), "symbol")
+        .agg(sql.min("ts").alias("first"), sql.max("ts").alias("last"))
+    )
+    placed = slots.select("*", sql.window(sql.window_time("slot"), reach, limit).alias("window"))
+    in_last = sql.col("slot.end") == sql.col("window.end")
+    windows = placed.groupBy("window", "symbol").agg(
+        sql.unix_micros(sql.max(sql.when(~in_last, sql.col("last")))).alias("before"),
+        sql.unix_micros(sql.min(sql.when(in_last, sql.col("first")))).alias("next"),
+    )
+    pause, end = sql.col("next") - sql.col("before"), sql.unix_micros("window.end")
+    silent = sql.col("next").isNull() | (pause >= length)
+    found = _over(windows, quotes, end, watermark).select(
+        "symbol",
+        sql.explode(
+            sql.array(
+                _silence(
+                    "stale",
+                    sql.col("before") + length,
+                    sql.lit(length),
+                    silent & (sql.col("before") >= end - 2 * length),
+                ),
+                _silence("gap", sql.col("next"), pause, pause >= length),
+            )
+        ).alias("silence"),
+    )
+    seconds = sql.col("silence.pause") / 1e6
+    return _alerts(
+        found.where("silence IS NOT NULL"),
+        kind=sql.col("silence.kind"),
+        at=sql.col("silence.at"),
+        value=seconds,
+        limit=sql.lit(length / 1e6),
+        text=sql.format_string("no quote for %.1f s", seconds),
+    )
+
+
+def _silence(kind: str, at: Column, pause: Column, holds: Column) -> Column:
+    return sql.when(holds, sql.struct(sql.lit(kind).alias("kind"), at.alias("at"), pause.alias("pause")))
+
+
+def _over(windows: DataFrame, quotes: DataFrame, end: Column, watermark: str) -> DataFrame:
+    """Windows that are over. A stream gives no others; of a batch, those that would be if it were one."""
+    if quotes.isStreaming:
+        return windows
+    clock = quotes.agg((sql.unix_micros(sql.max("ts")) - micros(watermark)).alias("clock"))
+    return windows.crossJoin(sql.broadcast(clock)).where(end <= sql.col("clock"))
+
+
+def _alerts(frame: DataFrame, *, kind: Column, at: Column, value: Column, limit: Column, text: Column) -> DataFrame:
+    return frame.select(
+        kind.alias("kind"),
+        "symbol",
+        at.alias("time_us"),
+        value.alias("value"),
+        limit.alias("limit"),
+        text.alias("text"),
+    )
