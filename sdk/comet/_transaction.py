@@ -94,8 +94,10 @@ class Transaction:
         values: Sequence[Any],
         *,
         keys: Sequence[Key] | None = None,
+        headers: Sequence[Headers | None] | None = None,
         partition: int | None = None,
         timestamp_us: int | None = None,
+        timestamps_us: Sequence[int | None] | None = None,
     ) -> BulkDelivery:
         """Buffers many records at once, as `Producer.send_many` does.
 
@@ -108,8 +110,9 @@ class Transaction:
         self._enter()
         try:
             return await self._writer.send_many(
-                topic, values, keys=keys, partition=partition, timestamp_us=timestamp_us
-            )
+                topic, values, keys=keys, headers=headers, partition=partition, timestamp_us=timestamp_us,
+                timestamps_us=timestamps_us,
+            )  # fmt: skip
         finally:
             self._leave()
 

@@ -202,6 +202,37 @@ class TransactionalProducer:
         self._check()
         await self._ready()
 
+    async def reopen(self, transactional_id: str = "") -> None:
+        """Opens its id anew, or goes on under another one, over the connections that it has: whoever has that id is
+        shut out, what that one left open is ended, and `note` is what counts. Between transactions; also when fenced.
+
+        Raises Unavailable when no coordinator was reached.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.TransactionalProducer(address, "part-1") as producer:
+        ...         async with producer.transaction() as tx:
+        ...             tx.note(b"file 7")
+        ...         await producer.reopen("part-2")
+        ...         print(producer.transactional_id, producer.note)
+        ...         await producer.reopen("part-1")
+        ...         print(producer.transactional_id, producer.note)
+        >>> run(example)
+        part-2 b''
+        part-1 b'file 7'
+        """
+        if self._current is not None:
+            raise InvalidArgument("a transaction of this producer is open: end it first")
+        if self._group:
+            raise InvalidArgument("the producer of a group has the id of its stream: make another one")
+        self._fenced = None
+        self._check()
+        self._epoch = self._ending = None  # opening ends what is left open, or finds that it was committed
+        self._note = b""
+        if transactional_id and transactional_id != self._id:
+            self._id = transactional_id
+            self._coordinator = Coordinator(self._writer.client, transactional_id)
+        await self._open()
+
     async def close(self) -> None:
         """Aborts a transaction that is open, and closes the connections."""
         if self._closed:

@@ -1,7 +1,9 @@
-"""Comet topics as Spark's: a source for batches and for streams, found by its name.
+"""Comet topics as Spark's: a source and a sink, for batches and for streams, found by their name.
 
     spark.read.format("comet").option("subscribe", "quotes").load()
     spark.readStream.format("comet").option("subscribe", "quotes").load()
+    df.write.format("comet").option("topic", "bars").mode("append").save()
+    df.writeStream.format("comet").option("topic", "bars").option("checkpointLocation", …).start()
 
 Nothing has to be registered, no jar found: what runs in Spark's Python workers is this package and the SDK.
 
@@ -10,7 +12,15 @@ Nothing has to be registered, no jar found: what runs in Spark's Python workers 
     columns     from the log's columns to the columns of a frame, without touching a record
     ranges      one range from its leader, checked, as Arrow batches; in the executors
     cluster     what the driver asks brokers
-    source      the classes that Spark calls
+    source      the classes that Spark calls to read
+
+    sink_options    what a write can be asked for                                                              (pure)
+    units           what is written once, and how that is known                                                (pure)
+    rows            from the columns of a frame to what a producer takes
+    writing         one task that writes, in a transaction or without; in the executors
+    sink            the classes that Spark calls to write
+
+    parsing     how options are read                                                                           (pure)
 
 Needs the extra `spark`.
 """

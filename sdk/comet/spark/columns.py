@@ -14,25 +14,22 @@ made. Where `value` is a struct, values are JSON objects, of which its fields ar
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.json as pa_json
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from comet import RecordBatch
 from comet.errors import InvalidArgument, SerdeError
 from comet.spark import events
+from comet.spark.decoder import Decoder, Undecodable
 from comet.spark.options import SourceOptions
 
 Maker = Callable[[RecordBatch[bytes], pa.RecordBatch], pa.Array]
 
 PLAIN: Final = "key binary, value {value}, topic string, partition int, offset bigint, timestamp timestamp"
 HEADERS: Final = ", headers array<struct<key: string, value: binary>>"
-_ANOTHER: Final = r"\}\s*\{"  # an object ends and the next begins, within one value
-_BLOCK_BYTES_MAX: Final = (1 << 31) - 1
 _SHOWN: Final = 40  # bytes of a value that is wrong
 
 
@@ -59,7 +56,7 @@ def _maker(field: pa.Field, options: SourceOptions) -> Maker:
     if name in {"topic", "partition"}:
         return lambda batch, arrow: pa.repeat(pa.scalar(getattr(batch, name), kind), len(arrow))
     if name == "value" and pa.types.is_struct(kind):
-        return Decoder(kind, permissive=options.permissive).decode
+        return _decoded(kind, options)
     if name in {"key", "value", "offset", "timestamp"}:
         return lambda _, arrow: _as(arrow.column(name), kind)
     if name == "headers":
@@ -81,56 +78,18 @@ def _headers(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return pa.ListArray.from_arrays(array.offsets, renamed, type=kind)
 
 
-class Decoder:
-    """Values that are JSON objects, into the columns of a struct: by Arrow's reader, a batch at a time."""
+def _decoded(kind: pa.DataType, options: SourceOptions) -> Maker:
+    decoder = Decoder(kind)
 
-    def __init__(self, kind: pa.DataType, *, permissive: bool) -> None:
-        self._kind = kind
-        self._permissive = permissive
-        self._parse = pa_json.ParseOptions(
-            explicit_schema=pa.schema(list(kind)), newlines_in_values=False, unexpected_field_behavior="ignore"
-        )
-
-    def decode(self, batch: RecordBatch[bytes], arrow: pa.RecordBatch) -> pa.Array:
-        values = arrow.column("value")
-        found = None if values.null_count else self._whole(values)
-        return self._one_by_one(batch, values) if found is None else found
-
-    def _whole(self, values: pa.Array) -> pa.Array | None:
-        """All of a column at once; None where it is not one object per value."""
-        # Objects that follow each other in the column's memory are read from there, without anything between them.
-        # With as many objects as values, and no value in which one ends and another begins, each value is one of them.
-        if len(values) != 1 and pc.any(pc.match_substring_regex(values, _ANOTHER), min_count=0).as_py():
-            return None
-        text = _bytes_of(values)
-        options = pa_json.ReadOptions(use_threads=False, block_size=min(max(text.size, 1), _BLOCK_BYTES_MAX))
+    def decode(batch: RecordBatch[bytes], arrow: pa.RecordBatch) -> pa.Array:
         try:
-            table = pa_json.read_json(pa.BufferReader(text), read_options=options, parse_options=self._parse)
-        except pa.ArrowInvalid:
-            return None
-        if table.num_rows != len(values):
-            return None
-        columns = [pa.concat_arrays(table.column(field.name).chunks) for field in self._kind]
-        return pa.StructArray.from_arrays(columns, fields=list(self._kind))
+            return decoder.decode(arrow.column("value"), permissive=options.permissive)
+        except Undecodable as error:
+            offset, value = batch.offsets[error.at], batch.values[error.at]
+            raise SerdeError(
+                f"record {offset} of {batch.topic}/{batch.partition} is no {kind}: {error}. Its value begins with "
+                f"{(value or b'')[:_SHOWN]!r}. With the option mode=permissive it would be null",
+                details={"topic": batch.topic, "partition": str(batch.partition), "offset": str(offset)},
+            ) from None
 
-    def _one_by_one(self, batch: RecordBatch[bytes], values: pa.Array) -> pa.Array:
-        """Finds what is wrong, and says so, or makes nulls of it. A tombstone is null."""
-        rows: list[Any] = []
-        for offset, value in zip(batch.offsets, values.to_pylist(), strict=True):
-            row = None if value is None else self._whole(pa.array([value], pa.binary()))
-            if row is None and value is not None and not self._permissive:
-                raise SerdeError(
-                    f"record {offset} of {batch.topic}/{batch.partition} is no {self._kind}: its value begins with "
-                    f"{value[:_SHOWN]!r}. With the option mode=permissive it would be null",
-                    details={"topic": batch.topic, "partition": str(batch.partition), "offset": str(offset)},
-                )
-            rows.append(pa.nulls(1, self._kind) if row is None else row)
-        return pa.concat_arrays(rows)
-
-
-def _bytes_of(values: pa.Array) -> pa.Buffer:
-    """All of a binary column, one value after the other."""
-    _, offsets, data = values.buffers()
-    ends = (values.offset, values.offset + len(values))
-    first, last = (int.from_bytes(offsets.slice(4 * at, 4).to_pybytes(), "little") for at in ends)
-    return data.slice(first, last - first)
+    return decode

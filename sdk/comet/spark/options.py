@@ -10,13 +10,12 @@ from typing import Any, Final, Literal
 
 from comet import patterns
 from comet.errors import InvalidArgument
+from comet.spark.parsing import Table, chosen, number, parsed, switch, text
 from comet.types import check_topic_name
 
 EARLIEST: Final = -2  # as an offset, as Kafka's source writes it
 LATEST: Final = -1
 MAX_INT: Final = (1 << 63) - 1
-# Options that belong to Spark, or to the other direction; whatever else is not known is refused.
-_SPARKS: Final = frozenset({"path", "checkpointlocation", "queryname", "mergeschema", "datanamecasesensitive"})
 
 Ends = Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]]
 
@@ -47,25 +46,11 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
-        """From what `.option(…)` was given; names in any case. Raises InvalidArgument."""
-        values = {name.casefold(): value for name, value in given.items()}
-        unknown = sorted(values.keys() - _KNOWN.keys() - _SPARKS)
-        if unknown:
-            raise InvalidArgument(f"there is no option {unknown[0]!r}; there are {', '.join(sorted(_NAMES))}")
-        found: dict[str, Any] = {}
-        for name, (attribute, read) in _KNOWN.items():
-            if name in values:
-                found[attribute] = read(_NAME_OF[name], values[name])
-        options = cls(**found)
+        """From what `.option(…)` was given. Raises InvalidArgument."""
+        options = cls(**parsed(_NAMES, given))
         if sum(map(bool, (options.topics, options.pattern, options.assigned))) != 1:
             raise InvalidArgument("say what to read: one of the options subscribe, subscribePattern and assign")
         return options
-
-
-def _text(name: str, value: str) -> str:
-    if not value.strip():
-        raise InvalidArgument(f"the option {name} is empty")
-    return value.strip()
 
 
 def _topics(name: str, value: str) -> tuple[str, ...]:
@@ -77,7 +62,7 @@ def _topics(name: str, value: str) -> tuple[str, ...]:
 
 def _pattern(name: str, value: str) -> str:
     patterns.compiled(value)
-    return _text(name, value)
+    return text(name, value)
 
 
 def _assigned(name: str, value: str) -> dict[str, tuple[int, ...]]:
@@ -91,13 +76,13 @@ def _assigned(name: str, value: str) -> dict[str, tuple[int, ...]]:
 
 
 def _ends(name: str, value: str) -> Ends:
-    text = value.strip()
-    if text == "earliest":
+    written = value.strip()
+    if written == "earliest":
         return "earliest"
-    if text == "latest":
+    if written == "latest":
         return "latest"
     found: dict[str, dict[int, int]] = {}
-    for topic, offsets in _object(name, text).items():
+    for topic, offsets in _object(name, written).items():
         if not isinstance(offsets, dict):
             raise InvalidArgument(f'{name} takes earliest, latest or {{"topic": {{"0": 23}}}}, not {value!r}')
         found[check_topic_name(topic)] = {_partition(name, key): _offset(name, at) for key, at in offsets.items()}
@@ -130,52 +115,24 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 20
 
 
-def _number(least: int) -> Any:
-    def read(name: str, value: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,18}", value.strip()) or int(value) < least:
-            raise InvalidArgument(f"the option {name} takes a number from {least} on, not {value!r}")
-        return int(value)
-
-    return read
-
-
-def _switch(name: str, value: str) -> bool:
-    text = value.strip().casefold()
-    if text not in ("true", "false"):
-        raise InvalidArgument(f"the option {name} takes true or false, not {value!r}")
-    return text == "true"
-
-
-def _chosen(**meaning: bool) -> Any:
-    def read(name: str, value: str) -> bool:
-        text = value.strip().casefold()
-        if text not in meaning:
-            raise InvalidArgument(f"the option {name} takes {' or '.join(meaning)}, not {value!r}")
-        return meaning[text]
-
-    return read
-
-
-_NAMES: Final[Mapping[str, tuple[str, Any]]] = {
-    "bootstrap": ("bootstrap", _text),
+_NAMES: Final[Table] = {
+    "bootstrap": ("bootstrap", text),
     "subscribe": ("topics", _topics),
     "subscribePattern": ("pattern", _pattern),
     "assign": ("assigned", _assigned),
     "startingOffsets": ("starting", _ends),
     "endingOffsets": ("ending", _ends),
-    "startingTimestamp": ("starting_ms", _number(0)),
-    "endingTimestamp": ("ending_ms", _number(0)),
-    "maxOffsetsPerTrigger": ("offsets_per_trigger", _number(1)),
-    "minPartitions": ("partitions_min", _number(1)),
-    "failOnDataLoss": ("fail_on_loss", _switch),
-    "includeHeaders": ("headers", _switch),
-    "isolation": ("committed", _chosen(committed=True, uncommitted=False)),
-    "group": ("group", _text),
-    "schema": ("event", _text),
-    "mode": ("permissive", _chosen(failfast=False, permissive=True)),
-    "pushdown": ("pushdown", _switch),
-    "timeoutMs": ("timeout_ms", _number(1)),
-    "waitMs": ("wait_ms", _number(0)),
+    "startingTimestamp": ("starting_ms", number(0)),
+    "endingTimestamp": ("ending_ms", number(0)),
+    "maxOffsetsPerTrigger": ("offsets_per_trigger", number(1)),
+    "minPartitions": ("partitions_min", number(1)),
+    "failOnDataLoss": ("fail_on_loss", switch),
+    "includeHeaders": ("headers", switch),
+    "isolation": ("committed", chosen(committed=True, uncommitted=False)),
+    "group": ("group", text),
+    "schema": ("event", text),
+    "mode": ("permissive", chosen(failfast=False, permissive=True)),
+    "pushdown": ("pushdown", switch),
+    "timeoutMs": ("timeout_ms", number(1)),
+    "waitMs": ("wait_ms", number(0)),
 }
-_KNOWN: Final = {name.casefold(): row for name, row in _NAMES.items()}
-_NAME_OF: Final = {name.casefold(): name for name in _NAMES}

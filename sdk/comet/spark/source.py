@@ -8,7 +8,15 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
@@ -16,6 +24,7 @@ from comet import sync
 from comet.errors import DataLoss, InvalidArgument, PartitionNotFound, TopicNotFound
 from comet.spark.options import SourceOptions
 from comet.spark.planning import Bounds, Mark, Marks, Range, between, capped, document, marks, split
+from comet.spark.sink_options import SinkOptions
 from comet.types import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -49,6 +58,23 @@ class CometSource(DataSource):
         if options.ending != "latest" or options.ending_ms is not None:
             raise InvalidArgument("a stream has no end: endingOffsets and endingTimestamp are for spark.read")
         return StreamReader(schema, options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from comet.spark.sink import BatchWriter
+
+        return BatchWriter(schema, self._wanted(overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        from comet.spark.sink import StreamWriter
+
+        return StreamWriter(schema, self._wanted(overwrite))
+
+    def _wanted(self, overwrite: bool) -> SinkOptions:
+        if overwrite:
+            raise InvalidArgument(
+                "a topic is not overwritten: df.write takes mode('append'), a stream outputMode('append') or 'update'"
+            )
+        return SinkOptions.parse(dict(self.options))
 
 
 class Split(InputPartition):

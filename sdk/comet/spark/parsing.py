@@ -1,0 +1,58 @@
+"""How options are read: what they may say, and how they say what is wrong. Shared by source and sink. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from comet.errors import InvalidArgument
+
+# The name as it is written, the attribute it is kept under, and what reads it.
+Reading = Callable[[str, str], Any]
+Table = Mapping[str, tuple[str, Reading]]
+
+# Options that belong to Spark; whatever else is not known is refused.
+_SPARKS: Final = frozenset({"path", "checkpointlocation", "queryname", "mergeschema", "datanamecasesensitive"})
+
+
+def parsed(table: Table, given: Mapping[str, str]) -> dict[str, Any]:
+    """What `.option(…)` was given, by attribute; names in any case. Raises InvalidArgument."""
+    values = {name.casefold(): value for name, value in given.items()}
+    known = {name.casefold(): (name, *row) for name, row in table.items()}
+    unknown = sorted(values.keys() - known.keys() - _SPARKS)
+    if unknown:
+        raise InvalidArgument(f"there is no option {unknown[0]!r}; there are {', '.join(sorted(table))}")
+    return {
+        attribute: read(name, values[folded]) for folded, (name, attribute, read) in known.items() if folded in values
+    }
+
+
+def text(name: str, value: str) -> str:
+    if not value.strip():
+        raise InvalidArgument(f"the option {name} is empty")
+    return value.strip()
+
+
+def number(least: int, most: int | None = None) -> Reading:
+    def read(name: str, value: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,18}", value.strip()) or not least <= int(value) <= (most or int(value)):
+            span = f"from {least} on" if most is None else f"from {least} to {most}"
+            raise InvalidArgument(f"the option {name} takes a number {span}, not {value!r}")
+        return int(value)
+
+    return read
+
+
+def switch(name: str, value: str) -> bool:
+    return bool(chosen(true=True, false=False)(name, value))
+
+
+def chosen(**meaning: Any) -> Reading:
+    def read(name: str, value: str) -> Any:
+        folded = value.strip().casefold()
+        if folded not in meaning:
+            raise InvalidArgument(f"the option {name} takes {' or '.join(meaning)}, not {value!r}")
+        return meaning[folded]
+
+    return read

@@ -1,0 +1,107 @@
+"""The classes that Spark calls to write. `write` runs in workers of the executors, and has decided everything when it
+returns: each partition of a batch becomes visible by itself. So the driver has nothing to commit or to undo."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from comet import sync
+from comet.errors import InvalidArgument
+from comet.spark import rows
+from comet.spark.sink_options import SinkOptions
+from comet.spark.units import Unit
+from comet.types import Consistency
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# What Spark tells the tasks of a stream, also those of a write inside foreachBatch.
+_QUERY: Final = "sql.streaming.queryId"
+_BATCH: Final = "streaming.sql.batchId"
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task tells the driver: how many rows are in the topic, and whether an earlier attempt had written them."""
+
+    rows: int
+    before: bool = False
+
+
+class _Writing:
+    """What both kinds of writer do in executors."""
+
+    def __init__(self, schema: StructType, options: SinkOptions) -> None:
+        rows.check(schema, options.topic)
+        self.options = options
+
+    def _write(self, unit: Unit, batches: Iterator[pa.RecordBatch]) -> Written:
+        from comet.spark import writing
+
+        if self.options.exactly_once:
+            wrote = writing.write_unit(unit, batches, self.options)
+        else:
+            wrote = writing.write_rows(batches, self.options)
+        return Written(wrote.rows, wrote.before)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:  # noqa: N803
+        """Nothing: what the tasks have committed counts."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:  # noqa: N803
+        """Nothing: tasks that failed have written nothing, and what the others have counts when Spark repeats it."""
+
+
+class StreamWriter(_Writing, DataSourceStreamArrowWriter):
+    """Of a query: each partition of a batch once, over all that fails."""
+
+    def __init__(self, schema: StructType, options: SinkOptions) -> None:
+        super().__init__(schema, options)
+        if options.name:
+            raise InvalidArgument("transactionalId is for df.write: a stream has the id of its query")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        task = _task()
+        query, batch = task.getLocalProperty(_QUERY), task.getLocalProperty(_BATCH)
+        assert query and batch, "Spark tells each task of a stream which batch it is"
+        return self._write(Unit(query, task.partitionId(), int(batch)), iterator)
+
+
+class BatchWriter(_Writing, DataSourceArrowWriter):
+    """Of one write: each partition once, whichever attempts there are. With a name of the user's also over runs."""
+
+    def __init__(self, schema: StructType, options: SinkOptions) -> None:
+        super().__init__(schema, options)
+        self.name = options.name or f"write-{uuid.uuid4().hex}"
+        if options.topic:
+            sync.call(self._look(options))
+
+    @staticmethod
+    async def _look(options: SinkOptions) -> None:
+        """Says before anything is computed that it cannot be written."""
+        import comet
+
+        async with comet.Admin(options.bootstrap, timeout_ms=options.timeout_ms, name="spark") as admin:
+            topic, _ = await admin.describe_topic(options.topic)
+        if options.exactly_once and topic.config.consistency is Consistency.AVAILABLE:
+            raise InvalidArgument(
+                f"topic {topic.name!r} is available rather than consistent, and takes no transactions: write to it "
+                "with the option exactlyOnce=false"
+            )
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        task = _task()
+        batch = task.getLocalProperty(_BATCH) if self.options.name else None
+        return self._write(Unit(self.name, task.partitionId(), None if batch is None else int(batch)), iterator)
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    assert task is not None, "Spark has a context for each task"
+    return task

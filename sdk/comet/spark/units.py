@@ -1,0 +1,84 @@
+"""What is written once: the rows of one partition of one batch of a query. Pure.
+
+    transactional id    spark.<query>.<partition>           one transaction of it per batch
+    its note            batch 17 rows 2040                  kept as one with the decision to commit
+                        done rows 2040                      where there is only one batch: a write that is no stream
+
+Whoever writes a unit opens its id first, which shuts out whoever wrote it before, and looks at the note: that says
+whether the unit is written. What is between an end that was decided and Spark's own note of it does not matter then.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from comet.errors import DataLoss, InvalidArgument
+
+_NOTE: Final = re.compile(rb"(?:batch ([0-9]{1,19})|done) rows ([0-9]{1,19})")
+
+
+class Note(NamedTuple):
+    """Of a unit that is written."""
+
+    batch: int | None
+    rows: int
+
+    def encode(self) -> bytes:
+        return f"{'done' if self.batch is None else f'batch {self.batch}'} rows {self.rows}".encode()
+
+    @classmethod
+    def parse(cls, note: bytes) -> Note | None:
+        """None for an id that nothing was written under. Raises InvalidArgument for one that is somebody else's."""
+        if not note:
+            return None
+        found = _NOTE.fullmatch(note)
+        if found is None:
+            raise InvalidArgument(f"its transactional id is used for something else, which noted {note[:60]!r}")
+        return cls(None if found[1] is None else int(found[1]), int(found[2]))
+
+
+class Unit(NamedTuple):
+    """`batch` is None where there is only one."""
+
+    query: str
+    partition: int
+    batch: int | None
+
+    @property
+    def transactional_id(self) -> str:
+        return f"spark.{self.query}.{self.partition}"
+
+    def __str__(self) -> str:
+        what = self.query if self.batch is None else f"batch {self.batch} of {self.query}"
+        return f"partition {self.partition} of {what}"
+
+    def written(self, note: bytes) -> int | None:
+        """How many rows it has in the topic; None: it is not written. Raises DataLoss for what never comes again: Spark
+        repeats the last batch of a query, and none before it."""
+        found = Note.parse(note)
+        if found is None:
+            return None
+        if (found.batch is None) != (self.batch is None):
+            kinds = ("a stream", "a batch write")
+            raise InvalidArgument(
+                f"{self} has the transactional id of {kinds[found.batch is None]}, and is {kinds[self.batch is None]}"
+            )
+        if self.batch is None or found.batch is None or found.batch == self.batch:
+            return found.rows
+        if found.batch > self.batch:
+            raise DataLoss(
+                f"{self} comes after batch {found.batch} was written: either it is left over from an earlier run, or "
+                "the checkpoint is older than what was written since. Start a query with a new checkpoint"
+            )
+        return None
+
+    def lacking(self, before: int, now: int) -> str:
+        """What is wrong with a unit that was written with fewer rows than it has now; empty: nothing."""
+        if now <= before:
+            return ""
+        return (
+            f"{self} was written before with {before} rows, and has {now} now, so that rows are missing in the topic: "
+            "a query has to give the same rows for the same input, and its checkpoint must be its own newest one; a "
+            "batch write with other rows needs another transactionalId"
+        )

@@ -1,0 +1,236 @@
+"""One task that writes: in a worker of an executor, a unit in one transaction, or rows as they come.
+
+    open the unit's id ─► its note says that it is written ─► the input is read to its end, and nothing is written
+             │
+             └─► it is not ─► begin ─► rows ─► acknowledged ─► commit with the note
+                                        └── whatever goes wrong ──► abort ──► once more, while the input is still held
+
+An attempt begins with opening the id, so it knows what became of the one before, in whatever worker that was; and that
+one, should it live, can do nothing more. Who is shut out does not come back: another attempt has taken its place.
+
+What is in memory is what the producer has not got acknowledged, and as much of the input as is held for an attempt to
+be repeated here, without Spark. Connections stay for the next task of the worker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+import comet
+from comet._background import call
+from comet.errors import CometError, DataLoss, ProducerFenced, TransactionAborted
+from comet.spark.rows import Part, parts
+from comet.spark.sink_options import SinkOptions
+from comet.spark.units import Note, Unit
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS: Final = 3  # of a unit in one task
+HELD_BYTES: Final = 8 << 20  # of input, so that an attempt can be repeated
+PRODUCERS_MAX: Final = 4  # that a worker keeps; each has its connections
+
+_producers: dict[SinkOptions, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Wrote:
+    """What became of a task's rows."""
+
+    rows: int
+    before: bool = False  # an earlier attempt had written them
+
+
+# ---- in transactions
+
+
+def write_unit(unit: Unit, batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Wrote:
+    """Writes a unit, unless it is written. Raises what stands in the way, with nothing visible of it, or in doubt:
+    then the next attempt finds out."""
+    rows = Rows(batches)
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return _attempt(unit, rows, options)
+        except CometError as error:
+            _discard(options)
+            if attempt == ATTEMPTS or not _passes(error):
+                raise
+            log.warning("%s is tried again: %s", unit, error)
+            if not rows.rewind():
+                before = _look(unit, options)  # the answer to the commit may be all that was lost
+                if before is None:
+                    raise
+                return _compare(unit, before, rows, options)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _attempt(unit: Unit, rows: Rows, options: SinkOptions) -> Wrote:
+    before = _look(unit, options)
+    if before is not None:
+        return _compare(unit, before, rows, options)
+    producer = _transactional(options)
+    transaction = call(_begun(producer))
+    try:
+        for batch in rows:
+            for part in parts(batch, options.topic):
+                call(transaction.send_many(part.topic, partition=part.partition, **part.columns))
+        note = Note(unit.batch, rows.count).encode()
+    except BaseException as error:
+        call(transaction.__aexit__(type(error), error, None))
+        raise
+    call(_committed(transaction, note))
+    return Wrote(rows.count)
+
+
+async def _begun(producer: comet.TransactionalProducer) -> comet.Transaction:
+    return await producer.transaction().__aenter__()
+
+
+async def _committed(transaction: comet.Transaction, note: bytes) -> None:
+    transaction.note(note)
+    await transaction.__aexit__(None, None, None)
+
+
+def _look(unit: Unit, options: SinkOptions) -> int | None:
+    """Takes the unit over from whoever had it. How many rows of it are written; None: it is not."""
+    producer = _transactional(options)
+    call(producer.reopen(unit.transactional_id))
+    return unit.written(producer.note)
+
+
+def _compare(unit: Unit, before: int, rows: Rows, options: SinkOptions) -> Wrote:
+    """Reads the rest of the input, which is written already."""
+    for _ in rows:
+        pass
+    problem = unit.lacking(before, rows.count)
+    if problem:
+        if options.fail_on_loss:
+            raise DataLoss(f"{problem}. With the option failOnDataLoss=false the query goes on without them")
+        log.warning("%s", problem)
+    return Wrote(before, before=True)
+
+
+def _passes(error: CometError) -> bool:
+    """Another attempt may come further."""
+    if isinstance(error, ProducerFenced):
+        return False
+    cause = error.__cause__
+    if isinstance(error, TransactionAborted) and isinstance(cause, CometError):
+        return _passes(cause)
+    return error.retriable or error.outcome_unknown or error.metadata_stale or isinstance(error, TransactionAborted)
+
+
+class Rows:
+    """The input of a task. It comes once; while it is small it is held, and can be read again."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = iter(batches)
+        self._held: list[pa.RecordBatch] | None = []
+        self._bytes = 0
+        self._again: list[pa.RecordBatch] = []
+        self.count = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        again, self._again = self._again, []
+        for batch in again:
+            self.count += len(batch)
+            yield batch
+        for batch in self._batches:
+            self.count += len(batch)
+            self._hold(batch)
+            yield batch
+
+    def _hold(self, batch: pa.RecordBatch) -> None:
+        if self._held is None:
+            return
+        self._bytes += batch.nbytes
+        if self._bytes > HELD_BYTES:
+            self._held = None
+        else:
+            self._held.append(batch)
+
+    def rewind(self) -> bool:
+        """Whether all that was read comes again."""
+        if self._held is None:
+            return False
+        self._again, self.count = list(self._held), 0
+        return True
+
+
+# ---- without
+
+
+def write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Wrote:
+    """Returns when all is acknowledged. What fails may be written in part, and is once more by the next attempt."""
+    producer = _plain(options)
+    count = 0
+    try:
+        for batch in batches:
+            count += len(batch)
+            for part in parts(batch, options.topic):
+                call(_sent(producer, part))
+        call(producer.flush())
+    except CometError:
+        _discard(options)
+        raise
+    return Wrote(count)
+
+
+async def _sent(producer: comet.Producer, part: Part) -> None:
+    await producer.send_many(part.topic, partition=part.partition, **part.columns)
+
+
+# ---- producers that are kept
+
+
+def _transactional(options: SinkOptions) -> comet.TransactionalProducer:
+    """One for all units of this worker, one after the other."""
+    return _kept(options, _make_transactional)  # type: ignore[no-any-return]
+
+
+def _plain(options: SinkOptions) -> comet.Producer:
+    return _kept(options, _make_plain)  # type: ignore[no-any-return]
+
+
+async def _make_transactional(options: SinkOptions) -> comet.TransactionalProducer:
+    return comet.TransactionalProducer(
+        options.bootstrap,
+        transaction_timeout_ms=options.transaction_timeout_ms,
+        timeout_ms=options.timeout_ms,
+        compression=options.compression,
+        name="spark",
+    )
+
+
+async def _make_plain(options: SinkOptions) -> comet.Producer:
+    return comet.Producer(
+        options.bootstrap,
+        acks=options.acks,
+        timeout_ms=options.timeout_ms,
+        compression=options.compression,
+        name="spark",
+    )
+
+
+def _kept(options: SinkOptions, make: Any) -> Any:
+    found = _producers.pop(options, None)
+    if found is None:
+        while len(_producers) >= PRODUCERS_MAX:
+            _discard(next(iter(_producers)))
+        found = call(make(options))
+    _producers[options] = found  # used last, so it stays longest
+    return found
+
+
+def _discard(options: SinkOptions) -> None:
+    producer = _producers.pop(options, None)
+    if producer is None:
+        return
+    try:
+        call(producer.close())
+    except CometError as error:
+        log.info("a producer was closed with what it had not written: %s", error)
