@@ -16,7 +16,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -156,12 +156,13 @@ class Feed:
     async def _read(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            async for events in self._provider.stream():
-                while self._backlog.full:
-                    await self._change()
-                self._backlog.add(events, loop.time())
-                self._changed.set()
-                await asyncio.sleep(0)  # a source that always has more must not keep the writer from its turn
+            async with aclosing(self._provider.stream()) as stream:
+                async for events in stream:
+                    while self._backlog.full:
+                        await self._change()
+                    self._backlog.add(events, loop.time())
+                    self._changed.set()
+                    await asyncio.sleep(0)  # a source that always has more must not keep the writer from its turn
         finally:
             self._ended = True
             self._changed.set()

@@ -171,13 +171,13 @@ async def last_fills(bootstrap: str) -> dict[str, Fill]:
         ends = await fills.end_offsets()
         while any(fills.positions().get(partition, 0) < end for partition, end in ends.items()):
             try:
-                fill = (await fills.get(FILL_WITHIN_S)).value
+                record = await fills.get(FILL_WITHIN_S)
             except comet.SerdeError:
                 continue  # of somebody else
-            except comet.Timeout:
+            if record is None:
                 break  # what is left of the log holds nothing to read, as after a transaction
-            if fill is not None:
-                found[fill.symbol] = fill
+            if record.value is not None:
+                found[record.value.symbol] = record.value
     return found
 
 

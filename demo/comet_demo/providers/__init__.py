@@ -9,7 +9,7 @@ One for another market implements the same protocol, gets a row in choose, and n
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from comet_demo.model import Quote, Trade
@@ -26,7 +26,7 @@ class Provider(Protocol):
         """Whether it goes on without us. What is live and cannot be written in time is dropped, oldest first; what is
         not waits until it can be."""
 
-    def stream(self) -> AsyncIterator[Sequence[Event]]:
+    def stream(self) -> AsyncGenerator[Sequence[Event], None]:
         """What happens, as it does; all of one moment together, in order. Ends when the source does."""
 
     def statistics(self) -> Mapping[str, int]:

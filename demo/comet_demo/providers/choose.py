@@ -11,6 +11,7 @@ import comet
 from comet_demo.model import INSTRUMENTS
 from comet_demo.providers import Provider
 from comet_demo.providers.market import FAULTS
+from comet_demo.providers.sockets import SocketProvider
 from comet_demo.providers.synthetic import SyntheticProvider
 
 RATE_MAX: Final = 200_000
@@ -48,7 +49,41 @@ def _synthetic(choice: Choice) -> Provider:
     return SyntheticProvider(chosen, random, rate=choice.rate, day_s=choice.day_s, faults=choice.faults)
 
 
-_MAKERS: Final[Mapping[str, Callable[[Choice], Provider]]] = {"synthetic": _synthetic}
+def _replay(choice: Choice) -> Provider:
+    from comet_demo.providers.replay import ReplayProvider
+
+    if not choice.file:
+        raise comet.InvalidArgument("replay needs a file: --file quotes.csv")
+    return ReplayProvider(
+        choice.file, pace=choice.pace, keep_times=choice.keep_times, columns=choice.columns, symbols=choice.symbols
+    )
+
+
+def _coinbase(choice: Choice) -> Provider:
+    from comet_demo.providers.coinbase import Coinbase
+
+    return SocketProvider(Coinbase(choice.symbols, choice.url), Random())
+
+
+def _binance(choice: Choice) -> Provider:
+    from comet_demo.providers.binance import Binance
+
+    return SocketProvider(Binance(choice.symbols, choice.url), Random())
+
+
+def _alpaca(choice: Choice) -> Provider:
+    from comet_demo.providers.alpaca import Alpaca
+
+    return SocketProvider(Alpaca(choice.key, choice.secret, choice.symbols, choice.url), Random())
+
+
+_MAKERS: Final[Mapping[str, Callable[[Choice], Provider]]] = {
+    "synthetic": _synthetic,
+    "replay": _replay,
+    "coinbase": _coinbase,
+    "binance": _binance,
+    "alpaca": _alpaca,
+}
 NAMES: Final = tuple(_MAKERS)
 
 

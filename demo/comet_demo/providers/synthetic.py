@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -44,7 +44,7 @@ class SyntheticProvider:
         self._settings = settings
         self._skipped_us = 0
 
-    async def stream(self) -> AsyncIterator[Sequence[Event]]:
+    async def stream(self) -> AsyncGenerator[Sequence[Event], None]:
         """What happened since the last look, fifty times a second, for ever."""
         start_us = self._now_us()
         market = Market(self._instruments, self._random, rate=self._rate, start_us=start_us, **self._settings)

@@ -1,0 +1,123 @@
+"""Alpaca, stocks of the IEX feed: quotes and trades. Needs a key, which is free.
+
+    ◄─ [{"T": "success", "msg": "connected"}]
+    ─► {"action": "auth", "key": …, "secret": …}
+    ◄─ [{"T": "success", "msg": "authenticated"}]
+    ─► {"action": "subscribe", "quotes": […], "trades": […]}
+    ◄─ [{"T": "subscription", "quotes": […], "trades": […], …}]
+    ◄─ [{"T": "q", …}, {"T": "t", …}, …] | [{"T": "error", "code": …, "msg": …}]
+
+Outside of trading hours there is nothing to hear, so silence is no reason to end a connection; pings are. Messages are
+not numbered: what is lost cannot be told. Sizes are as Alpaca gives them. A quote with one side only is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import comet
+from comet_demo.model import Quote, Trade
+from comet_demo.providers.normal import moment, price, size
+from comet_demo.providers.sockets import MALFORMED, Heard
+
+URL: Final = "wss://stream.data.alpaca.markets/v2/iex"
+SYMBOLS: Final = ("AAPL", "MSFT", "NVDA", "AMZN", "GOOG", "TSLA", "JPM", "XOM")
+
+# What to do about an error of the server; of a code that is not here: connect again.
+REFUSED: Final = {
+    400: "it did not understand us",
+    402: "check COMET_ALPACA_KEY and COMET_ALPACA_SECRET",
+    405: "the account may not have so many symbols: choose fewer with --symbols",
+    408: "the account has no market data of this version",
+    409: "the account has no access to this feed: choose another with --url",
+    410: "this feed has no quotes or no trades: choose another with --url",
+}
+HARMLESS: Final = {403}  # authenticated already
+
+
+class Alpaca:
+    name = "alpaca"
+    silence_s: float | None = None
+    life_s = 23 * 3600.0
+
+    def __init__(self, key: str, secret: str, symbols: Sequence[str] = (), url: str = "") -> None:
+        if not key or not secret:
+            raise comet.InvalidArgument("Alpaca needs a key: set COMET_ALPACA_KEY and COMET_ALPACA_SECRET")
+        self.url = url or URL
+        self._login = json.dumps({"action": "auth", "key": key, "secret": secret})
+        self._symbols = tuple(symbols) or SYMBOLS
+        self._last: dict[str, float] = {}
+
+    def begin(self) -> list[str]:
+        return []  # the server speaks first
+
+    def hear(self, message: Any, now_us: int) -> Heard:
+        if not isinstance(message, list):
+            raise TypeError("messages come in lists")
+        heard = Heard()
+        for part in message:
+            try:
+                self._part(part, now_us, heard)
+            except MALFORMED:
+                heard.garbage += 1
+        return heard
+
+    def _part(self, part: Any, now_us: int, heard: Heard) -> None:
+        match part["T"]:
+            case "q":
+                self._quote(part, now_us, heard)
+            case "t":
+                self._trade(part, now_us, heard)
+            case "success" if part["msg"] == "connected":
+                heard.say.append(self._login)
+            case "success" if part["msg"] == "authenticated":
+                symbols = list(self._symbols)
+                heard.say.append(json.dumps({"action": "subscribe", "quotes": symbols, "trades": symbols}))
+            case "subscription":
+                lacking = [name for name in self._symbols if name not in part["quotes"]]
+                heard.subscribed = not lacking
+                if lacking:
+                    heard.refused = f"the server did not subscribe {', '.join(lacking)}"
+            case "error":
+                self._error(part["code"], str(part["msg"]), heard)
+            case _:
+                pass  # new kinds may come at any time
+
+    def _quote(self, part: Any, now_us: int, heard: Heard) -> None:
+        symbol = self._symbol(part)
+        if not part["bp"] or not part["ap"]:
+            return
+        bid, ask = price(part["bp"]), price(part["ap"])
+        heard.events.append(
+            Quote(
+                symbol=symbol,
+                bid=bid,
+                ask=ask,
+                bid_size=size(part["bs"]),
+                ask_size=size(part["as"]),
+                last=self._last.get(symbol, (bid + ask) / 2),
+                last_size=0,
+                timestamp_us=moment(part["t"], now_us),
+            )
+        )
+
+    def _trade(self, part: Any, now_us: int, heard: Heard) -> None:
+        symbol = self._symbol(part)
+        trade = Trade(symbol, price(part["p"]), size(part["s"]), "", moment(part["t"], now_us))
+        self._last[symbol] = trade.price
+        heard.events.append(trade)
+
+    @staticmethod
+    def _error(code: Any, text: str, heard: Heard) -> None:
+        if code in REFUSED:
+            heard.refused = f"the server says: {text} ({code}); {REFUSED[code]}"
+        elif code not in HARMLESS:
+            heard.again = f"the server says: {text} ({code})"
+
+    def _symbol(self, part: Any) -> str:
+        symbol: str = part["S"]
+        if symbol not in self._symbols:
+            raise ValueError(f"nobody asked for {symbol!r}")
+        return symbol

@@ -1,0 +1,106 @@
+"""Binance spot: quotes of `bookTicker`, trades of `trade`, as a combined stream. Needs no key.
+
+    ─► {"method": "SUBSCRIBE", "params": ["btcusdt@bookTicker", "btcusdt@trade", …], "id": 1}
+    ◄─ {"result": null, "id": 1}
+    ◄─ {"stream": "btcusdt@bookTicker", "data": {…}} | {"stream": "btcusdt@trade", "data": {…}}
+
+Trades of a symbol are numbered without gaps. The server pings every 20 s, which the connection answers, and ends a
+connection after 24 hours or with `serverShutdown`: another is made before, or at once. A bookTicker has no time of its
+own: it gets that at which it came.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import comet
+from comet_demo.model import Quote, Trade
+from comet_demo.providers.normal import UNITS_PER_COIN, Numbers, moment, price, size, whole
+from comet_demo.providers.sockets import Heard
+
+URL: Final = "wss://stream.binance.com:9443/stream?timeUnit=MICROSECOND"
+SYMBOLS: Final = ("BTCUSDT", "ETHUSDT", "SOLUSDT", "BNBUSDT", "XRPUSDT", "DOGEUSDT")
+STREAMS: Final = ("bookTicker", "trade")
+SYMBOLS_MAX: Final = 1024 // len(STREAMS)  # of one connection
+
+
+class Binance:
+    name = "binance"
+    silence_s: float | None = 60.0
+    life_s = 23.5 * 3600.0
+
+    def __init__(self, symbols: Sequence[str] = (), url: str = "") -> None:
+        self.url = url or URL
+        self._symbols = {symbol.upper() for symbol in symbols or SYMBOLS}
+        if len(self._symbols) > SYMBOLS_MAX:
+            raise comet.InvalidArgument(f"Binance gives {SYMBOLS_MAX} symbols at most over one connection")
+        self._trades = Numbers()
+        self._books = Numbers()
+        self._last: dict[str, float] = {}
+        self._subscribed = False
+
+    def begin(self) -> list[str]:
+        self._subscribed = False
+        streams = [f"{symbol.lower()}@{stream}" for symbol in sorted(self._symbols) for stream in STREAMS]
+        return [json.dumps({"method": "SUBSCRIBE", "params": streams, "id": 1})]
+
+    def hear(self, message: Any, now_us: int) -> Heard:
+        if "error" in message or "code" in message:
+            return self._error(message.get("error", message))
+        if "result" in message:
+            self._subscribed = True
+            return Heard(subscribed=True)
+        data = message.get("data", message)
+        stream = str(message.get("stream", "")).partition("@")[2]
+        if data.get("e") == "serverShutdown":
+            return Heard(again="the server is about to stop")
+        if stream == "bookTicker":
+            return self._book(data, now_us)
+        if stream == "trade":
+            return self._trade(data, now_us)
+        return Heard()
+
+    def _book(self, data: Any, now_us: int) -> Heard:
+        symbol = self._symbol(data)
+        bid, ask = price(data["b"]), price(data["a"])
+        quote = Quote(
+            symbol=symbol,
+            bid=bid,
+            ask=ask,
+            bid_size=size(data["B"], UNITS_PER_COIN),
+            ask_size=size(data["A"], UNITS_PER_COIN),
+            last=self._last.get(symbol, (bid + ask) / 2),
+            last_size=0,
+            timestamp_us=now_us,
+        )
+        if self._books.missed(symbol, whole(data["u"])) is None:
+            return Heard()  # an older one; these numbers leave others out, so nothing is known to be missing
+        return Heard([quote])
+
+    def _trade(self, data: Any, now_us: int) -> Heard:
+        if not isinstance(data["m"], bool):
+            raise TypeError("whether the buyer was the maker is yes or no")
+        trade = Trade(
+            symbol=self._symbol(data),
+            price=price(data["p"]),
+            size=size(data["q"], UNITS_PER_COIN),
+            side="sell" if data["m"] else "buy",
+            timestamp_us=moment(data["T"], now_us),
+        )
+        missed = self._trades.missed(trade.symbol, whole(data["t"]))
+        if missed is None:
+            return Heard()
+        self._last[trade.symbol] = trade.price
+        return Heard([trade], missed=missed)
+
+    def _error(self, error: Any) -> Heard:
+        text = f"the server says: {error.get('msg', '')} ({error.get('code', '')})"
+        return Heard(again=text) if self._subscribed else Heard(refused=text)
+
+    def _symbol(self, data: Any) -> str:
+        symbol: str = data["s"]
+        if symbol not in self._symbols:
+            raise ValueError(f"nobody asked for {symbol!r}")
+        return symbol

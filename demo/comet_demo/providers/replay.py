@@ -1,0 +1,278 @@
+"""Quotes and trades of a file, as fast as they were, a number of times faster, or as fast as it goes.
+
+A row is a quote where it has a bid and an ask, a trade where it has a price; both, where it has all three. Columns are
+found by their names, in capitals or not:
+
+    symbol                          symbol, sym, ticker, product_id; not needed where one symbol is asked for
+    time                            timestamp_us, timestamp, time, ts, date: ISO, or seconds, milliseconds, micro- or
+                                    nanoseconds since 1970, as large as they are
+    bid, ask, bid_size, ask_size    bid, bid_price, bid_px, best_bid …; sizes may be missing
+    price, size, side               price, last, trade_price …; size, volume, qty …; side may be missing
+
+Rows come in the order of the file, which is read a chunk at a time. Those that make no sense are counted and left
+out; sizes are rounded to whole numbers. With a pace, times are moved to now: the first row happens when it is read, and
+the others as much later as they did, by the pace. With pace 0, or where it is asked for, times stay as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import comet
+from comet_demo.model import Quote, Trade
+from comet_demo.providers import Event
+from comet_demo.providers.normal import known, moment, price, size
+
+CHUNK_ROWS: Final = 4_096
+NEAR_US: Final = 20_000  # what happens within it goes out together
+SYMBOL_CHARS_MAX: Final = 256
+LINE_CHARS_MAX: Final = 1 << 16
+NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "symbol": ("symbol", "sym", "ticker", "product_id", "instrument"),
+    "time": ("timestamp_us", "timestamp", "time", "ts", "datetime", "date", "t"),
+    "bid": ("bid", "bid_price", "bid_px", "best_bid", "bp"),
+    "ask": ("ask", "ask_price", "ask_px", "best_ask", "ap"),
+    "bid_size": ("bid_size", "bid_sz", "bid_qty", "best_bid_size", "bs"),
+    "ask_size": ("ask_size", "ask_sz", "ask_qty", "best_ask_size", "as"),
+    "price": ("price", "trade_price", "last", "px", "p"),
+    "size": ("size", "last_size", "volume", "quantity", "qty", "trade_size", "s"),
+    "side": ("side", "taker_side"),
+}
+SIDES: Final = {"buy": "buy", "b": "buy", "sell": "sell", "s": "sell"}
+# Seconds, milliseconds, microseconds and nanoseconds of our time are this far apart.
+_UNITS: Final = ((10**11, 1_000_000.0), (10**14, 1_000.0), (10**17, 1.0), (1 << 63, 0.001))
+
+Row = Mapping[str, Any]
+
+
+class Columns(NamedTuple):
+    """Which column of the file is which; "" for one that is not there."""
+
+    symbol: str
+    time: str
+    bid: str
+    ask: str
+    bid_size: str
+    ask_size: str
+    price: str
+    size: str
+    side: str
+
+
+def find_columns(there: Sequence[str], given: Mapping[str, str], *, one_symbol: bool) -> Columns:
+    """By what was given, else by what they are usually called. Raises InvalidArgument where that is not enough.
+
+    >>> find_columns(["Time", "Symbol", "Price"], {"size": "n"}, one_symbol=False)
+    Traceback (most recent call last):
+    ...
+    comet.errors.InvalidArgument: the file has no column 'n', which size was to be; it has Time, Symbol, Price
+    """
+    unknown = set(given) - set(NAMES)
+    if unknown:
+        raise comet.InvalidArgument(f"columns are {', '.join(NAMES)}, not {', '.join(sorted(unknown))}")
+    lower = {name.strip().lower(): name for name in reversed(there)}
+    has = f"it has {', '.join(there)}"
+    found: dict[str, str] = {}
+    for meaning, usual in NAMES.items():
+        name = given.get(meaning)
+        if name is not None and name not in there:
+            raise comet.InvalidArgument(f"the file has no column {name!r}, which {meaning} was to be; {has}")
+        found[meaning] = name or next((lower[one] for one in usual if one in lower), "")
+    columns = Columns(**found)
+    if not columns.time or not (columns.symbol or one_symbol):
+        raise comet.InvalidArgument(f"the file needs a column for the time and one for the symbol; {has}")
+    if not (columns.bid and columns.ask) and not columns.price:
+        raise comet.InvalidArgument(f"the file needs bid and ask, or a price; {has}")
+    return columns
+
+
+def time_of(value: Any, now_us: int) -> int:
+    """Microseconds since 1970, of what files have.
+
+    >>> time_of("2024-03-01 09:30:00.5", 2**60), time_of("1709285400.5", 2**60), time_of(1709285400500, 2**60)
+    (1709285400500000, 1709285400500000, 1709285400500000)
+    """
+    if hasattr(value, "isoformat"):
+        value = value.isoformat()
+    if isinstance(value, str):
+        try:
+            value = int(value)
+        except ValueError:
+            try:
+                value = float(value)
+            except ValueError:
+                return moment(value.strip(), now_us)
+    unit = next((unit for limit, unit in _UNITS if abs(value) < limit), 0.0)
+    # Whole microseconds and nanoseconds are more than a float holds.
+    return known(int(value if unit == 1.0 else value // 1000 if unit == 0.001 else round(value * unit)), now_us)
+
+
+class ReplayProvider:
+    """One file, once. `pace` is how many times as fast; `columns` says what is called otherwise."""
+
+    name = "replay"
+    live = False
+
+    def __init__(
+        self,
+        file: str | Path,
+        *,
+        pace: float = 1.0,
+        keep_times: bool = False,
+        columns: Mapping[str, str] | None = None,
+        symbols: Sequence[str] = (),
+        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+    ) -> None:
+        self._path = Path(file)
+        if not self._path.is_file():
+            raise comet.InvalidArgument(f"there is no file {str(file)!r}")
+        if pace < 0:
+            raise comet.InvalidArgument(
+                f"the pace is how many times as fast, or 0 for as fast as it goes, not {pace:g}"
+            )
+        self._pace = pace
+        self._move = pace > 0 and not keep_times
+        self._given = dict(columns or {})
+        self._symbols = frozenset(symbols)
+        self._now_us = now_us
+        self._last: dict[str, float] = {}
+        self._rows = self._bad = 0
+
+    def statistics(self) -> Mapping[str, int]:
+        return {"rows": self._rows, "rows_that_make_no_sense": self._bad}
+
+    async def stream(self) -> AsyncGenerator[Sequence[Event], None]:
+        begin_us = first_us = -1
+        chunks = self._chunks()
+        while chunk := await asyncio.to_thread(next, chunks, None):
+            if self._pace == 0:
+                yield chunk
+                continue
+            for events in _moments(chunk):
+                at_us = events[0].timestamp_us
+                if first_us < 0:
+                    first_us, begin_us = at_us, self._now_us()
+                due_us = begin_us + (at_us - first_us) / self._pace
+                if (ahead_us := due_us - self._now_us()) > 0:
+                    await asyncio.sleep(ahead_us / 1e6)
+                if self._move:
+                    for event in events:
+                        event.timestamp_us = begin_us + round((event.timestamp_us - first_us) / self._pace)
+                yield events
+
+    def _chunks(self) -> Iterator[list[Event]]:
+        """Of a thread: never empty, so that the end is clear."""
+        read = _parquet if self._path.suffix.lower() in {".parquet", ".pq"} else _csv
+        events: list[Event] = []
+        for names, rows in read(self._path):
+            columns = find_columns(names, self._given, one_symbol=len(self._symbols) == 1)
+            for row in rows:
+                self._rows += 1
+                try:
+                    events += self._events(row, columns)
+                except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+                    self._bad += 1
+                if len(events) >= CHUNK_ROWS:
+                    yield events
+                    events = []
+        if events:
+            yield events
+
+    def _events(self, row: Row, columns: Columns) -> list[Event]:
+        symbol = str(row[columns.symbol]).strip() if columns.symbol else next(iter(self._symbols))
+        if not symbol or len(symbol) > SYMBOL_CHARS_MAX:
+            raise ValueError("a row needs a symbol")
+        if self._symbols and symbol not in self._symbols:
+            return []
+        at_us = time_of(row[columns.time], self._now_us())
+        bid, ask = _given(row, columns.bid), _given(row, columns.ask)
+        paid = _given(row, columns.price)
+        events: list[Event] = []
+        amount = size(_given(row, columns.size) or 0)
+        if paid is not None:
+            self._last[symbol] = price(paid)
+        if bid is not None and ask is not None:
+            low, high = price(bid), price(ask)
+            events.append(
+                Quote(
+                    symbol=symbol,
+                    bid=low,
+                    ask=high,
+                    bid_size=size(_given(row, columns.bid_size) or 0),
+                    ask_size=size(_given(row, columns.ask_size) or 0),
+                    last=self._last.get(symbol, (low + high) / 2),
+                    last_size=amount if paid is not None else 0,
+                    timestamp_us=at_us,
+                )
+            )
+        if paid is not None and (amount or not events):
+            side = str(_given(row, columns.side) or "").strip().lower()
+            events.append(Trade(symbol, self._last[symbol], amount, SIDES.get(side, ""), at_us))
+        if not events:
+            raise ValueError("a row needs bid and ask, or a price")
+        return events
+
+
+def _given(row: Row, column: str) -> Any:
+    """What stands there; None where nothing does."""
+    value = row.get(column) if column else None
+    return None if value is None or (isinstance(value, str) and not value.strip()) else value
+
+
+def _moments(events: Sequence[Event]) -> Iterator[list[Event]]:
+    """Parts of what happened nearly at once."""
+    part: list[Event] = []
+    for event in events:
+        if part and not 0 <= event.timestamp_us - part[0].timestamp_us < NEAR_US:
+            yield part
+            part = []
+        part.append(event)
+    if part:
+        yield part
+
+
+def _csv(path: Path) -> Iterator[tuple[Sequence[str], Iterator[Row]]]:
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+        lines = csv.DictReader(iter(lambda: file.readline(LINE_CHARS_MAX), ""))
+        names = [name for name in lines.fieldnames or () if name]
+        if not names:
+            raise comet.InvalidArgument(f"{str(path)!r} is empty: its first line names the columns")
+        yield names, _readable(lines)
+
+
+def _readable(lines: Iterator[Row]) -> Iterator[Row]:
+    """A line that no CSV has is a row without anything."""
+    while True:
+        try:
+            yield next(lines)
+        except StopIteration:
+            return
+        except csv.Error:
+            yield {}
+
+
+def _parquet(path: Path) -> Iterator[tuple[Sequence[str], Iterator[Row]]]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise comet.InvalidArgument('reading Parquet takes pyarrow: pip install "comet-stream[arrow]"') from None
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=CHUNK_ROWS):
+                columns = [
+                    # Python's times have no nanoseconds.
+                    column.cast(pyarrow.timestamp("us", column.type.tz), safe=False)
+                    if pyarrow.types.is_timestamp(column.type)
+                    else column
+                    for column in batch.columns
+                ]
+                names = batch.schema.names
+                yield names, iter(pyarrow.RecordBatch.from_arrays(columns, names).to_pylist())
+    except pyarrow.ArrowException as error:
+        raise comet.InvalidArgument(f"{str(path)!r} is no Parquet file: {error}") from error

@@ -1,0 +1,226 @@
+"""What real markets say becomes quotes and trades, and what cannot be meant does not."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+
+import comet
+from comet_demo.model import Quote, Trade
+from comet_demo.providers.alpaca import Alpaca
+from comet_demo.providers.binance import Binance
+from comet_demo.providers.choose import Choice, by_name
+from comet_demo.providers.coinbase import Coinbase
+from comet_demo.providers.normal import OLD_MAX, Numbers, moment, price, size
+from comet_demo.providers.sockets import MALFORMED, Dialect, Timing, wait_before
+from tests.market import servers as said
+from tests.market.servers import NOW_US
+
+LATER_US = NOW_US + 50
+
+
+def coinbase() -> Coinbase:
+    dialect = Coinbase(["BTC-USD"])
+    assert json.loads(dialect.begin()[0]) == {
+        "type": "subscribe", "product_ids": ["BTC-USD"], "channels": ["ticker", "matches", "heartbeat"],
+    }  # fmt: skip
+    return dialect
+
+
+def binance() -> Binance:
+    dialect = Binance(["bnbusdt"])
+    assert json.loads(dialect.begin()[0])["params"] == ["bnbusdt@bookTicker", "bnbusdt@trade"]
+    return dialect
+
+
+def alpaca() -> Alpaca:
+    dialect = Alpaca("key", "secret", ["AAPL"])
+    assert dialect.begin() == []
+    return dialect
+
+
+def test_coinbase() -> None:
+    dialect = coinbase()
+    assert dialect.hear(said.ticker(), LATER_US).events == [
+        Quote("BTC-USD", 100.25, 100.75, 466_887, 1_566_370, 100.5, 11_439_699, NOW_US)
+    ]
+    assert dialect.hear(said.match(6, first=True), LATER_US).events == []  # of before our time
+    assert dialect.hear(said.match(7), LATER_US).events == [Trade("BTC-USD", 100.5, 250_000, "buy", NOW_US)]
+    again = dialect.hear(said.match(7), LATER_US)
+    assert (again.events, again.missed) == ([], 0)
+    assert dialect.hear(said.match(10), LATER_US).missed == 2
+    assert dialect.hear({"type": "auction"}, LATER_US).garbage == 0
+
+
+def test_coinbase_is_subscribed_anew_where_a_trade_that_is_known_does_not_come() -> None:
+    dialect = coinbase()
+    dialect.hear(said.match(7, first=True), LATER_US)
+    assert not dialect.hear(said.heartbeat(9), LATER_US).say  # they may be on their way
+    heard = dialect.hear(said.heartbeat(9), LATER_US)
+    assert heard.missed == 2
+    assert [json.loads(text)["type"] for text in heard.say] == ["unsubscribe", "subscribe"]
+    assert not dialect.hear(said.heartbeat(9), LATER_US).say
+    on_the_way = dialect.hear(said.match(10), LATER_US)
+    assert (on_the_way.missed, len(on_the_way.events)) == (0, 1)
+    dialect.hear(said.heartbeat(10), LATER_US)
+    assert not dialect.hear(said.heartbeat(11), LATER_US).say
+
+
+def test_binance() -> None:
+    dialect = binance()
+    assert dialect.hear({"result": None, "id": 1}, LATER_US).subscribed
+    assert dialect.hear(said.trade(12345), LATER_US).events == [
+        Trade("BNBUSDT", 25.36, 100_000, "sell", NOW_US // 1000 * 1000)
+    ]
+    assert dialect.hear(said.book(400), LATER_US).events == [
+        Quote("BNBUSDT", 25.3519, 25.3652, 31_210_000, 40_660_000, 25.36, 0, LATER_US)
+    ]
+    assert dialect.hear(said.book(399), LATER_US).events == []
+    assert dialect.hear(said.book(407), LATER_US).missed == 0  # numbers of books leave some out
+    assert dialect.hear(said.trade(12348), LATER_US).missed == 2
+    assert dialect.hear({"e": "serverShutdown", "E": NOW_US}, LATER_US).again
+
+
+def test_alpaca() -> None:
+    dialect = alpaca()
+    (login,) = dialect.hear([{"T": "success", "msg": "connected"}], LATER_US).say
+    assert json.loads(login) == {"action": "auth", "key": "key", "secret": "secret"}
+    (request,) = dialect.hear([{"T": "success", "msg": "authenticated"}], LATER_US).say
+    assert json.loads(request) == {"action": "subscribe", "quotes": ["AAPL"], "trades": ["AAPL"]}
+    assert dialect.hear([{"T": "subscription", "quotes": ["AAPL"], "trades": ["AAPL"]}], LATER_US).subscribed
+    heard = dialect.hear([said.stock_trade(), said.stock_quote(), said.stock_quote(bid=0), {"T": "b"}], LATER_US)
+    assert heard.events == [
+        Trade("AAPL", 126.55, 1, "", NOW_US),
+        Quote("AAPL", 87.66, 87.68, 1, 4, 126.55, 0, NOW_US),
+    ]
+    assert heard.garbage == 0
+
+
+REFUSALS = [
+    (coinbase(), {"type": "error", "message": "Failed to subscribe", "reason": "X is not valid"}, "X is not valid"),
+    (coinbase(), {"type": "subscriptions", "channels": [{"name": "matches", "product_ids": []}]}, "has no BTC-USD"),
+    (binance(), {"error": {"code": 2, "msg": "Invalid request"}, "id": 1}, "Invalid request"),
+    (binance(), {"code": 3, "msg": "Invalid JSON"}, "Invalid JSON"),
+    (alpaca(), [{"T": "error", "code": 402, "msg": "auth failed"}], "COMET_ALPACA_KEY"),
+    (alpaca(), [{"T": "error", "code": 405, "msg": "symbol limit exceeded"}], "--symbols"),
+    (alpaca(), [{"T": "error", "code": 409, "msg": "insufficient subscription"}], "--url"),
+    (alpaca(), [{"T": "subscription", "quotes": [], "trades": []}], "did not subscribe AAPL"),
+]
+
+
+@pytest.mark.parametrize(("dialect", "message", "says"), REFUSALS)
+def test_what_is_refused_is_told_with_what_to_do(dialect: Dialect, message: Any, says: str) -> None:
+    heard = dialect.hear(message, LATER_US)
+    assert says in heard.refused
+    assert not heard.subscribed
+
+
+@pytest.mark.parametrize("code", [404, 406, 407, 500, 999])
+def test_other_errors_of_alpaca_are_a_reason_to_connect_again(code: int) -> None:
+    heard = alpaca().hear([{"T": "error", "code": code, "msg": "no"}], LATER_US)
+    assert f"({code})" in heard.again and not heard.refused
+    assert alpaca().hear([{"T": "error", "code": 403, "msg": "already authenticated"}], LATER_US).again == ""
+
+
+def test_an_error_later_or_one_that_passes_is_a_reason_to_connect_again() -> None:
+    late, early = coinbase(), coinbase()
+    error = {"type": "error", "message": "something"}
+    channels = [{"name": "matches", "product_ids": ["BTC-USD"]}]
+    assert late.hear({"type": "subscriptions", "channels": channels}, LATER_US).subscribed
+    assert late.hear(error, LATER_US).again and early.hear(error, LATER_US).refused
+    assert early.hear({"type": "error", "message": "Too many requests"}, LATER_US).again
+    subscribed = binance()
+    subscribed.hear({"result": None, "id": 1}, LATER_US)
+    assert subscribed.hear({"error": {"code": 0, "msg": "?"}}, LATER_US).again
+
+
+BROKEN: list[Any] = [None, True, [], {}, "", "text", "NaN", "inf", "-1", -1, 1e300, "1" * 5000, {"a": 1}, float("nan")]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "message", "fields"),
+    [
+        (coinbase(), said.ticker(), ("best_bid", "best_ask", "price", "time", "product_id")),
+        (coinbase(), said.match(7), ("trade_id", "price", "size", "time", "product_id", "side")),
+        (coinbase(), said.heartbeat(7), ("last_trade_id", "product_id")),
+        (binance(), said.book(7)["data"], ("u", "s", "b", "B", "a", "A")),
+        (binance(), said.trade(7)["data"], ("t", "s", "p", "q", "T", "m")),
+        (alpaca(), said.stock_quote(), ("S", "bp", "ap", "bs", "as", "t")),
+        (alpaca(), said.stock_trade(), ("S", "p", "s", "t")),
+    ],
+)
+def test_no_field_may_be_anything(dialect: Dialect, message: dict[str, Any], fields: tuple[str, ...]) -> None:
+    for name in fields:
+        for value in BROKEN:
+            if value in (True, [], {}, "") and name in ("m", "bp", "ap"):
+                continue  # means yes, or no quote
+            broken: Any = message | {name: value}
+            if isinstance(dialect, Alpaca):
+                broken = [broken]
+            elif isinstance(dialect, Binance):
+                broken = {"stream": "bnbusdt@bookTicker" if "u" in message else "bnbusdt@trade", "data": broken}
+            try:
+                heard = dialect.hear(broken, LATER_US)
+            except MALFORMED:
+                continue
+            kept = [event for event in heard.events if not sound(event)]
+            assert not kept, (name, value)
+
+
+def sound(event: Quote | Trade) -> bool:
+    prices = (event.bid, event.ask, event.last) if isinstance(event, Quote) else (event.price,)
+    return all(0 < one < 1e16 for one in prices) and 0 < event.timestamp_us <= LATER_US + 3_600_000_000
+
+
+@pytest.mark.parametrize(
+    "message", [None, 1, "text", [], {}, [1], {"type": []}, {"type": "match"}, [[[]]], {"data": 1}]
+)
+@pytest.mark.parametrize("dialect", [coinbase(), binance(), alpaca()])
+def test_no_message_may_be_anything(dialect: Dialect, message: Any) -> None:
+    try:
+        heard = dialect.hear(message, LATER_US)
+    except MALFORMED:
+        return
+    assert not (heard.events or heard.refused or heard.subscribed)
+
+
+def test_numbers_that_begin_anew_are_noticed() -> None:
+    numbers = Numbers()
+    assert numbers.missed("A", 1 << 60) == 0
+    assert [numbers.missed("A", number) for number in range(1, OLD_MAX)] == [None] * (OLD_MAX - 1)
+    assert [numbers.missed("A", number) for number in range(OLD_MAX, OLD_MAX + 3)] == [0, 0, 0]
+
+
+def test_normal_values() -> None:
+    assert (price("0.00000001"), price(7)) == (1e-8, 7.0)
+    assert (size("0"), size(0.4), size("3")) == (0, 1, 3)
+    assert moment("2021-02-22T15:51:45.335689322Z", NOW_US) == 1_614_009_105_335_689
+    assert moment("2021-02-22 15:51:45", NOW_US) == 1_614_009_105_000_000
+    with pytest.raises(ValueError, match="known by now"):
+        moment(NOW_US + 3_600_000_001, NOW_US)
+
+
+def test_waits_grow_and_differ() -> None:
+    timing, random = Timing(), Random(1)
+    waits = [wait_before(tries, random, timing) for tries in range(10)]
+    assert all(0.5 * min(2**tries, 60) <= wait <= min(2**tries, 60) for tries, wait in enumerate(waits))
+    assert len({wait_before(3, random, timing) for _ in range(10)}) == 10
+    assert wait_before(10_000, random, timing) <= 60
+
+
+@pytest.mark.parametrize(
+    ("name", "choice", "says"),
+    [
+        ("alpaca", Choice(key="k"), "COMET_ALPACA_SECRET"),
+        ("binance", Choice(symbols=tuple(f"S{n}" for n in range(600))), "512 symbols"),
+        ("replay", Choice(), "--file"),
+        ("replay", Choice(file="/nowhere.csv"), "there is no file"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_it_begins(name: str, choice: Choice, says: str) -> None:
+    with pytest.raises(comet.InvalidArgument, match=says):
+        by_name(name, choice)
+    assert by_name("coinbase", Choice()).live and by_name("binance", Choice(url="ws://x")).name == "binance"
