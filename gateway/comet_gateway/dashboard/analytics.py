@@ -219,7 +219,7 @@ class Analytics:
             heard_us=kept.heard_us,
             quoted_us=quoted_us,
             stats=dict(kept.stats(now_us)),
-            bars=[bars[start] for start in sorted(bars, reverse=True)],
+            bars=tuple(bars[start] for start in sorted(bars, reverse=True)),
             bars_step_s=bars_s,
             alerts=tuple(kept.alerts),
             lines=None if shown is None else shown.lines(step_s, end_s, count),

@@ -20,7 +20,7 @@ from comet_web.views.quotes_cells import clock, count, digits_of, moment, price,
 LATE_US: Final = 5_000_000  # behind the feed, and the analytics are late
 SILENT_US: Final = 10_000_000  # without a word of any query, too
 LEADING: Final = "bars.1s"  # the query whose progress counts
-BARS_SHOWN: Final = 12
+BARS_SHOWN: Final = 10
 
 # What a job makes of a topic of quotes: the rest of the topic's name, and what is in it.
 OUTPUTS: Final = (
@@ -202,21 +202,23 @@ def health_of(facts: Quotes, *, stopped: bool) -> Health:
         why = "; ".join(f"{job.query}: {job.error or 'it does not say why'}" for job in failed)
         return Health("failed", "bad", late=True, why=why)
     if found.heard_us is None:
-        return Health("unknown", "warn", late=True, why="no query has said how it is")
+        return Health("unknown", "warn", late=True, why="No query has said how it is.")
     states = {job.state for job in jobs.values()}
     if states == {"stopped"}:
-        return Health("stopped", "warn", late=True, why=f"its last word came at {clock(found.heard_us)} UTC")
+        return Health("stopped", "warn", late=True, why=f"Its last word came at {clock(found.heard_us)} UTC.")
     silent_us = facts.time_us - found.heard_us
     if silent_us > SILENT_US:
-        since = f"nothing was heard of the job since {clock(found.heard_us)} UTC"
-        return Health("silent", "warn", late=True, why=f"{since}, and the feed has stopped" if stopped else since)
+        since = f"Nothing was heard of the job since {clock(found.heard_us)} UTC"
+        return Health(
+            "silent", "warn", late=True, why=f"{since}, and the feed has stopped." if stopped else f"{since}."
+        )
     behind = behind_us(facts)
     if behind is None:
         state = "starting" if "starting" in states or LEADING not in jobs else jobs[LEADING].state
-        return Health(state, STATES[state], late=True, why=f"{LEADING} has not processed a quote yet")
+        return Health(state, STATES[state], late=True, why=f"{LEADING} has not processed a quote yet.")
     if behind > LATE_US:
         return Health(
-            "late", "warn", late=True, why="it processes quotes more slowly than they come, or has just begun"
+            "late", "warn", late=True, why="It processes quotes more slowly than they come, or has just begun."
         )
     return Health("running", "good", late=False)
 
@@ -286,7 +288,7 @@ def _job_row(job: Job, facts: Quotes) -> Row:
         Cell(job.state, tone="muted" if silent and job.state == "running" else tone),
         UNKNOWN if job.window_s is None else Cell(seconds_text(job.window_s), job.window_s),
         Cell(job.mode or DASH),
-        UNKNOWN if job.watermark_us is None else moment(job.watermark_us),
+        _watermark(job, facts),
         _event_behind(job, facts),
         numbers.milliseconds(job.batch_ms),
         numbers.rate(job.rows_per_s, what="rows"),
@@ -296,15 +298,30 @@ def _job_row(job: Job, facts: Quotes) -> Row:
     return Row(job.query, cells)
 
 
-def _event_behind(job: Job, facts: Quotes) -> Cell:
-    """In whole seconds once they are a few, so that it changes no more often than it says something."""
+def _behind(event_us: int | None, facts: Quotes) -> tuple[int, str] | None:
+    """The newest quote, in whole seconds: it is in every row, and is to change no more often than it says something."""
     quoted_us = facts.analytics.quoted_us
-    if job.event_us is None or quoted_us is None:
+    if event_us is None or quoted_us is None:
+        return None
+    seconds = max(0, quoted_us - event_us) // 1_000_000
+    return seconds, seconds_text(float(seconds)) if seconds else "under 1 s"
+
+
+def _event_behind(job: Job, facts: Quotes) -> Cell:
+    behind = _behind(job.event_us, facts)
+    if behind is None or job.event_us is None:
         return UNKNOWN
-    behind = max(0, quoted_us - job.event_us)
-    coarse = behind // 1_000_000 * 1_000_000 if behind >= 2_000_000 else behind // 100_000 * 100_000
-    tone = "warn" if behind > LATE_US else ""
-    return Cell(numbers.duration_text(coarse / 1e6), coarse, tone=tone, title=numbers.moment_text(job.event_us))
+    seconds, text = behind
+    tone = "warn" if seconds * 1_000_000 > LATE_US else ""
+    return Cell(text, seconds, tone=tone, title=numbers.moment_text(job.event_us))
+
+
+def _watermark(job: Job, facts: Quotes) -> Cell:
+    if job.watermark_us is None:
+        return UNKNOWN
+    behind = _behind(job.watermark_us, facts)
+    text = clock(job.watermark_us) + (f", {behind[1]} behind" if behind else "")
+    return Cell(text, job.watermark_us, title=numbers.moment_text(job.watermark_us))
 
 
 def _heard(job: Job, time_us: int, *, silent: bool) -> Cell:

@@ -1,0 +1,165 @@
+"""Results of a job, as the gateway reads and keeps them: whatever somebody wrote into its topics."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from comet_gateway.dashboard import analytics_kept
+from comet_gateway.dashboard.analytics_kept import ALERTS_KEPT, BARS_KEPT, HOLD_S, QUERIES_MAX, STATS_KEPT, Kept
+from comet_gateway.dashboard.analytics_records import AHEAD_US, ERROR_CHARACTERS_MAX, KINDS, Came, read
+from comet_web.facts_analytics import Alert, Bar, Job, Stat
+from tests import results
+
+NOW = 1_795_298_400_000_000
+END_S = NOW // 1_000_000
+
+
+def came(value: Any, heard_us: int = NOW) -> Came:
+    return Came(value if isinstance(value, bytes | None) else json.dumps(value).encode(), heard_us)
+
+
+def bar(**more: Any) -> dict[str, Any]:
+    return results.bar("A", 10.0, end_us=NOW) | more
+
+
+def stat(end_us: int = NOW, **more: Any) -> dict[str, Any]:
+    return results.stat("A", 10.0, end_us=end_us) | more
+
+
+def kept(kind: str, *values: dict[str, Any], symbols_max: int = 10) -> Kept:
+    found = Kept(symbols_max)
+    for value in values:
+        found.take(kind, came(value), live=True)
+    return found
+
+
+def test_what_is_agreed_on_is_read() -> None:
+    assert read("bars.1s", came(bar(more="unknown"))) == Bar(
+        "A", NOW - 1_000_000, NOW, 9.9, 10.2, 9.8, 10.0, 300.0, 10.05, 3, 12, 0.02, 0.04
+    )
+    assert read("stats", came(stat())) == Stat(
+        "A", NOW - 60_000_000, NOW, 10.0, 10.1, 0.0042, 0.0123, 12_000.0, 90, 11.0, 9.0
+    )
+    told = results.alert("gap", "A", "nothing for 3 s", time_us=NOW)
+    assert read("alerts", came(told), 7) == Alert(7, "gap", "A", NOW, 1.5, 1.0, "nothing for 3 s")
+    said = results.job("bars.1s", event_us=NOW - 1) | {"watermark_us": NOW - 2, "at_us": NOW}
+    assert read("job", came(said)) == Job(
+        "bars.1s", "running", NOW, NOW, 41, 120, 118.5, 240.0, NOW - 1, NOW - 2, 1, "update", ""
+    )
+
+
+def test_a_number_that_is_none_is_not_known() -> None:
+    found = read("bars.1s", came(bar(vwap="NaN", volume=None, close=1e300, trades=-1, spread_mean="Infinity")))
+    assert isinstance(found, Bar)
+    assert (found.vwap, found.volume, found.close, found.trades, found.spread_mean) == (None,) * 5
+    told = read("job", came(results.job("stats") | {"watermark_us": 0, "event_us": None, "at_us": NOW + 10**9}))
+    assert isinstance(told, Job)
+    assert (told.watermark_us, told.event_us, told.at_us) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "why"),
+    [
+        ("bars.1s", None, "no value"),
+        *((kind, b"\xff\xfe", "not JSON") for kind in KINDS),
+        *((kind, b"[" * 10_000, "not JSON") for kind in KINDS),
+        *((kind, b'"<b>bold</b>"', "not JSON") for kind in KINDS),
+        ("bars.1s", bar(symbol=""), "no symbol"),
+        ("bars.1s", bar(symbol=None), "not JSON"),
+        ("bars.1s", bar(end_us=NOW + 59_000_000), "one step of 1 s"),
+        ("bars.1s", bar(start_us=NOW - 1_500_000, end_us=NOW - 500_000), "one step of 1 s"),
+        ("bars.1m", bar(), "one step of 60 s"),
+        ("bars.1s", bar(start_us=2**70, end_us=2**70 + 10**6), "yet to come"),
+        ("bars.1s", bar(start_us=NOW + 10**9, end_us=NOW + 10**9 + 10**6), "yet to come"),
+        ("bars.1s", bar(start_us=-(10**6), end_us=0), "before 1970"),
+        ("stats", stat(start_us=NOW), "ends before it begins"),
+        ("stats", stat(start_us=NOW - 10**12), "more than a day"),
+        ("stats", stat(NOW + AHEAD_US + 10**9), "yet to come"),
+        ("alerts", results.alert("gap", "A", "x", time_us=NOW + 10**8), "yet to come"),
+        ("job", results.job("x", state="<img>"), "a state"),
+        ("job", results.job(""), "without a name"),
+    ],
+)
+def test_what_is_no_result_is_said_to_be_none(kind: str, value: Any, why: str) -> None:
+    found = read(kind, came(value))
+    assert isinstance(found, str)
+    assert why in found
+
+
+def test_texts_are_kept_no_longer_than_they_may_be() -> None:
+    job = read("job", came(results.job("q" * 999, error="e" * 9_999, mode="m" * 999)))
+    assert isinstance(job, Job)
+    assert (len(job.query), len(job.error), len(job.mode)) == (40, ERROR_CHARACTERS_MAX, 40)
+    alert = read("alerts", came(results.alert("k" * 99, "S" * 999, "t" * 9_999, time_us=NOW)))
+    assert isinstance(alert, Alert)
+    assert (len(alert.kind), len(alert.symbol), len(alert.text)) == (40, 64, 300)
+
+
+def test_a_bar_that_comes_again_takes_the_place_of_the_one_before() -> None:
+    found = kept("bars.1s", bar(vwap=9.0), bar(vwap=11.0))
+    symbol = found.symbols["A"]
+    assert [one.vwap for one in symbol.bars[1].values()] == [11.0]
+    assert symbol.lines(1, END_S, 2).vwap == [None, 11.0]
+
+
+def test_a_line_goes_on_for_a_while_and_no_longer() -> None:
+    """Or it would look alive when the job is not."""
+    lines = kept("stats", stat(mean=10.0, ema=11.0)).symbols["A"].lines(1, END_S + 30, 32)
+    assert lines.mean == [None, *[10.0] * (HOLD_S + 1), *[None] * 20]
+    assert lines.ema[1:3] == [11.0, 11.0]
+    assert lines.forming == (None, None, None)
+    earlier = kept("stats", stat()).symbols["A"].lines(1, END_S + 5, 2)
+    assert (earlier.mean, earlier.forming[1]) == ([10.0, 10.0], 10.0), "also where it begins before what is shown"
+
+
+def test_lines_of_longer_steps() -> None:
+    """VWAP of a quarter of an hour is that of its bars of five minutes, by their volume; averages are the last ones."""
+    quarter_us = NOW // 900_000_000 * 900_000_000
+    ends = [quarter_us - 900_000_000 + 300_000_000 * number for number in (1, 2, 3)]
+    found = Kept(10)
+    for end_us, volume, vwap in zip(ends, (1, 3, 0), (10.0, 20.0, 99.0), strict=True):
+        value = results.bar("A", 10.0, end_us=end_us, step_s=300, volume=volume, vwap=vwap)
+        found.take("bars.5m", came(value), live=True)
+    for end_us, mean in ((quarter_us - 70_000_000, 1.0), (quarter_us - 2_000_000, 2.0), (quarter_us - 9_000_000, 3.0)):
+        found.take("stats", came(stat(end_us, mean=mean)), live=True)
+    lines = found.symbols["A"].lines(900, quarter_us // 1_000_000, 2)
+    assert lines.vwap == [None, 17.5]
+    assert lines.mean == [None, 2.0]
+
+
+def test_a_window_that_is_not_over_is_not_shown_yet() -> None:
+    found = kept("stats", stat(NOW - 5_000_000, mean=1.0), stat(NOW + 5_000_000, mean=2.0))
+    assert [one.mean for _, one in found.stats(NOW)] == [1.0]
+    assert [one.mean for _, one in found.stats(NOW + 5_000_000)] == [2.0]
+
+
+def test_how_late_bars_come_is_taken_of_those_that_just_came() -> None:
+    found = Kept(10)
+    for late_us in (100_000, 300_000, 900_000, -500_000, 10**9):
+        found.take("bars.1s", came(bar(), NOW + late_us), live=True)
+    found.take("bars.1s", came(bar(), NOW + 5_000_000), live=False)
+    assert found.bar_delay_ms == 300.0
+
+
+def test_no_more_is_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analytics_kept, "LEFT_OUT_MAX", 2)
+    found = Kept(2)
+    for number in range(6):
+        found.take("stats", came(stat(symbol=f"S{number}")), live=True)
+    assert (sorted(found.symbols), found.symbols_left_out) == (["S0", "S1"], 2)
+    for number in range(BARS_KEPT + STATS_KEPT + ALERTS_KEPT):
+        ago_us = number * 1_000_000
+        value = bar(symbol="S0", start_us=NOW - ago_us - 1_000_000, end_us=NOW - ago_us)
+        found.take("bars.1s", came(value), live=True)
+        found.take("stats", came(stat(NOW - ago_us, symbol="S0")), live=True)
+        found.take("alerts", came(results.alert("gap", "A", str(number), time_us=NOW)), live=True)
+        found.take("job", came(results.job(f"q{number}")), live=True)
+    kept = found.symbols["S0"]
+    assert (len(kept.bars[1]), max(kept.bars[1]), len(kept.stats)) == (BARS_KEPT, NOW - 1_000_000, STATS_KEPT)
+    assert (len(found.alerts), found.alerts[0].text) == (ALERTS_KEPT, str(BARS_KEPT + STATS_KEPT + ALERTS_KEPT - 1))
+    assert len(found.jobs) == QUERIES_MAX
+    found.take("job", came(b"{}"), live=True)
+    assert (found.unread, found.unread_reason) == (1, "not JSON with the fields of job")
