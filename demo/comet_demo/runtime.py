@@ -63,7 +63,7 @@ class Places:
 
     @classmethod
     def of_this_machine(cls) -> Places:
-        return cls(wheel=_wheel())
+        return cls(folders=FOLDERS, wheel=_wheel())
 
     def homes(self) -> Iterator[Path]:
         """Candidates, best first."""
@@ -195,6 +195,7 @@ def settings(*, memory: str, parallelism: int, local: bool) -> dict[str, str]:
         return everywhere
     return everywhere | {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": memory,

@@ -7,6 +7,7 @@ One that fails is started again after a pause, from its checkpoint, while the ot
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from comet_demo.job_state import Job
@@ -67,8 +68,9 @@ class Supervisor:
         for name, query in list(self._running.items()):
             self._look(name, query, now_us)
             if name in self._running and (force or not query.status.get("isTriggerActive")):
-                query.stop()
                 del self._running[name]
+                with suppress(Exception):  # the Java may have gone before: then it has stopped as well
+                    query.stop()
         self._due_us.clear()
         if not self._running:
             for job in self.jobs.values():

@@ -1,5 +1,5 @@
-"""The whole demo as processes: it shows quotes, here and in the dashboard, ends by itself or by Ctrl-C, and leaves
-nothing behind."""
+"""The demo as processes, without Spark, which `tests/browser/test_demo.py` has: it shows quotes, here and in the
+dashboard, ends by itself or by Ctrl-C, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -17,31 +17,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-DEMO = [sys.executable, "-m", "comet.cli", "demo", "--rate", "2000", "--seed", "1", "--gateway-port", "0"]
+from tests.descendants import alive, descendants
+
+DEMO = [sys.executable, "-m", "comet.cli", "demo", "--rate", "2000", "--seed", "1", "--gateway-port", "0", "--no-spark"]
 TIMEOUT_S = 60
 GROUPS = {"matching", "audit", "settlement", "reports"}
-
-
-def descendants(pid: int) -> list[int]:
-    """Processes that `pid` started and those they started, as /proc has them."""
-    parents: dict[int, int] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            try:
-                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue  # it ended while we looked
-    found = [pid]
-    for parent in found:
-        found += [child for child, its in parents.items() if its == parent]
-    return found[1:]
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_in_a_pipe_it_prints_lines_and_ends_by_itself() -> None:
@@ -51,13 +31,13 @@ def test_in_a_pipe_it_prints_lines_and_ends_by_itself() -> None:
     assert len(lines) >= 2
     assert all("symbols, lag p50" in line for line in lines)
     assert "Traceback" not in done.stderr
-    assert "The dashboard is at http://localhost:" in done.stderr
+    assert "Quotes are at http://localhost:" in done.stderr
 
 
 def test_the_dashboard_has_life_in_it() -> None:
     with subprocess.Popen([*DEMO, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
         assert demo.stderr is not None
-        url = demo.stderr.readline().split()[-1].decode()
+        url = demo.stderr.readline().split()[-1].decode().removesuffix("quotes")
         try:
             with httpx.Client(base_url=url, timeout=20) as http:
                 _until(lambda: {one["name"] for one in http.get("v1/groups").json()["items"]} >= GROUPS)
@@ -67,7 +47,7 @@ def test_the_dashboard_has_life_in_it() -> None:
         finally:
             demo.send_signal(signal.SIGTERM)
             assert demo.wait(TIMEOUT_S) == 0
-    assert {"quotes", "orders", "orders.dead"} <= names
+    assert {"quotes", "trades", "orders", "orders.dead", "paper.fills", "quotes.bars.1s", "quotes.job"} <= names
     assert quotes.status_code == 200
     assert "NVDA" in quotes.text
 
@@ -93,7 +73,7 @@ def test_as_json_it_says_how_much_came_through_and_finds_another_port_for_the_da
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert summary["events"] > 100 and summary["symbols"] > 5
-    assert b"The dashboard is at http://localhost:" in done.stderr
+    assert b"Quotes are at http://localhost:" in done.stderr
     assert port.encode() not in done.stderr
 
 
@@ -108,6 +88,37 @@ def test_ctrl_c_or_a_closed_terminal_ends_it_and_all_it_started(number: signal.S
         assert demo.wait(TIMEOUT_S) == 0
         assert b"Traceback" not in demo.stderr.read()
     assert not [pid for pid in started if alive(pid)]
+
+
+def test_whoever_is_started_notices_that_the_launcher_is_gone() -> None:
+    with subprocess.Popen(DEMO, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as demo:
+        assert demo.stdout is not None
+        assert b"events" in demo.stdout.readline()
+        started = descendants(demo.pid)
+        assert len(started) >= 4
+        demo.kill()
+    _until(lambda: not [pid for pid in started if alive(pid)])
+
+
+def test_a_feed_that_cannot_work_ends_the_demo_with_its_reason(tmp_path: Path) -> None:
+    command = [*DEMO, "--provider", "replay", "--file", str(tmp_path / "nothing.csv")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode != 0
+    assert "feed ended with code" in done.stderr and "nothing.csv" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_a_java_it_says_what_to_install_and_runs_the_rest(tmp_path: Path) -> None:
+    """The only thing that looks for one is told to look where there is none."""
+    blind = "from comet_demo import runtime; runtime.FOLDERS = (); runtime._wheel = lambda: None"
+    start = f"{blind}; from comet.cli import main; main()"
+    command = [sys.executable, "-c", start, *DEMO[3:-1], "--duration", "1.5"]
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "There are no analytics. Spark needs Java 17 or later" in done.stderr
+    assert "no analytics: Spark needs Java" in done.stdout.splitlines()[-1]
+    assert "that was" in done.stderr
 
 
 def test_on_a_terminal_it_draws_a_table() -> None:

@@ -1,7 +1,8 @@
-"""`comet demo`: a broker, a feed of synthetic quotes, groups that work, the dashboard, and a live table of quotes."""
+"""`comet demo`: a broker, a feed of quotes, groups that work, analytics with Spark, the dashboard, and a live table."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,12 +14,24 @@ from comet.cli._output import note, print_json
 @guarded
 def demo(
     rate: Annotated[
-        float, typer.Option("--rate", min=1, max=100_000, help="Quotes a second, outside bursts.")
+        float, typer.Option("--rate", min=1, max=200_000, help="Quotes a second, on average, of the synthetic market.")
     ] = 1000.0,
     duration: Annotated[
         float | None, typer.Option("--duration", min=0.1, metavar="SECONDS", help="End by itself; else Ctrl-C ends it.")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="The same seed gives the same market.")] = None,
+    provider: Annotated[
+        str, typer.Option("--provider", help="synthetic, replay, coinbase, binance or alpaca.")
+    ] = "synthetic",
+    symbols: Annotated[
+        str, typer.Option("--symbols", metavar="A,B", help="Which ones; the provider's usual ones.")
+    ] = "",
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="CSV or Parquet, for --provider replay.")
+    ] = None,
+    pace: Annotated[
+        float | None, typer.Option("--pace", min=0, help="Times as fast as the file was; 0: as fast as it goes.")
+    ] = None,
     bootstrap: Annotated[
         str | None, typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="Use this broker, not one of its own.")
     ] = None,
@@ -26,14 +39,32 @@ def demo(
         int,
         typer.Option("--gateway-port", min=0, max=65535, help="The dashboard's; another where it is taken, 0 for any."),
     ] = 8080,
+    spark: Annotated[
+        bool | None,
+        typer.Option("--spark/--no-spark", help="Analytics with Spark. [with a broker of its own, if there is a Java]"),
+    ] = None,
+    parquet: Annotated[
+        Path | None, typer.Option("--parquet", metavar="DIR", help="Keep bars of a minute here, by date.")
+    ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print a summary as JSON at the end.")] = False,
 ) -> None:
-    """Watch live quotes go through Comet, here and in the dashboard: nothing to set up."""
+    """Watch live quotes and what Spark makes of them, here and in the dashboard: nothing to set up."""
     from comet_demo.launcher import Options, run
 
     board = run(
         Options(
-            rate=rate, seed=seed, duration_s=duration, bootstrap=bootstrap, gateway_port=gateway_port, quiet=json_output
+            rate=rate,
+            seed=seed,
+            provider=provider,
+            symbols=symbols,
+            file="" if file is None else str(file.resolve()),
+            pace=pace,
+            duration_s=duration,
+            bootstrap=bootstrap,
+            gateway_port=gateway_port,
+            spark=spark,
+            parquet=parquet,
+            quiet=json_output,
         )
     )
     if json_output:

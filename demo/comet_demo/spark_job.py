@@ -1,0 +1,314 @@
+"""The Spark job: quotes and trades in, bars, statistics and alerts out, each as a query of its own.
+
+    python -m comet_demo.spark_job --bootstrap HOST:PORT       a local Spark, in this process and a Java
+    spark-submit demo/comet_demo/spark_job.py --bootstrap …    any cluster; its settings are the cluster's
+
+    quotes ─┬─► bars.1s, bars.1m, bars.5m ─► quotes.bars.*     update mode: a bar comes again with more in it
+    trades ─┼─► stats                     ─► quotes.stats
+            ├─► alerts                    ─► quotes.alerts
+            └─► archive                   ─► Parquet, where --parquet says: minutes that are over, by date
+                    └─ of each query: quotes.job
+
+What each computes is in `analytics`, what keeps them running in `supervisor`, how a Java is found in `runtime`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import comet
+from comet_demo import runtime
+from comet_demo.feed import ensure_topics
+from comet_demo.job_state import Job
+from comet_demo.model import ALERTS, BARS, JOB, STATS, TOPIC, TRADES
+from comet_demo.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+LOOK_S: Final = 0.25
+CALM_S: Final = 3.0  # for batches to end before queries are stopped in the middle of one
+JAVA_END_S: Final = 10
+BACK_S: Final = 300
+ARCHIVE: Final = "archive"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One query: what it computes, how often, and where to."""
+
+    name: str
+    window: str
+    window_s: float
+    mode: str
+    every: str  # as Spark takes it; batches begin at multiples of it
+    topic: str | None
+    frame: Callable[[Inputs, str], DataFrame]
+
+
+class Inputs:
+    """The two streams, as one query reads them: its progress shows as that of a group."""
+
+    def __init__(self, session: SparkSession, options: argparse.Namespace, query: str) -> None:
+        self._session = session
+        self._options = options
+        self._query = query
+
+    @cached_property
+    def ticks(self) -> DataFrame:
+        """Quotes and trades in one: two sources would cost two of everything."""
+        from comet_demo.analytics import TICK
+
+        return self._raw(f"{TOPIC},{TRADES}", TICK)
+
+    @cached_property
+    def quotes(self) -> DataFrame:
+        from comet_demo.analytics import quotes_of
+
+        return quotes_of(self._raw(TOPIC, "comet_demo.model:Quote"))
+
+    @cached_property
+    def trades(self) -> DataFrame:
+        from comet_demo.analytics import trades_of
+
+        return trades_of(self._raw(TRADES, "comet_demo.model:Trade"))
+
+    def _raw(self, topics: str, schema: str) -> DataFrame:
+        options = self._options
+        stream = (
+            self._session.readStream.format("comet")
+            .option("bootstrap", options.bootstrap)
+            .option("subscribe", topics)
+            .option("schema", schema)
+            .option("mode", "permissive")  # what is no quote is left out; it is not worth the whole stream
+            .option("group", f"spark.{self._query}")
+            .option("startingTimestamp", str(int((time.time() - options.back) * 1000)))
+            .option(
+                "failOnDataLoss", "false"
+            )  # an hour is kept: a job that was away for longer goes on with what is there
+        )
+        if options.per_batch:
+            stream = stream.option("maxOffsetsPerTrigger", str(options.per_batch))
+        return stream.load()
+
+
+def _bars(inputs: Inputs, window: str) -> DataFrame:
+    from comet_demo.analytics import bars_of
+
+    return bars_of(inputs.ticks, window)
+
+
+def _stats(inputs: Inputs, window: str) -> DataFrame:
+    from comet_demo.analytics import stats
+
+    return stats(inputs.trades, window)
+
+
+def _alerts(inputs: Inputs, _window: str) -> DataFrame:
+    from comet_demo.analytics import alerts
+
+    return alerts(inputs.quotes, inputs.trades)
+
+
+def _closed(inputs: Inputs, window: str) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+
+    from comet_demo.analytics import bars_of
+
+    closed = bars_of(inputs.ticks, window, watermark="10 seconds")
+    return closed.withColumn("date", F.to_date(F.timestamp_micros("start_us"))).coalesce(1)  # one file a batch
+
+
+# Bars of a second are to be on the screen soon; the others change little from one moment to the next.
+PLANS: Final = (
+    Plan("bars.1s", "1 second", 1, "update", "250 milliseconds", BARS["1s"], _bars),
+    Plan("bars.1m", "1 minute", 60, "update", "2 seconds", BARS["1m"], _bars),
+    Plan("stats", "1 minute", 60, "append", "5 seconds", STATS, _stats),
+    Plan("alerts", "", 0, "append", "1 second", ALERTS, _alerts),
+    Plan("bars.5m", "5 minutes", 300, "update", "5 seconds", BARS["5m"], _bars),
+    Plan(ARCHIVE, "1 minute", 60, "append", "1 minute", None, _closed),
+)
+
+
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="comet_demo.spark_job", description="Analytics of the quotes, with Spark.")
+    names = ",".join(plan.name for plan in PLANS)
+    parser.add_argument("--bootstrap", default="localhost:9092", metavar="HOST:PORT")
+    parser.add_argument("--checkpoint", metavar="DIR", help="where queries keep how far they are; else they begin anew")
+    parser.add_argument("--parquet", metavar="DIR", help="also keep bars of a minute here, for good")
+    parser.add_argument("--queries", default=names, help=f"of {names}")
+    parser.add_argument("--trigger", metavar="INTERVAL", help='of bars.1s, instead of "250 milliseconds"')
+    parser.add_argument("--back", type=float, default=BACK_S, metavar="SECONDS", help="how far back a new query begins")
+    parser.add_argument("--per-batch", type=int, metavar="N", help="records at most that a batch takes of each topic")
+    parser.add_argument("--master", help="of Spark; spark-submit has its own. [local[*]]")
+    parser.add_argument("--memory", default="768m", help="of the Java, where it runs here")
+    parser.add_argument(
+        "--parallelism", type=int, default=0, metavar="N", help="parts of a shuffle; 0: one for each core"
+    )
+    options = parser.parse_args(given)
+    options.queries = [name for name in options.queries.split(",") if name]
+    strangers = sorted(set(options.queries) - {plan.name for plan in PLANS})
+    if strangers or not options.queries:
+        parser.error(f"there is no query {strangers[0]!r}; there are {names}" if strangers else "name a query")
+    return options
+
+
+def main(given: list[str] | None = None) -> int:
+    """Runs until it is told to end, by a signal; 1 if it cannot go on."""
+    options = arguments(given)
+    told_to_end = threading.Event()
+    session_up = threading.Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        told_to_end.set()
+        if not session_up.is_set():  # nothing runs yet that would have to be ended in order
+            raise SystemExit(0)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, end)
+    plans = [plan for plan in PLANS if plan.name in options.queries and (plan.topic or options.parquet)]
+    jobs = [Job(plan.name, plan.window_s, plan.mode, doing="Java and Spark") for plan in plans]
+    with ExitStack() as stack:
+        comet.run(ensure_topics(options.bootstrap))
+        teller = stack.enter_context(Teller(options.bootstrap))
+        for job in jobs:
+            teller.tell(job.record(_now_us()))
+        session = stack.enter_context(_session(options))
+        session_up.set()
+        signal.signal(signal.SIGINT, end)  # Spark has put its own in its place
+        checkpoint = options.checkpoint or stack.enter_context(tempfile.TemporaryDirectory(prefix="comet-spark-"))
+        starts = {plan.name: plan for plan in plans}
+        supervisor = Supervisor(
+            jobs, lambda name: _start(session, options, starts[name], Path(checkpoint)), teller.tell
+        )
+        try:
+            while not told_to_end.wait(LOOK_S):
+                if not supervisor.turn(_now_us()):
+                    print("comet: no query is left", file=sys.stderr)  # noqa: T201 - where its log goes
+                    return 1
+        finally:
+            _end(supervisor)
+    return 0
+
+
+def _end(supervisor: Supervisor) -> None:
+    """Between batches if that is soon, and in the middle of one otherwise: it comes again from the checkpoint."""
+    until = time.monotonic() + CALM_S
+    while not supervisor.end(_now_us(), force=time.monotonic() > until):
+        time.sleep(0.02)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _start(session: SparkSession, options: argparse.Namespace, plan: Plan, checkpoint: Path) -> StreamingQuery:
+    frame = plan.frame(Inputs(session, options, plan.name), plan.window)
+    every = options.trigger if plan.name == "bars.1s" and options.trigger else plan.every
+    if plan.topic is None:
+        writer = frame.writeStream.format("parquet").option("path", options.parquet).partitionBy("date")
+    elif plan.mode == "update":
+        writer = _updates(_records(frame), options.bootstrap, plan.topic)
+    else:
+        writer = _to(_records(frame).writeStream.format("comet"), options.bootstrap, plan.topic)
+    writer = writer.option("checkpointLocation", str(checkpoint / plan.name))
+    return writer.queryName(plan.name).outputMode(plan.mode).trigger(processingTime=every).start()
+
+
+def _records(frame: DataFrame) -> DataFrame:
+    from comet_demo.analytics import as_records
+
+    return as_records(frame)
+
+
+def _to(writer: Any, bootstrap: str, topic: str) -> Any:
+    return writer.option("bootstrap", bootstrap).option("topic", topic)
+
+
+def _updates(frame: DataFrame, bootstrap: str, topic: str) -> DataStreamWriter:
+    """Spark takes no updates for sinks in Python, and each batch by itself all the same. Once it is, under the query's
+    name: the sink looks at which batch it is."""
+
+    def write(batch: DataFrame, _number: int) -> None:
+        query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        writer = _to(batch.write.format("comet").mode("append"), bootstrap, topic)
+        writer.option("transactionalId", str(query)).save()
+
+    return frame.writeStream.foreachBatch(write)
+
+
+@contextmanager
+def _session(options: argparse.Namespace) -> Iterator[SparkSession]:
+    """On a Java of its own, or in what `spark-submit` has made."""
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    with ExitStack() as stack:
+        if not submitted:
+            stack.enter_context(runtime.prepared())
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.appName("comet quotes")
+        master = options.master or (None if submitted else "local[*]")
+        if master is not None:
+            builder = builder.master(master)
+        local = not submitted and str(master).startswith("local[")
+        parallelism = options.parallelism or os.cpu_count() or 1
+        for name, value in runtime.settings(memory=options.memory, parallelism=parallelism, local=local).items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        try:
+            yield session
+        finally:
+            _close(session)
+
+
+def _close(session: SparkSession) -> None:
+    """Ends the Java as well, if it is ours."""
+    gateway: Any = session.sparkContext._gateway
+    with suppress(Exception):  # a Java that has gone does not answer
+        session.stop()
+    if gateway is None or gateway.proc is None:
+        return
+    with suppress(Exception):
+        gateway.shutdown()
+    gateway.proc.stdin.close()  # on which it ends
+    try:
+        gateway.proc.wait(JAVA_END_S)
+    except Exception:  # noqa: BLE001 - it has had its time
+        gateway.proc.kill()
+
+
+class Teller:
+    """Writes states of queries. Never waits: where the broker is away, there is nobody to read them either."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = comet.sync.Producer(bootstrap, name="spark", timeout_ms=5_000)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(comet.CometError):
+            self._producer.close()
+
+    def tell(self, record: dict[str, Any]) -> None:
+        with suppress(comet.CometError):
+            self._producer.send(JOB, record, key=record["query"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
