@@ -95,27 +95,34 @@ class Backlog:
             self.dropped += lost
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Counts:
-    """What became of all that the provider had."""
+    """What became of what the provider had."""
 
-    quotes: int = 0
-    trades: int = 0
-    dropped: int = 0  # not written, because they would have been late
+    sent: int
+    dropped: int  # it would have been late
 
     def __str__(self) -> str:
-        return f"{self.quotes:,} quotes and {self.trades:,} trades were sent, {self.dropped:,} events were dropped"
+        return f"{self.sent:,} events were sent, {self.dropped:,} were dropped"
 
 
 class Feed:
     """One run: reads a provider on one side, writes to topics on the other, until the provider ends."""
 
-    def __init__(self, provider: Provider, bootstrap: str, topic: str = TOPIC, trades: str = TRADES) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        bootstrap: str,
+        topic: str = TOPIC,
+        trades: str = TRADES,
+        *,
+        age_max_s: float = AGE_MAX_S,
+    ) -> None:
         self._provider = provider
         self._bootstrap = bootstrap
         self._topics = (topic, trades)
-        self._backlog = Backlog(live=provider.live)
-        self._counts = Counts()
+        self._backlog = Backlog(live=provider.live, age_max_s=age_max_s)
+        self._dropped = 0  # between backlog and producer
         self._changed = asyncio.Event()
         self._ended = False
         self._keys: dict[str, bytes] = {}
@@ -124,14 +131,14 @@ class Feed:
             name="feed",
             acks=0 if provider.live else 1,
             buffer_bytes=BUFFER_BYTES,
-            timeout_ms=int(AGE_MAX_S * 1000) if provider.live else FILE_TIMEOUT_MS,
+            timeout_ms=int(age_max_s * 1000) if provider.live else FILE_TIMEOUT_MS,
         )
 
     @property
     def counts(self) -> Counts:
         """As far as is known by now."""
-        late = self._producer.statistics()["failed_records"]  # in the producer's buffer
-        return Counts(self._counts.quotes, self._counts.trades, self._backlog.dropped + self._counts.dropped + late)
+        told = self._producer.statistics()
+        return Counts(told["acked_records"], self._backlog.dropped + self._dropped + told["failed_records"])
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -184,20 +191,19 @@ class Feed:
                 await self._change()
 
     async def _send(self, events: list[Event]) -> None:
-        quotes = [event for event in events if event.__class__ is Quote]
-        trades = [event for event in events if event.__class__ is not Quote]
-        try:
-            await self._send_to(self._topics[0], quotes)
-            self._counts.quotes += len(quotes)
-            quotes = []
-            await self._send_to(self._topics[1], trades)
-            self._counts.trades += len(trades)
-        except comet.CometError as error:
-            if not self._provider.live or not (error.retriable or isinstance(error, comet.TopicNotFound)):
-                raise
-            self._counts.dropped += len(quotes) + len(trades)
-            log.warning("the feed cannot write, and goes on trying: %s", error)
-            await self._recover(error)
+        parts: tuple[list[Event], list[Event]] = (
+            [event for event in events if event.__class__ is Quote],
+            [event for event in events if event.__class__ is not Quote],
+        )
+        for topic, part in zip(self._topics, parts, strict=True):
+            try:
+                await self._send_to(topic, part)
+            except comet.CometError as error:
+                if not self._provider.live or not (error.retriable or isinstance(error, comet.TopicNotFound)):
+                    raise
+                self._dropped += len(part)
+                log.warning("the feed cannot write, and goes on trying: %s", error)
+                await self._recover(error)
 
     async def _send_to(self, topic: str, events: Sequence[Event]) -> None:
         if events:

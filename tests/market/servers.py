@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
 
-from websockets.asyncio.server import Request, Response, ServerConnection, serve
+from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
 
 Script = Callable[[ServerConnection], Awaitable[None]]
 

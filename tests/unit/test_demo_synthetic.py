@@ -156,7 +156,7 @@ def correlation(ones: Sequence[float], others: Sequence[float]) -> float:
     mean, other_mean = (sum(column) / len(both) for column in zip(*both, strict=True))
     product = sum((one - mean) * (other - other_mean) for one, other in both)
     squares = (sum((one - mean) ** 2 for one, _ in both), sum((other - other_mean) ** 2 for _, other in both))
-    return product / math.sqrt(squares[0] * squares[1])
+    return float(product / math.sqrt(squares[0] * squares[1]))
 
 
 def test_instruments_move_together_and_those_of_a_sector_more_so() -> None:
@@ -185,7 +185,7 @@ async def test_after_a_sleep_no_more_than_half_a_second_is_made_up_for() -> None
     assert events[0].timestamp_us >= 3599 * SECOND_US
     assert len(events) < 2_000
     assert provider.statistics()["milliseconds_skipped"] == 3_599_500
-    await stream.aclose()  # type: ignore[attr-defined]
+    await stream.aclose()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,188 @@
+"""The feed and paper trading against real brokers: everything of a file arrives, a live market outlives its broker, and
+positions outlive who held them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import TypeVar
+
+import pytest
+
+import comet
+import comet.testing
+from comet_demo import feed as feeding
+from comet_demo.feed import LAYOUT, Feed, ensure_topics, feed
+from comet_demo.model import FILLS, INSTRUMENTS, TOPIC, TRADES, Fill, Quote, Trade
+from comet_demo.paper import Paper, last_fills
+from comet_demo.providers import Event
+from comet_demo.providers.coinbase import Coinbase
+from comet_demo.providers.replay import ReplayProvider
+from comet_demo.providers.sockets import SocketProvider
+from comet_demo.providers.synthetic import SyntheticProvider
+from tests.market import servers
+from tests.sim.waiting import until
+
+WITHIN_S = 30.0
+T = TypeVar("T")
+
+
+class Given:
+    """A live market that says what it is told to."""
+
+    name = "given"
+    live = True
+
+    def __init__(self, *moments: Sequence[Event]) -> None:
+        self.moments = moments
+
+    async def stream(self) -> AsyncGenerator[Sequence[Event], None]:
+        for events in self.moments:
+            yield events
+
+    def statistics(self) -> Mapping[str, int]:
+        return {}
+
+
+async def test_everything_of_a_file_arrives_by_symbol_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "ticks.csv"
+    lines = [f"{1_700_000_000 + n},S{n % 7},{n + 1},{n + 2},{n + 1},{n % 3}" for n in range(5_000)]
+    path.write_text("\n".join(["time,symbol,bid,ask,price,size", *lines]))
+    async with comet.testing.broker() as broker:
+        await ensure_topics(broker.address)
+        await ensure_topics(broker.address)  # they may be there
+        counts = await feed(ReplayProvider(path, pace=0), broker.address)
+        trades = sum(1 for n in range(5_000) if n % 3)
+        assert (counts.sent, counts.dropped) == (5_000 + trades, 0)
+        async with comet.Admin(broker.address) as admin:
+            topics = {topic.name: topic for topic in await admin.list_topics()}
+        assert set(topics) >= set(LAYOUT)
+        assert topics[TOPIC].config.consistency is comet.Consistency.AVAILABLE
+        quotes = await read(broker.address, TOPIC, Quote, 5_000)
+        assert len(await read(broker.address, TRADES, Trade, trades)) == trades
+    for symbol in {quote.symbol for quote in quotes}:
+        times = [quote.timestamp_us for quote in quotes if quote.symbol == symbol]
+        assert times == sorted(times)
+
+
+async def read(address: str, topic: str, kind: type[T], count: int) -> list[T]:
+    found: list[T] = []
+    async with asyncio.timeout(WITHIN_S), comet.Consumer(address, topic, type=kind) as consumer:
+        while len(found) < count:
+            record = await consumer.get(WITHIN_S)
+            assert record is not None
+            found.append(record.value)
+            assert record.key == getattr(record.value, "symbol", "").encode()
+    return found
+
+
+async def test_a_real_market_comes_through() -> None:
+    said = [servers.ticker(), *[servers.match(number, price=str(number)) for number in range(1, 50)]]
+    async with comet.testing.broker() as broker, servers.market(servers.coinbase(*said)) as market:
+        await ensure_topics(broker.address)
+        provider = SocketProvider(Coinbase(["BTC-USD"], market.url), Random(1))
+        running = asyncio.ensure_future(feed(provider, broker.address))
+        trades = await read(broker.address, TRADES, Trade, 49)
+        quotes = await read(broker.address, TOPIC, Quote, 1)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert [trade.price for trade in trades] == [float(number) for number in range(1, 50)]
+    assert (quotes[0].bid, quotes[0].ask) == (100.25, 100.75)
+
+
+@asynccontextmanager
+async def process(data: Path, port: int) -> AsyncGenerator[asyncio.subprocess.Process, None]:
+    """A broker that is killed at the end."""
+    one = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "comet_broker", "--data", str(data), "--port", str(port), stdout=asyncio.subprocess.PIPE
+    )
+    assert one.stdout is not None
+    try:
+        assert await one.stdout.readline(), "the broker did not start"
+        yield one
+    finally:
+        if one.returncode is None:
+            one.kill()
+        await one.wait()
+        await one.stdout.read()
+
+
+async def test_a_live_market_outlives_its_broker_and_goes_on_with_what_is_new_even_if_it_comes_back_empty(
+    tmp_path: Path,
+) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    address = f"127.0.0.1:{port}"
+    async with process(tmp_path / "first", port):
+        await ensure_topics(address)
+        one = Feed(SyntheticProvider(INSTRUMENTS, Random(1), rate=500), address, age_max_s=0.5)
+        running = asyncio.ensure_future(one.run())
+        assert await until(lambda: one.counts.sent > 100, within_s=WITHIN_S)
+        assert one.counts.dropped == 0
+    assert await until(lambda: one.counts.dropped > 100, within_s=WITHIN_S)
+    gone_us = time.time_ns() // 1000
+    assert not running.done()
+    async with process(tmp_path / "second", port):
+        sent = one.counts.sent
+        assert await until(lambda: one.counts.sent > sent + 300, within_s=WITHIN_S)
+        first = (await read(address, TOPIC, Quote, 1))[0]
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert first.timestamp_us > gone_us - 1_000_000
+    assert f"{one.counts.dropped:,} were dropped" in str(one.counts)
+
+
+def test_what_makes_no_sense_ends_the_command_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COMET_ALPACA_KEY", raising=False)
+    monkeypatch.setattr(sys, "argv", ["feed", "--provider", "alpaca"])
+    with pytest.raises(SystemExit) as ended:
+        feeding.main()
+    assert ended.value.code == 2
+    assert "set COMET_ALPACA_KEY" in capsys.readouterr().err
+
+
+def rising(from_s: int, prices: Sequence[float]) -> list[Event]:
+    return [
+        Quote("A", price - 0.01, price + 0.01, 100, 100, price, 0, (from_s + at_s) * 1_000_000)
+        for at_s, price in enumerate(prices)
+    ]
+
+
+async def test_positions_outlive_who_held_them() -> None:
+    up, down = rising(0, [100.0] * 10 + [101.0, 102.0]), rising(20, [102.0] * 10 + [100.0, 99.0])
+    async with comet.testing.broker() as broker:
+        await ensure_topics(broker.address)
+        async with comet.Admin(broker.address) as admin:
+            await admin.reset_group("paper", "earliest", topics=[TOPIC])
+        async with trading(broker.address) as first:
+            await feed(Given(up), broker.address)
+            assert await until(lambda: first.fills == 1, within_s=WITHIN_S)
+        bought = (await last_fills(broker.address))["A"]
+        assert (bought.side, bought.position) == ("buy", 100)
+        async with trading(broker.address) as second:
+            await feed(Given(down), broker.address)
+            assert await until(lambda: second.fills >= 1, within_s=WITHIN_S)
+        fills = await read(broker.address, FILLS, Fill, 2)
+    assert [fill.side for fill in fills[:2]] == ["buy", "sell"]
+    assert fills[1].position == 0
+    assert fills[1].cash == round(100 * (fills[1].price - bought.price), 4)
+
+
+@asynccontextmanager
+async def trading(address: str) -> AsyncGenerator[Paper, None]:
+    paper = Paper(address)
+    serving = asyncio.ensure_future(paper.app.serve())
+    try:
+        yield paper
+    finally:
+        paper.app.stop()
+        await serving

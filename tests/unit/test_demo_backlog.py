@@ -1,0 +1,70 @@
+"""What waits for the producer: a live market loses its oldest, a file waits."""
+
+from __future__ import annotations
+
+from comet_demo.feed import AT_ONCE_MAX, LAYOUT, Backlog, arguments, chosen
+from comet_demo.model import ALERTS, BARS, FILLS, JOB, RESULTS, STATS, TOPIC, TRADES, Trade
+from comet_demo.providers import Event
+
+
+def moment(first: int, count: int) -> list[Event]:
+    return [Trade("A", 1.0, 1, "", number) for number in range(first, first + count)]
+
+
+def test_what_is_live_loses_its_oldest_by_number() -> None:
+    backlog = Backlog(live=True, events_max=25)
+    for first in range(0, 50, 10):
+        backlog.add(moment(first, 10), now=0.0)
+        assert backlog.events <= 25 and not backlog.full
+    assert [event.timestamp_us for event in backlog.take(now=0.0)] == list(range(30, 50))
+    assert (backlog.dropped, backlog.events) == (30, 0)
+
+
+def test_what_is_live_loses_its_oldest_by_age() -> None:
+    backlog = Backlog(live=True, age_max_s=2.0)
+    for second in range(5):
+        backlog.add(moment(second, 1), now=float(second))
+    assert backlog.dropped == 2
+    assert [event.timestamp_us for event in backlog.take(now=5.0)] == [3, 4]
+    assert backlog.dropped == 3
+
+
+def test_one_moment_is_kept_however_large() -> None:
+    backlog = Backlog(live=True, events_max=5)
+    backlog.add(moment(0, 20), now=0.0)
+    assert (backlog.dropped, len(backlog.take(now=0.0))) == (0, 20)
+
+
+def test_a_file_waits_and_loses_nothing() -> None:
+    backlog = Backlog(live=False, events_max=25, age_max_s=2.0)
+    for first in range(0, 40, 10):
+        backlog.add(moment(first, 10), now=0.0)
+    assert backlog.full
+    assert len(backlog.take(now=100.0)) == 40
+    assert backlog.dropped == 0
+    assert backlog.events == 0
+
+
+def test_as_much_is_taken_at_once_as_one_call_should_carry() -> None:
+    backlog = Backlog(live=True)
+    for first in range(4):
+        backlog.add(moment(first, AT_ONCE_MAX // 2), now=0.0)
+    assert len(backlog.take(now=0.0)) == AT_ONCE_MAX
+    assert backlog.events == AT_ONCE_MAX
+
+
+def test_the_topics_are_laid_out_as_the_parts_of_the_demo_agreed() -> None:
+    assert {TOPIC, TRADES, FILLS, *RESULTS} == set(LAYOUT)
+    assert {*BARS.values(), STATS, ALERTS, JOB} == set(RESULTS)
+    for topic, settings in LAYOUT.items():
+        assert (settings["consistency"] == "available") == (topic in {TOPIC, TRADES})
+    assert [LAYOUT[topic]["partitions"] for topic in (TOPIC, TRADES, BARS["1s"], STATS)] == [4, 4, 2, 1]
+
+
+def test_what_the_command_takes_becomes_a_choice() -> None:
+    line = ["--symbols", "A, B,", "--columns", "time=when,price=paid", "--pace", "0", "--keep-times", "--file", "f.csv"]
+    choice = chosen(arguments().parse_args(line))
+    assert (choice.symbols, choice.pace, choice.keep_times, choice.file) == (("A", "B"), 0.0, True, "f.csv")
+    assert choice.columns == {"time": "when", "price": "paid"}
+    usual = chosen(arguments().parse_args([]))
+    assert (usual.rate, usual.day_s, usual.pace, usual.seed) == (1000.0, 900.0, 1.0, None)

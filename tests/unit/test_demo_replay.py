@@ -1,0 +1,161 @@
+"""Files as a source of quotes and trades: what their columns mean, at what pace, and what is no use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import aclosing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+import comet
+from comet_demo.model import Quote, Trade
+from comet_demo.providers import Event
+from comet_demo.providers.replay import CHUNK_ROWS, LINE_CHARS_MAX, ReplayProvider, find_columns, time_of
+
+DAY_US = 1_709_285_400_000_000  # 2024-03-01, 09:30
+NOW_US = 1_767_366_245_000_000
+
+
+class Clock:
+    """Goes on by a millisecond each time it is looked at."""
+
+    def __init__(self) -> None:
+        self.now_us = NOW_US
+
+    def __call__(self) -> int:
+        self.now_us += 1_000
+        return self.now_us
+
+
+async def replayed(path: Path, now_us: Callable[[], int] | None = None, **options: Any) -> list[list[Event]]:
+    provider = ReplayProvider(path, now_us=now_us or (lambda: NOW_US), **options)
+    async with aclosing(provider.stream()) as stream:
+        return [list(events) async for events in stream]
+
+
+def written(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+async def test_quotes_and_trades_of_a_csv(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "ticks.csv",
+        "Time,Symbol,Bid,Ask,Bid_Size,Ask_Size,Price,Size,Side",
+        "2024-03-01T09:30:00Z,A,9.99,10.01,100,200,,,",
+        "2024-03-01T09:30:00.5Z,A,,,,,10.01,50,B",
+        "2024-03-01T09:30:01Z,B,19,20,1,1,20,7,sell",
+        "2024-03-01T09:30:02Z,A,10,10.02,,,,,",
+    )
+    assert await replayed(path, pace=0) == [
+        [
+            Quote("A", 9.99, 10.01, 100, 200, 10.0, 0, DAY_US),
+            Trade("A", 10.01, 50, "buy", DAY_US + 500_000),
+            Quote("B", 19.0, 20.0, 1, 1, 20.0, 7, DAY_US + 1_000_000),
+            Trade("B", 20.0, 7, "sell", DAY_US + 1_000_000),
+            Quote("A", 10.0, 10.02, 0, 0, 10.01, 0, DAY_US + 2_000_000),
+        ]
+    ]
+
+
+async def test_columns_that_are_called_otherwise_and_a_file_of_one_symbol(tmp_path: Path) -> None:
+    path = written(tmp_path / "one.csv", "when,paid,n,note", "1709285400,10.5,3,x", "1709285401.25,10.6,4,y")
+    (events,) = await replayed(path, pace=0, columns={"time": "when", "price": "paid", "size": "n"}, symbols=["A"])
+    assert events == [Trade("A", 10.5, 3, "", DAY_US), Trade("A", 10.6, 4, "", DAY_US + 1_250_000)]
+
+
+async def test_only_the_symbols_that_are_asked_for(tmp_path: Path) -> None:
+    path = written(tmp_path / "two.csv", "ts,sym,price", "1709285400,A,1", "1709285400,B,2", "1709285400,C,3")
+    (events,) = await replayed(path, pace=0, symbols=["A", "C"])
+    assert [event.symbol for event in events] == ["A", "C"]
+
+
+async def test_parquet(tmp_path: Path) -> None:
+    times = pa.array([DAY_US * 1000 + 1, (DAY_US + 1) * 1000], pa.timestamp("ns", "UTC"))
+    table = pa.table(
+        {"timestamp": times, "ticker": ["A", "A"], "price": [1.5, None], "bid": [None, 1.0], "ask": [None, 2.0]}
+    )
+    parquet.write_table(table, tmp_path / "ticks.parquet")
+    (events,) = await replayed(tmp_path / "ticks.parquet", pace=0)
+    assert events == [Trade("A", 1.5, 0, "", DAY_US), Quote("A", 1.0, 2.0, 0, 0, 1.5, 0, DAY_US + 1)]
+
+
+async def test_what_makes_no_sense_is_counted_and_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "bad.csv"
+    good = b"1709285400,A,1,2\n"
+    bad = [
+        b"never,A,1,2", b"1709285400,,1,2", b"1709285400,A,x,2", b"1709285400,A,-1,2", b"1709285400,A,1,",
+        b"99999999999999999999999,A,1,2", b"1709285400,A,nan,2", b"1709285400", b"\xff\xfe\x00,\x00,,",
+        b'1709285400,"A,1,2',
+    ]  # fmt: skip
+    path.write_bytes(b"time,symbol,bid,ask\n" + b"\n".join(bad[:-1]) + b"\n" + good * 3 + bad[-1] + b"\n")
+    provider = ReplayProvider(path, pace=0, now_us=lambda: NOW_US)
+    async with aclosing(provider.stream()) as stream:
+        assert [len(events) async for events in stream] == [3]
+    assert provider.statistics() == {"rows": 3 + len(bad), "rows_that_make_no_sense": len(bad)}
+
+
+async def test_a_file_is_read_in_chunks_and_no_line_is_too_long(tmp_path: Path) -> None:
+    path = tmp_path / "long.csv"
+    rows = "".join(f"{1709285400 + number},A,{number + 1}\n" for number in range(2 * CHUNK_ROWS + 5))
+    path.write_text("time,symbol,price\n" + rows + "x" * (3 * LINE_CHARS_MAX))
+    provider = ReplayProvider(path, pace=0)
+    async with aclosing(provider.stream()) as stream:
+        first = await anext(stream)
+        assert len(first) == CHUNK_ROWS
+        assert provider.statistics()["rows"] == CHUNK_ROWS  # no further
+        assert [len(events) async for events in stream] == [CHUNK_ROWS, 5]
+    assert provider.statistics()["rows_that_make_no_sense"] == 3
+
+
+async def test_a_pace_moves_times_to_now_and_keeps_what_lies_between(tmp_path: Path) -> None:
+    rows = [f"{DAY_US + after_us},A,{number + 1}" for number, after_us in enumerate((0, 5_000, 30_000, 50_000))]
+    path = written(tmp_path / "paced.csv", "time,symbol,price", *rows)
+    moments = await replayed(path, Clock(), pace=2)
+    assert [len(events) for events in moments] == [2, 1, 1]  # what is nearly at once is together
+    times = [event.timestamp_us for events in moments for event in events]
+    assert [time - times[0] for time in times] == [0, 2_500, 15_000, 25_000]
+    assert NOW_US < times[0] < NOW_US + 100_000
+    kept = await replayed(path, Clock(), pace=1000, keep_times=True)
+    assert kept[0][0].timestamp_us == DAY_US
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "2024-03-01T09:30:00Z", "2024-03-01 09:30:00", "2024-03-01T10:30:00+01:00", "1709285400", 1709285400,
+        1709285400.0, 1709285400000, DAY_US, str(DAY_US), DAY_US * 1000, float(DAY_US),
+        datetime(2024, 3, 1, 9, 30, tzinfo=UTC),
+    ],
+)  # fmt: skip
+def test_a_time_may_be_written_in_many_ways(value: object) -> None:
+    assert time_of(value, NOW_US) == DAY_US
+
+
+@pytest.mark.parametrize(
+    ("there", "given", "says"),
+    [
+        (["time", "price"], {}, "one for the symbol; it has time, price"),
+        (["symbol", "price"], {}, "a column for the time"),
+        (["symbol", "time", "bid"], {}, "bid and ask, or a price"),
+        (["symbol", "time", "price"], {"cost": "price"}, "not cost"),
+        (["symbol", "time", "price"], {"size": "n"}, "no column 'n', which size was to be"),
+    ],
+)
+def test_columns_that_are_not_enough_are_refused(there: list[str], given: dict[str, str], says: str) -> None:
+    with pytest.raises(comet.InvalidArgument, match=says):
+        find_columns(there, given, one_symbol=False)
+
+
+async def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(comet.InvalidArgument, match="empty"):
+        await replayed(written(tmp_path / "empty.csv"), pace=0)
+    with pytest.raises(comet.InvalidArgument, match="no Parquet file"):
+        await replayed(written(tmp_path / "text.parquet", "text"), pace=0)
+    with pytest.raises(comet.InvalidArgument, match="the pace is"):
+        ReplayProvider(tmp_path / "empty.csv", pace=-1)
