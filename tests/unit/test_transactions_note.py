@@ -1,4 +1,5 @@
-"""What a transactional id remembers of its last commit: set by the decision, and by nothing else."""
+"""What a transactional id remembers of its last commit: set by the decision, and by nothing else. The transactions of a
+slot are on the virtual time of tests.sim."""
 
 from __future__ import annotations
 
