@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from tests.sim.checker import TITLES, Finding, Verdict, name_of
-from tests.sim.group_history import NONE, Commitment, GroupHistory, Handled, Look, Ownership
+from tests.sim.group_history import NONE, Commitment, GroupHistory, Handled, Look, Ownership, Tx
 from tests.sim.history import Outcome, Place
 
 AT_LEAST_ONCE: Final = "alo"
@@ -229,12 +229,7 @@ def outputs_in_order(history: GroupHistory, finding: Finding) -> None:
 
 def all_or_nothing(history: GroupHistory, finding: Finding) -> None:
     """C12. Of a transaction all outputs are there in the end, or none, and as it was said."""
-    there = {(place[0], value) for place, records in history.outputs.items() for value in records.values()}
-    # Who may have put an output there: an input that is taken again after an abort has the same outputs.
-    senders: Counter[tuple[str, bytes]] = Counter()
-    for one in history.transactions:
-        if one.outcome in (Outcome.OK, Outcome.UNKNOWN):
-            senders.update(one.outputs)
+    there, senders = _there(history), _senders(history)
     for one in history.transactions:
         present = [output in there for output in one.outputs]
         if one.outcome is Outcome.OK and not finding.holds(all(present)):
@@ -254,6 +249,43 @@ def all_or_nothing(history: GroupHistory, finding: Finding) -> None:
                 f"{one.process} was told {one.code or 'that it aborted'} of transaction {one.number}, and "
                 f"{own.count(True)} of its outputs are there"
             )
+
+
+def _there(history: GroupHistory) -> set[tuple[str, bytes]]:
+    return {(place[0], value) for place, records in history.outputs.items() for value in records.values()}
+
+
+def _senders(history: GroupHistory) -> Counter[tuple[str, bytes]]:
+    """How many may have put an output there: an input that is taken again after an abort has the same outputs."""
+    senders: Counter[tuple[str, bytes]] = Counter()
+    for one in history.transactions:
+        if one.outcome in (Outcome.OK, Outcome.UNKNOWN):
+            senders.update(one.outputs)
+    return senders
+
+
+def notes_are_of_the_last_commit(history: GroupHistory, finding: Finding) -> None:
+    """C36. Whoever begins a transaction finds the note of the last one under its id that was committed with one."""
+    there, senders = _there(history), _senders(history)
+    noted: dict[str, list[Tx]] = defaultdict(list)
+    for one in history.transactions:
+        earlier = noted[one.id]
+        if one.found is not None:
+            at = next((at for at, other in enumerate(earlier) if other.note == one.found), -1)
+            given = earlier[at] if at >= 0 else None
+            counts = given is not None and given.outcome is not Outcome.FAIL and there.issuperset(given.outputs)
+            if not finding.holds(not one.found or counts):
+                finding.violations.append(f"{one.process} found the note {one.found!r}, which was not committed")
+            for other in earlier[at + 1 :]:
+                own = any(output in there and senders[output] == 1 for output in other.outputs)
+                committed = other.outcome is Outcome.OK or (other.outcome is Outcome.UNKNOWN and own)
+                if not finding.holds(not committed):
+                    finding.violations.append(
+                        f"{one.process} found the note {one.found!r} at {one.invoked:.4f} s, and {other.note!r} was "
+                        "committed after it"
+                    )
+        if one.note:
+            earlier.append(one)
 
 
 def nothing_read_early(history: GroupHistory, finding: Finding) -> None:
@@ -340,6 +372,7 @@ CHECKS: Final[dict[str, tuple[tuple[Callable[[GroupHistory, Finding], None], ...
     "C25": ((everything_ends,), "every call ends"),
     "C34": ((at_most_once, accepted_once), "nothing is handled again that must not be"),
     "C35": ((all_is_settled, dead_letters_were_tried), "shared records are settled"),
+    "C36": ((notes_are_of_the_last_commit,), "a note is that of the last commit"),
 }
 
 

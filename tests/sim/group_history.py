@@ -73,7 +73,8 @@ class Look:
 
 @dataclass(slots=True)
 class Tx:
-    """One transaction: what it sent, and what became of it. `inputs` are the positions that it was to commit."""
+    """One transaction: what it sent, and what became of it. `inputs` are the positions that it was to commit, and
+    `found` is the note that its producer had when it began."""
 
     process: str
     number: int
@@ -84,6 +85,9 @@ class Tx:
     completed: float = -1.0
     outcome: Outcome = Outcome.PENDING  # OK: committed; FAIL: aborted
     code: str = ""
+    id: str = ""  # all transactions under one transactional id come one after the other
+    note: bytes = b""  # unlike all others; empty: it set none
+    found: bytes | None = None  # None: it never began
 
 
 @dataclass(slots=True)

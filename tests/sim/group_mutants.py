@@ -48,13 +48,9 @@ def mutant(
     why: str, breaks: str, group: str, *faults: str, caught_by: int = 0, **more: Any
 ) -> Callable[[Patches], Patches]:
     given: dict[str, Any] = {
-        "members": 3,
-        "partitions": 3,
-        "fault_every_s": 3.0,
-        "member_fault_every_s": 3.0,
-        "pause_s": 0.4,
+        "members": 3, "partitions": 3, "fault_every_s": 3.0, "member_fault_every_s": 3.0, "pause_s": 0.4, "named": 0,
         **more,
-    }
+    }  # fmt: skip
 
     def register(patches: Patches) -> Patches:
         profile = GroupProfile(groups=(group,), faults=faults, **given)

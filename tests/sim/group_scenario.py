@@ -72,6 +72,7 @@ class GroupProfile:
     member_fault_every_s: float | None = None
     pause_s: float | None = None  # between two sends of a producer
     callers: int | None = None  # of the members of a shared group, so many have no session
+    named: int | None = None  # of the members at exactly once, so many have a transactional id over all their lives
 
 
 def draw(seed: int, profile: GroupProfile) -> GroupProfile:
@@ -87,6 +88,7 @@ def draw(seed: int, profile: GroupProfile) -> GroupProfile:
         member_fault_every_s=random.choice((3.0, 6.0, 12.0)),
         pause_s=random.choice((0.2, 0.5)),
         callers=random.choice((0, 0, 1, 2)),
+        named=random.choice((0, 1, 2)),
     )
     given = {f.name: getattr(profile, f.name) for f in fields(profile) if getattr(profile, f.name) is not None}
     return replace(drawn, **given)
@@ -203,7 +205,16 @@ class GroupScenario:
             name = f"{group}-{number}.{life}"
             life += 1
             leasing = group == SHARED and number < (self.profile.callers or 0)
-            member = self.members[name] = Member(world, self.history, group, name, instance=instance, leasing=leasing)
+            named = number < (self.profile.named or 0)
+            member = self.members[name] = Member(
+                world,
+                self.history,
+                group,
+                name,
+                instance=instance,
+                leasing=leasing,
+                transactional_id=f"{group}-{number}" if named else "",
+            )
             node = world.client(name, member.run())
             while world.busy(name) and not member.leaving:
                 await world.sleep(random, self.profile.member_fault_every_s or 6.0)

@@ -35,6 +35,7 @@ TRANSACTION_MS: Final = 3_000
 LEASE_MS: Final = 3_000
 ATTEMPTS_MAX: Final = 200  # what dies with its member again and again is no dead letter here; a rejected record is
 HANDLING_S: Final = 0.02
+NOTED_OF: Final = 4  # transactions all but one set a note
 
 
 class Changed(Exception):
@@ -45,7 +46,15 @@ class Member:
     """One life of one member. `run` is what its process does; `died` is said of one that was killed."""
 
     def __init__(
-        self, world: World, history: GroupHistory, group: str, name: str, *, instance: str = "", leasing: bool = False
+        self,
+        world: World,
+        history: GroupHistory,
+        group: str,
+        name: str,
+        *,
+        instance: str = "",
+        leasing: bool = False,
+        transactional_id: str = "",
     ) -> None:
         self.name = name
         self.group = group
@@ -54,6 +63,7 @@ class Member:
         self._history = history
         self._instance = instance
         self._leasing = leasing  # a caller: it takes from a shared group without being in it
+        self._id = transactional_id  # empty: its coordinator makes one up for each life
         self._random = world.random(name)
         self._consumer: GroupConsumer[bytes] | None = None
         self._owned: dict[Place, Ownership] = {}
@@ -184,6 +194,7 @@ class Member:
         consumer = self._open(auto_commit=False)
         producer = TransactionalProducer(
             self._world.addresses,
+            self._id,
             # With a bare name the coordinator does not know whose transactions these are.
             group=consumer if self._random.random() < 0.7 else self.group,
             transaction_timeout_ms=TRANSACTION_MS,
@@ -205,14 +216,17 @@ class Member:
         """True once the batch is committed with its outputs."""
         now = self._world.now
         place = batch.topic, batch.partition
-        tx = Tx(self.name, self._number, inputs={place: batch.next_offset}, invoked=now())
+        tx = Tx(self.name, self._number, inputs={place: batch.next_offset}, invoked=now(), id=self._id or self.name)
         self._number += 1
+        tx.note = f"{tx.process}#{tx.number}".encode() if self._number % NOTED_OF else b""
         self._history.transactions.append(tx)
         current = producer.transaction()
         given = zip(batch.offsets, batch.values, strict=True)
         taken = [self._take(place, offset, value) for offset, value in given]
         try:
             async with current:
+                tx.found = producer.note
+                current.note(tx.note)
                 for one in taken:
                     for topic in (OUT, AUDIT):
                         output = one.value + b"|" + topic.encode()
@@ -405,6 +419,8 @@ class Observer:
         except CometError:
             return
         harmless = (member, generation, offset) == (one.member, 1 << 20, 0)
+        # Where the owner was put out and has not heard of it, the group may have nobody: then nobody may commit.
+        harmless = harmless or (not member and (group, one.member) in self._history.evicted)
         if not answer.committed.refused and not harmless and one.ended < 0:
             self._world.history.complaints.append(
                 f"{group}: {place} could be committed up to {offset} by {member or 'no member'!r} in generation "

@@ -8,12 +8,15 @@ from typing import Final
 from tests.sim.cluster_mutants import CLUSTER_MUTANTS
 from tests.sim.group_mutants import GROUP_MUTANTS
 from tests.sim.mutants import MUTANTS
+from tests.sim.note_mutants import NOTE_MUTANTS
 from tests.sim.planting import Mutant, planted
 from tests.sim.request_mutants import REQUEST_MUTANTS
 from tests.sim.result import Result
 from tests.sim.runs import run_one
 
-ALL_MUTANTS: Final[dict[str, Mutant]] = {**MUTANTS, **CLUSTER_MUTANTS, **GROUP_MUTANTS, **REQUEST_MUTANTS}
+ALL_MUTANTS: Final[dict[str, Mutant]] = {
+    **MUTANTS, **CLUSTER_MUTANTS, **GROUP_MUTANTS, **NOTE_MUTANTS, **REQUEST_MUTANTS,
+}  # fmt: skip
 
 
 def finds(bug: Mutant, seed: int) -> Result | None:

@@ -54,15 +54,22 @@ def right() -> GroupHistory:
                 history.looks.append(Look(group, PLACE, number + 1, at + 0.35, at + 0.4))
         history.committed[group, PLACE] = COUNT
     history.transactions.append(
-        Tx("a", 0, [("out", output(0, "out") + b"?")], {PLACE: 1}, 0.0, -1.0, 0.1, Outcome.FAIL)
-    )
+        Tx(
+            "a", 0, [("out", output(0, "out") + b"?")], {PLACE: 1}, 0.0, -1.0, 0.1, Outcome.FAIL,
+            id="t", note=b"aborted", found=b"",
+        )
+    )  # fmt: skip
     for number in range(0, COUNT, 2):
         numbers = (number, number + 1)
         outputs = [(topic, output(one, topic)) for one in numbers for topic in ("out", "audit")]
         at = number + (2.2 if number < 5 else 3.2)
         history.transactions.append(
-            Tx("a" if number < 5 else "b", number + 1, outputs, {PLACE: number + 2}, at, at + 0.1, at + 0.3, Outcome.OK)
-        )
+            Tx(
+                "a" if number < 5 else "b", number + 1, outputs, {PLACE: number + 2}, at, at + 0.1, at + 0.3,
+                Outcome.OK, id="t", note=b"%d" % number if number != 4 else b"",
+                found=b"%d" % (number - (4 if number == 6 else 2)) if number else b"",
+            )
+        )  # fmt: skip
         for place in (OUT, AUDIT):
             for one in numbers:
                 history.outputs.setdefault(place, {})[one] = output(one, place[0])
@@ -167,6 +174,34 @@ def keep_an_aborted_output(history: GroupHistory) -> None:
     history.outputs[OUT][20] = output(0, "out") + b"?"
 
 
+def find_the_note_of_an_abort(history: GroupHistory) -> None:
+    history.transactions[1].found = b"aborted"
+
+
+def find_a_note_that_nobody_set(history: GroupHistory) -> None:
+    history.transactions[1].found = b"?"
+
+
+def find_an_older_note(history: GroupHistory) -> None:
+    history.transactions[3].found = b"0"
+
+
+def find_no_note(history: GroupHistory) -> None:
+    history.transactions[2].found = b""
+
+
+def find_no_note_of_what_was_unknown_and_is_there(history: GroupHistory) -> None:
+    history.transactions[1].outcome = Outcome.UNKNOWN
+    history.transactions[2].found = b""
+
+
+def find_a_note_of_what_is_not_there(history: GroupHistory) -> None:
+    history.transactions[1].outcome = Outcome.UNKNOWN
+    for place in (OUT, AUDIT):
+        for number in (0, 1):
+            history.outputs[place].pop(number)
+
+
 def read_an_open_transaction(history: GroupHistory) -> None:
     history.seen[0].at = 1.0
 
@@ -218,6 +253,12 @@ WRONG = [
     ("C10", swap_outputs),
     ("C12", tear_an_unknown_transaction),
     ("C12", keep_an_aborted_output),
+    ("C36", find_the_note_of_an_abort),
+    ("C36", find_a_note_that_nobody_set),
+    ("C36", find_an_older_note),
+    ("C36", find_no_note),
+    ("C36", find_no_note_of_what_was_unknown_and_is_there),
+    ("C36", find_a_note_of_what_is_not_there),
     ("C14", read_an_open_transaction),
     ("C14", read_what_vanishes),
     ("C34", lend_what_was_accepted),
@@ -239,6 +280,18 @@ def test_one_wrong_thing_is_found(promise: str, spoil: Callable[[GroupHistory], 
 
 def test_every_promise_has_a_wrong_history() -> None:
     assert {promise for promise, _ in WRONG} == set(CHECKS)
+
+
+def test_a_commit_without_an_answer_has_left_its_note_or_not() -> None:
+    history = right()
+    history.transactions[1].outcome = Outcome.UNKNOWN
+    assert check_groups(history).ok
+    history.transactions[5].outcome = Outcome.UNKNOWN
+    for place in (OUT, AUDIT):
+        for number in (8, 9):
+            history.outputs[place].pop(number)
+    history.transactions.append(Tx("c", 99, [], {}, 50.0, -1.0, 50.1, Outcome.FAIL, id="t", found=b"6"))
+    assert "C36" not in check_groups(history).violated
 
 
 def test_who_was_put_out_for_its_silence_may_not_have_heard_of_it() -> None:

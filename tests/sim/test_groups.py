@@ -7,14 +7,16 @@ import pytest
 from tests.sim.group_mutants import GROUP_MUTANTS, SEEDS_MAX
 from tests.sim.group_scenario import GroupProfile
 from tests.sim.hunting import hunt
+from tests.sim.note_mutants import NOTE_MUTANTS
 from tests.sim.result import Totals
 from tests.sim.runs import run_many, run_one, tell
 from tests.sim.test_simulation import fingerprint
 
+ALL_MUTANTS = {**GROUP_MUTANTS, **NOTE_MUTANTS}
 SEEDS = 16
 MUTANTS_MIN = 15
 
-# Seeds that found a bug once, each with what it was. The groups are named, so that a run is what it was then.
+# Seeds that found a bug once, each with what it was. What a run is made of is given, so that it is what it was then.
 REGRESSIONS = [
     (11, ("alo", "amo"), "a partition that came to a member on its way out was never said to be given up"),
     (38, ("alo", "amo"), "what was given and asked for in one assignment was neither read nor released, for ever"),
@@ -39,7 +41,7 @@ def test_no_seed_breaks_a_promise() -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("seed", "groups", "bug"), REGRESSIONS)
 def test_a_seed_that_failed_passes(seed: int, groups: tuple[str, ...], bug: str) -> None:
-    result = run_one("groups", seed, GroupProfile(groups=groups))
+    result = run_one("groups", seed, GroupProfile(groups=groups, named=0))
     assert result.ok, f"{bug}\n" + "\n".join(tell(result, verbose=False))
 
 
@@ -51,9 +53,9 @@ def test_a_seed_is_one_run() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)  # a bug can make a run long
-@pytest.mark.parametrize("name", sorted(GROUP_MUTANTS))
+@pytest.mark.parametrize("name", sorted(ALL_MUTANTS))
 def test_a_planted_bug_is_found_and_the_same_run_without_it_is_clean(name: str) -> None:
-    bug = GROUP_MUTANTS[name]
+    bug = ALL_MUTANTS[name]
     known_first = sorted(range(bug.seeds), key=lambda seed: seed != bug.caught_by)
     found = hunt(bug, known_first)
     assert found is not None, f"{name} ({bug.why}) went unnoticed for {bug.seeds} seeds"
@@ -63,4 +65,4 @@ def test_a_planted_bug_is_found_and_the_same_run_without_it_is_clean(name: str) 
 
 def test_there_are_enough_and_each_is_found_in_few_seeds() -> None:
     assert len(GROUP_MUTANTS) >= MUTANTS_MIN
-    assert all(bug.caught_by < SEEDS_MAX for bug in GROUP_MUTANTS.values())
+    assert all(bug.caught_by < SEEDS_MAX for bug in ALL_MUTANTS.values())
