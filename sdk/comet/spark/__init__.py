@@ -18,6 +18,7 @@ Nothing has to be registered, no jar found: what runs in Spark's Python workers 
     units           what is written once, and how that is known                                                (pure)
     rows            from the columns of a frame to what a producer takes
     writing         one task that writes, in a transaction or without; in the executors
+    ending          whether a task's input came to its end, or only stopped
     sink            the classes that Spark calls to write
 
     parsing     how options are read                                                                           (pure)

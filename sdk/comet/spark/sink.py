@@ -43,10 +43,10 @@ class _Writing:
         self.options = options
 
     def _write(self, unit: Unit, batches: Iterator[pa.RecordBatch]) -> Written:
-        from comet.spark import writing
+        from comet.spark import ending, writing
 
         if self.options.exactly_once:
-            wrote = writing.write_unit(unit, batches, self.options)
+            wrote = writing.write_unit(unit, ending.whole(batches), self.options)
         else:
             wrote = writing.write_rows(batches, self.options)
         return Written(wrote.rows, wrote.before)

@@ -57,7 +57,9 @@ def write_unit(unit: Unit, batches: Iterable[pa.RecordBatch], options: SinkOptio
             return _attempt(unit, rows, options)
         except CometError as error:
             _discard(options)
-            if attempt == ATTEMPTS or not _passes(error):
+            if isinstance(_cause(error), ProducerFenced):
+                raise ProducerFenced(f"{unit} was taken over by another attempt; this one wrote nothing") from error
+            if attempt == ATTEMPTS or not _passes(_cause(error)):
                 raise
             log.warning("%s is tried again: %s", unit, error)
             if not rows.rewind():
@@ -114,13 +116,14 @@ def _compare(unit: Unit, before: int, rows: Rows, options: SinkOptions) -> Wrote
     return Wrote(before, before=True)
 
 
+def _cause(error: CometError) -> CometError:
+    """What a transaction was aborted for."""
+    cause = error.__cause__
+    return cause if isinstance(error, TransactionAborted) and isinstance(cause, CometError) else error
+
+
 def _passes(error: CometError) -> bool:
     """Another attempt may come further."""
-    if isinstance(error, ProducerFenced):
-        return False
-    cause = error.__cause__
-    if isinstance(error, TransactionAborted) and isinstance(cause, CometError):
-        return _passes(cause)
     return error.retriable or error.outcome_unknown or error.metadata_stale or isinstance(error, TransactionAborted)
 
 
