@@ -17,15 +17,19 @@ from playwright.async_api import Browser, Locator, Page, Route, expect
 import comet
 from tests.browser.axe import axe
 from tests.browser.conftest import Stage, Watched, shot, stage_up, watched
+from tests.sim.waiting import until
 
 
 def row(page: Page, name: str) -> Locator:
     return page.locator(f'tr[data-key="{name}"]')
 
 
-async def select_all(page: Page, count: int) -> None:
-    """All rows of a table that has that many: a topic may come to the list a moment after the page."""
-    await expect(page.locator("[data-table=topics] tbody tr")).to_have_count(count)
+async def select_all(page: Page, stage: Stage, prefix: str, count: int) -> None:
+    """All topics that begin so, once the gateway knows of all: rows that come later wait until they are asked for."""
+    url = stage.at(f"/topics?filter={prefix}")
+    assert await until(lambda: httpx.get(url).text.count(f'<tr data-key="{prefix}.') == count, within_s=15)
+    await page.goto(url)
+    await live(page)
     await page.get_by_role("checkbox", name="Select all rows shown").check()
 
 
@@ -194,9 +198,7 @@ async def test_several_topics_are_deleted_after_their_names_are_typed(page: Page
             await admin.create_topic(name, partitions=2)
             await producer.send(name, b"x")
         await producer.flush()
-        await page.goto(stage.at("/topics?filter=gone"))
-        await live(page)
-        await select_all(page, 2)
+        await select_all(page, stage, "gone", 2)
         await page.get_by_role("button", name="Delete", exact=True).click()
         await expect(dialog(page).locator("dl")).to_have_text(re.compile(r"Partitions4Records2"))
         go = dialog(page).get_by_role("button", name="Delete 2 topics")
@@ -213,9 +215,7 @@ async def test_of_many_topics_the_number_is_typed(page: Page, stage: Stage) -> N
     async with comet.Admin(stage.broker) as admin:
         for number in range(4):
             await admin.create_topic(f"lots.{number}", partitions=1)
-        await page.goto(stage.at("/topics?filter=lots"))
-        await live(page)
-        await select_all(page, 4)
+        await select_all(page, stage, "lots", 4)
         await page.get_by_role("button", name="Delete", exact=True).click()
         await dialog(page).get_by_label("Type 4 to confirm").fill("4")
         await dialog(page).get_by_role("button", name="Delete 4 topics").click()
@@ -240,9 +240,7 @@ async def test_what_fails_half_way_says_so_and_goes_on_when_asked_again(
                 await route.continue_()
 
         await page.route("**/v1/topics/**", sometimes)
-        await page.goto(stage.at("/topics?filter=half"))
-        await live(page)
-        await select_all(page, 3)
+        await select_all(page, stage, "half", 3)
         await page.get_by_role("button", name="Delete", exact=True).click()
         await dialog(page).get_by_label(re.compile("Type half.0")).fill("half.0 half.1 half.2")
         await dialog(page).get_by_role("button", name="Delete 3 topics").click()
