@@ -46,7 +46,7 @@ from comet_broker.ports import Clock, Files, Network, Process, Worker
 from comet_broker.recorder import Recorder
 from comet_broker.replication.follower import Replicator
 from comet_broker.replication.leader import ReplicaSession
-from comet_broker.session import Session, resolve
+from comet_broker.session import Session, check_settled, resolve
 from comet_broker.sharing import ShareTable
 from comet_broker.site import Site
 from comet_broker.tasks import Tasks
@@ -430,6 +430,7 @@ class Broker:
         """The offset a position stands for; a time is looked up on a worker thread."""
         if not isinstance(position, AtTime):
             return resolve(partition, position)
+        check_settled(partition)
         try:
             found = await self.worker.run(lambda: partition.log.find_time(position.timestamp_us))
         except OSError as error:

@@ -189,9 +189,12 @@ class Partition(Flushing):
 
     @property
     def settled(self) -> bool:
-        """The watermark is known: a new leader's was that of a follower until its epoch's start is committed."""
+        """The watermark is known: a new leader's was that of a follower until its epoch's start is committed, and that
+        of a broker that has just started was written down some time ago."""
         leadership = self.leadership
-        return leadership is None or self.committed >= leadership.replicas.epoch_start
+        if leadership is None:
+            return self.state is not None and not self.named
+        return self.committed >= leadership.replicas.epoch_start
 
     # ---- writing
 

@@ -431,6 +431,14 @@ class Session(Speaker):
         }
 
 
+def check_settled(partition: Partition) -> None:
+    """Raises unless it is known how far the partition goes."""
+    if not partition.settled:
+        raise Unavailable(
+            f"the new leader of {partition} does not know yet how far its replicas are", retry_after_ms=20
+        )
+
+
 def resolve(partition: Partition, position: Position, *, uncommitted: bool = False) -> int:
     """The offset a position stands for; times are looked up by `Broker.resolve`, which may read the disk."""
     start = partition.log.log_start
@@ -439,10 +447,7 @@ def resolve(partition: Partition, position: Position, *, uncommitted: bool = Fal
         case Earliest():
             return start
         case Latest():
-            if not partition.settled:
-                raise Unavailable(
-                    f"the new leader of {partition} does not know yet how far its replicas are", retry_after_ms=20
-                )
+            check_settled(partition)
             return end
         case AtOffset(offset):
             if offset > partition.log.log_end and partition.named and not partition.leads:

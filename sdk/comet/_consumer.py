@@ -17,15 +17,17 @@ from typing import Any, Literal, Self, TypeVar, overload
 
 from comet import _limits as limits
 from comet._client import Addresses, Client
+from comet._connection import Attachment
 from comet._feed import Reader
 from comet._intake import Intake, OutOfRange
+from comet._leading import at_leader
 from comet._producer import wall_clock_us
 from comet._replicas import ReadFrom
 from comet._taking import Taking
 from comet._transport import Connect
 from comet._wire import position_to_pb
 from comet.errors import Closed, InvalidArgument, PartitionNotFound
-from comet.types import Gap, Latest, StartLike, check_topic_name, position
+from comet.types import Gap, Latest, StartLike, TopicPartition, check_topic_name, position
 from comet.v1 import events_pb2 as pb
 
 T = TypeVar("T")
@@ -217,7 +219,8 @@ class Consumer(Taking[T]):
         return {reader.partition: max(reader.high_watermark - reader.position, 0) for reader in self._placed()}
 
     async def end_offsets(self) -> dict[int, int]:
-        """Per partition the offset after the last record, asked for now.
+        """Per partition the offset after the last record, asked for now. A leader that has just begun is waited for
+        until it knows.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -229,11 +232,18 @@ class Consumer(Taking[T]):
         """
         await self.start()
 
-        async def end(partition: int) -> int:
-            attachment = await self._client.attach(self.topic, partition)
+        give_up = asyncio.get_running_loop().time() + limits.REQUEST_TIMEOUT_MS / 1000
+
+        async def ask(attachment: Attachment, _: int) -> int:
             find = pb.FindOffset(partition=attachment.handle, position=position_to_pb(Latest()))
             answer = await attachment.connection.call(pb.ClientFrame(find_offset=find))
             return int(answer.found_offset.offset)
+
+        async def end(partition: int) -> int:
+            async def where() -> TopicPartition:
+                return TopicPartition(self.topic, partition)
+
+            return await at_leader(self._client, where, ask, give_up=give_up, writes=False)
 
         partitions = [partition for _, partition in sorted(self._intake.readers)]
         return dict(zip(partitions, await asyncio.gather(*map(end, partitions)), strict=True))

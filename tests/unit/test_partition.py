@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
+import pytest
+
 from comet.errors import CometError, Unavailable
-from comet.types import Consistency, Flush, TopicConfig
+from comet.types import Consistency, Flush, Latest, TopicConfig
 from comet_broker.core.push import Cursor, State
 from comet_broker.feed import Feed
 from comet_broker.partition import Partition
+from comet_broker.session import resolve
 from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
 from tests.unit.storage_world import World
 
@@ -155,4 +158,21 @@ async def test_a_disk_that_takes_no_deletion_does_not_leave_a_partition_without_
     one.apply(await world.put(replace_state(LEADS, deleted=(2, 3))))
     await settle()
     assert one.leads
+    await world.tasks.close()
+
+
+async def test_how_far_it_goes_is_said_by_who_knows() -> None:
+    """What it wrote down of the watermark is old when it starts: a reader of "all there is" would miss the rest."""
+    world = ReplicaWorld(config=TopicConfig(min_insync=1))
+    partition = world.partition
+    with pytest.raises(Unavailable):
+        resolve(partition, Latest())
+    partition.apply(await world.put(replace_state(STATE, in_sync={1: 9})))  # it led before it was started again
+    with pytest.raises(Unavailable):
+        resolve(partition, Latest())
+    await world.lead(epoch=2, replicas=(1,))
+    world.produce(3)
+    assert resolve(partition, Latest()) == 3
+    partition.apply(await world.put(replace_state(STATE, epoch=3, leader=2)))
+    assert resolve(partition, Latest()) == 3, "a follower says how far it has come"
     await world.tasks.close()
