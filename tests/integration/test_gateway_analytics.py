@@ -44,6 +44,7 @@ async def test_the_past_and_what_comes_are_one(monkeypatch: pytest.MonkeyPatch) 
         await results.write(job, "quotes", "alerts", *(results.alert("gap", "A", str(at)) for at in range(60)))
         await results.write(job, "quotes", "job", results.job("bars.1s", event_us=now_us))
         board = found.board("quotes")
+        await until(lambda: bool(board.symbols), "there is a quote")
         await board.analytics.begun.wait()
         seen = look(board)
         newest = [str(at) for at in range(59, 20, -1)]
@@ -82,7 +83,7 @@ async def test_what_is_not_committed_is_not_shown_and_nonsense_is_counted() -> N
             with suppress(LookupError):
                 async with job.transaction() as transaction:
                     value: dict[str, Any] = results.alert("gap", "A", text)
-                    await transaction.send("quotes.alerts", value, key=b"A")
+                    await (await transaction.send("quotes.alerts", value, key=b"A"))  # it is in the log
                     raise LookupError("the job changed its mind")
 
         await taken_back("never in the past")
@@ -90,6 +91,8 @@ async def test_what_is_not_committed_is_not_shown_and_nonsense_is_counted() -> N
         board = found.board("quotes")
         await board.analytics.begun.wait()
         assert look(board).unread == 1
+        feeds = found._hub.statistics
+        await until(lambda: "quotes.alerts" in feeds()["feeds"], "what comes is read")
         await taken_back("never live")
         await producer.publish("quotes.alerts", None, key=b"A")
         await results.write(job, "quotes", "alerts", results.alert("gap", "<b>A</b>", "it is there"))

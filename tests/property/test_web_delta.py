@@ -39,9 +39,9 @@ def charts(draw: some.DrawFn) -> dict[str, Any]:
     made: list[list[int | None]] = [
         [(number * step) % 5 for step in range(end - points, end)] for number in range(1, names + 1)
     ]
-    for line in made:  # some of it came late, or not at all
-        if line and draw(some.booleans()):
-            line[draw(some.integers(0, points - 1))] = draw(values)
+    late = draw(some.lists(some.booleans(), min_size=names, max_size=names))
+    for line in (each for each, came in zip(made, late, strict=True) if each and came):
+        line[draw(some.integers(0, points - 1))] = draw(values)
     lines = draw(some.sampled_from([made, [[None] * points for _ in range(names)]]))
     return {
         "step_s": 1,

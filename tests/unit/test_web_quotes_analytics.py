@@ -189,14 +189,14 @@ def test_a_batch_of_the_job_changes_little_of_what_a_tab_is_told() -> None:
     """Four times a second: only what is new, and of the chart the points that are."""
     count = 240
     history = [float(at) for at in range(count)]
-    candles = Candles(1, NOW, *([*history] for _ in range(6)), forming=None)
+    candles = Candles(1, NOW, history, history, history, history, history, history)
     lines = Lines([*history[:-2], None, None], history, history, (None, None, None))
     before = replace(QUOTES, candles=candles, analytics=replace(ANALYTICS, lines=lines))
     moved = [*history[1:], 240.0]
     after = replace(
         before,
         time_us=NOW + SECOND,
-        candles=Candles(1, NOW + SECOND, *([*moved] for _ in range(6)), forming=None),
+        candles=Candles(1, NOW + SECOND, moved, moved, moved, moved, moved, moved),
         analytics=replace(
             ANALYTICS,
             lines=Lines([*moved[:-1], None], moved, moved, (None, None, None)),
