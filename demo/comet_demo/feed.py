@@ -30,6 +30,7 @@ log = logging.getLogger("comet_demo.feed")
 EVENTS_MAX: Final = 100_000  # that wait for the producer
 AT_ONCE_MAX: Final = 10_000  # of them that are handed over together
 AGE_MAX_S: Final = 2.0  # of what is live and still worth writing
+SYMBOLS_MAX: Final = 100_000  # whose keys are kept
 BUFFER_BYTES: Final = 8 << 20
 TOLD_EVERY_S: Final = 10.0
 AGAIN_S: Final = 1.0  # after trouble
@@ -217,6 +218,8 @@ class Feed:
     def _key(self, symbol: str) -> bytes:
         key = self._keys.get(symbol)
         if key is None:
+            if len(self._keys) >= SYMBOLS_MAX:
+                self._keys.clear()
             key = self._keys[symbol] = symbol.encode()
         return key
 

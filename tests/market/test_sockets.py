@@ -120,6 +120,14 @@ async def test_a_server_that_talks_nothing_but_nonsense_counts_as_silent() -> No
         assert server.asked == 2
 
 
+async def test_only_what_makes_sense_puts_the_end_off() -> None:
+    source = provider(Coinbase(["BTC-USD"]))
+    source._hear("nonsense")
+    assert source._heard_at == 0.0
+    source._hear(json.dumps(servers.heartbeat(7)))
+    assert source._heard_at > 0.0
+
+
 async def test_an_end_that_answers_no_ping_is_left() -> None:
     async def deaf(socket: ServerConnection) -> None:
         socket.transport.pause_reading()

@@ -30,6 +30,7 @@ from comet_demo.providers.normal import known, moment, price, size
 
 CHUNK_ROWS: Final = 4_096
 NEAR_US: Final = 20_000  # what happens within it goes out together
+SYMBOLS_MAX: Final = 100_000  # whose last price is remembered
 SYMBOL_CHARS_MAX: Final = 256
 LINE_CHARS_MAX: Final = 1 << 16
 NAMES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -195,6 +196,8 @@ class ReplayProvider:
         events: list[Event] = []
         amount = size(_given(row, columns.size) or 0)
         if paid is not None:
+            if len(self._last) >= SYMBOLS_MAX:
+                self._last.clear()
             self._last[symbol] = price(paid)
         if bid is not None and ask is not None:
             low, high = price(bid), price(ask)
