@@ -1,6 +1,7 @@
 """Comet: event streaming for Python teams.
 
     Producer, Consumer, Admin, App     asynchronous; comet.sync has the same, synchronous
+    read, write_frame                  a topic as tables of Arrow, Polars and pandas, and back
     event                              marks a class as an event type
     Record, RecordBatch, Receipt, …    what they give and take
     CometError and its children        everything that can go wrong, see comet.errors
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
     from comet._reader import Fetched, Reader
     from comet._record import NewRecord, Record, RecordBatch
     from comet._run import run
+    from comet._scan import Scan, read
     from comet._shared import SharedConsumer, SharedRecord
     from comet._transaction import Transaction
     from comet._transactions import TransactionalProducer
+    from comet._write_frame import write_frame
     from comet.app import App
     from comet.errors import (
         BrokerNotFound,
@@ -177,6 +180,7 @@ __all__ = [
     "RecordBatch",
     "RecordTooLarge",
     "ResetPartition",
+    "Scan",
     "SequenceGap",
     "SequenceTooOld",
     "SerdeError",
@@ -200,9 +204,11 @@ __all__ = [
     "UnknownProducer",
     "UnsupportedVersion",
     "event",
+    "read",
     "run",
     "sync",
     "testing",
+    "write_frame",
 ]
 
 _OWN = {
@@ -226,13 +232,16 @@ _OWN = {
     "Reader": "comet._reader",
     "Record": "comet._record",
     "RecordBatch": "comet._record",
+    "Scan": "comet._scan",
     "SharedConsumer": "comet._shared",
     "SharedRecord": "comet._shared",
     "TopicPage": "comet._admin",
     "Transaction": "comet._transaction",
     "TransactionalProducer": "comet._transactions",
     "event": "comet.serde",
+    "read": "comet._scan",
     "run": "comet._run",
+    "write_frame": "comet._write_frame",
 }
 _TYPES = {
     "Acks", "AtOffset", "AtTime", "BrokerInfo", "ClusterInfo", "Consistency", "Earliest", "Flush", "Gap", "GroupInfo",

@@ -25,6 +25,7 @@ from msgspec import inspect
 from comet.errors import InvalidArgument
 
 _CONSTRAINTS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
+LONG_TEXT: Final = ("large_string", "string_view")  # as Polars has it; Arrow's reader of JSON has one kind of text
 _ADVICE: Final = "give the columns as a pyarrow.Schema instead"
 
 
@@ -233,8 +234,8 @@ def _of_arrow(kind: pa.DataType, where: str) -> Shape:
         return Shape(kind, lambda value: None if value is None else date.fromisoformat(value))
     if pa.types.is_decimal(kind):
         return Shape(kind, lambda value: None if value is None else Decimal(str(value)))
-    if pa.types.is_large_string(kind):
-        return Shape(kind)
+    if str(kind) in LONG_TEXT:
+        return Shape(kind, direct=True)
     raise InvalidArgument(f"{where}: JSON does not become {kind}; read it as another type, and cast the table")
 
 

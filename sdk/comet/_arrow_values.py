@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from comet._arrow_types import Shape, decode_json, shape_of
+from comet._arrow_types import LONG_TEXT, Shape, decode_json, shape_of
 from comet._record import RecordBatch
 from comet.errors import InvalidArgument, SerdeError
 from comet.serde import codec_for
@@ -49,7 +49,7 @@ class Values:
         # Fields that are not wanted are not looked at: whether they could be read directly is of no interest.
         direct = bool(self._wanted) and self.shape.by_fields and all(shape.direct for _, shape in self._wanted)
         explicit = [
-            pa.field(name, shape.kind, nullable=shape.nullable or not isinstance(kind, pa.Schema))
+            pa.field(name, _read_as(shape.kind), nullable=shape.nullable or not isinstance(kind, pa.Schema))
             for name, shape in self._wanted
         ]
         self._parse = (
@@ -87,6 +87,7 @@ class Values:
         if table.num_rows != len(values):
             return None
         found = [_in_one(table.column(name)) for name, _ in self._wanted]
+        found = [column.cast(field.type) for column, field in zip(found, self.fields, strict=True)]
         doubtful = any(_in_doubt(column, shape) for column, (_, shape) in zip(found, self._wanted, strict=True))
         return None if doubtful else found
 
@@ -119,6 +120,10 @@ class Values:
             kind = "the schema" if isinstance(self._kind, pa.Schema) else str(self._kind)
             begins = f"its value begins with {text[:_SHOWN]!r}"
             raise batch.at(SerdeError(f"does not fit {kind}: {error}; {begins}"), offset) from error
+
+
+def _read_as(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if str(kind) in LONG_TEXT else kind
 
 
 def _one_each(values: pa.Array) -> bool:

@@ -72,7 +72,7 @@ class Intake:
         self._client = client
         self._start = start
         self._wanted = partitions
-        self._buffer_bytes = buffer_bytes
+        self.buffer_bytes = buffer_bytes
         self._on_out_of_range = on_out_of_range
         self._on_gap = on_gap
         self._uncommitted = uncommitted
@@ -171,7 +171,7 @@ class Intake:
         return Reader(place, start, self._arrived, self._troubled)
 
     def _new_feed(self, connection: Connection, brokers: int) -> Feed:
-        return Feed(connection, window_for(self._buffer_bytes, brokers), uncommitted=self._uncommitted)
+        return Feed(connection, window_for(self.buffer_bytes, brokers), uncommitted=self._uncommitted)
 
     def _topic_changed(self, info: TopicInfo) -> None:
         """Partitions that were added are read from their beginning: everything in them is new."""
@@ -467,6 +467,10 @@ class Intake:
             await self._arrival
         finally:
             self._arrival = None
+
+    def waiting(self, after: int) -> list[memoryview | CometError]:
+        """What has arrived and was not taken, behind the first so many."""
+        return [self._queue[at][2] for at in range(after, len(self._queue))]
 
     def take(self) -> tuple[Reader, memoryview] | None:
         """The next delivery, credit for it given back; None when there is none. Raises what stopped a partition."""

@@ -185,8 +185,10 @@ class Owning(Taking[T]):
         itself and wants to be told, it is for it to finish then."""
         if not self.auto_commit and self._callbacks["revoked"] is not None:
             return False
-        mine = holding.reader is not None and self._reader is holding.reader
-        return mine and (self._last is not None or self._whole_from is not None)
+        if holding.reader is None:
+            return False
+        mine = self._reader is holding.reader and (self._last is not None or self._whole_from is not None)
+        return mine or holding.reader in self._held
 
     def _handed_back(self) -> None:
         super()._handed_back()
@@ -236,7 +238,7 @@ class Owning(Taking[T]):
                 return self._last.offset
             if self._whole_from is not None:
                 return self._whole_from
-        return reader.position
+        return self._held.get(reader, reader.position)
 
     def _position(self, reader: Reader) -> int:
         """Behind what was handed out."""

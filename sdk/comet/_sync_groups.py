@@ -5,18 +5,34 @@ Their heartbeats are sent on that loop, so that a program that computes for long
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from comet import _groups, _shared
 from comet._background import call, computed, made
 from comet._client import Addresses
 from comet._holdings import Handled
 from comet._record import HeaderList, Record, RecordBatch
+from comet._taking import Taking
 from comet.types import StartLike, TopicPartition
 
+if TYPE_CHECKING:
+    import pyarrow
+
+    from comet._tables import Tables
+
 T = TypeVar("T")
+
+
+async def tables_of(
+    consumer: Taking[T], columns: Iterable[str] | None, rows_max: int, wait_ms: float
+) -> Tables[T]:  # fmt: skip
+    return consumer.arrow(columns=columns, rows_max=rows_max, wait_ms=wait_ms)
+
+
+async def next_table(tables: Tables[Any]) -> pyarrow.Table:
+    return await anext(tables)
 
 
 class GroupConsumer(Generic[T]):
@@ -68,6 +84,14 @@ class GroupConsumer(Generic[T]):
             batch = call(self._consumer.get_batch())
             assert batch is not None, "without a time-out there is always one"
             yield batch
+
+    def arrow(
+        self, *, columns: Iterable[str] | None = None, rows_max: int = 65_536, wait_ms: float = 1_000
+    ) -> Iterator[pyarrow.Table]:
+        """Tables of what comes; see comet.Consumer.arrow. Whoever asks is done with the one before."""
+        tables = call(tables_of(self._consumer, columns, rows_max, wait_ms))
+        while True:
+            yield call(next_table(tables))
 
     def commit(self, handled: Handled | None = None) -> None:
         """The group's positions move behind these, or behind all that was handed out; see comet.GroupConsumer."""

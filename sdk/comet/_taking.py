@@ -7,8 +7,8 @@ batch is handed out; where it matters whether the application is done with that,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from typing import Any, Final, Generic, Self, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from comet import records
 from comet._discards import CONTROL, MARKED
@@ -16,6 +16,9 @@ from comet._feed import Reader
 from comet._intake import Intake
 from comet._record import Record, RecordBatch
 from comet.errors import CorruptBatch, DataLoss, SerdeError
+
+if TYPE_CHECKING:
+    from comet._tables import Tables
 
 T = TypeVar("T")
 # After this much without waiting, other tasks of the loop get a turn.
@@ -36,6 +39,7 @@ class Taking(Generic[T]):
         self._records: Iterator[Record[T]] | None = None  # what is left of it,
         self._last: Record[T] | None = None  # and the record handed out last: the position lies behind it
         self._whole_from: int | None = None  # where that begins which was handed out otherwise, and is being used
+        self._held: dict[Reader, int] = {}  # the same of what was handed out as a table, by partition
         self._since_turn_bytes = 0
         self._received_records = 0
 
@@ -112,6 +116,27 @@ class Taking(Generic[T]):
         """
         return Batches(self)
 
+    def arrow(
+        self, *, columns: Iterable[str] | None = None, rows_max: int = 65_536, wait_ms: float = 1_000
+    ) -> Tables[T]:
+        """Tables of what comes, as pyarrow.Table: of up to `rows_max` rows, or of what has come within `wait_ms` of the
+        first of them, or of as much as the consumer may buffer. Columns are those of comet.read; with an event class as
+        the consumer's type, its fields. A table counts as handed out, and as done, as a batch does.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
+        ...     async with comet.Consumer(address, "quotes") as consumer:
+        ...         async for table in consumer.arrow(columns=["offset", "value"], rows_max=3):
+        ...             print(table.num_rows, table["value"].to_pylist())
+        ...             break
+        >>> run(example)
+        3 [b'1', b'2', b'3']
+        """
+        from comet._tables import Tables
+
+        return Tables(self, columns, rows_max, wait_ms)
+
     async def get_batch(self, timeout_s: float | None = None) -> RecordBatch[T] | None:
         """The next batch; None if none came in time.
 
@@ -146,22 +171,37 @@ class Taking(Generic[T]):
     async def _fetch_batch(self) -> RecordBatch[T]:
         """The next batch, checked. Raises what stops a partition, in its place among the batches."""
         while True:
-            if self._delivery is not None:
-                batch = next(self._delivery, None)
-                if batch is not None:
-                    return batch
-                self._delivery = self._intake.in_hand = None
+            batch = self._in_delivery()
+            if batch is not None:
+                return batch
             if self._since_turn_bytes >= _TURN_BYTES:
                 self._since_turn_bytes = 0
                 await asyncio.sleep(0)  # whatever else runs on this loop gets its turn
-            taken = self._intake.take()
-            if taken is not None:
-                self._since_turn_bytes += len(taken[1])
-                self._reader = self._intake.in_hand = taken[0]
-                self._delivery = self._open(*taken)
-                continue
-            self._since_turn_bytes = 0
-            await self._wait()
+            if not self._next_delivery():
+                self._since_turn_bytes = 0
+                await self._wait()
+
+    def _here(self) -> RecordBatch[T] | None:
+        """The same of what has arrived; None if that is all."""
+        while True:
+            batch = self._in_delivery()
+            if batch is not None or not self._next_delivery():
+                return batch
+
+    def _in_delivery(self) -> RecordBatch[T] | None:
+        batch = None if self._delivery is None else next(self._delivery, None)
+        if batch is None:
+            self._delivery = self._intake.in_hand = None
+        return batch
+
+    def _next_delivery(self) -> bool:
+        taken = self._intake.take()
+        if taken is None:
+            return False
+        self._since_turn_bytes += len(taken[1])
+        self._reader = self._intake.in_hand = taken[0]
+        self._delivery = self._open(*taken)
+        return True
 
     async def _wait(self) -> None:
         if not self._intake.started:
@@ -219,6 +259,7 @@ class Taking(Generic[T]):
         """The application asks for more: it is done with what it was given."""
         self._settle()
         self._whole_from = None
+        self._held.clear()
 
     def _settle(self) -> None:
         """Brings the position up to date with the record that was handed out last."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
 from comet import _admin, _consumer, _delivery, _producer
 from comet._admin import TopicPage
@@ -24,7 +24,7 @@ from comet._group_positions import CommitPartition, GroupPosition, Offsets
 from comet._history import History
 from comet._record import NewRecord, Record, RecordBatch
 from comet._routing import Headers, Key
-from comet._sync_groups import GroupConsumer, SharedConsumer, SharedRecord
+from comet._sync_groups import GroupConsumer, SharedConsumer, SharedRecord, next_table, tables_of
 from comet._sync_leases import Leases
 from comet._sync_reader import Reader
 from comet.errors import SerdeError
@@ -43,6 +43,9 @@ from comet.types import (
     TopicConfig,
     TopicInfo,
 )
+
+if TYPE_CHECKING:
+    import pyarrow
 
 __all__ = [
     "Admin",
@@ -298,6 +301,19 @@ class Consumer(Generic[T]):
             batch = call(self._consumer.get_batch())
             assert batch is not None, "without a time-out there is always one"
             yield batch
+
+    def arrow(
+        self, *, columns: Iterable[str] | None = None, rows_max: int = 65_536, wait_ms: float = 1_000
+    ) -> Iterator[pyarrow.Table]:
+        """Tables of what comes; see comet.Consumer.arrow."""
+        tables = call(tables_of(self._consumer, columns, rows_max, wait_ms))
+        if self._batch is not None:
+            rest = self._batch.after(self._next_offset)
+            self._batch = self._records = None
+            if rest is not None:
+                yield tables.of(rest)
+        while True:
+            yield call(next_table(tables))
 
     def positions(self) -> dict[int, int]:
         """Per partition the offset of the next record."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import re
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from importlib import import_module
@@ -24,6 +25,7 @@ PUBLIC = sorted(name for name in comet.__all__ if not name.startswith("__"))
 WITH_EXAMPLES = [source.name for source in sources() if source.within("comet") and ">>> " in source.text]
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 TOPICS = ["quotes"]
+ADDRESS = re.compile(r"[(=]address\b")
 
 
 def test_everything_public_exists() -> None:
@@ -63,7 +65,7 @@ def _has_example(text: str) -> bool:
 def _run(example: doctest.DocTest, failures: list[str]) -> None:
     example.globs.update(comet=comet, run=_run_with_broker)
     with ExitStack() as stack:
-        if any("(address" in step.source and "def " not in step.source for step in example.examples):
+        if any(ADDRESS.search(step.source) and "def " not in step.source for step in example.examples):
             example.globs["address"] = stack.enter_context(comet.testing.broker(TOPICS)).address
         doctest.DocTestRunner(optionflags=OPTIONS).run(example, out=failures.append)
 

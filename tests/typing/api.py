@@ -47,6 +47,15 @@ async def consuming() -> None:
     comet.Consumer("localhost:9092", "quotes", read_from="nearest", rack="a", on_gap=lost)
 
 
+async def frames() -> None:
+    scan = comet.read("quotes", start="-1h", end={0: 5}, type=Quote, columns=["bid"], partitions=[0])
+    assert_type(scan, comet.Scan)
+    assert_type(comet.write_frame(scan, "copies", key="symbol", value=["bid"], acks="all"), int)
+    async with comet.Consumer("localhost:9092", "quotes") as consumer:
+        async for table in consumer.arrow(rows_max=10):
+            print(table)
+
+
 async def in_groups() -> None:
     async with comet.GroupConsumer("localhost:9092", "quotes", "trades", group="engine") as plain:
         assert_type(plain, comet.GroupConsumer[bytes])

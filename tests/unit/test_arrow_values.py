@@ -73,7 +73,7 @@ def by_rows(kind: Any, values: list[bytes | None]) -> list[list[Any]] | int:
 
 
 leg = st.fixed_dictionaries({"size": st.integers(-5, 5)}, optional={"note": st.none() | st.text(max_size=3)})
-good = st.fixed_dictionaries(
+good: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "symbol": st.text(max_size=4) | st.just("}{") | st.just("} null"),
         "price": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-3, 3),
@@ -82,7 +82,7 @@ good = st.fixed_dictionaries(
     },
     optional={"count": st.integers(-9, 9), "first": st.none() | leg, "done": st.booleans(), "other": st.just([{}])},
 )
-odd = st.dictionaries(
+odd: st.SearchStrategy[dict[str, Any]] = st.dictionaries(
     st.sampled_from(["symbol", "price", "mark", "legs", "count", "first", "done"]),
     st.sampled_from([None, 1, 1.0, 1 << 63, "x", True, [], {}, [None], [{"size": None}], {"size": 1}, {"note": ""}]),
 )
@@ -254,6 +254,14 @@ def test_a_schema_takes_what_it_names_of_any_object() -> None:
     assert [column[1] for column in found] == [None, "b", None, None, None, None, None]
     assert [column[2] for column in found] == [None] * 7
     assert columns_of(SCHEMA, values, ["n", "at"]) == [[1, None, None], [at, None, None]]
+
+
+def test_text_is_of_any_kind() -> None:
+    kind = pa.schema([("a", pa.large_string()), ("b", pa.string_view()), ("c", pa.list_(pa.large_string()))])
+    value = b'{"a":"x","b":"y","c":["z"]}'
+    assert Columns(kind, ["a", "b"]).of(batch_of([value])).to_pylist() == [{"a": "x", "b": "y"}]
+    assert Columns(kind, ["c"]).of(batch_of([value])).to_pylist() == [{"c": ["z"]}]
+    assert goes_directly(kind.remove(2), [value])
 
 
 @pytest.mark.parametrize(
