@@ -71,7 +71,7 @@ def _of_stream(rows: DataFrame, within: str) -> DataFrame:
         .groupBy("window", "symbol")
         .agg(
             sql.expr("max_by(quote, at) FILTER (WHERE NOT second)").alias("before"),
-            sql.array_sort(sql.expr("collect_list(tick) FILTER (WHERE second)")).alias("ticks"),
+            sql.sort_array(sql.expr("collect_list(tick) FILTER (WHERE second)")).alias("ticks"),
         )
     )
     return windows.select(sql.explode(_met(rows)).alias("met")).select("met.*")

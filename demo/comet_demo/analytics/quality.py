@@ -77,14 +77,13 @@ def outliers(
     """
     rows = trades.where("price IS NOT NULL").withWatermark("ts", watermark)
     windows = rows.groupBy(sql.window("ts", window), "symbol").agg(
-        sql.array_sort(sql.collect_list(sql.struct("price", "ts", "partition", "offset"))).alias("ticks")
+        sql.sort_array(sql.collect_list(sql.struct("price", "ts", "partition", "offset"))).alias("ticks")
     )
     judged = windows.where(sql.size("ticks") >= least).withColumn("median", _median(sql.col("ticks.price")))
-    distances = sql.array_sort(sql.transform("ticks.price", lambda price: sql.abs(price - sql.col("median"))))
-    deviation = sql.greatest(_median(distances) * _SCALE, sql.abs("median") * floor)
-    far = judged.withColumn("deviation", deviation).select(
-        "symbol", "median", "deviation", sql.explode("ticks").alias("t")
-    )
+    distances = sql.transform("ticks.price", lambda price: sql.abs(price - sql.col("median")))
+    spread = judged.withColumn("distances", sql.sort_array(distances))
+    deviation = sql.greatest(_median(sql.col("distances")) * _SCALE, sql.abs("median") * floor)
+    far = spread.select("symbol", "median", deviation.alias("deviation"), sql.explode("ticks").alias("t"))
     value = sql.try_divide(sql.abs(sql.col("t.price") - sql.col("median")), sql.col("deviation"))
     return _alerts(
         far.withColumn("value", value).where(sql.col("value") > deviations),

@@ -30,7 +30,7 @@ def stats(
     decay = math.log(2) / micros(half_life)  # per microsecond
     buckets = _buckets(trades.withWatermark("ts", watermark), slide, decay)
     windows = buckets.groupBy(sql.window(sql.window_time("window"), window, slide).alias("over"), "symbol").agg(
-        sql.array_sort(sql.collect_list(sql.struct("end_us", "first", "last", "squares", "weighted", "weight"))).alias(
+        sql.sort_array(sql.collect_list(sql.struct("end_us", "first", "last", "squares", "weighted", "weight"))).alias(
             "buckets"
         ),
         (sql.sum("total") / sql.sum("trades")).alias("mean"),
@@ -62,7 +62,7 @@ def _buckets(trades: DataFrame, slide: str, decay: float) -> DataFrame:
     weight = sql.exp(age * sql.lit(-decay))
     rows = trades.where("price IS NOT NULL").withColumn("weight", weight)
     found = rows.groupBy(sql.window("ts", slide), "symbol").agg(
-        sql.array_sort(sql.collect_list(sql.struct(*PLACE, "price"))).alias("ticks"),
+        sql.sort_array(sql.collect_list(sql.struct(*PLACE, "price"))).alias("ticks"),
         sql.sum(sql.col("price") * sql.col("weight")).alias("weighted"),
         sql.sum("weight").alias("weight"),
         sql.sum("price").alias("total"),

@@ -1,0 +1,247 @@
+"""Analytics of a market, against what Python counts out tick by tick and pandas joins, and streams against batches.
+
+Open, high, low, close, volume and counts are exact; sums of floating-point numbers depend on the order in which they
+are added, and are compared to 1e-12 of their size (volatility, a sum of squared small differences, to 1e-9).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import comet
+from comet.errors import InvalidArgument
+from comet_demo import analytics
+from tests.spark import market as made
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+Batches = list[list[dict[str, Any]]]
+NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
+SECOND = made.SECOND
+
+
+class Topics:
+    """A broker with a market in it, read in any way."""
+
+    def __init__(self, spark: SparkSession, address: str) -> None:
+        self.spark, self.address = spark, address
+
+    def raw(self, topics: str, schema: str, per_batch: int = 0) -> DataFrame:
+        reader = self.spark.readStream if per_batch else self.spark.read
+        options = {"bootstrap": self.address, "subscribe": topics, "schema": schema, "startingOffsets": "earliest"}
+        if per_batch:
+            options["maxOffsetsPerTrigger"] = str(per_batch)
+        return reader.format("comet").options(**options).load()
+
+    def quotes(self, per_batch: int = 0) -> DataFrame:
+        return analytics.quotes_of(self.raw("quotes", "comet_demo.model:Quote", per_batch))
+
+    def trades(self, per_batch: int = 0) -> DataFrame:
+        return analytics.trades_of(self.raw("trades", "comet_demo.model:Trade", per_batch))
+
+    def both(self, per_batch: int = 0) -> DataFrame:
+        return self.raw("quotes,trades", analytics.TICK, per_batch)
+
+
+@pytest.fixture(scope="module")
+def market() -> made.Market:
+    return made.Market(seed=7)
+
+
+@pytest.fixture(scope="module")
+def topics(spark: SparkSession, market: made.Market) -> Iterator[Topics]:
+    with comet.testing.broker({"quotes": made.PARTITIONS, "trades": made.PARTITIONS}) as broker:
+        market.write(broker.address)
+        yield Topics(spark, broker.address)
+
+
+@pytest.fixture
+def ends(spark: SparkSession) -> Iterator[None]:
+    """A stream's last batch is one without data, in which everything comes that is over."""
+    before = str(spark.conf.get(NO_DATA))
+    spark.conf.set(NO_DATA, "true")
+    yield
+    spark.conf.set(NO_DATA, before)
+
+
+def _rows(frame: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict() for row in frame.collect()]
+
+
+def _stream(frame: DataFrame, folder: Path, mode: str) -> Batches:
+    """What each batch gives, of a stream that ends with what there is."""
+    batches: Batches = []
+    query = (
+        frame.writeStream.foreachBatch(lambda batch, _: batches.append(_rows(batch)))
+        .outputMode(mode)
+        .option("checkpointLocation", str(folder))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(200)
+    return batches
+
+
+def _latest(batches: Iterable[list[dict[str, Any]]]) -> dict[tuple[str, int], dict[str, Any]]:
+    return {(row["symbol"], row["start_us"]): row for batch in batches for row in batch}
+
+
+def _same(found: dict[Any, dict[str, Any]], expected: dict[Any, dict[str, Any]]) -> None:
+    near = {"vwap": 1e-12, "spread_mean": 1e-12, "mean": 1e-12, "ema": 1e-12, "volatility": 1e-9}
+    assert found.keys() == expected.keys()
+    for key, row in expected.items():
+        for name, value in row.items():
+            close = value if value is None or name not in near else pytest.approx(value, rel=near[name], abs=0)
+            assert found[key][name] == close, (key, name)
+        assert list(found[key]) == list(row)
+
+
+def _closed(rows: dict[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+    """All but those of the clock, whose own windows are never over."""
+    return {key: row for key, row in rows.items() if row["symbol"] != "CLOCK"}
+
+
+@pytest.mark.parametrize(("window", "length"), [("1 second", SECOND), ("5 minutes", 300 * SECOND)])
+def test_bars_are_what_is_counted_out(topics: Topics, market: made.Market, window: str, length: int) -> None:
+    expected = made.bars(market, length)
+    _same(_latest([_rows(analytics.bars(topics.quotes(), topics.trades(), window))]), expected)
+    _same(_latest([_rows(analytics.bars_of(topics.both(), window))]), expected)
+    kinds = {(row["trades"] > 0, row["quotes"] > 0) for row in expected.values()}
+    assert kinds == {(True, True), (False, True)} | ({(True, False)} if length == SECOND else set())
+
+
+def test_a_stream_of_bars_comes_to_the_same(topics: Topics, market: made.Market, tmp_path: Path) -> None:
+    batches = _stream(analytics.bars_of(topics.both(6_000)), tmp_path, "update")
+    assert len([batch for batch in batches if batch]) >= 3
+    _same(_latest(batches), made.bars(market, SECOND))
+    assert sum(map(len, batches)) > len(_latest(batches))  # some came more than once
+
+
+@pytest.mark.usefixtures("ends")
+def test_bars_that_are_over_come_once(topics: Topics, market: made.Market, tmp_path: Path) -> None:
+    """Quotes and trades from two sources, of which one is ahead of the other."""
+    bars = analytics.bars(topics.quotes(6_000), topics.trades(4_000), "10 seconds")
+    batches = _stream(bars, tmp_path, "append")
+    _same(_latest(batches), _closed(made.bars(market, 10 * SECOND)))
+    assert sum(map(len, batches)) == len(_latest(batches))
+
+
+@pytest.mark.usefixtures("ends")
+def test_statistics_are_what_is_counted_out(topics: Topics, market: made.Market, tmp_path: Path) -> None:
+    expected = made.stats(market, 60 * SECOND, 5 * SECOND, 15 * SECOND)
+    _same(_latest([_rows(analytics.stats(topics.trades()))]), expected)
+    batches = _stream(analytics.stats(topics.trades(2_500)), tmp_path, "append")
+    _same(_latest(batches), _closed(expected))
+    assert sum(map(len, batches)) == len(_latest(batches))
+
+
+@pytest.mark.usefixtures("ends")
+def test_alerts_name_what_is_wrong_once(topics: Topics, market: made.Market, tmp_path: Path) -> None:
+    expected = made.alerts(market, 5 * SECOND, 10.0, 0.0005)
+    assert {kind for kind, *_ in expected} == {"crossed", "locked", "stale", "gap", "outlier"}
+
+    def told(rows: Iterable[dict[str, Any]]) -> list[tuple[str, str, int, float]]:
+        return sorted((row["kind"], row["symbol"], row["time_us"], pytest.approx(row["value"])) for row in rows)
+
+    assert told(_rows(analytics.alerts(topics.quotes(), topics.trades()))) == sorted(expected)
+    stream = analytics.alerts(topics.quotes(6_000), topics.trades(2_000))
+    assert told(row for batch in _stream(stream, tmp_path, "append") for row in batch) == sorted(expected)
+
+
+def _joined(market: made.Market, within: int | None) -> list[tuple[Any, ...]]:
+    """By pandas."""
+    frames = [
+        pd.DataFrame([{**tick.values, "ts": tick.ts, "place": (tick.partition, tick.offset)} for tick in written])
+        for written in (market.trades, market.quotes)
+    ]
+    trades, quotes = (frame.sort_values(["ts", "place"]) for frame in frames)
+    quotes["quote_ts"] = quotes["ts"]
+    found = pd.merge_asof(
+        trades, quotes[["symbol", "ts", "quote_ts", "bid", "ask"]], on="ts", by="symbol", tolerance=within
+    )
+    columns = found[["symbol", "ts", "price", "size", "quote_ts", "bid", "ask"]]
+    return sorted(columns.astype(object).where(columns.notna(), None).itertuples(index=False, name=None), key=str)
+
+
+def _met(frame: DataFrame) -> DataFrame:
+    return frame.selectExpr(
+        "symbol", "unix_micros(ts) ts", "price", "size", "unix_micros(quote_ts) quote_ts", "bid", "ask"
+    )
+
+
+@pytest.mark.usefixtures("ends")
+def test_trades_meet_the_latest_quote(topics: Topics, market: made.Market, tmp_path: Path) -> None:
+    whole = analytics.as_of(topics.trades(), topics.quotes())
+    assert sorted((tuple(row) for row in _met(whole).collect()), key=str) == _joined(market, None)
+    young = analytics.as_of(topics.trades(2_000), topics.quotes(6_000), within="50 milliseconds")
+    found = [tuple(row.values()) for batch in _stream(_met(young), tmp_path, "append") for row in batch]
+    expected = [row for row in _joined(market, 50_000) if row[0] != "CLOCK"]
+    assert sorted(found, key=str) == expected
+    assert any(row[4] is None for row in expected)
+    with pytest.raises(InvalidArgument, match="within="):
+        analytics.as_of(topics.trades(1), topics.quotes())
+
+
+def test_what_is_late_is_left_out_and_what_is_out_of_order_is_not(spark: SparkSession, tmp_path: Path) -> None:
+    def trade(second: float, price: float) -> bytes:
+        at = made.START_US + int(second * SECOND)
+        return json.dumps({"symbol": "A", "price": price, "size": 1, "side": "", "timestamp_us": at}).encode()
+
+    batches_of_two = [(0.1, 1), (0.2, 2), (10.5, 3), (10.9, 4), (10.7, 5), (10.8, 6), (1.0, 7), (10.4, 8)]
+    written = [trade(second, price) for second, price in batches_of_two]
+    with comet.testing.broker({"quotes": 1, "trades": 1}) as broker:
+        with comet.sync.Producer(broker.address) as producer:
+            producer.send_many("trades", written, partition=0).result()
+        batches = _stream(analytics.bars_of(Topics(spark, broker.address).both(2)), tmp_path, "update")
+    # The second batch moves the watermark to 9.9 seconds, the third lets go of what was before, and what comes for it in
+    # the fourth is late: the trade of the first second, not that of 10.4.
+    found = {(row["start_us"] - made.START_US) // SECOND: row for row in _latest(batches).values()}
+    assert {second: (row["open"], row["close"], row["trades"]) for second, row in found.items()} == {
+        0: (1.0, 2.0, 2),
+        10: (8.0, 4.0, 5),
+    }
+
+
+def test_ties_are_broken_by_partition_and_offset(spark: SparkSession) -> None:
+    def frame(rows: list[tuple[Any, ...]], columns: str) -> DataFrame:
+        return spark.createDataFrame(rows, f"{columns}, us bigint, partition int, offset bigint").selectExpr(
+            "*", "timestamp_micros(us) ts"
+        )
+
+    trades = frame(
+        [
+            ("A", 3.0, 1, "", 5, 1, 0),
+            ("A", 2.0, 2, "", 5, 0, 9),
+            ("A", 4.0, 3, "", 5, 1, 1),
+            ("A", 1.0, 4, "", 5, 0, 8),
+            ("A", 9.0, 0, "", SECOND, 0, 0),
+        ],
+        "symbol string, price double, size bigint, side string",
+    )
+    quotes = frame(
+        [
+            ("A", 1.0, 1.5, 0, 0, 0.0, 0, 5, 0, 2),
+            ("A", 1.0, 2.5, 0, 0, 0.0, 0, 5, 0, 3),
+            ("B", 5.0, 4.0, 0, 0, 0.0, 0, 7, 0, 0),
+        ],
+        "symbol string, bid double, ask double, bid_size bigint, ask_size bigint, last double, last_size bigint",
+    )
+    found = analytics.bars(quotes, trades)
+    values = [json.loads(row.value) for row in analytics.as_records(found).orderBy("value").collect()]
+    names = ("symbol", "start_us", "open", "high", "low", "close", "volume", "vwap", "trades", "quotes", "spread_mean")
+    assert [tuple(value[name] for name in names) for value in values] == [
+        ("A", 0, 1.0, 4.0, 1.0, 4.0, 10, 2.3, 4, 2, 1.0),
+        ("A", SECOND, 9.0, 9.0, 9.0, 9.0, 0, None, 1, 0, None),
+        ("B", 0, None, None, None, None, 0, None, 0, 1, -1.0),
+    ]
+    assert {row.ask for row in analytics.as_of(trades, quotes).collect()} == {2.5}
+    with pytest.raises(InvalidArgument, match="whole slides"):
+        analytics.stats(trades, "1 minute", "7 seconds")
+    with pytest.raises(InvalidArgument, match="no duration"):
+        analytics.stats(trades, "a minute")
