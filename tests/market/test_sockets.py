@@ -159,7 +159,7 @@ async def test_a_server_that_never_shakes_hands_is_tried_again() -> None:
 
 async def test_a_connection_is_left_before_the_server_would() -> None:
     async with market(servers.coinbase(), servers.coinbase(servers.ticker())) as server:
-        assert prices(await take(coinbase(server, life_s=0.1), 1)) == [100.5]
+        assert prices(await take(coinbase(server, life_s=0.1, silence_s=None), 1)) == [100.5]
         assert server.asked == 2
 
 

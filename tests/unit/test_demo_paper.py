@@ -95,7 +95,7 @@ def test_a_partition_that_comes_is_as_the_fills_say_and_others_stay() -> None:
 
 def test_over_a_market_cash_and_position_always_add_up() -> None:
     book = Book()
-    events = Market(INSTRUMENTS, Random(2), rate=200, start_us=0, faults=0.01).advance(60 * SECOND_US)
+    events = Market(INSTRUMENTS, Random(2), rate=100, start_us=0, faults=0.01).advance(60 * SECOND_US)
     fills = run(book, *[event for event in events if isinstance(event, Quote)])
     assert len(fills) > 10
     for symbol, holding in book.holdings.items():

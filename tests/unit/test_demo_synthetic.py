@@ -73,13 +73,13 @@ def test_what_happens_is_in_order_and_makes_sense(seed: int) -> None:
 
 
 def test_the_rate_is_that_of_the_day_high_at_its_ends_and_bursts_come() -> None:
-    counts = [0] * 200
-    for quote in quotes_of(market(1, rate=200, day_s=200).advance(200 * SECOND_US - 1)):
+    counts = [0] * 100
+    for quote in quotes_of(market(1, rate=200, day_s=100).advance(100 * SECOND_US - 1)):
         counts[quote.timestamp_us // SECOND_US] += 1
     calm = sorted(counts)[len(counts) // 2]
     assert 150 < calm < 250
     assert max(counts) > 2.5 * calm
-    opening, noon, close = (sorted(counts[at : at + 20])[8] for at in (0, 90, 180))
+    opening, noon, close = (sorted(counts[at : at + 12])[5] for at in (0, 44, 88))
     assert opening > 1.25 * noon and close > 1.25 * noon
 
 
@@ -93,7 +93,7 @@ def test_the_rate_may_be_anything(rate: float) -> None:
 
 def test_spreads_widen_with_volatility() -> None:
     seen: dict[int, list[Quote]] = {}
-    for quote in quotes_of(market(2, rate=1000).advance(60 * SECOND_US)):
+    for quote in quotes_of(market(2, rate=400).advance(60 * SECOND_US)):
         seen.setdefault(quote.timestamp_us // SECOND_US, []).append(quote)
     spreads = {second: sum(one.ask / one.bid - 1 for one in quotes) / len(quotes) for second, quotes in seen.items()}
     busy = sorted(seen, key=lambda second: -len(seen[second]))
