@@ -23,7 +23,7 @@ LATER_US = NOW_US + 50
 
 
 def coinbase() -> Coinbase:
-    dialect = Coinbase(["BTC-USD"])
+    dialect = Coinbase(["btc-usd"])
     assert json.loads(dialect.begin()[0]) == {
         "type": "subscribe", "product_ids": ["BTC-USD"], "channels": ["ticker", "matches", "heartbeat"],
     }  # fmt: skip
@@ -37,7 +37,7 @@ def binance() -> Binance:
 
 
 def alpaca() -> Alpaca:
-    dialect = Alpaca("key", "secret", ["AAPL"])
+    dialect = Alpaca("key", "secret", ["aapl"])
     assert dialect.begin() == []
     return dialect
 

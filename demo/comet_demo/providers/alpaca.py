@@ -47,7 +47,7 @@ class Alpaca:
             raise comet.InvalidArgument("Alpaca needs a key: set COMET_ALPACA_KEY and COMET_ALPACA_SECRET")
         self.url = url or URL
         self._login = json.dumps({"action": "auth", "key": key, "secret": secret})
-        self._symbols = tuple(symbols) or SYMBOLS
+        self._symbols = tuple(symbol.upper() for symbol in symbols) or SYMBOLS
         self._last: dict[str, float] = {}
 
     def begin(self) -> list[str]:

@@ -32,7 +32,7 @@ class Coinbase:
 
     def __init__(self, symbols: Sequence[str] = (), url: str = "") -> None:
         self.url = url or URL
-        self._symbols = tuple(symbols) or SYMBOLS
+        self._symbols = tuple(symbol.upper() for symbol in symbols) or SYMBOLS
         self._trades = Numbers()
         self._promised: dict[str, int] = {}  # the last trade that the heartbeat before knew
         self._subscribed = False
