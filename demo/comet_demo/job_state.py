@@ -17,7 +17,7 @@ State = Literal["starting", "running", "stopped", "failed"]
 
 TELL_EVERY_US: Final = 1_000_000
 ALIVE_EVERY_US: Final = 5_000_000  # also where nothing is new: who hears nothing for long takes it for gone
-PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)  # before a query that failed is started again; then it is left
+PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)  # before a query that failed is started again; the last one from then on
 CALM_US: Final = 120_000_000  # a query that ran for so long begins again with the first pause
 REASON_MAX: Final = 500
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -68,11 +68,11 @@ class Job:
         if self.failures and now_us - self._began_us > CALM_US:
             self.failures = 0
 
-    def failed(self, error: str) -> float | None:
-        """How long to wait before it is started again; None: it has failed too often."""
+    def failed(self, error: str) -> float:
+        """How long to wait before it is started again."""
         self._change("failed", error=reason(error))
         self.failures += 1
-        return PAUSES_S[self.failures - 1] if self.failures <= len(PAUSES_S) else None
+        return PAUSES_S[min(self.failures, len(PAUSES_S)) - 1]
 
     def stopped(self) -> None:
         """One that failed stays failed: that it ended as well is less to know."""

@@ -17,11 +17,10 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,6 +34,7 @@ from comet_demo.feed import ensure_topics
 from comet_demo.job_state import Job
 from comet_demo.model import ALERTS, BARS, JOB, STATS, TOPIC, TRADES
 from comet_demo.supervisor import Supervisor
+from comet_demo.updates import Updates
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 LOOK_S: Final = 0.25
+ALIVE_S: Final = 4.0  # between two words of one that is starting
 CALM_S: Final = 3.0  # for batches to end before queries are stopped in the middle of one
 JAVA_END_S: Final = 10
 BACK_S: Final = 300
@@ -168,8 +169,8 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def main(given: list[str] | None = None) -> int:
-    """Runs until it is told to end, by a signal; 1 if it cannot go on."""
+def main(given: list[str] | None = None) -> None:
+    """Runs until it is told to end, by a signal."""
     options = arguments(given)
     told_to_end = threading.Event()
     session_up = threading.Event()
@@ -186,9 +187,8 @@ def main(given: list[str] | None = None) -> int:
     with ExitStack() as stack:
         comet.run(ensure_topics(options.bootstrap))
         teller = stack.enter_context(Teller(options.bootstrap))
-        for job in jobs:
-            teller.tell(job.record(_now_us()))
-        session = stack.enter_context(_session(options))
+        with _telling(teller, jobs):
+            session = stack.enter_context(_session(options))
         session_up.set()
         signal.signal(signal.SIGINT, end)  # Spark has put its own in its place
         checkpoint = options.checkpoint or stack.enter_context(tempfile.TemporaryDirectory(prefix="comet-spark-"))
@@ -198,12 +198,29 @@ def main(given: list[str] | None = None) -> int:
         )
         try:
             while not told_to_end.wait(LOOK_S):
-                if not supervisor.turn(_now_us()):
-                    print("comet: no query is left", file=sys.stderr)  # noqa: T201 - where its log goes
-                    return 1
+                supervisor.turn(_now_us())
         finally:
             _end(supervisor)
-    return 0
+
+
+@contextmanager
+def _telling(teller: Teller, jobs: Sequence[Job]) -> Iterator[None]:
+    """That a job is on its way, while its only thread waits for a Java."""
+    up = threading.Event()
+
+    def tell() -> None:
+        while not up.is_set():
+            for job in jobs:
+                teller.tell(job.record(_now_us()))
+            up.wait(ALIVE_S)
+
+    thread = threading.Thread(target=tell, name="telling", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        up.set()
+        thread.join()
 
 
 def _end(supervisor: Supervisor) -> None:
@@ -241,15 +258,9 @@ def _to(writer: Any, bootstrap: str, topic: str) -> Any:
 
 
 def _updates(frame: DataFrame, bootstrap: str, topic: str) -> DataStreamWriter:
-    """Spark takes no updates for sinks in Python, and each batch by itself all the same. Once it is, under the query's
-    name: the sink looks at which batch it is."""
-
-    def write(batch: DataFrame, _number: int) -> None:
-        query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        writer = _to(batch.write.format("comet").mode("append"), bootstrap, topic)
-        writer.option("transactionalId", str(query)).save()
-
-    return frame.writeStream.foreachBatch(write)
+    """Spark takes no updates for sinks in Python, and gives batches to a function all the same. They are small: what
+    changed since the last one, of each symbol and window."""
+    return frame.writeStream.foreachBatch(Updates(bootstrap, topic).write)
 
 
 @contextmanager
@@ -311,4 +322,4 @@ class Teller:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

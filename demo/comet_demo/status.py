@@ -41,7 +41,7 @@ class Analytics:
         failed = self._in("failed")
         delay_us = self.delay_us(newest_us)
         heard_us = max((job.get("at_us") or 0 for job in self.jobs.values()), default=0)
-        if len(failed) + len(self._in("stopped")) < len(self.jobs) and now_us - heard_us > SILENT_US:
+        if running and now_us - heard_us > SILENT_US:
             return f"the Spark job has said nothing for {(now_us - heard_us) / 1e6:.0f} s"
         if delay_us is None or FIRST not in running:
             said = self._starting()

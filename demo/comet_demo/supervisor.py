@@ -43,8 +43,8 @@ class Supervisor:
         self._begun_us = 0  # when the last of them was started
         self._last = ""
 
-    def turn(self, now_us: int) -> bool:
-        """Whether there is anything left to watch: not once all have failed too often."""
+    def turn(self, now_us: int) -> None:
+        """Looks at each, and starts what is due."""
         for name, query in list(self._running.items()):
             self._look(name, query, now_us)
         self._start_next(now_us)
@@ -52,7 +52,6 @@ class Supervisor:
             del self._due_us[name]
             self._begin(name, now_us)
         self.tell(now_us)
-        return bool(self._running or self._due_us or self._waiting)
 
     def tell(self, now_us: int) -> None:
         """What is new of each."""
@@ -105,6 +104,4 @@ class Supervisor:
             self._fail(job, str(error), now_us)
 
     def _fail(self, job: Job, error: str, now_us: int) -> None:
-        pause_s = job.failed(error)
-        if pause_s is not None:
-            self._due_us[job.query] = now_us + round(pause_s * 1e6)
+        self._due_us[job.query] = now_us + round(job.failed(error) * 1e6)

@@ -1,0 +1,75 @@
+"""Writes batches of updates into a topic, each once. For small ones: they come to the driver.
+
+The note of the last transaction under a query's name says which batch it was. After a crash, wherever it was, Spark
+gives the last batch again, and the note tells whether that had been written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import comet
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+NOTE: Final = "batch "
+
+
+class Updates:
+    """Of one query, from one start of it to the next. Used by the thread that Spark runs its batches in."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._producer: comet.TransactionalProducer | None = None
+
+    def write(self, batch: DataFrame, number: int) -> None:
+        """`batch` has the columns key and value. Raises what keeps it from being written, and Spark ends the query."""
+        table = batch.toArrow()
+        query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        keys, values = (table.column(name).to_pylist() for name in ("key", "value"))
+        comet.sync.call(self.store(str(query), number, keys, values))
+
+    async def store(self, query: str, number: int, keys: list[str], values: list[str]) -> None:
+        """Nothing, where the batch is written already: Spark repeats the last one, and none before it."""
+        try:
+            producer = await self._open(query)
+            last = last_of(producer.note)
+            if number < last:
+                raise comet.DataLoss(
+                    f"batch {number} of the query {query} comes after batch {last} was written: its checkpoint is "
+                    "older than what was written since. Start with a new one"
+                )
+            if number == last:
+                return
+            async with producer.transaction() as transaction:
+                transaction.note(f"{NOTE}{number}".encode())
+                if values:
+                    await transaction.send_many(
+                        self._topic, [value.encode() for value in values], keys=[key.encode() for key in keys]
+                    )
+        except BaseException:
+            await self.close()  # what became of it is asked when the batch comes again
+            raise
+
+    async def _open(self, query: str) -> comet.TransactionalProducer:
+        if self._producer is None:
+            self._producer = comet.TransactionalProducer(self._bootstrap, transactional_id=f"updates.{query}")
+            await self._producer.start()
+        return self._producer
+
+    async def close(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.close()
+
+
+def last_of(note: bytes) -> int:
+    """Which batch was written last; -1 before there was one.
+
+    >>> last_of(b"batch 17"), last_of(b"")
+    (17, -1)
+    """
+    text = note.decode()
+    return int(text.removeprefix(NOTE)) if text.startswith(NOTE) else -1

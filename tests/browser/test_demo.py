@@ -1,0 +1,68 @@
+"""The whole demo: `comet demo` as a user starts it, with Spark, in a browser, until Ctrl-C ends all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page, expect
+
+from comet_demo import runtime
+from tests.browser.conftest import shot
+from tests.descendants import alive, descendants
+
+DEMO = [sys.executable, "-m", "comet.cli", "demo", "--rate", "100", "--seed", "1", "--gateway-port", "0"]
+SPARK_MS = 150_000  # until the first bars are there, where other tests have the other core
+END_S = 40
+_PRICE = re.compile(r"\d")
+_DELAY = re.compile(r"\d.*s")
+
+
+def is_java(pid: int) -> bool:
+    return "java" in Path(f"/proc/{pid}/cmdline").read_text()
+
+
+@asynccontextmanager
+async def demo() -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """It runs, and says where its page is."""
+    process = await asyncio.create_subprocess_exec(*DEMO, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    try:
+        yield process, (await process.stderr.readline()).split()[-1].decode()
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            await asyncio.wait_for(process.wait(), END_S)
+        except TimeoutError:
+            process.kill()  # on which all it has started end by themselves
+            raise
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_quotes_and_what_spark_makes_of_them_are_on_the_page_and_ctrl_c_ends_it_all(page: Page) -> None:
+    lacking = runtime.missing()
+    if lacking is not None:
+        pytest.skip(lacking)
+    async with demo() as (process, url):
+        await page.goto(url)
+        price = page.locator('[data-table="watchlist"] tr[data-key="NVDA"]').get_by_role("cell").nth(1)
+        await expect(price).to_have_text(_PRICE, timeout=30_000)
+        await expect(price).not_to_have_text(await price.inner_text(), timeout=30_000)
+
+        await expect(page.locator('[data-table="bars"] tr[data-key]').first).to_be_visible(timeout=SPARK_MS)
+        await expect(page.locator('[data-table="job"]')).to_contain_text("bars.1s")
+        await expect(page.locator('[data-field="analytics-delay"]').first).to_have_text(_DELAY, timeout=30_000)
+        await shot(page, "demo")
+
+        started = descendants(process.pid)
+        assert any(map(is_java, started))
+    assert process.returncode == 0
+    assert not [pid for pid in started if alive(pid)]
