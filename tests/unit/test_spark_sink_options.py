@@ -55,7 +55,7 @@ def test_options_in_any_case() -> None:
         ({"acks": "2"}, "all or 1 or 0"),
         ({"acks": "1"}, "acks is for exactlyOnce=false"),
         ({"transactionalId": "x", "exactlyOnce": "false"}, "there are none"),
-        ({"transactionalId": "x" * 201}, "at most 200"),
+        ({"transactionalId": "x" * 181}, "at most 180"),
         ({"transactionTimeoutMs": "900001"}, "from 1 to 900000"),
         ({"exactlyOnce": "perhaps"}, "true or false"),
     ],

@@ -74,7 +74,8 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
 
 
 class BatchWriter(_Writing, DataSourceArrowWriter):
-    """Of one write: each partition once, whichever attempts there are. With a name of the user's also over runs."""
+    """Of one write: each partition once, whichever attempts there are. With a name of the user's also over runs; inside
+    foreachBatch those of a query, so that a batch is written once as a stream writes it."""
 
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
         super().__init__(schema, options)
@@ -97,8 +98,12 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         task = _task()
-        batch = task.getLocalProperty(_BATCH) if self.options.name else None
-        return self._write(Unit(self.name, task.partitionId(), None if batch is None else int(batch)), iterator)
+        query, batch = task.getLocalProperty(_QUERY), task.getLocalProperty(_BATCH)
+        if self.options.name and query and batch:  # inside foreachBatch
+            unit = Unit(f"{self.name}.{query}", task.partitionId(), int(batch))
+        else:
+            unit = Unit(self.name, task.partitionId(), None)
+        return self._write(unit, iterator)
 
 
 def _task() -> TaskContext:

@@ -11,7 +11,7 @@ from comet.errors import InvalidArgument
 from comet.spark.parsing import Table, chosen, number, parsed, switch, text
 from comet.types import check_topic_name
 
-ID_CHARS_MAX: Final = 200  # of a name that the number of a partition is put behind
+ID_CHARS_MAX: Final = 180  # of a name that a query and the number of a partition are put behind
 
 
 @dataclass(frozen=True, slots=True)

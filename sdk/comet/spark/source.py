@@ -72,7 +72,7 @@ class CometSource(DataSource):
     def _wanted(self, overwrite: bool) -> SinkOptions:
         if overwrite:
             raise InvalidArgument(
-                "a topic is not overwritten: df.write takes mode('append'), a stream outputMode('append') or 'update'"
+                "a topic is not overwritten: df.write takes mode('append'), a stream outputMode('append')"
             )
         return SinkOptions.parse(dict(self.options))
 
