@@ -140,7 +140,7 @@ PLANS: Final = (
     Plan("bars.1s", "1 second", 1, "update", "250 milliseconds", BARS["1s"], _bars),
     Plan("bars.1m", "1 minute", 60, "update", "2 seconds", BARS["1m"], _bars),
     Plan("stats", "1 minute", 60, "append", "5 seconds", STATS, _stats),
-    Plan("alerts", "", 0, "append", "1 second", ALERTS, _alerts),
+    Plan("alerts", "", 0, "append", "2 seconds", ALERTS, _alerts),
     Plan("bars.5m", "5 minutes", 300, "update", "5 seconds", BARS["5m"], _bars),
     Plan(ARCHIVE, "1 minute", 60, "append", "1 minute", None, _closed),
 )
