@@ -66,28 +66,41 @@ class Decoder:
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts or [pa.nulls(0, self.kind)])
 
     def _part(self, values: pa.Array, first: int, *, permissive: bool) -> pa.Array:
-        if not values.null_count:
-            try:
-                return self._struct(list(map(self._decode, values.to_pylist())))
-            except _WRONG:
-                pass  # which one, is found out below
-        rows, nulls = [], []
-        for at, value in enumerate(values.to_pylist(), first):
-            row = None if value is None else self._row(value, at, permissive=permissive)
-            rows.append(self._nothing if row is None else row)
-            nulls.append(row is None)
-        return self._struct(rows, pa.array(nulls, pa.bool_()))
-
-    def _row(self, value: bytes, at: int, *, permissive: bool) -> Any:
-        """What a value holds; tried to its end, for some of what JSON can say has no room in a column."""
+        given = values.to_pylist()
         try:
-            row = self._decode(value)
-            self._struct([row])
-        except _WRONG as error:
-            if permissive:
-                return None
-            raise Undecodable(at, error) from None
-        return row
+            if not values.null_count:
+                return self._struct(list(map(self._decode, given)))
+            rows = [self._nothing if value is None else self._decode(value) for value in given]
+            return self._struct(rows, values.is_null())
+        except _WRONG:
+            return self._one_by_one(given, first, permissive=permissive)
+
+    def _one_by_one(self, given: Sequence[bytes | None], first: int, *, permissive: bool) -> pa.Array:
+        """Finds what is wrong: most of it while it is read, the rest has no room in a column."""
+        rows: list[Any] = []
+        for at, value in enumerate(given, first):
+            try:
+                rows.append(None if value is None else self._decode(value))
+            except _WRONG as error:
+                if not permissive:
+                    raise Undecodable(at, error) from None
+                rows.append(None)
+        try:
+            return self._masked(rows)
+        except _WRONG:
+            pass
+        for index, row in enumerate(rows):
+            try:
+                self._masked([row])
+            except _WRONG as error:
+                if not permissive:
+                    raise Undecodable(first + index, error) from None
+                rows[index] = None
+        return self._masked(rows)
+
+    def _masked(self, rows: Sequence[Any]) -> pa.Array:
+        nulls = pa.array([row is None for row in rows], pa.bool_())
+        return self._struct([self._nothing if row is None else row for row in rows], nulls)
 
     def _struct(self, rows: Sequence[Any], mask: pa.Array | None = None) -> pa.Array:
         columns = [
