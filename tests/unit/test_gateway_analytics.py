@@ -45,9 +45,9 @@ def test_what_is_agreed_on_is_read() -> None:
     )
     told = results.alert("gap", "A", "nothing for 3 s", time_us=NOW)
     assert read("alerts", came(told), 7) == Alert(7, "gap", "A", NOW, 1.5, 1.0, "nothing for 3 s")
-    said = results.job("bars.1s", event_us=NOW - 1) | {"watermark_us": NOW - 2, "at_us": NOW}
+    said = results.job("bars.1s", event_us=NOW - 1, doing="Java") | {"watermark_us": NOW - 2, "at_us": NOW}
     assert read("job", came(said)) == Job(
-        "bars.1s", "running", NOW, NOW, 41, 120, 118.5, 240.0, NOW - 1, NOW - 2, 1, "update", ""
+        "bars.1s", "running", NOW, NOW, 41, 120, 118.5, 240.0, NOW - 1, NOW - 2, 1, "update", "", "Java"
     )
 
 

@@ -103,9 +103,11 @@ FAILED = replace(LEADING, state="failed", error="no leader")
         ({"jobs": {"bars.1s": replace(LEADING, event_us=None)}}, ("running", "yes", "not processed a quote yet")),
         ({"jobs": {"bars.1s": replace(LEADING, event_us=None, state="starting")}}, ("starting", "yes", "has not")),
         ({"jobs": {"stats": STATS}}, ("starting", "yes", "bars.1s has not processed")),
+        ({"jobs": {"stats": replace(STATS, state="starting", doing="Java")}}, ("starting", "yes", "waits for Java.")),
         ({"jobs": {"bars.1s": replace(LEADING, state="stopped")}}, ("stopped", "yes", "word came at 21:57:19 UTC.")),
         ({"jobs": {"bars.1s": FAILED, "stats": STATS}}, ("failed", "yes", "bars.1s: no leader")),
         ({"jobs": {"stats": replace(STATS, state="failed")}}, ("failed", "yes", "stats: it does not say why")),
+        ({"jobs": {"bars.1s": LEADING, "stats": replace(STATS, state="failed")}}, ("partly failed", "no", "it does")),
     ],
 )  # fmt: skip
 def test_what_is_no_picture_of_now_is_said_to_be_late_and_why(
@@ -114,7 +116,21 @@ def test_what_is_no_picture_of_now_is_said_to_be_late_and_why(
     word, late, why = health(told(**changed))
     assert (word, late) == said[:2]
     assert said[2] in why
-    assert bool(why) == (late == "yes")
+    assert bool(why) == (word != "running" or late == "yes")
+
+
+def late_of(**changed: Any) -> str:
+    return told(**changed).fields["late-results"].text
+
+
+def test_of_one_query_that_is_late_only_its_results_are_grey() -> None:
+    jobs = {"bars.1s": LEADING, "stats": STATS, "alerts": replace(STATS, query="alerts")}
+    assert late_of(jobs=jobs) == ""
+    assert late_of(jobs={**jobs, "stats": replace(STATS, state="failed")}) == "stats volumes"
+    assert late_of(jobs={**jobs, "stats": replace(STATS, heard_us=NOW - 11 * SECOND)}) == "stats volumes"
+    assert late_of(jobs={**jobs, "alerts": replace(STATS, event_us=NOW - 16 * SECOND)}) == "alerts"
+    assert late_of(jobs=jobs, bars_step_s=60) == "bars lines"
+    assert late_of(jobs=jobs, heard_us=NOW - 11 * SECOND) == "bars lines alerts stats volumes"
 
 
 def test_a_job_that_is_silent_because_the_feed_is() -> None:

@@ -74,6 +74,7 @@ class Job:
     window_s: float | None = None
     mode: str = ""
     error: str = ""
+    doing: str = ""  # of what takes long while it starts
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from comet_web.tables import shaped
 from comet_web.views.quotes_cells import clock, count, digits_of, moment, price, seconds_text, volume
 
 LATE_US: Final = 5_000_000  # behind the feed, and the analytics are late
+OTHERS_LATE_US: Final = 15_000_000  # for queries that are not run as often as the leading one
 SILENT_US: Final = 10_000_000  # without a word of any query, too
 LEADING: Final = "bars.1s"  # the query whose progress counts
 BARS_SHOWN: Final = 10
@@ -112,6 +113,7 @@ def fields(facts: Quotes, *, stopped: bool) -> dict[str, Cell]:
     return {
         "analytics": Cell("yes" if there(facts) else "no"),
         "analytics-late": Cell("yes" if health.late else "no"),
+        "late-results": Cell(" ".join(late_results(facts, health))),
         "analytics-state": Cell(health.word, tone=health.tone),
         "analytics-why": Cell(health.why),
         "analytics-delay": _delay(behind, late=health.late),
@@ -198,9 +200,9 @@ def health_of(facts: Quotes, *, stopped: bool) -> Health:
         return Health("not started", "muted", late=True)
     jobs = found.jobs
     failed = [job for _, job in sorted(jobs.items()) if job.state == "failed"]
-    if failed:
-        why = "; ".join(f"{job.query}: {job.error or 'it does not say why'}" for job in failed)
-        return Health("failed", "bad", late=True, why=why)
+    failures = "; ".join(f"{job.query}: {job.error or 'it does not say why'}" for job in failed)
+    if LEADING in (job.query for job in failed) or (failed and len(failed) == len(jobs)):
+        return Health("failed", "bad", late=True, why=failures)
     if found.heard_us is None:
         return Health("unknown", "warn", late=True, why="No query has said how it is.")
     states = {job.state for job in jobs.values()}
@@ -214,13 +216,34 @@ def health_of(facts: Quotes, *, stopped: bool) -> Health:
         )
     behind = behind_us(facts)
     if behind is None:
-        state = "starting" if "starting" in states or LEADING not in jobs else jobs[LEADING].state
-        return Health(state, STATES[state], late=True, why=f"{LEADING} has not processed a quote yet.")
+        return _not_yet(jobs)
     if behind > LATE_US:
         return Health(
             "late", "warn", late=True, why="It processes quotes more slowly than they come, or has just begun."
         )
-    return Health("running", "good", late=False)
+    return Health("partly failed", "bad", late=False, why=failures) if failed else Health("running", "good", late=False)
+
+
+def late_results(facts: Quotes, health: Health) -> list[str]:
+    """Tables that are no picture of now: all of them where the job is late, else those of queries that are."""
+    bars = f"bars.{step_name(facts)}"
+    of = {"bars": bars, "lines": bars, "alerts": "alerts", "stats": "stats", "volumes": "stats"}
+    return [name for name, query in of.items() if health.late or _is_late(facts, query)]
+
+
+def _is_late(facts: Quotes, query: str) -> bool:
+    job, quoted_us = facts.analytics.jobs.get(query), facts.analytics.quoted_us
+    if job is None or job.state != "running" or facts.time_us - job.heard_us > SILENT_US:
+        return True
+    return job.event_us is not None and quoted_us is not None and quoted_us - job.event_us > OTHERS_LATE_US
+
+
+def _not_yet(jobs: Mapping[str, Job]) -> Health:
+    leading = jobs.get(LEADING)
+    doing = next((job.doing for job in jobs.values() if job.state == "starting" and job.doing), "")
+    state = "starting" if leading is None or doing else leading.state
+    why = f"{LEADING} has not processed a quote yet"
+    return Health(state, STATES[state], late=True, why=f"{why}; it waits for {doing}." if doing else f"{why}.")
 
 
 def _delay(behind: int | None, *, late: bool) -> Cell:
@@ -253,9 +276,13 @@ def _left_out(facts: Quotes) -> str:
 
 
 def _bars_of(facts: Quotes) -> str:
-    step_s = facts.analytics.bars_step_s
-    name = next((name for name, of_s in STEPS_S.items() if of_s == step_s), "")
+    name = step_name(facts)
     return f"{facts.symbol}, {name}, from {facts.topic}.bars.{name}"
+
+
+def step_name(facts: Quotes) -> str:
+    """Of the bars that are shown."""
+    return next((name for name, of_s in STEPS_S.items() if of_s == facts.analytics.bars_step_s), "")
 
 
 def _window_of(facts: Quotes) -> str:
@@ -286,7 +313,7 @@ def _job_row(job: Job, facts: Quotes) -> Row:
     cells = (
         Cell(job.query),
         Cell(job.state, tone="muted" if silent and job.state == "running" else tone),
-        UNKNOWN if job.window_s is None else Cell(seconds_text(job.window_s), job.window_s),
+        Cell(seconds_text(job.window_s), job.window_s) if job.window_s else UNKNOWN,
         Cell(job.mode or DASH),
         _watermark(job, facts),
         _event_behind(job, facts),

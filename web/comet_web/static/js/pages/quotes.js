@@ -48,12 +48,13 @@ function show(found) {
 function analytics(fields) {
   const made = text(fields.analytics);
   for (const node of document.querySelectorAll("[data-when-analytics]")) node.hidden = node.dataset.whenAnalytics !== made;
-  const late = made === "yes" && text(fields["analytics-late"]) === "yes";
-  const results = document.querySelector("[data-results]");
-  if (results.hasAttribute("data-late") === late) return;
-  results.toggleAttribute("data-late", late);
-  document.querySelector("[data-lines]").toggleAttribute("data-late", late);
-  document.dispatchEvent(new CustomEvent("comet:theme")); // the chart asks for its colours again
+  const late = made === "yes" ? text(fields["late-results"]).split(" ") : [];
+  for (const node of document.querySelectorAll("[data-result]")) {
+    const { result } = node.dataset;
+    if (node.hasAttribute("data-late") === late.includes(result)) continue;
+    node.toggleAttribute("data-late");
+    if (result === "lines") document.dispatchEvent(new CustomEvent("comet:theme")); // the chart asks for its colours again
+  }
 }
 
 // ---- the chart: its document has candles that are over; the one that is forming comes after them
