@@ -3,63 +3,99 @@
     class        its fields, by name; Optional ones may be null, nested classes are structs
     pa.Schema    its fields, of JSON objects; what is missing is null, what is more is left
     str, int, …  one column
-    bytes, None  one column, the bytes as they are
 
-Where Arrow's reader of JSON gives what the codec of the type gives, a shape is `direct`: then whole columns are read at
-once. It is not where the codec does more than to read: constraints, enumerations, renamed fields, validators.
+Where nothing but its fields decides what is an event of a class, only those that are wanted are read: into a class that
+is made for them, with the same types, constraints and defaults. Else the codec of the class reads all of it.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
+import typing
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, Final, NoReturn
+from operator import attrgetter, methodcaller
+from types import GenericAlias
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 import pyarrow as pa
-from msgspec import inspect
+from msgspec import NODEFAULT, inspect
 
 from comet.errors import InvalidArgument
 
-_CONSTRAINTS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
-LONG_TEXT: Final = ("large_string", "string_view")  # as Polars has it; Arrow's reader of JSON has one kind of text
 _ADVICE: Final = "give the columns as a pyarrow.Schema instead"
+Plain = Callable[[Any], Any]
+Columns = list[tuple[Plain, pa.DataType]]  # what takes a column's value out of an event
+
+
+class Field(NamedTuple):
+    """A field of an object."""
+
+    name: str
+    shape: Shape
+    in_json: str
+    hint: Any = None
+    default: Any = NODEFAULT
+    default_factory: Any = NODEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A type. `plain` makes of a value what Arrow takes for it; None: it is that."""
+
+    kind: pa.DataType
+    plain: Plain | None = None
+    fields: tuple[Field, ...] = ()
+    by_fields: bool = False
+    get: Callable[[str], Plain] = attrgetter  # what takes a field out of a value
+
+    def reader(self, chosen: Sequence[Field]) -> tuple[Callable[[bytes], Any], Columns]:
+        """What reads some fields of a value that is a JSON object."""
+        made, names = struct_of(chosen)
+        columns = [
+            (_then(attrgetter(name), field.shape.plain), field.shape.kind)
+            for name, field in zip(names, chosen, strict=True)
+        ]
+        return msgspec.json.Decoder(made).decode, columns
+
+    def getters(self, chosen: Sequence[Field]) -> Columns:
+        """Of events as the codec reads them; without fields the event itself."""
+        if not self.fields:
+            return [(self.plain or _as_it_is, self.kind)]
+        return [(_then(self.get(field.name), field.shape.plain), field.shape.kind) for field in chosen]
+
+
+def struct_of(fields: Sequence[Field]) -> tuple[type, list[str]]:
+    """A class of these fields, and how it names them: theirs need not be Python's."""
+    names = [f"f{number}" for number in range(len(fields))]
+    made: list[Any] = []
+    for name, field in zip(names, fields, strict=True):
+        given = {"default": field.default, "default_factory": field.default_factory}
+        given = {key: value for key, value in given.items() if value is not NODEFAULT}
+        made.append((name, field.hint, msgspec.field(**given)) if given else (name, field.hint))
+    renamed = {name: field.in_json for name, field in zip(names, fields, strict=True)}
+    try:
+        # Nothing that comes out of JSON holds itself: the collector need not look at it.
+        return msgspec.defstruct("Value", made, rename=renamed, gc=False, kw_only=True), names
+    except ValueError as error:  # quotes, backslashes and control characters
+        raise InvalidArgument(f"fields of JSON that are columns cannot have such names: {error}") from None
+
+
+def _then(get: Plain, plain: Plain | None) -> Plain:
+    return get if plain is None else lambda value: plain(get(value))
 
 
 def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _attribute(value: Any, name: str) -> Any:
-    return getattr(value, name)
-
-
-def _item(value: Any, name: str) -> Any:
-    return value.get(name)
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A type. `plain` makes of a value what Arrow takes for it."""
-
-    kind: pa.DataType
-    plain: Callable[[Any], Any] = _as_it_is
-    direct: bool = False
-    nullable: bool = False
-    null_is_sure: bool = False  # where nothing stands, the codec would give None as well
-    fields: tuple[tuple[str, Shape], ...] = ()  # of a struct
-    inner: Shape | None = None  # of a list
-    by_fields: bool = False  # a struct, of which nothing but its fields decides what is one
-    get: Callable[[Any, str], Any] = _attribute  # a struct's field of a value
-
-
 def shape_of(kind: Any) -> Shape:
     """Raises InvalidArgument for what has no columns, naming the field."""
     if isinstance(kind, pa.Schema):
-        return _of_arrow(pa.struct(list(kind)), "the schema")
+        return _of_arrow_struct(pa.struct(list(kind)), "the schema")[0]
     if kind is dict or kind is Any or kind is object:
         raise InvalidArgument(f"{kind!r} does not say which columns there are: give a class, or a pyarrow.Schema")
     return _of_hint(kind, getattr(kind, "__qualname__", str(kind)), ())
@@ -76,24 +112,18 @@ def _of_hint(hint: Any, where: str, within: tuple[Any, ...]) -> Shape:
 
 
 def _of_info(info: inspect.Type, where: str, within: tuple[Any, ...]) -> Shape:
-    free = all(getattr(info, name, None) is None for name in _CONSTRAINTS)
     simple = _SIMPLE.get(type(info))
     if simple is not None:
-        return simple if free else replace(simple, direct=False)
+        return simple
     match info:
         case inspect.UnionType():
             return _of_union(info, where, within)
         case inspect.ListType() | inspect.VarTupleType() | inspect.SetType() | inspect.FrozenSetType():
             inner = _of_info(info.item_type, f"{where}[]", within)
-            direct = inner.direct and free and isinstance(info, inspect.ListType)
-            make = inner.plain
-            return Shape(pa.list_(inner.kind), lambda value: [make(one) for one in value], direct=direct, inner=inner)
+            return Shape(pa.list_(inner.kind), _each(inner.plain))
         case inspect.DictType(key_type=inspect.StrType()):
             inner = _of_info(info.value_type, f"{where}{{}}", within)
-            make = inner.plain
-            return Shape(
-                pa.map_(pa.string(), inner.kind), lambda value: [(name, make(one)) for name, one in value.items()]
-            )
+            return Shape(pa.map_(pa.string(), inner.kind), _pairs(inner.plain))
         case inspect.DataclassType() | inspect.StructType() | inspect.TypedDictType() | inspect.NamedTupleType():
             return _of_class(info, where, within)
         case inspect.CustomType() if hasattr(info.cls, "__pydantic_validator__"):
@@ -105,16 +135,28 @@ def _of_info(info: inspect.Type, where: str, within: tuple[Any, ...]) -> Shape:
     return _refuse(where, type(info).__name__.removesuffix("Type"))
 
 
+def _each(plain: Plain | None) -> Plain:
+    return list if plain is None else lambda values: [plain(one) for one in values]
+
+
+def _pairs(plain: Plain | None) -> Plain:
+    if plain is None:
+        return lambda values: list(values.items())
+    return lambda values: [(name, plain(one)) for name, one in values.items()]
+
+
+def _unless_none(plain: Plain | None) -> Plain | None:
+    return None if plain is None else lambda value: None if value is None else plain(value)
+
+
 def _of_union(info: inspect.UnionType, where: str, within: tuple[Any, ...]) -> Shape:
     rest = [one for one in info.types if not isinstance(one, inspect.NoneType)]
-    nullable = len(rest) < len(info.types)
     if {type(one) for one in rest} == {inspect.IntType, inspect.FloatType}:
-        return Shape(pa.float64(), nullable=nullable)
+        return Shape(pa.float64())
     if len(rest) != 1:
         _refuse(where, "a choice of several types")
     shape = _of_info(rest[0], where, within)
-    make = shape.plain
-    return replace(shape, plain=lambda value: None if value is None else make(value), nullable=True)
+    return replace(shape, plain=_unless_none(shape.plain))
 
 
 def _of_class(
@@ -125,60 +167,58 @@ def _of_class(
     cls = info.cls
     if cls in within:
         _refuse(where, "a class that contains itself")
-    fields = tuple(
-        (field.name, _with_default(_of_info(field.type, f"{where}.{field.name}", (*within, cls)), field))
-        for field in info.fields
-    )
+    plain_class = typing.get_origin(cls) or cls
+    hints = typing.get_type_hints(plain_class, include_extras=True)
+    typed_dict = isinstance(info, inspect.TypedDictType)
+    fields = []
+    for field in info.fields:
+        shape = _of_info(field.type, f"{where}.{field.name}", (*within, cls))
+        default = None if typed_dict and not field.required else field.default
+        fields.append(
+            Field(field.name, shape, field.encode_name, hints.get(field.name), default, field.default_factory)
+        )
     simple = not isinstance(info, inspect.NamedTupleType) and not hasattr(cls, "__post_init__")
-    simple = simple and all(field.name == field.encode_name for field in info.fields)
+    simple = (
+        simple and all(field.name in hints for field in info.fields) and not getattr(plain_class, "__parameters__", ())
+    )
     if isinstance(info, inspect.StructType):
         simple = simple and info.tag is None and not info.array_like and not info.forbid_unknown_fields
-    get = _item if isinstance(info, inspect.TypedDictType) else _attribute
-    return _struct(fields, where, by_fields=simple, get=get)
-
-
-def _with_default(shape: Shape, field: inspect.Field) -> Shape:
-    return replace(shape, null_is_sure=shape.nullable and field.default is None)
+    get = (lambda name: methodcaller("get", name)) if typed_dict else attrgetter
+    return _struct(tuple(fields), where, by_fields=simple, get=get)
 
 
 def _of_pydantic(cls: Any, where: str, within: tuple[Any, ...]) -> Shape:
-    """Its validators may do anything, so that it is never direct."""
+    """Its validators may do anything, so that its codec reads all of it."""
     if cls in within:
         _refuse(where, "a class that contains itself")
     fields = tuple(
-        (name, _of_hint(field.annotation, f"{where}.{name}", (*within, cls)))
+        Field(name, _of_hint(field.annotation, f"{where}.{name}", (*within, cls)), name)
         for name, field in cls.__pydantic_fields__.items()
     )
     return _struct(fields, where, by_fields=False)
 
 
 def _struct(
-    fields: tuple[tuple[str, Shape], ...], where: str, *, by_fields: bool, get: Callable[[Any, str], Any] = _attribute
-) -> Shape:
+    fields: tuple[Field, ...], where: str, *, by_fields: bool, get: Callable[[str], Plain] = attrgetter
+) -> Shape:  # fmt: skip
     if not fields:
         _refuse(where, "a class without fields")
+    kind = pa.struct([pa.field(field.name, field.shape.kind) for field in fields])
+    plain = _dict_of({field.name: _then(get(field.name), field.shape.plain) for field in fields})
+    return Shape(kind, plain, fields, by_fields, get)
 
-    def plain(value: Any) -> dict[str, Any]:
-        return {name: shape.plain(get(value, name)) for name, shape in fields}
 
-    return Shape(
-        pa.struct([pa.field(name, shape.kind) for name, shape in fields]),
-        plain,
-        direct=by_fields and all(shape.direct for _, shape in fields),
-        fields=fields,
-        by_fields=by_fields,
-        get=get,
-    )
+def _dict_of(getters: dict[str, Plain]) -> Plain:
+    pairs = list(getters.items())
+    return lambda value: {name: get(value) for name, get in pairs}
 
 
 def _of_choices(values: Iterable[Any], where: str) -> Shape:
-    found = list(values)
-    kinds = {type(value) for value in found} - {type(None)}
-    nullable = None in found
+    kinds = {type(value) for value in values} - {type(None)}
     if kinds == {str}:
-        return Shape(pa.string(), _chosen, nullable=nullable)
+        return Shape(pa.string(), _chosen)
     if kinds == {int}:
-        return Shape(pa.int64(), _chosen, nullable=nullable)
+        return Shape(pa.int64(), _chosen)
     return _refuse(where, "a choice of values that are neither all text nor all numbers")
 
 
@@ -191,10 +231,10 @@ def _aware(value: datetime) -> datetime:
 
 
 _SIMPLE: Final[dict[type, Shape]] = {
-    inspect.BoolType: Shape(pa.bool_(), direct=True),
-    inspect.IntType: Shape(pa.int64(), direct=True),
-    inspect.FloatType: Shape(pa.float64(), direct=True),
-    inspect.StrType: Shape(pa.string(), direct=True),
+    inspect.BoolType: Shape(pa.bool_()),
+    inspect.IntType: Shape(pa.int64()),
+    inspect.FloatType: Shape(pa.float64()),
+    inspect.StrType: Shape(pa.string()),
     inspect.BytesType: Shape(pa.binary()),
     inspect.DateTimeType: Shape(pa.timestamp("us", tz="UTC"), _aware),
     inspect.DateType: Shape(pa.date32()),
@@ -210,91 +250,47 @@ def _refuse(where: str, what: str) -> NoReturn:
 
 # ---- schemas
 
+_PLAIN: Final[tuple[tuple[Callable[[pa.DataType], bool], Any, Plain | None], ...]] = (
+    (pa.types.is_boolean, bool, None),
+    (pa.types.is_integer, int, None),
+    (pa.types.is_float32, float, None),
+    (pa.types.is_float64, float, None),
+    (pa.types.is_timestamp, datetime, _aware),
+    (pa.types.is_date, date, None),
+    (pa.types.is_time, time, None),
+    (pa.types.is_duration, timedelta, None),
+    (pa.types.is_decimal, Decimal, None),
+    (lambda kind: str(kind) in {"string", "large_string", "string_view"}, str, None),
+    (lambda kind: str(kind) in {"binary", "large_binary", "binary_view"}, bytes, None),  # in base64
+)
 
-def _of_arrow(kind: pa.DataType, where: str) -> Shape:
-    """Of JSON: what Arrow's reader does not take goes through Python."""
+
+def _of_arrow(kind: pa.DataType, where: str) -> tuple[Shape, Any]:
+    """With the type that msgspec is to read."""
+    for is_, hint, plain in _PLAIN:
+        if is_(kind):
+            return Shape(kind, _unless_none(plain)), hint
     if pa.types.is_struct(kind):
         return _of_arrow_struct(kind, where)
-    if pa.types.is_map(kind):
-        inner = _of_arrow(kind.item_type, where)
-        return Shape(kind, lambda value: None if value is None else list(_object(value, inner).items()))
-    if pa.types.is_list(kind):
-        inner = _of_arrow(kind.value_type, where)
-        make = inner.plain
-        return Shape(
-            kind, lambda value: None if value is None else [make(one) for one in _listed(value)],
-            direct=inner.direct, inner=replace(inner, nullable=True, null_is_sure=True),
-        )  # fmt: skip
-    numbers = pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
-    if numbers or pa.types.is_boolean(kind) or kind == pa.string():
-        return Shape(kind, _number if numbers else _as_it_is, direct=True)
-    if pa.types.is_timestamp(kind):
-        return Shape(kind, _timed, direct=True)
-    if pa.types.is_date(kind):
-        return Shape(kind, lambda value: None if value is None else date.fromisoformat(value))
-    if pa.types.is_decimal(kind):
-        return Shape(kind, lambda value: None if value is None else Decimal(str(value)))
-    if str(kind) in LONG_TEXT:
-        return Shape(kind, direct=True)
+    if pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
+        inner, hint = _of_arrow(kind.item_type, where)
+        return Shape(kind, _unless_none(_pairs(inner.plain))), GenericAlias(dict, (str, hint | None))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner, hint = _of_arrow(kind.value_type, where)
+        return Shape(kind, _unless_none(_each(inner.plain))), GenericAlias(list, (hint | None,))
     raise InvalidArgument(f"{where}: JSON does not become {kind}; read it as another type, and cast the table")
 
 
-def _of_arrow_struct(kind: pa.DataType, where: str) -> Shape:
-    if not kind.num_fields:
-        raise InvalidArgument(f"{where} has no fields")
-    fields = tuple((field.name, _of_arrow_field(field, f"{where}, {field.name}")) for field in kind)
-    if len({name for name, _ in fields}) < len(fields):
-        raise InvalidArgument(f"{where} has two fields of one name")
-
-    def plain(value: Any) -> dict[str, Any] | None:
-        if value is None:
-            return None
-        return {name: shape.plain(_item(_object(value), name)) for name, shape in fields}
-
-    direct = all(shape.direct for _, shape in fields)
-    return Shape(kind, plain, direct=direct, fields=fields, by_fields=True, get=_of_object)
-
-
-def _of_arrow_field(field: pa.Field, where: str) -> Shape:
-    shape = _of_arrow(field.type, where)
-    if field.nullable:
-        return replace(shape, nullable=True, null_is_sure=True)
-    make = shape.plain
-
-    def present(value: Any) -> Any:
-        if value is None:
-            raise ValueError(f"{field.name} is not there")
-        return make(value)
-
-    return replace(shape, plain=present)
-
-
-def _object(value: Any, inner: Shape | None = None) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError(f"expected an object, got {value!r:.40}")
-    return value if inner is None else {name: inner.plain(one) for name, one in value.items()}
-
-
-def _of_object(value: Any, name: str) -> Any:
-    return _item(_object(value), name)
-
-
-def _listed(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError(f"expected an array, got {value!r:.40}")
-    return value
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise TypeError(f"expected a number, got {value!r}")
-    return value
-
-
-def _timed(value: Any) -> datetime | None:
-    return None if value is None else _aware(datetime.fromisoformat(value))
-
-
-def decode_json(data: bytes) -> Any:
-    """A value of which only the columns are known. Raises msgspec.DecodeError."""
-    return msgspec.json.decode(data)
+def _of_arrow_struct(kind: pa.DataType, where: str) -> tuple[Shape, Any]:
+    fields = []
+    for field in kind:
+        shape, hint = _of_arrow(field.type, f"{where}, {field.name}")
+        given = {"hint": hint | None, "default": None} if field.nullable else {"hint": hint}
+        fields.append(Field(field.name, shape, field.name, **given))
+    if not fields or len({field.name for field in fields}) < len(fields):
+        raise InvalidArgument(f"{where} has two fields of one name" if fields else f"{where} has no fields")
+    made, names = struct_of(fields)
+    getters = {
+        field.name: _then(attrgetter(name), field.shape.plain) for name, field in zip(names, fields, strict=True)
+    }
+    return Shape(kind, _unless_none(_dict_of(getters)), tuple(fields), by_fields=True), made
