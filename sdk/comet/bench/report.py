@@ -44,6 +44,16 @@ FIELDS: Final[dict[str, Callable[[Sequence[float]], float]]] = {
     "gateway_before_bytes": max,
     "gateway_rss_bytes": max,
     "cut_off": max,
+    # Of Spark: seconds of the processor for a million records, in Java and in Python; how long after its window a bar
+    # was with who looks at it; how far the job was behind, half way and at the end; the load that was asked for.
+    "java_cpu_s": statistics.median,
+    "python_cpu_s": statistics.median,
+    "delay_p50_ms": statistics.median,
+    "delay_p95_ms": statistics.median,
+    "lag_half_ms": max,
+    "lag_ms": max,
+    "asked_per_s": max,
+    "symbols": max,
     # Of leaders that are killed: the time without an acknowledgement, and what became of the records.
     "median_ms": statistics.median,
     "max_ms": max,
@@ -55,12 +65,15 @@ _WHOLE: Final = (
     *("records_per_s", "bytes_per_s", "broker_rss_bytes", "subscriber_rss_bytes"),
     *("requests_per_s", "deliveries_per_s", "updates_per_s", "gateway_before_bytes", "gateway_rss_bytes"),
     *("kills", "lost", "duplicated", "cut_off", "updates_per_key_s_max"),
+    *("asked_per_s", "symbols"),
 )
 _FINE: Final = (
     "broker_cpu_s",
     "startup_s",
     "import_s",
     "share",
+    "java_cpu_s",
+    "python_cpu_s",
     "gateway_cores",
     "p50_ms",
     "p99_ms",
@@ -133,6 +146,7 @@ def _also(result: Mapping[str, float]) -> str:
     if "subscriber_rss_bytes" in result:
         notes.append(f"{result['subscriber_rss_bytes'] / 1e3:.0f} kB a subscriber")
     notes += _of_gateway(result)
+    notes += _of_spark(result)
     if "share" in result:
         notes.append(f"{result['share']:.0%} of the row above")
     if "join_ms" in result:
@@ -165,4 +179,15 @@ def _of_gateway(result: Mapping[str, float]) -> list[str]:
         notes.append(f"gateway {result['gateway_before_bytes'] / 1e6:.0f} MB before, {result['cut_off']} cut off")
     if "gateway_rss_bytes" in result:
         notes.append(f"gateway {result['gateway_rss_bytes'] / 1e6:.0f} MB, {result['gateway_cores']:.2f} cores")
+    return notes
+
+
+def _of_spark(result: Mapping[str, float]) -> list[str]:
+    notes = []
+    if "java_cpu_s" in result:
+        notes.append(f"CPU s a million: {result['java_cpu_s']:.2f} Java, {result['python_cpu_s']:.2f} Python")
+    if "asked_per_s" in result:
+        notes.append(f"asked {result['asked_per_s']:,.0f}/s of {result['symbols']:,.0f} symbols, {result['lost']} lost")
+        notes.append(f"bar after its window p50 {result['delay_p50_ms']:,.0f} ms, p95 {result['delay_p95_ms']:,.0f} ms")
+        notes.append(f"behind {result['lag_half_ms']:,.0f} ms half way, {result['lag_ms']:,.0f} ms at the end")
     return notes

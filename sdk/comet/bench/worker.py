@@ -48,7 +48,7 @@ class Link:
 def main() -> None:
     import uvloop
 
-    from comet.bench import clients, fire, gateway_load, group_clients, limits
+    from comet.bench import clients, fire, gateway_load, group_clients, limits, spark_reads, spark_stream
 
     name, config = sys.argv[1], json.loads(sys.argv[2])
     works: dict[str, Work] = {
@@ -57,6 +57,8 @@ def main() -> None:
         **gateway_load.WORKS,
         **group_clients.WORKS,
         **limits.WORKS,
+        **spark_reads.WORKS,
+        **spark_stream.WORKS,
     }
 
     async def run() -> None:

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 CLUSTER: Final = "cluster"
 GROUPS: Final = "groups"
 GATEWAY: Final = "gateway"
+SPARK: Final = "spark"
 
 
 @guarded
 def bench(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="What to measure, or 'cluster', 'groups' or 'gateway'."),
+        typer.Argument(metavar="[NAME]...", help="What to measure, or 'cluster', 'groups', 'gateway' or 'spark'."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller loads, one run each: under 50 s in all.")] = False,
     runs: Annotated[
@@ -48,7 +49,7 @@ def bench(
     import signal
     from dataclasses import replace
 
-    from comet.bench import cluster, gateway, groups, machine, report
+    from comet.bench import cluster, gateway, groups, machine, report, spark
     from comet.bench.runner import run_subjects
     from comet.bench.subjects import FULL, QUICK, SUBJECTS
 
@@ -61,6 +62,7 @@ def bench(
                 *([f"{CLUSTER}: {name}", about] for name, about in cluster.ABOUT.items()),
                 *([f"{GROUPS}: {name}", about] for name, about in groups.ABOUT.items()),
                 *([f"{GATEWAY}: {name}", about] for name, about in gateway.ABOUT.items()),
+                *([f"{SPARK}: {name}", about] for name, about in spark.ABOUT.items()),
             ],
         )
         return
@@ -91,6 +93,18 @@ def bench(
             progress=lambda name, *step: _show(much.pairs if name in gateway.COMPARED else much.runs, name, *step),
         )  # fmt: skip
         _present(report.document(machine.describe(), found), json_file)
+        return
+    if names and names[0] == SPARK:
+        _check(names[1:], spark.ABOUT, " of Spark")
+        if bootstrap is not None:
+            raise InvalidArgument("what Spark reads and writes is measured on brokers of its own: comet bench spark")
+        load_of_spark = spark.QUICK if quick else spark.FULL
+        load_of_spark = load_of_spark if runs is None else replace(load_of_spark, runs=runs)
+        found = spark.run_spark(
+            names[1:] or list(spark.ABOUT), load_of_spark, folder=data,
+            progress=lambda *step: _show(load_of_spark.runs, *step),
+        )  # fmt: skip
+        _present(report.document(machine.describe() | spark.describe(load_of_spark), found), json_file)
         return
     _check(names or [], SUBJECTS)
     sizes = QUICK if quick else FULL

@@ -1,0 +1,242 @@
+"""What feeds and watches the stream of `comet bench spark`: a feed that costs little, and somebody at a screen.
+
+quotes_feed   RATE quotes a second, encoded before but for their time, to where a feed would write them
+bars_watch    a WebSocket of the gateway that takes the bars of a second, and what the job says of itself
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from comet.bench.clients import plain_values
+
+if TYPE_CHECKING:
+    from comet import Producer
+    from comet.bench.worker import Link, Work
+
+RECORD_BYTES: Final = 100
+TICK_S: Final = 0.01
+SECOND_US: Final = 1_000_000
+PRICES: Final = 20  # different quotes of a symbol
+BLOCK_RECORDS: Final = 50_000
+BLOCKS_IN_FLIGHT: Final = 4
+POLL_S: Final = 0.05
+SECONDS_KEPT: Final = 600  # of what was sent and what came
+
+
+def _symbol(number: int) -> str:
+    return f"SYM{number:04}"
+
+
+def _head(symbol: str, number: int) -> bytes:
+    """All of a quote but its time, which comes last."""
+    bid = 100 + number % 977 / 100
+    quote = {
+        "symbol": symbol, "bid": bid, "ask": round(bid + 0.05, 2), "bid_size": 100 + number % 900,
+        "ask_size": 100 + number % 700, "last": bid, "last_size": number % 50,
+    }  # fmt: skip
+    return json.dumps(quote, separators=(",", ":")).encode()[:-1] + b',"timestamp_us":'
+
+
+def quote_values(count: int) -> list[bytes]:
+    """Quotes as the demo's feed writes them."""
+    return [_head(_symbol(number % 200), number) + b"%d}" % (1_700_000_000_000_000 + number) for number in range(count)]
+
+
+VALUES: Final[dict[str, Callable[[int], list[bytes]]]] = {
+    "bytes": lambda count: plain_values(count, RECORD_BYTES),
+    "quotes": quote_values,
+}
+
+
+async def spark_fill(link: Link, config: Any) -> dict[str, Any]:
+    """Every partition of a topic gets the same number of records."""
+    import comet
+
+    values = VALUES[config["values"]](BLOCK_RECORDS)
+    each = config["records"] // config["partitions"]
+    await link.go()
+    async with comet.Producer(config["address"]) as producer:
+        waiting: deque[Any] = deque()
+        for first in range(0, each, BLOCK_RECORDS):
+            for partition in range(config["partitions"]):
+                block = values[: each - first]
+                waiting.append(await producer.send_many(config["topic"], block, partition=partition))
+                if len(waiting) > BLOCKS_IN_FLIGHT:
+                    await waiting.popleft()
+        for bulk in waiting:
+            await bulk
+    return {}
+
+
+# ---- the feed
+
+
+class Lane(NamedTuple):
+    """What goes to one partition, again and again."""
+
+    partition: int
+    keys: list[str]
+    heads: list[bytes]
+
+
+def lanes(symbols: int, partitions: int) -> list[Lane]:
+    """Symbols where their keys belong."""
+    from comet.records import partition_for
+
+    lanes = []
+    for partition in range(partitions):
+        names = [_symbol(number) for number in range(symbols)]
+        mine = [name for name in names if partition_for(name.encode(), partitions) == partition]
+        heads = [_head(name, price * 7 + index) for price in range(PRICES) for index, name in enumerate(mine)]
+        if mine:
+            lanes.append(Lane(partition, mine * PRICES, heads))
+    return lanes
+
+
+class Feed:
+    """Sends until it is cancelled. `sent` says how many quotes of each second there are."""
+
+    def __init__(self, config: Any, producer: Producer) -> None:
+        self.sent: Counter[int] = Counter()
+        self._config = config
+        self._producer = producer
+        self._lanes = lanes(config["symbols"], config["partitions"])
+
+    async def run(self) -> None:
+        total = sum(len(lane.heads) for lane in self._lanes)
+        begun, done, at = time.perf_counter(), 0, [0] * len(self._lanes)
+        while True:
+            due = int((time.perf_counter() - begun) * self._config["rate"])
+            now_us = time.time_ns() // 1000
+            tail = b"%d}" % now_us
+            for number, lane in enumerate(self._lanes):
+                first, at[number] = at[number], due * len(lane.heads) // total
+                for start, end in turns(first, at[number], len(lane.heads)):
+                    values = [head + tail for head in lane.heads[start:end]]
+                    await self._producer.send_many(
+                        self._config["topic"], values, keys=lane.keys[start:end], partition=lane.partition
+                    )
+                self.sent[now_us - now_us % SECOND_US] += at[number] - first
+            done = due
+            while len(self.sent) > SECONDS_KEPT:
+                del self.sent[min(self.sent)]
+            late_s = time.perf_counter() - begun - done / self._config["rate"]
+            await asyncio.sleep(max(TICK_S - late_s, 0.0))
+
+
+def turns(first: int, end: int, size: int) -> list[tuple[int, int]]:
+    """What lies from `first` to `end` of something that repeats, piece by piece."""
+    found = []
+    while first < end:
+        start = first % size
+        length = min(end - first, size - start)
+        found.append((start, start + length))
+        first += length
+    return found
+
+
+async def quotes_feed(link: Link, config: Any) -> dict[str, Any]:
+    """Feeds from the first order to the second, and says what it has sent, by second."""
+    import comet
+
+    async with comet.Producer(config["address"], acks=0) as producer:
+        feed = Feed(config, producer)
+        await link.go()
+        feeding = asyncio.ensure_future(feed.run())
+        order = asyncio.ensure_future(link.next_order())
+        await asyncio.wait([feeding, order], return_when=asyncio.FIRST_COMPLETED)
+        feeding.cancel()
+        if feeding.done():
+            order.cancel()
+            feeding.result()
+        await asyncio.gather(feeding, return_exceptions=True)
+        await producer.flush()
+    return {"sent": {str(second): count for second, count in feed.sent.items()}}
+
+
+# ---- the screen
+
+
+class Bars:
+    """The newest version of each bar, and when it came."""
+
+    def __init__(self) -> None:
+        self.came_us: dict[tuple[int, str], int] = {}
+        self.quotes: dict[tuple[int, str], int] = {}
+        self.lag_us: int | None = None
+        self.state = ""
+        self.problem = ""
+
+    def take(self, topic: str, values: list[Any], now_us: int, job: str) -> None:
+        for value in values:
+            if topic == job:
+                self.state, self.problem = value["state"], value.get("error") or ""
+                if value["event_us"] is not None:
+                    self.lag_us = value["at_us"] - value["event_us"]
+                continue
+            place = (value["start_us"], value["symbol"])
+            self.came_us.pop(place, None)  # so that the one that came last is the last of them
+            self.came_us[place], self.quotes[place] = now_us, value["quotes"]
+        while self.came_us and max(self.came_us)[0] - min(self.came_us)[0] > SECONDS_KEPT * SECOND_US:
+            for kept in (self.came_us, self.quotes):
+                del kept[min(kept)]
+
+    def report(self, first_us: int = 0, end_us: int = 1 << 62) -> dict[str, Any]:
+        """Of the bars that begin in that time."""
+        there = [place for place in self.came_us if first_us <= place[0] < end_us]
+        return {
+            "bars": len(there),
+            "quotes": sum(self.quotes[place] for place in there),
+            "last_us": max((self.came_us[place] for place in there), default=0),
+            "lag_us": self.lag_us,
+            "state": self.state,
+            "problem": self.problem,
+        }
+
+    def delays_ms(self, first_us: int, end_us: int) -> list[float]:
+        """How long after its window each of the bars was there that begin in that time; in order."""
+        return sorted(
+            (came_us - start_us - SECOND_US) / 1e3
+            for (start_us, _), came_us in self.came_us.items()
+            if first_us <= start_us < end_us
+        )
+
+
+async def bars_watch(link: Link, config: Any) -> dict[str, Any]:
+    """Says what has come of bars at each order, and how late they came at the last."""
+    from websockets.asyncio.client import connect
+
+    bars = Bars()
+    url = f"ws://{config['host']}:{config['port']}/v1/ws"
+    async with connect(url, subprotocols=["comet.v1"], max_size=None) as socket:  # type: ignore[list-item]
+        for topic in (config["bars"], config["job"]):
+            await socket.send(json.dumps({"type": "subscribe", "id": topic, "topic": topic, "start": "earliest"}))
+
+        async def listen() -> None:
+            async for text in socket:
+                frame = json.loads(text)
+                if frame["type"] == "error":
+                    raise RuntimeError(frame["problem"])
+                if frame["type"] == "records":
+                    values = [record["value"] for record in frame["records"]]
+                    bars.take(frame["topic"], values, time.time_ns() // 1000, config["job"])
+
+        listening = asyncio.ensure_future(listen())
+        try:
+            order = await link.go()
+            while "end" not in order:
+                if listening.done():
+                    listening.result()
+                order = await link.next_order(**bars.report(*order.get("between", ())))
+        finally:
+            listening.cancel()
+    return {"delays_ms": bars.delays_ms(*order["end"])} | bars.report(*order["end"])
+
+
+WORKS: Final[dict[str, Work]] = {"spark_fill": spark_fill, "quotes_feed": quotes_feed, "bars_watch": bars_watch}
