@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from comet_demo.feed import AT_ONCE_MAX, LAYOUT, Backlog, arguments, chosen
-from comet_demo.model import ALERTS, BARS, FILLS, JOB, RESULTS, STATS, TOPIC, TRADES, Trade
+from pathlib import Path
+from random import Random
+
+import comet
+from comet_demo.feed import AT_ONCE_MAX, LAYOUT, Backlog, Feed, arguments, chosen
+from comet_demo.model import ALERTS, BARS, FILLS, INSTRUMENTS, JOB, RESULTS, STATS, TOPIC, TRADES, Trade
 from comet_demo.providers import Event
+from comet_demo.providers.replay import ReplayProvider
+from comet_demo.providers.synthetic import SyntheticProvider
 
 
 def moment(first: int, count: int) -> list[Event]:
@@ -32,6 +38,7 @@ def test_what_is_live_loses_its_oldest_by_age() -> None:
 def test_one_moment_is_kept_however_large() -> None:
     backlog = Backlog(live=True, events_max=5)
     backlog.add(moment(0, 20), now=0.0)
+    assert not backlog.full  # nobody waits for what is live
     assert (backlog.dropped, len(backlog.take(now=0.0))) == (0, 20)
 
 
@@ -51,6 +58,16 @@ def test_as_much_is_taken_at_once_as_one_call_should_carry() -> None:
         backlog.add(moment(first, AT_ONCE_MAX // 2), now=0.0)
     assert len(backlog.take(now=0.0)) == AT_ONCE_MAX
     assert backlog.events == AT_ONCE_MAX
+
+
+async def test_a_file_is_acknowledged_and_a_live_market_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "ticks.csv"
+    path.touch()
+    replay, live = (
+        Feed(ReplayProvider(path), "localhost:1"),
+        Feed(SyntheticProvider(INSTRUMENTS, Random(1), rate=1), "localhost:1"),
+    )
+    assert (replay._producer._acks, live._producer._acks) == (comet.Acks.LEADER, comet.Acks.NONE)
 
 
 def test_the_topics_are_laid_out_as_the_parts_of_the_demo_agreed() -> None:
