@@ -9,7 +9,7 @@ from playwright.async_api import Page
 
 from comet_web.delta import delta
 from tests.browser.conftest import Stage
-from tests.property.test_web_delta import documents
+from tests.property.test_web_delta import documents, late
 
 APPLIED = """async (pairs) => {
     const {apply} = await import(new URL("wire.js", document.querySelector("script[type=module]").src));
@@ -23,7 +23,7 @@ APPLIED = """async (pairs) => {
 
 
 def pairs() -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    found: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    found = [late()]
 
     @settings(max_examples=200, database=None, suppress_health_check=list(HealthCheck))
     @given(documents, documents)

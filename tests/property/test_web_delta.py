@@ -132,10 +132,16 @@ def test_a_chart_that_moved_on_is_told_its_new_points_alone() -> None:
     assert delta(before, after)["charts"] == {"in": {"end_us": 12 * STEP_US, "append": [[5, 6]]}}
 
 
-def test_of_a_chart_whose_points_come_late_only_those_are_told() -> None:
+def late() -> tuple[dict[str, Any], dict[str, Any]]:
+    """A chart that moves on, and learns what it did not know: seldom among those that are drawn."""
     known: list[float | None] = [1.0] * 14
     before = _document(charts={"in": _chart(16, [[*known, 2, None]])})
-    after = _document(charts={"in": _chart(17, [[*known[1:], 2, 3, 4]])})
+    return before, _document(charts={"in": _chart(17, [[*known[1:], 2, 3, 4]])})
+
+
+def test_of_a_chart_whose_points_come_late_only_those_are_told() -> None:
+    before, after = late()
+    assert apply(before, delta(before, after)) == after
     assert delta(before, after)["charts"] == {"in": {"end_us": 17 * STEP_US, "append": [[4]], "late": {"0": {"14": 3}}}}
 
 
