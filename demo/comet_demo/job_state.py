@@ -1,7 +1,7 @@
 """What the Spark job says about itself: one record for each query, written at the ends of batches and at every change.
 Pure: it is fed what Spark reports, and the time.
 
-    starting ──first batch──► running ──► failed ──after a while──► starting ──► …
+    starting ──first report─► running ──► failed ──after a while──► starting ──► …
         └────────────────────────┴──────────┴────────► stopped
 """
 
@@ -50,10 +50,10 @@ class Job:
     def progressed(self, progress: Mapping[str, Any], now_us: int) -> None:
         """`progress` is a document as Spark's StreamingQueryProgress has it; the same one may come several times."""
         if self.state != "running":
-            if not is_batch(progress):
-                return
             self._began_us = now_us
             self._change("running")
+        if not is_batch(progress):
+            return
         if progress["batchId"] == self.batch and progress.get("numInputRows") == self.rows:
             return
         self._untold = True

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from comet_demo.job_state import Job
 
-FIRST_BATCH_US_MAX: Final = 20_000_000  # a query that takes longer to begin is not waited for
+FIRST_BATCH_US_MAX: Final = 90_000_000  # a query that takes longer to begin is not waited for
 
 
 class Running(Protocol):

@@ -6,12 +6,9 @@ gives the last batch again, and the note tells whether that had been written.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import comet
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 NOTE: Final = "batch "
 
@@ -24,8 +21,9 @@ class Updates:
         self._topic = topic
         self._producer: comet.TransactionalProducer | None = None
 
-    def write(self, batch: DataFrame, number: int) -> None:
-        """`batch` has the columns key and value. Raises what keeps it from being written, and Spark ends the query."""
+    def write(self, batch: Any, number: int) -> None:
+        """`batch` is a frame of Spark's with the columns key and value. What keeps it from being written is raised, and
+        Spark ends the query."""
         table = batch.toArrow()
         query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         keys, values = (table.column(name).to_pylist() for name in ("key", "value"))

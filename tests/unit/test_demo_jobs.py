@@ -113,10 +113,10 @@ def test_the_newest_event_never_goes_back_and_1970_is_no_watermark() -> None:
     assert job.event_us == NOON_US and job.watermark_us is not None
 
 
-def test_a_trigger_without_a_batch_does_not_make_it_running() -> None:
+def test_one_that_finds_nothing_to_do_runs_and_has_done_no_batch() -> None:
     job = Job("bars.1s", 1, "update")
     job.progressed(batch(0, durationMs={"latestOffset": 3, "triggerExecution": 3}), S)
-    assert job.state == "starting"
+    assert (job.state, job.batch, job.event_us) == ("running", None, None)
 
 
 def test_pauses_grow_to_the_longest_and_begin_anew_after_it_was_well_for_long() -> None:
