@@ -112,7 +112,7 @@ pieces = [
 text = whole | st.builds(lambda one, end: one + end, whole, st.sampled_from(pieces)) | st.sampled_from(pieces)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.none() | whole, min_size=1, max_size=6) | st.lists(st.none() | text, min_size=1, max_size=4))
 def test_columns_are_what_the_codec_makes_of_each_row(values: list[bytes | None]) -> None:
     expected = by_rows(Order, values)
