@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
 import comet
+from comet_demo import runtime
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -31,9 +30,15 @@ SETTINGS = {
 }
 
 
+@pytest.fixture(scope="session", autouse=True)
+def java() -> Iterator[None]:
+    """For processes that tests start as well: whichever Java there is, and this Python."""
+    with runtime.prepared():
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("tests")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
