@@ -12,6 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+import comet
 from comet import sync
 from comet.errors import InvalidArgument
 from comet.spark import rows
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 # What Spark tells the tasks of a stream, also those of a write inside foreachBatch.
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
+
+LOOKED_AT_MAX: Final = 1_000
+_looked_at: set[SinkOptions] = set()
 
 
 @dataclass
@@ -40,6 +44,8 @@ class _Writing:
 
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
         rows.check(schema, options.topic)
+        if options.topic:
+            _look(options)
         self.options = options
 
     def _write(self, unit: Unit, batches: Iterator[pa.RecordBatch]) -> Written:
@@ -80,21 +86,6 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
         super().__init__(schema, options)
         self.name = options.name or f"write-{uuid.uuid4().hex}"
-        if options.topic:
-            sync.call(self._look(options))
-
-    @staticmethod
-    async def _look(options: SinkOptions) -> None:
-        """Says before anything is computed that it cannot be written."""
-        import comet
-
-        async with comet.Admin(options.bootstrap, timeout_ms=options.timeout_ms, name="spark") as admin:
-            topic, _ = await admin.describe_topic(options.topic)
-        if options.exactly_once and topic.config.consistency is Consistency.AVAILABLE:
-            raise InvalidArgument(
-                f"topic {topic.name!r} is available rather than consistent, and takes no transactions: write to it "
-                "with the option exactlyOnce=false"
-            )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         task = _task()
@@ -104,6 +95,26 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
         else:
             unit = Unit(self.name, task.partitionId(), None)
         return self._write(unit, iterator)
+
+
+def _look(options: SinkOptions) -> None:
+    """Says before anything is computed that it cannot be written. Spark plans all batches of a stream in one process,
+    which looks once."""
+    if options not in _looked_at:
+        sync.call(_ask(options))
+        if len(_looked_at) >= LOOKED_AT_MAX:
+            _looked_at.clear()
+        _looked_at.add(options)
+
+
+async def _ask(options: SinkOptions) -> None:
+    async with comet.Admin(options.bootstrap, timeout_ms=options.timeout_ms, name="spark") as admin:
+        topic, _ = await admin.describe_topic(options.topic)
+    if options.exactly_once and topic.config.consistency is Consistency.AVAILABLE:
+        raise InvalidArgument(
+            f"topic {topic.name!r} is available rather than consistent, and takes no transactions: write to it with "
+            "the option exactlyOnce=false"
+        )
 
 
 def _task() -> TaskContext:
