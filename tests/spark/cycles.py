@@ -39,7 +39,7 @@ FIRST_S: Final = 1_700_000_000  # of the time in events
 STEP_US: Final = 50_000  # between events
 CHUNK: Final = 50  # written at once
 SESSION_MS: Final = 2_000
-PROGRESS_S_MAX: Final = 120.0
+PROGRESS_S_MAX: Final = 240.0
 FAR_S: Final = 3_600  # behind all others: an event there ends their windows
 
 
@@ -119,6 +119,7 @@ class World:
         self.random = Random(seed)
         self.job = Job(addresses, folder, master, report)
         self.copies = 0  # that can be read
+        self._next: list[str] = []  # faults
         self._stop = asyncio.Event()
 
     async def prepare(self, replicas: int) -> None:
@@ -158,13 +159,14 @@ class World:
                 await until(lambda: False, within_s=0.1)
 
     async def strike(self, faults: dict[str, Callable[[], Awaitable[None]]]) -> None:
-        """Once the job gets on, at some moment after, one of them."""
+        """Once the job gets on, at some moment after, one of them; each once before one comes again."""
         before = self.copies
         if not await until(lambda: self.copies > before, within_s=PROGRESS_S_MAX):
             self.report.violations.append(f"nothing was written for {PROGRESS_S_MAX:.0f} s: {tail(self.job.log)}")
             return
         await until(lambda: False, within_s=self.random.uniform(0, 0.5))
-        name = self.random.choice(sorted(faults))
+        self._next = self._next or self.random.sample(sorted(faults), len(faults))
+        name = self._next.pop()
         await faults[name]()
         self.report.strikes[name] += 1
 
@@ -242,7 +244,7 @@ async def read(addresses: list[str], topic: str) -> list[dict[str, int]]:
             at, end = 0, 1
             while at < end:
                 part = await reader.fetch(topic, partition, at, records_max=100_000, bytes_max=4 << 20)
-                found += [json.loads(value) for batch in part.batches for value in batch.values]
+                found += [json.loads(value) for batch in part.batches for value in batch.values if value is not None]
                 at, end = part.next_offset, part.log_end
     return found
 
@@ -309,7 +311,8 @@ async def run(
                 for task in (feeding, watching):
                     if task.done():
                         task.result()  # raises what ended it
-            await world.finish(feeding)
+            if not report.violations:
+                await world.finish(feeding)
         finally:
             for task in (feeding, watching):
                 task.cancel()

@@ -74,7 +74,7 @@ def _read(address: str, isolation: str = "committed") -> list[int]:
                 part = reader.fetch("bars", partition, at, records_max=1000, isolation=isolation)  # type: ignore[arg-type]
             if part.next_offset == at:
                 break
-            found += [int(value) for batch in part.batches for value in batch.values]
+            found += [int(value) for batch in part.batches for value in batch.values if value is not None]
             at = part.next_offset
     return sorted(found)
 
