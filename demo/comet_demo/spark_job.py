@@ -172,6 +172,8 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
 def main(given: list[str] | None = None) -> None:
     """Runs until it is told to end, by a signal."""
     options = arguments(given)
+    # A Java is started by a fork: what gRPC does in its child, for one that would go on with it, now and then kills it.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     told_to_end = threading.Event()
     session_up = threading.Event()
 
