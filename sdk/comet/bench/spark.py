@@ -282,9 +282,12 @@ def describe(sizes: SparkSizes) -> dict[str, Any]:
 
     java = runtime.find_java(runtime.Places.of_this_machine())
     return {
-        "pyspark": importlib.metadata.version("pyspark"), "pyarrow": importlib.metadata.version("pyarrow"), "java": java.version,
-        "spark_master": sizes.master, "spark_memory": sizes.memory, "spark_trigger": sizes.trigger,
-    }  # fmt: skip
+        **{package: importlib.metadata.version(package) for package in ("pyspark", "pyarrow")},
+        "java": java.version,
+        "spark_master": sizes.master,
+        "spark_memory": sizes.memory,
+        "spark_trigger": sizes.trigger,
+    }
 
 
 def run_spark(names: Sequence[str], sizes: SparkSizes, *, folder: Path | None, progress: Progress) -> dict[str, Result]:
