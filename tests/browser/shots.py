@@ -32,11 +32,12 @@ PAGES: Final = {
     "brokers": "/brokers",
     "broker": "/brokers/1",
     "quotes": "/quotes",
+    "quotes-analytics": "/quotes#analytics",
     "about": "/about",
 }
-IN_DOCS: Final = ("overview", "topic", "messages", "groups", "dead-letters", "quotes")
+IN_DOCS: Final = ("overview", "topic", "messages", "groups", "dead-letters", "quotes", "quotes-analytics")
 SETTLED_S: Final = 3.0  # until what is live has come, and charts are drawn
-LIFE_S: Final = 60.0  # of the demo, until its charts show something
+LIFE_S: Final = 150.0  # of the demo, until its charts show something, also of what Spark computes
 
 
 @contextmanager
