@@ -354,7 +354,8 @@ async def quotes(sources: Sources, asked: Asked) -> facts.Quotes:
     try:
         async with asyncio.timeout(FIRST_LOOK_S):
             await board.begun.wait()
-            await board.analytics.begun.wait()
+            if asked.first:  # without a script nothing else would come
+                await board.analytics.begun.wait()
     except TimeoutError:
         pass  # the page says that it is being read
     return board.look(asked, asked.now_us or time.time_ns() // 1000)
