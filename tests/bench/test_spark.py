@@ -31,6 +31,7 @@ TINY = SparkSizes(
     memory="512m",
     # Nobody waits for the best code of a benchmark that runs for a second.
     java="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    warming=False,
 )
 LIMIT = {"records_per_s", "bytes_per_s", "java_cpu_s", "python_cpu_s", "runs"}
 BROKER = {"broker_rss_bytes", "broker_cpu_s"}

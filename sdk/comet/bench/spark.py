@@ -61,6 +61,7 @@ class SparkSizes:
     trigger: str = "250 milliseconds"
     memory: str = "2g"
     java: str = ""  # what the Java of the session is started with
+    warming: bool = True  # a run of each read that does not count
 
 
 FULL: Final = SparkSizes(10_000_000, 4_000_000, 200_000, 100, 20.0, 30, runs=3)
@@ -143,7 +144,7 @@ def _reads(names: Sequence[str], values: str, records: Callable[[SparkSizes], in
         size = RECORD_BYTES if values == "bytes" else statistics.mean(map(len, quote_values(1_000)))
         runs: list[list[Result]] = [[] for _ in names]
         with bench.full_topic(values, count) as topic:
-            for name in names:
+            for name in names if bench.sizes.warming else ():
                 _read(bench, name, topic, count, size)
             for number in range(1, bench.sizes.runs + 1):
                 for which, name in enumerate(names):
