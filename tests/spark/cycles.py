@@ -70,6 +70,7 @@ class Job:
         self.log = folder / "job.log"
         self._report = report
         self._process: Popen[bytes] | None = None
+        self._left: list[psutil.Process] = []  # that the driver had started
 
     def ensure(self) -> None:
         if self._process is None or self._process.poll() is not None:
@@ -92,6 +93,7 @@ class Job:
 
     def kill(self) -> None:
         """As `kill -9` of the driver. What else it has started finds itself alone, and may still be writing."""
+        self._left = [one for one in self._left if one.is_running()] + self.below("")
         for one in self.below("SparkSubmit"):
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
@@ -102,12 +104,11 @@ class Job:
 
     def end(self) -> None:
         """With all that it has started."""
-        left = self.below("")
         self.kill()
-        for one in left:
+        for one in self._left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
-        psutil.wait_procs(left, timeout=30)
+        psutil.wait_procs(self._left, timeout=30)
 
 
 class World:

@@ -3,6 +3,7 @@ returns: each partition of a batch becomes visible by itself. So the driver has 
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pyspark.sql.types import StructType
 
 import comet
 from comet import sync
-from comet.errors import InvalidArgument
+from comet.errors import CometError, InvalidArgument, TopicNotFound
 from comet.spark import rows
 from comet.spark.sink_options import SinkOptions
 from comet.spark.units import Unit
@@ -23,11 +24,14 @@ from comet.types import Consistency
 if TYPE_CHECKING:
     import pyarrow as pa
 
+log = logging.getLogger(__name__)
+
 # What Spark tells the tasks of a stream, also those of a write inside foreachBatch.
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 
 LOOKED_AT_MAX: Final = 1_000
+LOOK_MS_MAX: Final = 2_000
 _looked_at: set[SinkOptions] = set()
 
 
@@ -99,16 +103,23 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
 
 def _look(options: SinkOptions) -> None:
     """Says before anything is computed that it cannot be written. Spark plans all batches of a stream in one process,
-    which looks once."""
-    if options not in _looked_at:
+    which looks once. While nobody answers nothing is said: tasks wait for brokers, planning does not."""
+    if options in _looked_at:
+        return
+    try:
         sync.call(_ask(options))
-        if len(_looked_at) >= LOOKED_AT_MAX:
-            _looked_at.clear()
-        _looked_at.add(options)
+    except CometError as error:
+        if isinstance(error, TopicNotFound | InvalidArgument):
+            raise
+        log.info("the topic %r is not looked at: %s", options.topic, error)
+        return
+    if len(_looked_at) >= LOOKED_AT_MAX:
+        _looked_at.clear()
+    _looked_at.add(options)
 
 
 async def _ask(options: SinkOptions) -> None:
-    async with comet.Admin(options.bootstrap, timeout_ms=options.timeout_ms, name="spark") as admin:
+    async with comet.Admin(options.bootstrap, timeout_ms=min(options.timeout_ms, LOOK_MS_MAX), name="spark") as admin:
         topic, _ = await admin.describe_topic(options.topic)
     if options.exactly_once and topic.config.consistency is Consistency.AVAILABLE:
         raise InvalidArgument(
