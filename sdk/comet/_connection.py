@@ -217,11 +217,13 @@ class Connection:
 
     def tell(self, frame: pb.ClientFrame, refused: Callable[[CometError], None]) -> None:
         """Sends what is answered only where it is refused."""
-        if self.lost is not None:
-            return
         frame.request = self.next_request()
         self.send(frame.SerializeToString())
-        self._told[frame.request] = refused
+        self.unasked(frame.request, refused)
+
+    def unasked(self, request: int, refused: Callable[[CometError], None]) -> None:
+        """What has this number is answered only where it is refused."""
+        self._told[request] = refused
         if len(self._told) > limits.TOLD_KEPT_MAX:
             del self._told[next(iter(self._told))]
 

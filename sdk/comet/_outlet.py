@@ -90,6 +90,7 @@ class Outlet:
         self._settings = settings
         self._sealed = sealed
         self._attachment: Attachment | None = None
+        self._unasked_refused: Callable[[CometError], None] = lambda _: None  # what was sent there with acks=0
         self._blocked = False
         self._hurried = False  # the open batch is to be sent without lingering or gathering
         self._gathering = False
@@ -221,6 +222,7 @@ class Outlet:
 
     def _attached(self, attachment: Attachment) -> None:
         self._attachment = attachment
+        self._unasked_refused = partial(self._refused_unasked, attachment)
         self.reason = None
         attachment.connection.on_lost(partial(self._lost, attachment))
         self._rearm()
@@ -282,7 +284,6 @@ class Outlet:
 
     def _frame(self, attachment: Attachment) -> bytes | None:
         settings, connection = self._settings, attachment.connection
-        waits = settings.acks != 0
         request = connection.next_request()
         batch = self.lane.take(request)
         try:
@@ -293,11 +294,30 @@ class Outlet:
         except InvalidArgument as error:
             batch.refused(error)
             return None
-        if waits:
+        if settings.acks:
             connection.track(request, batch)
         else:
+            connection.unasked(request, self._unasked_refused)
             self.lane.sent_unasked(batch)
-        return produce_frame(request if waits else 0, attachment.handle, settings.acks, parts, size)
+        return produce_frame(request, attachment.handle, settings.acks, parts, size)
+
+    def _refused_unasked(self, attachment: Attachment, error: CometError) -> None:
+        """With acks=0 what was refused is lost; what comes now is to go where it is taken."""
+        if self._attachment is not attachment or not error.metadata_stale:
+            return
+        log.info("comet: %s/%d: records with acks=0 are lost: %s", self.lane.topic, self.lane.partition, error)
+        self._mislead(attachment, error)
+        if self.lane.pending:
+            self._start_attaching(self._route_backoff.next_s(error.retry_after_ms))
+        else:
+            self.armed = False
+
+    def _mislead(self, attachment: Attachment, error: CometError) -> None:
+        """That broker does not lead."""
+        connection, lane = attachment.connection, self.lane
+        connection.detach(lane.topic, lane.partition)
+        self._client.misled(lane.topic, lane.partition, connection.broker_id, error)
+        self._detach(error)
 
     def leave(self, connection: Connection) -> None:
         """The broker stops: goes elsewhere as soon as all that is on the wire is answered."""
@@ -339,10 +359,7 @@ class Outlet:
         if error.metadata_stale:
             attachment = self._attachment
             assert attachment is not None
-            connection, lane = attachment.connection, self.lane
-            connection.detach(lane.topic, lane.partition)
-            self._client.misled(lane.topic, lane.partition, connection.broker_id, error)
-            self._detach(error)
+            self._mislead(attachment, error)
             self.lane.recover()
             self._start_attaching(self._route_backoff.next_s(error.retry_after_ms))
             return

@@ -67,6 +67,21 @@ async def test_the_new_leader_that_an_error_names_is_gone_to_at_once(cluster: Fa
 
 
 @scenario()
+async def test_nobody_is_asked_with_acks_0_and_yet_the_new_leader_is_found(cluster: FakeCluster) -> None:
+    """What the old one refused is lost; what comes after its word is not."""
+    async with producer(cluster, acks=0) as p:
+        await p.publish("quotes", b"0")
+        await asyncio.sleep(0.01)
+        cluster.move(2)
+        await p.publish("quotes", b"1")
+        await asyncio.sleep(0.01)
+        for number in range(2, 5):
+            await p.publish("quotes", b"%d" % number)
+        await asyncio.sleep(0.01)
+    assert cluster.leader().replica().values() == [b"0", b"2", b"3", b"4"]
+
+
+@scenario()
 async def test_brokers_that_send_it_to_and_fro_are_not_asked_without_end(cluster: FakeCluster) -> None:
     async with producer(cluster) as p:
         await p.publish("quotes", b"0")
