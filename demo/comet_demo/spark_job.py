@@ -282,6 +282,8 @@ def _session(options: argparse.Namespace) -> Iterator[SparkSession]:
         parallelism = options.parallelism or os.cpu_count() or 1
         for name, value in runtime.settings(memory=options.memory, parallelism=parallelism, local=local).items():
             builder = builder.config(name, value)
+        if options.parallelism:
+            builder = builder.config("spark.sql.shuffle.partitions", str(options.parallelism))
         session = builder.getOrCreate()
         try:
             yield session

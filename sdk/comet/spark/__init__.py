@@ -10,6 +10,7 @@ Nothing has to be registered, no jar found: what runs in Spark's Python workers 
     options     what can be asked for, under the names of Spark's Kafka source where they mean the same      (pure)
     planning    ranges of offsets: what is to be read, in how many parts, how far this time                  (pure)
     columns     from the log's columns to the columns of a frame, without touching a record
+    joining     small batches put together first
     ranges      one range from its leader, checked, as Arrow batches; in the executors
     cluster     what the driver asks brokers
     source      the classes that Spark calls to read

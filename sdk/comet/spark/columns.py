@@ -20,13 +20,13 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from comet import RecordBatch
 from comet.errors import InvalidArgument, SerdeError
 from comet.spark import events
 from comet.spark.decoder import Decoder, Undecodable
+from comet.spark.joining import Columnar
 from comet.spark.options import SourceOptions
 
-Maker = Callable[[RecordBatch[bytes], pa.RecordBatch], pa.Array]
+Maker = Callable[[Columnar, pa.RecordBatch], pa.Array]
 
 PLAIN: Final = "key binary, value {value}, topic string, partition int, offset bigint, timestamp timestamp"
 HEADERS: Final = ", headers array<struct<key: string, value: binary>>"
@@ -46,7 +46,7 @@ class Columns:
         self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._makers = [_maker(field, options) for field in self.schema]
 
-    def of(self, batch: RecordBatch[bytes]) -> pa.RecordBatch:
+    def of(self, batch: Columnar) -> pa.RecordBatch:
         arrow = batch.to_arrow()
         return pa.RecordBatch.from_arrays([maker(batch, arrow) for maker in self._makers], schema=self.schema)
 
@@ -81,7 +81,7 @@ def _headers(array: pa.Array, kind: pa.DataType) -> pa.Array:
 def _decoded(kind: pa.DataType, options: SourceOptions) -> Maker:
     decoder = Decoder(kind)
 
-    def decode(batch: RecordBatch[bytes], arrow: pa.RecordBatch) -> pa.Array:
+    def decode(batch: Columnar, arrow: pa.RecordBatch) -> pa.Array:
         try:
             return decoder.decode(arrow.column("value"), permissive=options.permissive)
         except Undecodable as error:

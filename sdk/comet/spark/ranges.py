@@ -19,6 +19,7 @@ import comet
 from comet._background import begin, call, made
 from comet.errors import CometError, DataLoss, OffsetOutOfRange, PartitionNotFound, TopicNotFound, Truncated
 from comet.spark.columns import Columns
+from comet.spark.joining import joined
 from comet.spark.options import SourceOptions
 from comet.spark.planning import NO_EPOCH, Range
 
@@ -43,7 +44,7 @@ def reader_of(options: SourceOptions) -> comet.Reader:
 
 def read(one: Range, columns: Columns, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """Raises DataLoss where the range is not whole, unless losses are to be passed over."""
-    return _merged(map(columns.of, Parts(one, options)))
+    return _merged(map(columns.of, joined(Parts(one, options))))
 
 
 class Parts:
