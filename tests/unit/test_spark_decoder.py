@@ -89,5 +89,15 @@ def test_times_are_those_of_utc() -> None:
 
 
 def test_a_type_that_json_has_nothing_for_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="duration"):
-        Decoder(pa.struct([("took", pa.duration("us"))]))
+    with pytest.raises(InvalidArgument, match="month_day_nano_interval"):
+        Decoder(pa.struct([("took", pa.month_day_nano_interval())]))
+
+
+def test_a_name_that_no_reader_takes_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="names"):
+        Decoder(pa.struct([('a"b', pa.int64())]))
+
+
+def test_a_null_alone_is_no_object() -> None:
+    with pytest.raises(Undecodable):
+        Decoder(pa.struct([("a", pa.int64())])).decode(pa.array([b"null"]), permissive=False)

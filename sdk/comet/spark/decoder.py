@@ -9,30 +9,16 @@ once: what they are in between is many times as large, and should not leave the 
 
 from __future__ import annotations
 
-import datetime
-import decimal
-from collections.abc import Callable, Sequence
-from operator import attrgetter
-from typing import Any, Final, TypedDict
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
-from comet.errors import InvalidArgument
+from comet._arrow_types import shape_of
 
 AT_ONCE: Final = 1 << 11
 _WRONG: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, pa.ArrowInvalid, OverflowError)
-
-_PLAIN: Final[tuple[tuple[Callable[[pa.DataType], bool], Any], ...]] = (
-    (pa.types.is_string, str),
-    (pa.types.is_integer, int),
-    (pa.types.is_floating, float),
-    (pa.types.is_boolean, bool),
-    (pa.types.is_timestamp, datetime.datetime),
-    (pa.types.is_date, datetime.date),
-    (pa.types.is_decimal, decimal.Decimal),
-    (pa.types.is_binary, bytes),  # in base64, as Spark has it
-)
 
 
 class Undecodable(ValueError):
@@ -49,14 +35,9 @@ class Decoder:
     def __init__(self, kind: pa.StructType) -> None:
         self.kind = kind
         self._fields = list(kind)
-        names = [f"f{number}" for number in range(len(self._fields))]  # theirs need not be Python's
-        made = [(name, _hint(field.type) | None, None) for name, field in zip(names, self._fields, strict=True)]
-        renamed = {name: field.name for name, field in zip(names, self._fields, strict=True)}
-        # Nothing that comes out of JSON holds itself: the collector need not look at it.
-        one = msgspec.defstruct("Value", made, rename=renamed, gc=False)
-        self._nothing = one()
-        self._decode = msgspec.json.Decoder(one).decode
-        self._getters = [attrgetter(name) for name in names]
+        shape = shape_of(pa.schema([field.with_nullable(True) for field in kind]))
+        self._decode, self._columns_of = shape.reader(shape.fields)
+        self._nothing = self._decode(b"{}")
 
     def decode(self, values: pa.Array, *, permissive: bool) -> pa.Array:
         """Null where there is no value and, if that is permitted, where one is no such object. Raises Undecodable."""
@@ -103,23 +84,5 @@ class Decoder:
         return self._struct([self._nothing if row is None else row for row in rows], nulls)
 
     def _struct(self, rows: Sequence[Any], mask: pa.Array | None = None) -> pa.Array:
-        columns = [
-            pa.array(list(map(getter, rows)), field.type)
-            for getter, field in zip(self._getters, self._fields, strict=True)
-        ]
+        columns = [pa.array(list(map(get, rows)), kind) for get, kind in self._columns_of]
         return pa.StructArray.from_arrays(columns, fields=self._fields, mask=mask)
-
-
-def _hint(kind: pa.DataType) -> Any:
-    """What msgspec is to make of it."""
-    for is_, hint in _PLAIN:
-        if is_(kind):
-            return hint
-    if pa.types.is_list(kind):
-        return list[_hint(kind.value_type) | None]  # type: ignore[misc]
-    if pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
-        return dict[str, _hint(kind.item_type) | None]  # type: ignore[misc]
-    if pa.types.is_struct(kind):
-        fields = {field.name: _hint(field.type) | None for field in kind}
-        return TypedDict("Inner", fields, total=False)  # type: ignore[operator]
-    raise InvalidArgument(f"there is no {kind} in JSON: no field of a value can be one")
