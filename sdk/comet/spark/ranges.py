@@ -8,6 +8,7 @@ The next part is asked for while Spark takes the last one. Connections stay for 
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
@@ -39,6 +40,7 @@ def reader_of(options: SourceOptions) -> comet.Reader:
     if key not in _readers:
         settings: dict[str, Any] = {"timeout_ms": options.timeout_ms, "name": "spark"}
         _readers[key] = call(made(comet.Reader, options.bootstrap, settings))
+        gc.freeze()  # Spark's workers look for garbage after each task, among all that was imported: 50 ms each time
     return _readers[key]
 
 
