@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from comet._tuning import tune_process
+
 # No deadline: two cores are shared with real brokers. A failure prints the blob that replays it.
 settings.register_profile(
     "comet", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=100
 )
 settings.register_profile("deep", settings.get_profile("comet"), max_examples=5_000)
+# Before anything of gRPC is there; see comet._tuning.
+tune_process()
 settings.load_profile(os.environ.get("COMET_HYPOTHESIS", "comet"))
 
 # What starts processes shares the machine and keeps time limits: one after the other, beside all that is computed.
