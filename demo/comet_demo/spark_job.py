@@ -105,7 +105,9 @@ class Inputs:
         )
         if options.per_batch:
             stream = stream.option("maxOffsetsPerTrigger", str(options.per_batch))
-        return stream.load()
+        frame = stream.load()
+        # A task for each partition costs more than the few records in it, where batches are small and soon.
+        return frame.coalesce(options.parallelism) if options.parallelism else frame
 
 
 def _bars(inputs: Inputs, window: str) -> DataFrame:
@@ -138,10 +140,10 @@ def _closed(inputs: Inputs, window: str) -> DataFrame:
 # Bars of a second are to be on the screen soon; the others change little from one moment to the next.
 PLANS: Final = (
     Plan("bars.1s", "1 second", 1, "update", "250 milliseconds", BARS["1s"], _bars),
-    Plan("bars.1m", "1 minute", 60, "update", "2 seconds", BARS["1m"], _bars),
+    Plan("bars.1m", "1 minute", 60, "update", "5 seconds", BARS["1m"], _bars),
     Plan("stats", "1 minute", 60, "append", "5 seconds", STATS, _stats),
-    Plan("alerts", "", 0, "append", "2 seconds", ALERTS, _alerts),
-    Plan("bars.5m", "5 minutes", 300, "update", "5 seconds", BARS["5m"], _bars),
+    Plan("alerts", "", 0, "append", "5 seconds", ALERTS, _alerts),
+    Plan("bars.5m", "5 minutes", 300, "update", "10 seconds", BARS["5m"], _bars),
     Plan(ARCHIVE, "1 minute", 60, "append", "1 minute", None, _closed),
 )
 
@@ -326,4 +328,7 @@ class Teller:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except comet.CometError as error:
+        raise SystemExit(f"comet_demo.spark_job: {error}") from None
