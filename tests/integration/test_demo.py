@@ -90,8 +90,9 @@ def test_ctrl_c_or_a_closed_terminal_ends_it_and_all_it_started(number: signal.S
     assert not [pid for pid in started if alive(pid)]
 
 
-def test_whoever_is_started_notices_that_the_launcher_is_gone() -> None:
-    with subprocess.Popen(DEMO, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as demo:
+def test_whoever_is_started_notices_that_the_launcher_is_gone(tmp_path: Path) -> None:
+    place = os.environ | {"TMPDIR": str(tmp_path)}  # of the folder that nobody is left to remove
+    with subprocess.Popen(DEMO, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=place) as demo:
         assert demo.stdout is not None
         assert b"events" in demo.stdout.readline()
         started = descendants(demo.pid)
