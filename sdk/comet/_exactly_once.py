@@ -388,6 +388,11 @@ class ExactlyOnce(GroupServing):
             # The handler was told that its transaction is over, which is none of its faults.
             await self._rest(limits.BACKOFF_FIRST_MS / 1000)
             return
+        if isinstance(error, CometError) and error.retriable:
+            # Nor is it that no broker answered. All it did is undone, so it can be done again as often as it takes.
+            log.warning("comet: handler %s waits for a broker: %s", self.one.name, error)
+            await self._rest(max(limits.ROUTE_BACKOFF_MAX_MS, error.retry_after_ms) / 1000)
+            return
         identity = (item.place, item.first)
         attempts = self._attempts[identity] = self._attempts.get(identity, 0) + 1
         if attempts <= self.policy.retries:
