@@ -148,7 +148,7 @@ async def test_all_of_a_reason_are_redriven_after_a_dry_run(page: Page, stage: S
         await dialog(page).get_by_role("button", name="Redrive").click()
         await expect(page.get_by_role("status").filter(has_text="3 letters redriven.")).to_be_visible()
         await expect(page.get_by_text("Done: 3 letters redriven.")).to_be_visible()
-        assert await values(stage, "again") == [b'{"order": %d}' % number for number in range(3)]
+        assert sorted(await values(stage, "again")) == [b'{"order": %d}' % number for number in range(3)]
         await expect(row(page, "0/0")).to_have_count(0)
         await state(page, "Redriven").click()
         await expect(row(page, "0/0").get_by_role("link", name="again 0 / 0", exact=True).last).to_be_visible()

@@ -380,6 +380,7 @@ async def test_a_cluster_without_topics_says_how_to_begin(page: Page, bare: Stag
 
 
 async def test_many_topics_come_in_pages_of_a_hundred(page: Page, many: Stage) -> None:
+    assert await until(lambda: "250 of 250" in httpx.get(many.at("/topics")).text, within_s=15)
     await page.goto(many.at("/topics"))
     await live(page)
     rows = page.locator("[data-table=topics] tbody tr")
