@@ -36,7 +36,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     its workers of them through the ids of tests, which a later pytest does not let it change.)"""
     from xdist.scheduler import LoadScopeScheduling
 
-    class Groups(LoadScopeScheduling):
+    class Groups(LoadScopeScheduling):  # type: ignore[misc] # it has no types
         def _split_scope(self, nodeid: str) -> str:
             return GROUPS.get(nodeid.split("/")[1], nodeid)
 

@@ -25,7 +25,7 @@ def written(broker: TransactionBroker) -> list[bytes | None]:
 
 def upper(a: GroupApp, **options: Any) -> dict[str, Any]:
     """An app that copies, and fails as told by what it returns."""
-    told: dict[str, Any] = {"fail": {}, "calls": []}
+    told: dict[str, Any] = {"fail": {}, "calls": [], "error": ZeroDivisionError()}
 
     @a.on("in", group="g", delivery="exactly_once", **options)
     async def handle(record: comet.Record[bytes]) -> None:
@@ -33,7 +33,7 @@ def upper(a: GroupApp, **options: Any) -> dict[str, Any]:
         await a.send("out", record.value + b"!")
         if told["fail"].get(record.value, 0) > 0:
             told["fail"][record.value] -= 1
-            raise ZeroDivisionError(record.value)
+            raise told["error"]
 
     return told
 
@@ -71,6 +71,21 @@ def test_a_handler_that_fails_aborts_and_everything_is_handled_again(concurrency
         assert a.statistics()[0]["retried"] == 2
 
     check()
+
+
+@scenario()
+async def test_a_broker_that_is_away_is_none_of_the_handlers_faults(
+    broker: TransactionBroker, group: FakeGroup, a: GroupApp
+) -> None:
+    """What a handler asks of Comet may fail as it does itself; all of it is undone, and done again."""
+    told = upper(a)
+    told["fail"] = {b"3": 4}
+    told["error"] = comet.Unavailable("nobody answers")
+    group.write(P0, *letters(5))
+    stop_when(a, lambda: group.committed[P0] == 5)
+    await a.serve()
+    assert written(broker) == marked(5)
+    assert told["calls"].count(b"0") == 5
 
 
 @scenario()
