@@ -17,6 +17,7 @@ from comet.cli._gateway_process import GatewayProcess
 from comet.cli._local_cluster import LocalCluster
 from tests.browser.axe import axe
 from tests.browser.conftest import Stage, Watched, shot, watched
+from tests.sim import waiting
 
 PARTITIONS = 6
 # How long all must be well before leadership goes back to those that are preferred: ten seconds outside of tests.
@@ -166,6 +167,10 @@ async def test_leadership_of_some_partitions_is_moved(page: Page, cluster: Clust
 async def test_a_job_is_seen_by_whoever_comes_and_is_stopped(page: Page, cluster: Cluster) -> None:
     """The API refuses a second one; stopping one that is over changes nothing."""
     async with httpx.AsyncClient(base_url=cluster.url) as http:
+        # That of the test before may be at its last step.
+        assert await waiting.until(
+            lambda: httpx.get(f"{cluster.url}/v1/leaders").json()["state"] != "running", within_s=30
+        )
         job = (await http.get("/v1/leaders")).json()
         assert job["state"] in ("done", "idle")
         assert (await http.post("/v1/leaders/stop")).json() == job

@@ -143,7 +143,9 @@ async def _write(addresses: list[str], number: int, report: Report, stop: asynci
     count, name, last = 0, "", ""
     while not stop.is_set():
         # A producer whose transaction came to an unknown end is opened again: that ends it, and the note says how.
-        async with comet.TransactionalProducer(addresses, f"writer-{number}", timeout_ms=30_000) as producer:
+        async with comet.TransactionalProducer(
+            addresses, f"writer-{number}", timeout_ms=30_000, transaction_timeout_ms=20_000
+        ) as producer:
             if name:
                 report.learnt += 1
                 counts = producer.note.decode() == name
