@@ -53,8 +53,8 @@ etcd: $(READY)
 	@scripts/etcd $(BIN)/python
 
 # Those of the dashboard run in a real browser.
-chromium:
-	@scripts/chromium
+chromium: $(READY)
+	@scripts/chromium $(BIN)/python
 
 # Those of Spark need a Java.
 java: $(READY)
@@ -62,9 +62,8 @@ java: $(READY)
 
 # Made once, and again whenever pyproject.toml changes.
 $(READY): pyproject.toml scripts/venv
-	scripts/venv "$(PYTHON)" $(VENV)
-	@touch $@
+	@scripts/venv "$(PYTHON)" $(VENV)
 
 clean:  ## Remove all that the other commands make
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV).lock build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

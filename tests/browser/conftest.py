@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +21,9 @@ from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, Playwright, async_playwright
+
+from tests.browser.chromium import find_chromium
 
 LOCAL = {"localhost", "127.0.0.1"}
 ARGUMENTS = [
@@ -42,16 +43,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.asyncio(loop_scope="package"), append=False)
 
 
-def chromium() -> str:
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    assert found, "no Chromium: `make test` installs it where it can, or says what to do"
-    return found
+def chromium(playwright: Playwright) -> str:
+    """`make test` installs one where it can."""
+    return find_chromium(lambda: playwright.chromium.executable_path)
 
 
 @pytest_asyncio.fixture(loop_scope="package", scope="package")
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        launched = await playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
+        launched = await playwright.chromium.launch(executable_path=chromium(playwright), args=ARGUMENTS)
         yield launched
         await launched.close()
 

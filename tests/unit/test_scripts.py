@@ -1,0 +1,101 @@
+"""What `make` runs before anything else, on machines that have this and lack that: stubs stand for what they have."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.browser.chromium import OF_MACOS, ON_PATH, ChromiumNotFound, find_chromium
+from tests.tidy.tree import ROOT
+
+WORKS = "exit 0"
+SNAP = 'echo "requires the chromium snap to be installed" >&2; exit 10'
+
+
+def stub(path: Path, script: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder on PATH, with little in it."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("bash", "cat", "rm", "touch", "mkdir"):
+        (folder / name).symlink_to(shutil.which(name) or "")
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def found_on(folder: Path) -> str:
+    return find_chromium(lambda: str(folder / "own" / "chrome"), (folder / "apps", folder / "home apps"))
+
+
+@pytest.mark.parametrize("name", ON_PATH)
+def test_a_chromium_is_one_that_runs(machine: Path, name: str) -> None:
+    there = stub(machine / name, WORKS)
+    assert found_on(machine) == str(there)
+    stub(there, SNAP)
+    with pytest.raises(ChromiumNotFound, match=r"requires the chromium snap.*install the package"):
+        found_on(machine)
+    own = stub(machine / "own" / "chrome", WORKS)
+    assert found_on(machine) == str(own)
+
+
+@pytest.mark.parametrize("name", OF_MACOS)
+def test_a_chromium_of_macos_is_found(machine: Path, name: str) -> None:
+    there = stub(machine / "home apps" / name, WORKS)
+    assert found_on(machine) == str(there)
+
+
+def test_one_of_playwright_that_lacks_libraries_says_so(machine: Path) -> None:
+    stub(machine / "own" / "chrome", 'echo "libnss3.so: cannot open shared object file" >&2; exit 127')
+    with pytest.raises(ChromiumNotFound, match=r"libnss3\.so.*playwright install-deps"):
+        found_on(machine)
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    line = [str(part) for part in command]
+    return subprocess.run(line, check=False, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+def python_that(folder: Path, *, downloads: bool) -> Path:
+    """Finds what was downloaded, and keeps what it was asked to download."""
+    return stub(
+        folder / "python",
+        f"""case "$*" in
+        *tests.browser.chromium) [ -e {folder}/chrome ] || {{ echo "there is none" >&2; exit 1; }} ;;
+        *) echo "$*" >>{folder}/asked; {f"touch {folder}/chrome" if downloads else "exit 1"} ;;
+        esac""",
+    )
+
+
+def test_where_nobody_may_install_packages_chromium_comes_from_playwright(machine: Path) -> None:
+    python = python_that(machine, downloads=True)
+    done = run(ROOT / "scripts/chromium", python)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "200 MB" in done.stdout
+    assert (machine / "asked").read_text() == "-m playwright install --no-shell chromium\n"
+    assert run(ROOT / "scripts/chromium", python).stdout == ""  # it is there
+
+
+def test_where_chromium_cannot_be_downloaded_it_is_said_from_where(machine: Path) -> None:
+    done = run(ROOT / "scripts/chromium", python_that(machine, downloads=False))
+    assert done.returncode == 1
+    assert "cdn.playwright.dev" in done.stderr and "there is none" in done.stderr
+
+
+def test_root_gets_chromium_from_the_system_and_else_with_what_it_needs(machine: Path) -> None:
+    stub(machine / "id", "echo 0")
+    stub(machine / "apt-get", f'echo "$*" >>{machine}/apt; [ "$1" = update ]')
+    done = run(ROOT / "scripts/chromium", python_that(machine, downloads=True))
+    assert done.returncode == 0
+    assert "could not install chromium with apt-get" in done.stderr
+    assert "chromium" in (machine / "apt").read_text()
+    assert "--with-deps" in (machine / "asked").read_text()
