@@ -144,3 +144,22 @@ def test_an_exception_nobody_takes_is_kept_for_the_verdict() -> None:
         return loop.unhandled
 
     assert "ZeroDivisionError" in run(main)[0]
+
+
+def test_what_a_dead_node_waits_for_at_its_end_is_taken_apart_too() -> None:
+    async def stubborn() -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.gather(asyncio.sleep(1))
+
+    coroutine: Any = stubborn()
+
+    async def main(loop: SimLoop) -> None:
+        node = Node(loop, "a")
+        node.spawn(coroutine, "stubborn")
+        await asyncio.sleep(1)
+        node.kill()
+
+    run(main)
+    assert coroutine.cr_frame is None
