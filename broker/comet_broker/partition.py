@@ -72,6 +72,7 @@ class Partition(Flushing):
         self.fault = ""  # an error nobody has thought of: until the next start another is to lead
         self._trim = Trim(self)
         self._knife = asyncio.Lock()  # one at a time deletes from the log, at either end, or closes it
+        self.settled_in = 0  # the last epoch in which it led, and knew how far the partition goes
         self.committed = storage.high_watermark
         self.high_watermark = self.committed
         self.stable_end = 0
@@ -141,6 +142,8 @@ class Partition(Flushing):
         if leadership is None:
             return
         log.info("no longer leads %s: %s", self, why)
+        if self.committed >= leadership.replicas.epoch_start:
+            self.settled_in = leadership.epoch
         error = self.not_leader(why)
         leadership.close(error)
         self._release(LeadershipLost(f"{why}; the batch may or may not be kept", details=error.details))

@@ -22,7 +22,7 @@ from comet.v1 import groups_pb2 as groups_pb
 from comet_broker import limits
 from comet_broker.feed import read_waiting
 from comet_broker.partition import Partition
-from comet_broker.session import check_not_truncated, resolve
+from comet_broker.session import check_not_truncated, check_settled, resolve
 from comet_broker.site import Waiter
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class Ranges:
             bytes_max = min(request.bytes_max or limits.MIB, limits.FETCH_BYTES_MAX)
             data, next_offset = await self._read(partition, offset, end, bytes_max)
             data, next_offset = leading(data, next_offset, offset, request.records_max or 100)
+        if next_offset == offset >= end and not request.wait_ms:
+            check_known(partition, offset)
         if offset < storage.log_start:
             # Deleted meanwhile, and what is known of aborted transactions with it: the position is to be found again.
             return await self.fetch(partition, request)
@@ -122,6 +124,20 @@ def leading(data: bytes, end: int, offset: int, records_max: int) -> tuple[bytes
 def end_of(partition: Partition, *, uncommitted: bool) -> int:
     """Where readers of everything, or of what is committed, end."""
     return partition.high_watermark if uncommitted else partition.stable_end
+
+
+def check_known(partition: Partition, offset: int) -> None:
+    """Raises where records behind `offset` may be readable that this broker does not know of yet. Who was told by the
+    last leader that they are there would take it for a loss that there is nothing; who waits for records does not mind.
+
+    A leader has all that any other has told of. One whose lease is over still knows what it knew as a leader.
+    """
+    if partition.leads:
+        known = partition.settled or offset >= partition.log.log_end
+    else:
+        known = partition.state is not None and partition.settled_in == partition.state.epoch
+    if not known:
+        check_settled(partition)
 
 
 async def wait_for_more(partition: Partition, wait_ms: int, *, uncommitted: bool) -> None:

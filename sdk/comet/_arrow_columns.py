@@ -29,6 +29,7 @@ from comet._record import RecordBatch
 from comet.records._arrow import SCHEMA
 
 ROWS: Final = 1 << 16  # batches of the log are put together up to here,
+OF_BATCH: Final = ("topic", "partition")  # the same for all its records
 BYTES: Final = 4 << 20  # or to here
 _KINDS: Final = {
     "key": pa.binary(),
@@ -59,19 +60,21 @@ class Columns:
             values = Values(kind, self._fields)
         self._values = values if self._fields else None
         self.schema: pa.Schema = pa.schema([pa.field(name, names.get(name) or _KINDS[own[name]]) for name in wanted])
+        own_of_log = [own for own in self._own.values() if own not in OF_BATCH]
+        self._of_log = [*own_of_log, "value"] if self._fields else own_of_log
         # A column over the memory of a message keeps all of it; that is worth it where it is most of it.
         self._keeps = values is None and bool(self._fields)
 
     def of(self, batch: RecordBatch[Any]) -> pa.RecordBatch:
         """Raises SerdeError with the offset of the first value that is no event of the type."""
-        arrow = batch.to_arrow()
+        arrow = batch.to_arrow(self._of_log)
         made: dict[str, pa.Array] = {}
         if self._values is not None:
             made.update(zip(self._fields, self._values.of(batch, arrow.column("value")), strict=True))
         elif self._fields:
             made["value"] = arrow.column("value")
         for name, own in self._own.items():
-            if own in {"topic", "partition"}:
+            if own in OF_BATCH:
                 made[name] = pa.repeat(pa.scalar(getattr(batch, own), _KINDS[own]), len(batch))
             else:
                 made[name] = arrow.column(own)

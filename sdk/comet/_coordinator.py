@@ -85,7 +85,10 @@ class Coordinator:
     def _too_late(self, sent: bool, timeout_ms: float, problem: CometError | None) -> CometError:
         why = "" if problem is None else f": {problem.message}"
         if not sent:
-            return Unavailable(f"the coordinator of {self.name!r} was not reached within {timeout_ms:g} ms{why}")
+            where = ", ".join(self._client.bootstrap)
+            return Unavailable(
+                f"the coordinator of {self.name!r} was not reached at {where} within {timeout_ms:g} ms{why}"
+            )
         return Timeout(f"the coordinator of {self.name!r} did not answer within {timeout_ms:g} ms{why}")
 
     def _judge(self, connection: Connection | None, error: CometError) -> None:

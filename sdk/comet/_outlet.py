@@ -90,6 +90,7 @@ class Outlet:
         self._settings = settings
         self._sealed = sealed
         self._attachment: Attachment | None = None
+        self.unasked_on: Connection | None = None  # where the last was sent that nobody answers
         self._unasked_refused: Callable[[CometError], None] = lambda _: None  # what was sent there with acks=0
         self._blocked = False
         self._hurried = False  # the open batch is to be sent without lingering or gathering
@@ -297,6 +298,7 @@ class Outlet:
         if settings.acks:
             connection.track(request, batch)
         else:
+            self.unasked_on = connection
             connection.unasked(request, self._unasked_refused)
             self.lane.sent_unasked(batch)
         return produce_frame(request, attachment.handle, settings.acks, parts, size)

@@ -8,6 +8,7 @@ Each call stands alone, so that any number of them may be under way at once, als
 from __future__ import annotations
 
 import asyncio
+import math
 from bisect import bisect_left
 from collections.abc import Callable
 from random import Random
@@ -31,6 +32,7 @@ from comet.v1 import events_pb2 as pb
 
 _FETCH: Final = "comet.v1.Comet/Fetch"
 INT64_MAX: Final = (1 << 63) - 1
+KNOWN_WAIT_MS: Final = 500  # at one broker, for records that are known to be there: another may lead by then
 
 
 class Fetched(NamedTuple):
@@ -60,6 +62,7 @@ class _Asked(NamedTuple):
     records_max: int
     bytes_max: int
     uncommitted: bool
+    waits: bool
     give_up: float
 
 
@@ -126,6 +129,7 @@ class Reader:
             records_max,
             bytes_max,
             check_isolation(isolation),
+            waits=wait_ms > 0,
             give_up=wait_until + self._timeout_ms / 1000,
         )
         first_offset: int | None = None
@@ -162,7 +166,7 @@ class Reader:
                 start=position_to_pb(at),
                 records_max=asked.records_max,
                 bytes_max=asked.bytes_max,
-                wait_ms=max(int((wait_until - loop.time()) * 1000), 0),
+                wait_ms=left_ms(wait_until - loop.time(), waits=asked.waits),
                 uncommitted=asked.uncommitted,
                 whole_batches=True,
                 leader_epoch=epoch,
@@ -184,6 +188,35 @@ class Reader:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
+
+
+async def fetch_known(
+    reader: Reader, topic: str, partition: int, start: int, *,
+    epoch: int | None, records_max: int, bytes_max: int, isolation: Isolation, within_ms: int,
+) -> Fetched:  # fmt: skip
+    """As `reader.fetch`, from where there were records when somebody looked. That there are none is believed after
+    `within_ms`: who has just begun to lead may not know yet how far the log goes."""
+    loop = asyncio.get_running_loop()
+    until, wait_ms = loop.time() + within_ms / 1000, 0
+    while True:
+        found = await reader.fetch(
+            topic, partition, start, epoch=epoch, records_max=records_max, bytes_max=bytes_max,
+            wait_ms=wait_ms, isolation=isolation,
+        )  # fmt: skip
+        left_s = until - loop.time()
+        if found.next_offset > start or left_s <= 0:
+            return found
+        wait_ms = min(left_ms(left_s, waits=True), KNOWN_WAIT_MS)
+
+
+def left_ms(left_s: float, *, waits: bool) -> int:
+    """What is left of a time to wait. Who waits does so to the last: a leader that cannot tell yet whether there is
+    something refuses those who do not, and only to others says that nothing came.
+
+    >>> left_ms(0.0004, waits=True), left_ms(-1.0, waits=True), left_ms(-1.0, waits=False)
+    (1, 1, 0)
+    """
+    return max(math.ceil(left_s * 1000), 1) if waits else 0
 
 
 def _check(at: Position, epoch: int | None) -> None:

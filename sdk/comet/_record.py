@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
@@ -239,10 +239,10 @@ class RecordBatch(Generic[T]):
                 raise self.at(error, offset) from error.__cause__
             yield event
 
-    def to_arrow(self) -> pyarrow.RecordBatch:
-        """The batch as Arrow, over the same memory: columns offset, timestamp, key, value and headers.
+    def to_arrow(self, columns: Iterable[str] | None = None) -> pyarrow.RecordBatch:
+        """The batch as Arrow, over the same memory: offset, timestamp, key, value, headers, or some of these columns.
 
         Needs pyarrow: pip install "comet-stream[arrow]".
         """
-        table = self._batch.to_arrow()
+        table = self._batch.to_arrow(columns)
         return table if self._part is None else table.slice(self._part.start, len(self))

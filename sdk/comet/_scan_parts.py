@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from comet._client import Addresses
 from comet._consumer import Isolation
 from comet._producer import wall_clock_us
-from comet._reader import Fetched, Reader
+from comet._reader import Fetched, Reader, fetch_known
 from comet._record import RecordBatch
 from comet.errors import DataLoss, InvalidArgument, PartitionNotFound
 from comet.types import AtOffset, Latest, Position, StartLike, position
@@ -78,15 +78,17 @@ async def spans_of(reader: Reader, asked: Asked) -> list[Span]:
             )  # fmt: skip
 
     async def span(partition: int) -> Span:
-        found = await look(partition, starts[partition])
-        first, where = found.first_offset, ends[partition]
-        epoch = found.epoch if found.next_offset == first else None
-        if isinstance(where, Latest):
-            return Span(partition, first, found.log_end, epoch)
+        at, where = starts[partition], ends[partition]
+        # The answer to another question does not tell where the log ends: its leader may have begun just now.
+        bound = Latest() if isinstance(where, AtOffset) else where
+        if bound == at:
+            found = until = await look(partition, at)
+        else:
+            found, until = await asyncio.gather(look(partition, at), look(partition, bound))
+        first, end = found.first_offset, min(until.first_offset, until.log_end)
         if isinstance(where, AtOffset):
-            return Span(partition, first, min(where.offset, found.log_end), epoch)
-        until = await look(partition, where)
-        return Span(partition, first, min(until.first_offset, until.log_end), epoch)
+            end = min(where.offset, end)
+        return Span(partition, first, end, found.epoch if found.next_offset == first else None)
 
     return [one for one in await asyncio.gather(*map(span, chosen)) if one.end > one.start]
 
@@ -139,9 +141,9 @@ async def _span(reader: Reader, asked: Asked, span: Span, most: int) -> AsyncIte
 
     def ask(at: int, epoch: int | None) -> asyncio.Task[Fetched]:
         return asyncio.ensure_future(
-            reader.fetch(
-                asked.topic, span.partition, at, epoch=epoch, records_max=min(most, PART_RECORDS),
-                bytes_max=PART_BYTES, isolation=asked.isolation,
+            fetch_known(
+                reader, asked.topic, span.partition, at, epoch=epoch, records_max=min(most, PART_RECORDS),
+                bytes_max=PART_BYTES, isolation=asked.isolation, within_ms=asked.timeout_ms,
             )
         )  # fmt: skip
 

@@ -20,6 +20,7 @@ from comet._outlet import Outlet, Settings
 from comet._route import Route
 from comet.errors import Closed, CometError
 from comet.types import TopicInfo
+from comet.v1 import events_pb2 as pb
 
 log = logging.getLogger("comet")
 
@@ -137,6 +138,8 @@ class Sending:
     async def flush(self) -> None:
         """Waits until everything sent so far is acknowledged. Raises the first failure that nobody has looked at.
 
+        With acks=0, until brokers have taken it, or have not answered for a while: that is no failure then.
+
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address, linger_ms=1000) as producer:
         ...         delivery = await producer.send("quotes", b"EURUSD 1.08")
@@ -159,6 +162,20 @@ class Sending:
         for batch in batches:
             if not batch.done:
                 await wait(batch)
+        if not self._settings.acks:
+            await self._read_by_brokers()
+
+    async def _read_by_brokers(self) -> None:
+        """With acks=0 nobody answers, but who answers what was sent behind records has taken them. Who does not, or is
+        gone, may have lost them."""
+        timeout_ms = min(limits.REQUEST_TIMEOUT_MS, round(self._settings.timeout_s * 1000))
+        connections = {outlet.unasked_on for outlet in self._outlets()} - {None}
+        asked = [
+            connection.call(pb.ClientFrame(ping=pb.Ping()), timeout_ms) for connection in connections if connection
+        ]
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(answer, BaseException) and not isinstance(answer, CometError):
+                raise answer
 
     def _raise_unseen(self) -> None:
         unseen = [batch for batch in self._failures if not batch.seen]

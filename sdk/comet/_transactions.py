@@ -112,7 +112,8 @@ class TransactionalProducer:
     `transactional_id` names the producer over restarts: whoever opens it again ends what the one before it left open,
     and shuts that one out. With `group`, the comet.GroupConsumer whose positions the transactions commit, no id is
     needed: what is open is aborted when that is put out of its group, and who is no member any more commits nothing.
-    A transaction that is open for longer than `transaction_timeout_ms` is aborted, so that no reader waits for it.
+    A transaction that is open for longer than `transaction_timeout_ms` is aborted, so that no reader waits for it. What
+    is not answered within `timeout_ms` fails: a record, and opening, committing and aborting as well.
 
     One transaction at a time; all sends of it may run at once. Readers see it when it is committed, unless they asked
     for `isolation="uncommitted"`.
@@ -160,7 +161,8 @@ class TransactionalProducer:
         self._member = None if isinstance(group, str) else group
         self._opened_for = ""  # the member that it was opened for
         self._group = group if isinstance(group, str) else group.group
-        self._timeout_ms = transaction_timeout_ms
+        self._transaction_timeout_ms = transaction_timeout_ms  # the broker keeps it
+        self._timeout_ms = timeout_ms
         self._coordinator = Coordinator(client, self._group or transactional_id)
         self._producer_id = 0
         self._epoch: int | None = None  # of the next transaction; None: to be asked for
@@ -197,7 +199,7 @@ class TransactionalProducer:
     async def start(self) -> None:
         """Shuts out an earlier producer of the same id, and ends what it left open. The first transaction does it too.
 
-        Raises Unavailable when no coordinator was reached.
+        Raises Unavailable when no coordinator was reached within `timeout_ms`.
         """
         self._check()
         await self._ready()
@@ -206,7 +208,7 @@ class TransactionalProducer:
         """Opens its id anew, or goes on under another one, over the connections that it has: whoever has that id is
         shut out, what that one left open is ended, and `note` is what counts. Between transactions; also when fenced.
 
-        Raises Unavailable when no coordinator was reached.
+        Raises Unavailable when no coordinator was reached within `timeout_ms`.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.TransactionalProducer(address, "part-1") as producer:
@@ -317,7 +319,7 @@ class TransactionalProducer:
     async def _open(self) -> None:
         member = "" if self._member is None else self._member.member
         opening = groups_pb.OpenTransactions(
-            transactional_id=self._id, group=self._group, timeout_ms=self._timeout_ms, member=member
+            transactional_id=self._id, group=self._group, timeout_ms=self._transaction_timeout_ms, member=member
         )
         answer = await self._request(pb.ClientFrame(open_transactions=opening))
         opened = answer.opened_transactions
@@ -357,12 +359,25 @@ class TransactionalProducer:
 
     async def _abort(self, why: BaseException) -> None:
         """Best effort: what is not aborted now is before the next transaction, or when its time is over."""
+        hurried = not isinstance(why, Exception) or waited_in_vain(why)
         try:
-            async with asyncio.timeout(None if isinstance(why, Exception) else limits.LAST_WORD_MS / 1000):
+            async with asyncio.timeout(limits.LAST_WORD_MS / 1000 if hurried else None):
                 await self._end(False)
         except TimeoutError:
-            pass  # who is cancelled has no time
+            pass  # who is cancelled has no time, and who has waited for answers has none left
         except ProducerFenced:
             pass  # whoever fenced it has aborted it
         except CometError as error:
             log.info("comet: a transaction of %s is given up without an answer: %s", self._id, error)
+
+
+def cause_of(error: CometError) -> CometError:
+    """What a transaction was aborted for."""
+    cause = error.__cause__
+    return cause if isinstance(error, TransactionAborted) and isinstance(cause, CometError) else error
+
+
+def waited_in_vain(error: BaseException) -> bool:
+    """It was tried for all the time that there was, as whatever may pass by itself is."""
+    cause = cause_of(error) if isinstance(error, CometError) else error
+    return isinstance(cause, CometError) and (cause.retriable or isinstance(cause, Timeout))

@@ -321,3 +321,19 @@ async def test_who_waits_on_a_stream_that_another_task_cuts_is_not_cancelled_its
         with pytest.raises(comet.Unavailable):
             await reading
         await channel.close()
+
+
+async def test_with_acks_0_what_was_sent_before_the_end_is_there_after_it(tmp_path: Path, port: int) -> None:
+    """Nobody waits for an answer, and still nothing is cut off that was on its way."""
+    broker = Process(tmp_path, port)
+    await broker.start()
+    try:
+        async with comet.Admin(broker.address) as admin:
+            await admin.create_topic("quotes", partitions=2)
+            for round_ in range(1, 6):
+                async with comet.Producer(broker.address, acks=0) as producer:
+                    for number in range(40):
+                        await producer.send_many("quotes", [b"x" * 140] * 500, partition=number % 2)
+                assert sum((await admin.offsets("quotes", "latest")).values()) == round_ * 40 * 500
+    finally:
+        broker.kill()

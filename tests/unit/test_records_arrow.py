@@ -8,8 +8,9 @@ import sys
 import pyarrow as pa
 import pytest
 
-from comet.errors import CorruptBatch
+from comet.errors import CorruptBatch, InvalidArgument
 from comet.records import HEADER_BYTES, Codec, decode, encode
+from comet.records._arrow import COUNT
 from tests.property.records_agree import read_all, read_arrow, sealed, without_times
 from tests.property.records_strategies import build
 
@@ -53,6 +54,22 @@ def test_memory_that_is_not_aligned_is_copied(shift: int) -> None:
     table = batch.to_arrow()
     assert table.column("value").buffers()[1].address % 8 == 0
     assert read_arrow(batch) == [without_times(record) for record in read_all(batch)]
+
+
+def test_some_columns_are_as_they_are_among_all() -> None:
+    headers: list[list[tuple[str, bytes]] | None] = [[("a", b"1")], None]
+    for given in ({"timestamps": [3, 1]}, {"timestamps": 1, "offset_deltas": [0, 4]}):
+        batch = decode(build({"values": [b"abc", b"d"], "keys": [b"k", None], "headers": headers, **given}))
+        for names in (["value", "offset"], ["headers"], ["timestamp", "key"]):
+            assert batch.to_arrow(names).equals(batch.to_arrow().select(names))
+    assert batch.to_arrow([]).num_columns == 0
+    with pytest.raises(InvalidArgument, match="no column 'values', but offset, timestamp, key, value, headers"):
+        batch.to_arrow(["values"])
+
+
+def test_offsets_count_up_however_many_there_are() -> None:
+    batch = decode(build({"values": [b""] * (len(COUNT) + 1), "timestamps": 1}))
+    assert batch.to_arrow(["offset"]).column(0).to_pylist() == list(batch.offsets)
 
 
 def test_the_schema_is_always_the_same() -> None:

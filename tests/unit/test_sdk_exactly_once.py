@@ -201,7 +201,7 @@ def test_when_nobody_knows_the_group_is_asked(is_written: bool, monkeypatch: pyt
         broker.ends = lambda ending: Fate.WRITTEN_UNANSWERED if is_written else Fate.LOST
         group.write(P0, *letters(5))
         serving = asyncio.ensure_future(a.serve())
-        await asyncio.sleep(50)
+        await asyncio.sleep(20)
         broker.ends = lambda ending: Fate.WRITTEN
         await asyncio.sleep(50)
         assert len(group.members) == 2, "it begins anew as another member"

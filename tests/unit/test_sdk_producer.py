@@ -345,7 +345,6 @@ async def test_with_acks_0_nobody_is_asked(broker: FakeBroker) -> None:
         receipt = await p.publish("quotes", b"1")
         assert receipt.offset == -1
         await (await p.send_many("quotes", [b"2", b"3"]))
-        await asyncio.sleep(0.1)
     assert log(broker) == [b"1", b"2", b"3"]
     assert broker.topics["quotes"][0].batches[0][0].producer_id == 0
 

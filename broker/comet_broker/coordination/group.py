@@ -288,6 +288,7 @@ class LiveGroup:
                 seat.tell(events.ServerFrame(assignment=self._assignment(member, view, names)))
 
     def _assignment(self, member: str, view: View, names: dict[str, str]) -> pb.Assignment:
+        """Without what has no name: its topic was deleted while this was being stored. The next plan is without it."""
         message = pb.Assignment(group=self.name, member=member, generation=self.machine.generation)
         topics: dict[str, pb.AssignedTopic] = {}
         for place, since in sorted(view.owned.items()):
@@ -295,6 +296,8 @@ class LiveGroup:
             topic = topics.get(topic_id)
             if topic is None:
                 name = names.get(topic_id) or names.setdefault(topic_id, self._name_of(topic_id))
+                if not name:
+                    continue
                 topic = topics[topic_id] = message.owned.add(topic=name, topic_id=bytes.fromhex(topic_id))
             assigned = topic.partitions.add(partition=index, since=since)
             mark = self.positions.get(place)
@@ -302,7 +305,7 @@ class LiveGroup:
                 assigned.offset = mark.offset
                 if mark.epoch >= 0:
                     assigned.leader_epoch = mark.epoch
-        add_places(message.release, view.release, lambda topic_id: names.get(topic_id, ""))
+        add_places(message.release, (place for place in view.release if names.get(place[0])), names.__getitem__)
         return message
 
     # ---- positions

@@ -8,7 +8,7 @@ is checked when that column is first read; so a CorruptBatch can come from a pro
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from operator import lt
@@ -182,14 +182,14 @@ class Batch:
     def _read_times(self, at: int) -> list[int]:
         return read_i64(self.body[at : at + 8 * len(self)])
 
-    def to_arrow(self) -> pa.RecordBatch:
-        """The batch as Arrow, over the same memory: columns offset, timestamp, key, value and headers.
+    def to_arrow(self, columns: Iterable[str] | None = None) -> pa.RecordBatch:
+        """The batch as Arrow, over the same memory: offset, timestamp, key, value, headers, or some of these columns.
 
         Needs pyarrow: pip install "comet-stream[arrow]".
         """
         from comet.records._arrow import to_arrow
 
-        return to_arrow(self)
+        return to_arrow(self, columns)
 
 
 class HeaderColumns(NamedTuple):

@@ -1,0 +1,74 @@
+"""What is read of a partition whose leader does not know yet how far it goes: all of it, or an error."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from comet._reader import Fetched, Reader, fetch_known
+from comet._scan_parts import Asked, Places, Span, spans_of
+from comet.types import AtOffset, Latest, position
+
+ENDS = 100
+
+
+class NewLeader:
+    """A reader whose broker knows of 48 records, and learns that there are 100 after some answers."""
+
+    def __init__(self, unsure: int) -> None:
+        self.unsure = unsure
+        self.waits: list[int] = []
+        info = SimpleNamespace(partitions=(None,))
+
+        async def topic(_: str) -> Any:
+            return info
+
+        self._client = SimpleNamespace(topic=topic)
+
+    async def fetch(self, topic: str, partition: int, start: Any, *, wait_ms: int = 0, **_: Any) -> Fetched:
+        at = position(start, now_us=0)
+        self.waits.append(wait_ms)
+        if isinstance(at, Latest):  # which is refused, and asked again, until it is known
+            return Fetched([], ENDS, ENDS, 1, 0, ENDS)
+        first = at.offset if isinstance(at, AtOffset) else 0
+        self.unsure -= 1
+        end = ENDS if self.unsure < 0 else 48
+        return Fetched([], first, max(end, first), 1, 0, end)
+
+    def typed(self) -> Reader:
+        return self  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("end", "found"), [("latest", 100), (100, 100), (70, 70), (30, 30), (200, 100), ("earliest", None)]
+)
+async def test_where_a_scan_ends_is_asked_of_who_knows(end: Places, found: int | None) -> None:
+    asked = Asked("t", "earliest", end, None, None, "committed", 1000)
+    spans = await spans_of(NewLeader(1000).typed(), asked)
+    assert spans == ([] if found is None else [Span(0, 0, found)])
+
+
+async def known(reader: NewLeader, start: int, within_ms: int) -> Fetched:
+    return await fetch_known(
+        reader.typed(), "t", 0, start, epoch=1, records_max=5, bytes_max=5, isolation="committed", within_ms=within_ms
+    )
+
+
+async def test_records_that_were_there_are_asked_for_again() -> None:
+    reader = NewLeader(3)
+    assert (await known(reader, 50, 60_000)).next_offset == ENDS
+    assert reader.waits[0] == 0 and len(reader.waits) == 4 and all(reader.waits[1:])
+
+
+async def test_that_they_are_gone_is_believed_in_the_end() -> None:
+    reader = NewLeader(1_000_000)
+    assert (await known(reader, 50, 20)).next_offset == 50
+    assert len(reader.waits) > 1
+
+
+async def test_what_is_there_is_asked_for_once() -> None:
+    reader = NewLeader(0)
+    assert (await known(reader, 50, 60_000)).next_offset == ENDS
+    assert reader.waits == [0]
