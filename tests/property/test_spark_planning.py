@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,12 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comet.errors import InvalidArgument
-from comet.spark.planning import Bounds, Mark, Range, between, capped, document, marks, split
+from comet.spark.planning import Bounds, Mark, Range, between, capped, document, kept, marks, packed, split, there
 from comet.types import TopicPartition
 
 places = st.builds(TopicPartition, st.sampled_from(["a", "b.c", "d-e"]), st.integers(0, 5))
 offsets = st.integers(0, 50)
-documents = st.dictionaries(places, st.builds(Mark, offsets, st.integers(-1, 3)), max_size=8)
+ids = st.sampled_from(["", "old", "new"])
+topics = st.fixed_dictionaries({"a": ids, "b.c": ids, "d-e": ids})
+documents = st.builds(
+    lambda found, names: {place: mark._replace(topic_id=names[place.topic]) for place, mark in found.items()},
+    st.dictionaries(places, st.builds(Mark, offsets, st.integers(-1, 3), st.just("")), max_size=8),
+    topics,
+)
 ranges = st.lists(
     st.builds(
         lambda place, start, size: Range(place.topic, place.partition, start, start + size), places, offsets, offsets
@@ -31,7 +38,15 @@ def _offsets(found: list[Range]) -> list[tuple[str, int, int]]:
 def test_an_offset_comes_back_from_its_document(found: dict[TopicPartition, Mark]) -> None:
     written = document(found)
     assert marks(written) == found
-    assert list(written) == [f"{place.topic}/{place.partition}" for place in sorted(found)]
+    assert [key for key in written if "/" in key] == [f"{place.topic}/{place.partition}" for place in sorted(found)]
+    assert json.dumps(document(dict(sorted(found.items(), reverse=True)))) == json.dumps(written), "compared as text"
+    assert json.dumps(document(marks(json.loads(json.dumps(written))))) == json.dumps(written)
+
+
+def test_a_document_names_a_topic_once_and_may_be_of_before_it_did() -> None:
+    found = {TopicPartition("quotes", 1): Mark(988, 3, "3f2a"), TopicPartition("quotes", 0): Mark(1042, 3, "3f2a")}
+    assert json.dumps(document(found)) == '{"quotes": "3f2a", "quotes/0": [1042, 3], "quotes/1": [988, 3]}'
+    assert marks({"quotes/0": [1042, 3]}) == {TopicPartition("quotes", 0): Mark(1042, 3)}
 
 
 @pytest.mark.parametrize("wrong", [{"a": [1, 2]}, {"a/x": [1, 2]}, {"a/1": 7}, {"a/1": [1]}, {"a/1": [1, 2, 3]}])
@@ -44,17 +59,30 @@ def test_what_is_no_offset_is_refused(wrong: dict[str, Any]) -> None:
 def test_parts_are_the_whole_and_overlap_nowhere(whole: list[Range], partitions_min: int) -> None:
     parts = split(whole, partitions_min)
     assert _offsets(parts) == _offsets(whole)
+    assert all((one.last, one.topic_id) == (whole[0].last, whole[0].topic_id) for one in parts)
     assert split(whole, partitions_min) == parts
     total = sum(one.size for one in whole)
     if total >= 4 * partitions_min:
         assert len(parts) >= partitions_min // 2  # each range rounds its share
 
 
+@given(ranges, st.integers(0, 20))
+def test_tasks_are_no_more_than_allowed_and_read_all_once(whole: list[Range], partitions_max: int) -> None:
+    tasks = packed(whole, partitions_max)
+    assert sorted(_offsets([one for task in tasks for one in task])) == sorted(_offsets(whole))
+    assert len(tasks) == min(len(whole), partitions_max or len(whole))
+    assert all(tasks), "none without work"
+    assert packed(whole, partitions_max) == tasks
+    loads = [sum(one.size for one in task) for task in tasks]
+    if tasks:
+        assert max(loads) - min(loads) <= max(one.size for one in whole), "as even as ranges allow"
+
+
 @given(documents, documents, st.integers(1, 60))
 def test_a_limit_is_kept_and_nobody_goes_back(
     start: dict[TopicPartition, Mark], newest: dict[TopicPartition, Mark], most: int
 ) -> None:
-    end = {place: max(mark, start.get(place, mark), key=lambda one: one.offset) for place, mark in newest.items()}
+    end = kept(start, newest)[0]
     allowed = capped(start, end, most)
     assert allowed.keys() == end.keys()
     read = _offsets(between(start, allowed))
@@ -111,3 +139,53 @@ def _lets(one: tuple[str, int, int], kind: str, column: str, value: Any) -> bool
         "LessThanOrEqual": kind == "LessThanOrEqual" and found <= value,
     }
     return lets[kind]
+
+
+def test_epochs_between_two_that_are_the_same_are_known() -> None:
+    place = TopicPartition("a", 0)
+    start, end = {place: Mark(10, 3, "x")}, {place: Mark(40, 3, "x")}
+    assert capped(start, end, 10) == {place: Mark(20, 3, "x")}
+    assert capped(start, {place: Mark(40, 4, "x")}, 10) == {place: Mark(20, -1, "x")}
+    whole = between(start, end)
+    assert whole == [Range("a", 0, 10, 40, 3, 3, "x")]
+    assert [(part.epoch, part.last) for part in split(whole, 3)] == [(3, 3)] * 3
+    assert [part.epoch for part in split(between(start, {place: Mark(40, 4, "x")}), 3)] == [3, -1, -1]
+    assert whole[0].after(20).epoch == 3
+
+
+@given(documents, documents)
+def test_a_stream_goes_on_with_what_there_is(
+    start: dict[TopicPartition, Mark], newest: dict[TopicPartition, Mark]
+) -> None:
+    found, losses = kept(start, newest)
+    lost = {loss.place for loss in losses}
+    for place, mark in newest.items():
+        before = start.get(place)
+        if before is None:
+            assert found[place] == mark and place not in lost
+        elif before.topic_id and mark.topic_id and before.topic_id != mark.topic_id:
+            assert found[place] == mark and place in lost, "another topic, from its beginning on"
+        else:
+            assert found[place].offset == max(mark.offset, before.offset)
+            assert (place in lost) == (mark.offset < before.offset)
+    assert lost >= start.keys() - newest.keys()
+    for place in found.keys() - newest.keys():
+        assert found[place] == start[place]
+    assert marks(document(found)).keys() == found.keys()
+    again, _ = kept(marks(document(found)), newest)
+    assert document(again) == document(found), "what is lost is not lost again, and asks for no batch"
+
+
+def test_a_topic_that_was_made_again_is_begun_with_however_long_it_is() -> None:
+    """Epochs begin at 1 again, so that they say nothing."""
+    places = [TopicPartition("a", number) for number in range(3)]
+    start = dict.fromkeys(places, Mark(100, 1, "old"))
+    newest = {places[0]: Mark(250, 1, "new"), places[1]: Mark(7, 1, "new")}
+    found, losses = kept(start, newest)
+    assert found == newest, "the third is not there any more, and would be another one if it came again"
+    assert {loss.place for loss in losses} == set(places)
+    assert [(one.start, one.end) for one in between(start, found)] == [(0, 250), (0, 7)]
+    assert capped(start, found, 100)[places[0]].offset < 100
+    planned = between(start, {places[0]: Mark(120, 1, "old")})
+    assert there(planned, {places[0]: "new"})[0] == [] and there(planned, {places[0]: "new"})[1]
+    assert there(planned, {places[0]: "old"}) == (planned, []) == there(planned, {})

@@ -2,9 +2,11 @@
 
 A job of two queries (see `job`) runs from a topic to two others, as a process with a checkpoint. Again and again, at
 random: the driver is killed, with all its threads in the middle of something; one of the processes that do the work;
-the broker, or with `--cluster` any of three, most of which lead something. What died is started again, and the job
+with `--master 'local-cluster[2,1,1024]'` an executor, which then is a process of its own; the broker, or with
+`--cluster` any of three, most of which lead something. What died is started again, and the job
 goes on from its checkpoint. At the end each record has one copy, and each window is as it is when it is computed
-from the same input at once.
+from the same input at once. Nothing was ever lost to the source on the way, and the job has ended only where it, or
+a worker, was killed.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ STEP_US: Final = 50_000  # between events
 CHUNK: Final = 50  # written at once
 SESSION_MS: Final = 2_000
 PROGRESS_S_MAX: Final = 240.0
+LOST: Final = "cannot be read any more"  # as the source says it
+EXCUSED: Final = 2  # strikes in which a job may end of a worker that was killed
 FAR_S: Final = 3_600  # behind all others: an event there ends their windows
 
 
@@ -71,13 +75,22 @@ class Job:
         self._report = report
         self._process: Popen[bytes] | None = None
         self._left: list[psutil.Process] = []  # that the driver had started
+        self.excused = 0  # it may end by itself until so many strikes have been
 
     def ensure(self) -> None:
         if self._process is None or self._process.poll() is not None:
+            if self._process is not None and not self.excused:
+                self._report.violations.append(f"the job ended, and nothing was done to it: {tail(self.log)}")
+            self.excused = 0
             self.kill()
             with self.log.open("ab") as log:
                 self._process = Popen(self._command, stdout=log, stderr=log, stdin=DEVNULL)
             self._report.starts += 1
+
+    def complaints(self) -> list[str]:
+        """What it says in its log that it cannot read. A restart would have hidden that."""
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        return [f"the job's log: {line}" for line in lines if LOST in line][:5]
 
     def below(self, part: str) -> list[psutil.Process]:
         """Its processes with that in their command line."""
@@ -168,6 +181,7 @@ class World:
         await until(lambda: False, within_s=self.random.uniform(0, 0.5))
         self._next = self._next or self.random.sample(sorted(faults), len(faults))
         name = self._next.pop()
+        self.job.excused = max(self.job.excused - 1, 0)
         await faults[name]()
         self.report.strikes[name] += 1
 
@@ -175,9 +189,16 @@ class World:
         self.job.kill()
 
     async def kill_worker(self) -> None:
-        """A process that reads or writes rows, or plans what is read; of a cluster's executors also one of those."""
-        found = self.job.below("pyspark.daemon") + self.job.below("CoarseGrainedExecutorBackend")
-        if found:
+        """A process that reads or writes rows, or plans what is read."""
+        self._kill_one("pyspark.daemon")
+
+    async def kill_executor(self) -> None:
+        """The Java, with its workers; its cluster starts another one."""
+        self._kill_one("CoarseGrainedExecutorBackend")
+
+    def _kill_one(self, part: str) -> None:
+        if found := self.job.below(part):
+            self.job.excused = EXCUSED
             with contextlib.suppress(psutil.NoSuchProcess):
                 self.random.choice(sorted(found, key=lambda one: one.pid)).kill()
 
@@ -304,6 +325,8 @@ async def run(
             "workers": world.kill_worker,
             "brokers": lambda: kill_broker(world.random),
         }
+        if master.startswith("local-cluster"):
+            faults["executors"] = world.kill_executor
         feeding, watching = asyncio.create_task(world.feed()), asyncio.create_task(world.watch())
         until_s = time.monotonic() + minutes * 60
         try:
@@ -319,7 +342,7 @@ async def run(
                 task.cancel()
             await asyncio.gather(feeding, watching, return_exceptions=True)
             world.job.end()
-        report.violations += complaints()
+        report.violations += complaints() + world.job.complaints()
     return report
 
 
@@ -328,7 +351,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--cluster", action="store_true", help="three brokers and an etcd")
-    parser.add_argument("--master", default="local[2,4]", help="such as local-cluster[2,1,512]")
+    parser.add_argument("--master", default="local[2,4]", help="such as local-cluster[2,1,1024]")
     chosen = parser.parse_args()
     print(f"seed {chosen.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="comet-spark-") as folder:

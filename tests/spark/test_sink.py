@@ -232,10 +232,3 @@ def test_nothing_is_seen_of_a_task_that_failed(spark: SparkSession, broker: Brok
     assert len(_read(spark, broker, isolation="uncommitted")) > 0
     _save(spark.range(5).selectExpr("cast(id as string) value"), broker)
     assert _values(_read(spark, broker)) == Counter(range(5))
-
-
-def test_what_one_task_writes_is_not_held_in_memory(spark: SparkSession, broker: Broker) -> None:
-    big = spark.range(0, 40_000, 1, 1).selectExpr("repeat(cast(id % 10 as string), 1000) value")
-    _save(big, broker)
-    rows = spark.read.format("comet").options(bootstrap=broker.address, subscribe="bars").load()
-    assert rows.selectExpr("sum(length(value)) bytes").collect() == [Row(bytes=40_000_000)]

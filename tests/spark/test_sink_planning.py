@@ -2,25 +2,60 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StringType, StructType
 
 import comet
 from comet.errors import InvalidArgument, TopicNotFound
-from comet.spark.sink import StreamWriter
+from comet.spark.sink import BatchWriter, StreamWriter, Written
 from comet.spark.sink_options import SinkOptions
 from comet.types import Consistency
 from tests.robustness.process import free_port
 
 ROWS = StructType().add("value", StringType())
+PLACED = StructType().add("value", StringType()).add("topic", StringType())
 
 
 @pytest.mark.slow
-def test_a_topic_that_cannot_be_written_is_told_while_planning_and_a_broker_that_is_away_is_not() -> None:
+def test_a_topic_that_cannot_be_written_is_told_while_planning_and_a_broker_that_is_away_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with comet.testing.broker(["bars"], consistency=Consistency.AVAILABLE) as broker:
         with pytest.raises(TopicNotFound, match="nothing"):
             StreamWriter(ROWS, SinkOptions(broker.address, "nothing"))
         with pytest.raises(InvalidArgument, match="exactlyOnce=false"):
             StreamWriter(ROWS, SinkOptions(broker.address, "bars"))
         StreamWriter(ROWS, SinkOptions(broker.address, "bars", exactly_once=False))
-    StreamWriter(ROWS, SinkOptions(f"127.0.0.1:{free_port()}", "bars", timeout_ms=100))
+    assert not caplog.messages
+    nowhere = f"127.0.0.1:{free_port()}"
+    StreamWriter(ROWS, SinkOptions(nowhere, "bars", timeout_ms=100))
+    assert f"nobody answers at bootstrap={nowhere}; each task waits 100 ms" in caplog.messages[0]
+
+
+BEFORE, NOW = Written(4, before=True), Written(3)
+
+
+@pytest.mark.parametrize(
+    ("name", "messages", "said"),
+    [
+        (
+            "load-1",
+            [BEFORE, BEFORE],
+            ["nothing was written: under the transactionalId 'load-1' all parts were written"],
+        ),
+        ("load-1", [BEFORE, NOW], []),
+        ("load-1", [NOW], []),
+        ("load-1", [], []),
+        ("load-1", [replace(BEFORE, batch=17)], []),  # of a query that was started again
+        ("", [BEFORE], []),  # a task that was tried again
+    ],
+)
+def test_a_load_that_was_there_before_is_told_of(
+    name: str, messages: list[WriterCommitMessage | None], said: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    BatchWriter(PLACED, SinkOptions(name=name)).commit(messages)
+    assert len(caplog.messages) == len(said)
+    assert all(text.startswith(start) for text, start in zip(caplog.messages, said, strict=True))

@@ -146,6 +146,36 @@ def test_what_is_gone_fails_a_query_or_is_left_out(spark: SparkSession, broker: 
     assert _read(spark, broker, failOnDataLoss="false", **whole).count() == 2
 
 
+def test_a_topic_that_was_made_again_is_no_continuation(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """It has outgrown where the stream was, in the epoch that the one before it had."""
+    _write(broker, [b"old"] * 4)
+    assert len(_stream(spark, broker, tmp_path)[0]) == 4
+    with comet.sync.Admin(broker.address) as admin:
+        admin.delete_topic("quotes")
+        admin.create_topic("quotes", partitions=2)
+    _write(broker, [b"new"] * 6)
+    with pytest.raises(PySparkException, match="it was made again"):
+        _stream(spark, broker, tmp_path)
+    rest = _stream(spark, broker, tmp_path, failOnDataLoss="false")
+    assert [_offsets(batch) for batch in rest] == [[(0, number) for number in range(6)]]
+    assert _stream(spark, broker, tmp_path) == []
+
+
+def test_a_stream_goes_on_with_the_topics_that_are_left(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    with comet.sync.Admin(broker.address) as admin:
+        admin.create_topic("more", partitions=1)
+        _write(broker, [b"1"])
+        both = {"subscribe": "quotes,more"}
+        assert len(_stream(spark, broker, tmp_path, **both)[0]) == 1
+        admin.delete_topic("more")
+    _write(broker, [b"2"])
+    with pytest.raises(PySparkException, match="no topic 'more'"):
+        _stream(spark, broker, tmp_path, **both)
+    rest = _stream(spark, broker, tmp_path, failOnDataLoss="false", **both)
+    assert [_offsets(batch) for batch in rest] == [[(0, 1)]]
+    assert _stream(spark, broker, tmp_path, failOnDataLoss="false", **both) == []
+
+
 def test_only_what_is_committed_is_read_unless_all_is_asked_for(spark: SparkSession, broker: Broker) -> None:
     async def transact() -> None:
         async with comet.TransactionalProducer(broker.address, "tests") as producer:
@@ -167,6 +197,7 @@ def test_only_what_is_committed_is_read_unless_all_is_asked_for(spark: SparkSess
         ({"startingOffset": "earliest"}, "there is no option"),
         ({"subscribe": "nothing"}, "there is no topic 'nothing'"),
         ({"group": "g"}, "are for spark.readStream"),
+        ({"endingOffsets": '{"quotes": {"0": 7, "1": 0}}'}, "quotes/0 ends at 0, before 7"),
     ],
 )
 def test_a_query_that_makes_no_sense_says_why(

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import comet
-from comet.errors import Closed, DataLoss, ProducerFenced, RecordTooLarge, Timeout
+from comet import _limits as limits
+from comet.errors import (
+    Closed,
+    DataLoss,
+    InvalidArgument,
+    ProducerFenced,
+    RecordTooLarge,
+    Timeout,
+    TransactionAborted,
+    Unavailable,
+)
 from comet.spark import writing
 from comet.spark.sink_options import SinkOptions
 from comet.spark.units import Unit
 from comet.spark.writing import Wrote, write_rows, write_unit
-from tests.robustness.process import BrokerProcess
+from tests.robustness.process import BrokerProcess, free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 Broker = comet.testing.TestBroker
@@ -159,6 +171,41 @@ def test_more_rows_than_were_written_are_told(broker: Broker, unit: Unit) -> Non
     assert _read(broker.address) == list(range(6))
 
 
+@pytest.mark.parametrize("write", [write_rows, partial(write_unit, Unit("big", 0, 1))])
+def test_what_one_task_writes_is_not_held_in_memory(
+    broker: Broker, write: Callable[[Iterable[pa.RecordBatch], SinkOptions], Wrote]
+) -> None:
+    """But what it would need for another attempt, while that is little; and what is on its way."""
+    options = replace(_options(broker.address), exactly_once=write is not write_rows)
+    value = b"x" * 10_000
+    alive: list[int] = []
+    buffered: list[int] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        made: list[weakref.ref[pa.RecordBatch]] = []
+        for _ in range(30):
+            made.append(weakref.ref(batch := pa.RecordBatch.from_pydict({"value": [value] * 400})))
+            yield batch
+            del batch
+            alive.append(sum(one() is not None for one in made))
+            buffered.append(writing._producers[options].statistics()["buffered_bytes"])
+
+    assert write(batches(), options) == Wrote(30 * 400)
+    held = writing.HELD_BYTES // (len(value) * 400)
+    assert max(alive) <= held + 1, "the one in hand"
+    assert max(buffered) <= limits.PRODUCER_BUFFER_BYTES + limits.BULK_BATCH_BYTES
+    assert alive[-1] == 1, "there is too much for another attempt here"
+
+
+def test_a_load_under_an_id_of_another_topic_is_refused(broker: Broker, unit: Unit) -> None:
+    load = unit._replace(batch=None)
+    assert write_unit(load, _batches(), _options(broker.address)) == Wrote(12)
+    elsewhere = replace(_options(broker.address), topic="quotes")
+    with pytest.raises(InvalidArgument, match="to the topic 'bars' before, and is for 'quotes' now: a batch write of"):
+        write_unit(load, _batches(), elsewhere)
+    assert write_unit(load, _batches(), _options(broker.address)) == Wrote(12, before=True)
+
+
 def test_what_no_attempt_can_write_is_not_tried_again(broker: Broker, unit: Unit) -> None:
     began = 0
 
@@ -174,6 +221,47 @@ def test_what_no_attempt_can_write_is_not_tried_again(broker: Broker, unit: Unit
         write_unit(unit, batches(), _options(broker.address))
     assert began == 1
     assert _read(broker.address) == []
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[Unit]:
+    """Those that somebody opened, each time it was tried."""
+    found: list[Unit] = []
+    look = writing._look
+
+    def counted(unit: Unit, options: SinkOptions) -> int | None:
+        found.append(unit)
+        return look(unit, options)
+
+    monkeypatch.setattr(writing, "_look", counted)
+    return found
+
+
+def test_where_nobody_is_a_task_waits_once(unit: Unit, looks: list[Unit]) -> None:
+    nowhere = f"127.0.0.1:{free_port()}"
+    with pytest.raises(Unavailable, match=f"not reached at {nowhere} within 200 ms"):
+        write_unit(unit, _batches(), SinkOptions(nowhere, "bars", timeout_ms=200))
+    assert len(looks) == 1
+    assert not writing._producers
+
+
+def test_a_broker_that_stays_away_is_waited_for_once(tmp_path: Path, unit: Unit, looks: list[Unit]) -> None:
+    process = BrokerProcess(tmp_path / "data")
+    process.start()
+
+    def kill(number: int) -> None:
+        if number == 2:
+            process.kill()
+
+    try:
+        with comet.sync.Admin(process.address) as admin:
+            admin.create_topic("bars", partitions=2)
+        with pytest.raises(TransactionAborted, match="within 3 s"):
+            write_unit(unit, _batches(meanwhile=kill), SinkOptions(process.address, "bars", timeout_ms=3_000))
+        assert len(looks) == 1
+    finally:
+        process.kill()
+        _forget()
 
 
 def test_a_broker_that_dies_in_between_is_waited_for(tmp_path: Path, unit: Unit) -> None:

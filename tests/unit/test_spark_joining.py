@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from comet import RecordBatch, records
-from comet.spark.joining import SMALL, TOGETHER, Joined, joined
+from comet.spark import ranges
+from comet.spark.joining import SMALL, SMALL_BYTES, TOGETHER, TOGETHER_BYTES, Joined, joined
+from comet.spark.ranges import MERGED_BYTES
 from tests.property.records_strategies import build, stamp
 
 RECORDS = some.tuples(
@@ -47,6 +49,7 @@ def test_nothing_is_lost_changed_or_moved(batches: list[list[Any]]) -> None:
     together = list(joined(each))
     assert len(together) == 1
     assert table(together).combine_chunks().equals(table(each).combine_chunks())
+    assert together[0].to_arrow(["value", "offset"]).equals(together[0].to_arrow().select(["value", "offset"]))
     assert list(together[0].offsets) == [offset for batch in each for offset in batch.offsets]
     assert list(together[0].values) == [value for batch in each for value in batch.values]
     assert (together[0].topic, together[0].partition) == ("quotes", 2)
@@ -69,3 +72,36 @@ def test_no_more_are_put_together_than_are_handed_over_at_once() -> None:
 
 def test_of_nothing_comes_nothing() -> None:
     assert not list(joined([]))
+
+
+def test_batches_with_large_records_are_not_small() -> None:
+    each = log([plain(1), [(bytes(SMALL_BYTES), None, 0, [])], plain(1), plain(1)])
+    together = list(joined(each))
+    assert [type(one) is Joined for one in together] == [False, False, True]
+    assert together[1] is each[1]
+
+
+def test_no_more_bytes_are_put_together_than_are_handed_over_at_once() -> None:
+    size = SMALL_BYTES - 1000
+    each = log([[(bytes(size), None, 0, [])]] * (3 * TOGETHER_BYTES // size))
+    together = list(joined(each))
+    assert [offset for one in together for offset in one.offsets] == [offset for one in each for offset in one.offsets]
+    assert 3 <= len(together) <= 4
+    assert max(one.to_arrow().nbytes for one in together) <= TOGETHER_BYTES
+
+
+def test_frames_of_large_records_are_handed_over_in_pieces() -> None:
+    """Columns of more than 2 GiB do not fit in one batch of Arrow, and each takes its room several times."""
+    wide = pa.RecordBatch.from_pydict({"value": [bytes(MERGED_BYTES // 8)] * 3})
+    merged = list(ranges.merged(iter([wide] * 9)))
+    assert sum(map(len, merged)) == 27
+    assert max(one.nbytes for one in merged) <= MERGED_BYTES
+    assert len(merged) == 5
+    huge = pa.RecordBatch.from_pydict({"value": [bytes(MERGED_BYTES + 1)]})
+    assert list(map(len, ranges.merged(iter([wide, huge, wide, wide])))) == [3, 1, 6]
+
+
+def test_rows_that_arrow_leaves_in_several_batches_are_all_there() -> None:
+    rows = pa.RecordBatch.from_pydict({"offset": list(range(10))})
+    several = [rows.slice(0, 3), rows.slice(3, 3), rows.slice(6)]
+    assert [at for one in ranges.merged(iter(several)) for at in one.column("offset").to_pylist()] == list(range(10))

@@ -63,6 +63,7 @@ def test_names_are_those_of_kafkas_source_in_any_case() -> None:
         ({"subscribe": "a", "startingOffsets": '{"a": {"0": true}}'}, "True is no offset"),
         ({"assign": '{"a": []}'}, "assign takes"),
         ({"subscribe": "a", "minPartitions": "0"}, "a number from 1 on"),
+        ({"subscribe": "a", "minPartitions": "3", "maxPartitions": "2"}, "less than minPartitions"),
         ({"subscribe": "a", "failOnDataLoss": "no"}, "true or false"),
         ({"subscribe": "a", "mode": "dropmalformed"}, "failfast or permissive"),
         ({"subscribePattern": "(a+)+$"}, "could take too long"),

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from comet import _limits as limits
 from comet.errors import DataLoss, InvalidArgument
 from comet.spark.rows import check, parts
 from comet.spark.sink_options import SinkOptions
@@ -122,12 +123,27 @@ def test_headers_and_keys_are_taken_as_they_are() -> None:
 
 def test_a_note_says_what_is_written() -> None:
     assert UNIT.transactional_id == "spark.q.3"
-    assert Note(17, 5).encode() == b"batch 17 rows 5"
+    assert Note(17, 5, "bars.1m").encode() == b"batch 17 rows 5 to bars.1m"
     assert Note(None, 0).encode() == b"done rows 0"
+    longest = Note(10**19 - 1, 10**19 - 1, "x" * 249)
+    assert len(longest.encode()) <= limits.TRANSACTION_NOTE_BYTES_MAX
+    assert Note.parse(longest.encode()) == longest._replace(topic="x" * 180)
     assert UNIT.written(b"") is None
     assert UNIT.written(b"batch 16 rows 9") is None
     assert UNIT.written(b"batch 17 rows 5") == 5
     assert Unit("q", 3, None).written(b"done rows 4") == 4
+
+
+@pytest.mark.parametrize("kind", [b"batch 17", b"done"])
+def test_what_went_to_another_topic_is_not_taken_for_what_is_to_be_written(kind: bytes) -> None:
+    unit = UNIT._replace(batch=17 if kind == b"batch 17" else None)
+    assert unit.written(kind + b" rows 5 to bars", "bars") == 5
+    assert unit.written(kind + b" rows 5 to " + b"x" * 180, "x" * 200) == 5
+    assert unit.written(kind + b" rows 5", "quotes") == 5, "nobody noted where to"
+    assert unit.written(kind + b" rows 5 to bars", "") == 5, "rows say it"
+    with pytest.raises(InvalidArgument, match="to the topic 'bars' before, and is for 'quotes' now: "):
+        unit.written(kind + b" rows 5 to bars", "quotes")
+    assert UNIT._replace(batch=18).written(b"batch 17 rows 5 to bars", "quotes") is None
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from random import Random
+from typing import Any, Final, TypeVar
 
 import comet
 from comet import patterns
-from comet.errors import CometError, InvalidArgument, TopicNotFound
+from comet._retry import Backoff
+from comet.errors import (
+    CometError,
+    DataLoss,
+    InvalidArgument,
+    OffsetOutOfRange,
+    PartitionNotFound,
+    TopicNotFound,
+    Truncated,
+)
 from comet.spark.options import EARLIEST, LATEST, Ends, SourceOptions
-from comet.spark.planning import Mark, Marks
-from comet.types import AtTime, StartLike, TopicPartition
+from comet.spark.planning import NO_EPOCH, Mark, Marks
+from comet.types import AtTime, StartLike, TopicInfo, TopicPartition
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 AT_ONCE: Final = 64  # questions to brokers
+Places = Mapping[TopicPartition, str]  # with the ids of their topics
+_GONE: Final = (OffsetOutOfRange, Truncated, DataLoss, TopicNotFound, PartitionNotFound)
 _clients: dict[tuple[str, int], Cluster] = {}
 
 
@@ -34,57 +50,119 @@ class Cluster:
 
     # ---- which partitions
 
-    async def places(self, options: SourceOptions) -> list[TopicPartition]:
-        """All that the options name, as they are now. Raises TopicNotFound for a name that stands for nothing."""
-        if options.assigned:
-            return sorted(TopicPartition(topic, one) for topic, each in options.assigned.items() for one in each)
-        topics = {topic.name: topic for topic in await self.admin.list_topics()}
+    async def places(self, options: SourceOptions, *, all_there: bool = True) -> dict[TopicPartition, str]:
+        """All that the options name, as they are now, with the ids of their topics. Raises TopicNotFound and
+        PartitionNotFound for a name that stands for nothing, unless not all have to be there."""
+        topics = {topic.name: topic for topic in await self._topics(options)}
         if options.pattern:
             matches = patterns.compiled(options.pattern).fullmatch
             names = [name for name in topics if matches(name) and not name.startswith("__")]
         else:
-            names = list(options.topics)
-            missing = [name for name in names if name not in topics]
-            if missing:
-                raise TopicNotFound(f"there is no topic {missing[0]!r} to read", details={"topic": missing[0]})
-        return sorted(TopicPartition(name, one.index) for name in names for one in topics[name].partitions)
+            names = list(options.assigned or options.topics)
+        found: dict[TopicPartition, str] = {}
+        for name in names:
+            if name not in topics:
+                if all_there:
+                    raise TopicNotFound(f"there is no topic {name!r} to read", details={"topic": name})
+                continue
+            count = len(topics[name].partitions)
+            wanted = options.assigned.get(name, range(count))
+            strange = [one for one in wanted if one >= count]
+            if strange and all_there:
+                raise PartitionNotFound(f"topic {name!r} has {count} partitions, and none is {strange[0]}")
+            found |= {TopicPartition(name, one): topics[name].id.hex() for one in wanted if one < count}
+        return dict(sorted(found.items()))
+
+    async def _topics(self, options: SourceOptions) -> list[TopicInfo]:
+        """Waits for a broker that answers: the only one may be starting again."""
+        loop = asyncio.get_running_loop()
+        give_up, backoff = loop.time() + options.timeout_ms / 1000, Backoff(Random())
+        while True:
+            try:
+                return await self.admin.list_topics()
+            except CometError as error:
+                wait_s = backoff.next_s(error.retry_after_ms)
+                if not error.retriable or loop.time() + wait_s >= give_up:
+                    raise
+            await asyncio.sleep(wait_s)
 
     # ---- how far they reach
 
     async def marks(
-        self, places: list[TopicPartition], options: SourceOptions, at: StartLike
+        self, places: Places, options: SourceOptions, at: StartLike, *, all_there: bool = True
     ) -> dict[TopicPartition, Mark]:
-        """Where a position is in each of them, with the epoch of the record before it."""
-        gate = asyncio.Semaphore(AT_ONCE)
+        """Where a position is in each of them, with the epoch of the record before it where that is told. Without those
+        that are not there any more, unless all have to be."""
 
-        async def find(place: TopicPartition) -> Mark:
-            async with gate:
-                found = await self.reader.fetch(
-                    place.topic, place.partition, at, records_max=1, bytes_max=1, isolation=_isolation(options)
+        async def find(place: TopicPartition) -> Mark | None:
+            try:
+                found = await self.reader.fetch(*place, at, records_max=1, bytes_max=1, isolation=_isolation(options))
+            except (TopicNotFound, PartitionNotFound):
+                if all_there:
+                    raise
+                return None
+            known = found.first_offset == found.next_offset and found.epoch is not None
+            return Mark(found.first_offset, found.epoch if known and found.epoch else NO_EPOCH, places[place])
+
+        found = await _each(find, places)
+        return {place: mark for place, mark in found.items() if mark is not None}
+
+    async def completed(self, marks: Marks) -> dict[TopicPartition, Mark]:
+        """With the epoch of the record before each, where it can be told."""
+
+        async def find(place: TopicPartition) -> int:
+            at = marks[place].offset - 1
+            try:
+                found = await self.reader.fetch(*place, at, records_max=1, bytes_max=1, isolation="uncommitted")
+            except _GONE:
+                return NO_EPOCH  # whoever reads there will say what is missing
+            batch = found.batches[0] if found.batches else None
+            return batch.epoch if batch is not None and batch.first_offset == at else NO_EPOCH
+
+        unknown = [place for place, mark in marks.items() if mark.epoch == NO_EPOCH and mark.offset > 0]
+        epochs = await _each(find, unknown)
+        return {place: mark._replace(epoch=epochs.get(place, mark.epoch)) for place, mark in marks.items()}
+
+    async def starts(self, places: Places, options: SourceOptions, otherwise: Ends) -> dict[TopicPartition, Mark]:
+        """What the options say that a read begins at."""
+        return await self._named(places, options, options.starting or otherwise, options.starting_ms)
+
+    async def ends(self, places: Places, options: SourceOptions) -> dict[TopicPartition, Mark]:
+        """What they say that it ends at. Raises DataLoss for an offset that the log does not reach."""
+        if options.ending == "latest" and options.ending_ms is None:
+            return await self.marks(places, options, "latest")
+        found = await self._named(places, options, options.ending, options.ending_ms)
+        reached = await self.marks(places, options, "latest")
+        for place, mark in found.items():
+            last = reached[place]
+            if mark.offset > last.offset:
+                told = (
+                    f"{place.topic}/{place.partition} ends at {last.offset}, before {mark.offset}, which was asked for"
                 )
-            if found.first_offset == found.next_offset and found.epoch is not None:
-                return Mark(found.first_offset, found.epoch)
-            return Mark(found.first_offset)
+                if options.fail_on_loss:
+                    raise DataLoss(told, details={"topic": place.topic, "partition": str(place.partition)})
+                log.warning("%s", told)
+            if mark.offset >= last.offset:
+                found[place] = last
+        return await self.completed(found)
 
-        return dict(zip(places, await asyncio.gather(*map(find, places)), strict=True))
-
-    async def ends(
-        self, places: list[TopicPartition], options: SourceOptions, where: Ends, time_ms: int | None
+    async def _named(
+        self, places: Places, options: SourceOptions, where: Ends, time_ms: int | None
     ) -> dict[TopicPartition, Mark]:
-        """What an option says that a read begins or ends at."""
         if time_ms is not None:
             return await self.marks(places, options, AtTime(time_ms * 1000))
         if not isinstance(where, Mapping):
             return await self.marks(places, options, where)
         named = {TopicPartition(topic, one): at for topic, each in where.items() for one, at in each.items()}
-        strangers = sorted(named.keys() - set(places))
+        strangers = sorted(named.keys() - places.keys())
         if strangers or len(named) < len(places):
-            place = strangers[0] if strangers else min(set(places) - named.keys())
+            place = strangers[0] if strangers else min(places.keys() - named.keys())
             fault = f"{place.topic}/{place.partition} {'is not read' if strangers else 'has none'}"
             raise InvalidArgument(f"offsets are given for every partition that is read, and for no other: {fault}")
-        found: dict[TopicPartition, Mark] = {place: Mark(at) for place, at in named.items()}
+        found = {place: Mark(at, NO_EPOCH, places[place]) for place, at in named.items()}
         for sign, position in ((EARLIEST, "earliest"), (LATEST, "latest")):
-            found |= await self.marks([place for place, at in named.items() if at == sign], options, position)
+            there = {place: places[place] for place, at in named.items() if at == sign}
+            found |= await self.marks(there, options, position)
         return found
 
     async def wait(self, after: Marks, options: SourceOptions) -> None:
@@ -123,6 +201,19 @@ class Cluster:
         except CometError as error:
             return error
         return next((one.error for one in done if one.error is not None), None)
+
+
+async def _each(
+    ask: Callable[[TopicPartition], Awaitable[T]], places: Iterable[TopicPartition]
+) -> dict[TopicPartition, T]:
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(place: TopicPartition) -> T:
+        async with gate:
+            return await ask(place)
+
+    asked = list(places)
+    return dict(zip(asked, await asyncio.gather(*map(one, asked)), strict=True))
 
 
 def _isolation(options: SourceOptions) -> Any:

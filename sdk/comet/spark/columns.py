@@ -30,6 +30,7 @@ Maker = Callable[[Columnar, pa.RecordBatch], pa.Array]
 
 PLAIN: Final = "key binary, value {value}, topic string, partition int, offset bigint, timestamp timestamp"
 HEADERS: Final = ", headers array<struct<key: string, value: binary>>"
+OF_BATCH: Final = ("topic", "partition")  # the same for all its records
 _SHOWN: Final = 40  # bytes of a value that is wrong
 
 
@@ -45,16 +46,17 @@ class Columns:
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
         self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._makers = [_maker(field, options) for field in self.schema]
+        self._of_log = [field.name for field in self.schema if field.name not in OF_BATCH]
 
     def of(self, batch: Columnar) -> pa.RecordBatch:
-        arrow = batch.to_arrow()
+        arrow = batch.to_arrow(self._of_log)
         return pa.RecordBatch.from_arrays([maker(batch, arrow) for maker in self._makers], schema=self.schema)
 
 
 def _maker(field: pa.Field, options: SourceOptions) -> Maker:
     name, kind = field.name, field.type
-    if name in {"topic", "partition"}:
-        return lambda batch, arrow: pa.repeat(pa.scalar(getattr(batch, name), kind), len(arrow))
+    if name in OF_BATCH:
+        return lambda batch, _: pa.repeat(pa.scalar(getattr(batch, name), kind), len(batch))
     if name == "value" and pa.types.is_struct(kind):
         return _decoded(kind, options)
     if name in {"key", "value", "offset", "timestamp"}:

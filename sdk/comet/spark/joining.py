@@ -14,10 +14,17 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from comet import RecordBatch
-from comet.records._arrow import SCHEMA
+from comet.records._arrow import SCHEMA, chosen
 
-SMALL: Final = 64  # records; a batch that has more is quicker wrapped than copied
+SMALL: Final = 64  # records; a batch that has more is quicker wrapped than copied,
+SMALL_BYTES: Final = 64 << 10  # and so is one whose records are large
 TOGETHER: Final = 10_000
+TOGETHER_BYTES: Final = 8 << 20
+
+
+_LISTS: Final = {
+    "offset": "offsets", "timestamp": "timestamps", "key": "keys", "value": "values", "headers": "headers",
+}  # fmt: skip
 
 
 class Columnar(Protocol):
@@ -31,7 +38,8 @@ class Columnar(Protocol):
     def offsets(self) -> Sequence[int]: ...
     @property
     def values(self) -> Sequence[bytes | None]: ...
-    def to_arrow(self) -> Any: ...
+    def __len__(self) -> int: ...
+    def to_arrow(self, columns: Iterable[str] | None = None) -> Any: ...
 
 
 @dataclass(slots=True)
@@ -53,29 +61,29 @@ class Joined:
     def values(self) -> list[bytes | None]:
         return list(chain.from_iterable(batch.values for batch in self.batches))
 
-    def to_arrow(self) -> pa.RecordBatch:
+    def to_arrow(self, columns: Iterable[str] | None = None) -> pa.RecordBatch:
         """As that of one batch: the same columns, of the same types."""
-        every, batches = chain.from_iterable, self.batches
-        times = pa.array(list(every(batch.timestamps for batch in batches)), pa.int64())
-        columns = [
-            pa.array(self.offsets, pa.int64()),
-            times.view(SCHEMA.field("timestamp").type),
-            pa.array(list(every(batch.keys for batch in batches)), pa.binary()),
-            pa.array(self.values, pa.binary()),
-            pa.array(list(every(batch.headers for batch in batches)), SCHEMA.field("headers").type),
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+        schema = SCHEMA if columns is None else chosen(columns)
+        return pa.RecordBatch.from_arrays([self._column(field) for field in schema], schema=schema)
+
+    def _column(self, field: pa.Field) -> pa.Array:
+        found = list(chain.from_iterable(getattr(batch, _LISTS[field.name]) for batch in self.batches))
+        if field.name == "timestamp":
+            return pa.array(found, pa.int64()).view(field.type)
+        return pa.array(found, field.type)
 
 
 def joined(batches: Iterable[RecordBatch[bytes]]) -> Iterator[Columnar]:
     """All of them in order, small neighbours as one. They are of one partition."""
     waiting: Joined | None = None
-    rows = 0
+    rows = size = 0
     for batch in batches:
-        small = len(batch) <= SMALL
-        if waiting is not None and (not small or rows + len(batch) > TOGETHER):
+        more = batch._batch.header.body_size
+        small = len(batch) <= SMALL and more <= SMALL_BYTES
+        full = rows + len(batch) > TOGETHER or size + more > TOGETHER_BYTES
+        if waiting is not None and (full or not small):
             yield _simplest(waiting)
-            waiting, rows = None, 0
+            waiting, rows, size = None, 0, 0
         if not small:
             yield batch
             continue
@@ -83,6 +91,7 @@ def joined(batches: Iterable[RecordBatch[bytes]]) -> Iterator[Columnar]:
             waiting = Joined(batch.topic, batch.partition)
         waiting.batches.append(batch)
         rows += len(batch)
+        size += more
     if waiting is not None:
         yield _simplest(waiting)
 

@@ -34,6 +34,7 @@ class SourceOptions:
     ending_ms: int | None = None
     offsets_per_trigger: int | None = None
     partitions_min: int = 0
+    partitions_max: int = 0  # 0: as many as there are
     fail_on_loss: bool = True
     headers: bool = False
     committed: bool = True  # else also what no transaction has committed
@@ -42,6 +43,7 @@ class SourceOptions:
     permissive: bool = False  # a value that is no such event becomes null, instead of failing the query
     pushdown: bool = False  # filters, where Spark has them enabled
     timeout_ms: int = 30_000
+    settle_ms: int = 0  # that a batch of a stream waits before it takes what is there
     wait_ms: int = 200  # that a stream waits for records before it says that there are none
 
     @classmethod
@@ -50,6 +52,10 @@ class SourceOptions:
         options = cls(**parsed(_NAMES, given))
         if sum(map(bool, (options.topics, options.pattern, options.assigned))) != 1:
             raise InvalidArgument("say what to read: one of the options subscribe, subscribePattern and assign")
+        if 0 < options.partitions_max < options.partitions_min:
+            raise InvalidArgument(
+                f"maxPartitions ({options.partitions_max}) is less than minPartitions ({options.partitions_min})"
+            )
         return options
 
 
@@ -126,6 +132,7 @@ _NAMES: Final[Table] = {
     "endingTimestamp": ("ending_ms", number(0)),
     "maxOffsetsPerTrigger": ("offsets_per_trigger", number(1)),
     "minPartitions": ("partitions_min", number(1)),
+    "maxPartitions": ("partitions_max", number(1)),
     "failOnDataLoss": ("fail_on_loss", switch),
     "includeHeaders": ("headers", switch),
     "isolation": ("committed", chosen(committed=True, uncommitted=False)),
@@ -134,5 +141,6 @@ _NAMES: Final[Table] = {
     "mode": ("permissive", chosen(failfast=False, permissive=True)),
     "pushdown": ("pushdown", switch),
     "timeoutMs": ("timeout_ms", number(1)),
+    "settleMs": ("settle_ms", number(0)),
     "waitMs": ("wait_ms", number(0)),
 }

@@ -1,14 +1,17 @@
 """Which offsets are read, in how many parts, and how far this time. Pure.
 
-A stream's offset is a document that Spark keeps as JSON and compares as text, so that its keys are always sorted:
+A stream's offset is a document that Spark keeps as JSON and compares as text, so that its keys are always in one order:
 
-    {"quotes/0": [1042, 3], "quotes/1": [988, 3]}      next offset, epoch of the record before it (-1: none is known)
+    {"quotes": "3f2a…",            the topic's id; another one of that name has another. Not in documents of old
+     "quotes/0": [1042, 3],        next offset, epoch of the record before it (-1: none is known)
+     "quotes/1": [988, 3]}
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from heapq import heapreplace
 from typing import Any, Final, NamedTuple
 
 from comet.errors import InvalidArgument
@@ -23,9 +26,22 @@ class Mark(NamedTuple):
 
     offset: int
     epoch: int = NO_EPOCH
+    topic_id: str = ""  # as far as known
+
+    def same_topic(self, other: Mark) -> bool:
+        """As far as known."""
+        return not (self.topic_id and other.topic_id) or self.topic_id == other.topic_id
 
 
 Marks = Mapping[TopicPartition, Mark]
+
+
+class Loss(NamedTuple):
+    """What a stream cannot go on with."""
+
+    place: TopicPartition
+    kind: str
+    told: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +53,8 @@ class Range:
     start: int
     end: int
     epoch: int = NO_EPOCH  # of the record before `start`
+    last: int = NO_EPOCH  # of the record before the end that was seen: what was written in a later epoch is not of it
+    topic_id: str = ""
 
     @property
     def size(self) -> int:
@@ -48,32 +66,89 @@ class Range:
 
     def after(self, offset: int) -> Range:
         """What of it lies from that offset on."""
-        return self if offset <= self.start else replace(self, start=min(offset, self.end), epoch=NO_EPOCH)
+        if offset <= self.start:
+            return self
+        return replace(self, start=min(offset, self.end), epoch=_between(self.epoch, self.last))
 
 
-def document(marks: Marks) -> dict[str, list[int]]:
-    return {f"{place.topic}/{place.partition}": [*mark] for place, mark in sorted(marks.items())}
+def document(marks: Marks) -> dict[str, Any]:
+    ids = {place.topic: mark.topic_id for place, mark in marks.items() if mark.topic_id}
+    found: dict[str, Any] = {}
+    for place, mark in sorted(marks.items()):
+        if place.topic in ids:
+            found[place.topic] = ids[place.topic]
+        found[f"{place.topic}/{place.partition}"] = [mark.offset, mark.epoch]
+    return found
 
 
 def marks(document: Mapping[str, Any]) -> dict[TopicPartition, Mark]:
     """Raises InvalidArgument for what no version of us wrote."""
+    ids = {key: value for key, value in document.items() if "/" not in key and isinstance(value, str)}
     found: dict[TopicPartition, Mark] = {}
     for key, value in document.items():
+        if key in ids:
+            continue
         topic, slash, number = key.rpartition("/")
         if not slash or not number.isdecimal() or not isinstance(value, list) or len(value) != 2:
             raise InvalidArgument(f"the checkpoint holds {key!r}: {value!r}, which is no offset of a Comet source")
-        found[TopicPartition(topic, int(number))] = Mark(*map(int, value))
+        offset, epoch = map(int, value)
+        found[TopicPartition(topic, int(number))] = Mark(offset, epoch, ids.get(topic, ""))
     return found
+
+
+def first_of(start: Marks, place: TopicPartition, end: Mark) -> Mark:
+    """Where reading up to `end` begins. A partition that is new, or of another topic, is read from its beginning."""
+    before = start.get(place)
+    return before if before is not None and before.same_topic(end) else Mark(0, NO_EPOCH, end.topic_id)
 
 
 def between(start: Marks, end: Marks) -> list[Range]:
-    """What lies between two offsets, by place. A partition that is new is read from its beginning."""
+    """What lies between two offsets, by place."""
     found = []
     for place, mark in sorted(end.items()):
-        first = start.get(place, Mark(0))
+        first = first_of(start, place, mark)
         if mark.offset > first.offset:
-            found.append(Range(place.topic, place.partition, first.offset, mark.offset, first.epoch))
+            found.append(Range(*place, first.offset, mark.offset, first.epoch, mark.epoch, mark.topic_id))
     return found
+
+
+def kept(start: Marks, newest: Marks) -> tuple[dict[TopicPartition, Mark], list[Loss]]:
+    """How far the stream can go, and what it has lost where it does. An offset of one topic never goes back: what is
+    gone, or shorter than it was, stays where it is. A topic that was made again is begun with."""
+    found, losses = dict(newest), []
+    ids = {place.topic: mark for place, mark in newest.items()}
+    for place, mark in start.items():
+        now = newest.get(place)
+        if now is None:
+            kind, told = "gone", "is gone: was the topic deleted, or made again?"
+            if place.topic not in ids or mark.same_topic(ids[place.topic]):
+                found[place] = mark
+        elif not mark.same_topic(now):
+            kind, told = (
+                "anew",
+                f"is of another topic than the one that was read up to {mark.offset}: it was made again",
+            )
+        elif now.offset < mark.offset:
+            kind = "shorter"
+            told = f"ends at {now.offset}, before {mark.offset}, which was read: was the topic deleted, or made again?"
+            found[place] = mark._replace(topic_id=mark.topic_id or now.topic_id)
+        else:
+            continue
+        losses.append(Loss(place, f"{kind} {mark.topic_id}", f"{place.topic}/{place.partition} {told}"))
+    return found, losses
+
+
+def there(ranges: Iterable[Range], ids: Mapping[TopicPartition, str]) -> tuple[list[Range], list[Loss]]:
+    """The ranges that are of the topics there are now, and the others. What is not there at all, reading will tell."""
+    found, losses = [], []
+    for one in ranges:
+        now = ids.get(one.place, "")
+        if not (now and one.topic_id) or now == one.topic_id:
+            found.append(one)
+            continue
+        told = f"{one.topic}/{one.partition}: offsets {one.start} to {one.end} were of another topic of that name"
+        losses.append(Loss(one.place, f"planned {one.topic_id}", told))
+    return found, losses
 
 
 def split(ranges: Iterable[Range], partitions_min: int) -> list[Range]:
@@ -87,16 +162,37 @@ def split(ranges: Iterable[Range], partitions_min: int) -> list[Range]:
     for one in whole:
         parts = max(1, min(one.size, round(partitions_min * one.size / total)))
         edges = [one.start + one.size * number // parts for number in range(parts + 1)]
+        inner = _between(one.epoch, one.last)
         for number in range(parts):
-            epoch = one.epoch if number == 0 else NO_EPOCH
-            found.append(Range(one.topic, one.partition, edges[number], edges[number + 1], epoch))
+            epoch = one.epoch if number == 0 else inner
+            found.append(replace(one, start=edges[number], end=edges[number + 1], epoch=epoch))
     return found
+
+
+def packed(ranges: Iterable[Range], partitions_max: int) -> list[tuple[Range, ...]]:
+    """What each task reads: a range, or several where there are to be fewer tasks. Each range goes, the largest first,
+    to the task that has least. The same ranges always come to the same tasks."""
+    whole = list(ranges)
+    if not partitions_max or len(whole) <= partitions_max:
+        return [(one,) for one in whole]
+    tasks: list[list[int]] = [[] for _ in range(partitions_max)]
+    sizes = [(0, task) for task in range(partitions_max)]  # a heap
+    for number in sorted(range(len(whole)), key=lambda number: (-whole[number].size, number)):
+        size, task = sizes[0]
+        tasks[task].append(number)
+        heapreplace(sizes, (size + whole[number].size, task))
+    return [tuple(whole[number] for number in sorted(task)) for task in tasks]
+
+
+def _between(before: int, after: int) -> int:
+    """The epoch of records between two whose epochs these are: epochs only grow."""
+    return before if before == after else NO_EPOCH
 
 
 def capped(start: Marks, end: Marks, most: int) -> dict[TopicPartition, Mark]:
     """An offset at most so many records after `start`: each partition gets its share of what waits, and one record at
-    least of those that have any, as far as that goes round. What is cut short has no epoch: nobody asked for it."""
-    waiting = {place: mark.offset - start.get(place, Mark(0)).offset for place, mark in sorted(end.items())}
+    least of those that have any, as far as that goes round. The epoch of what is cut short may be unknown."""
+    waiting = {place: mark.offset - first_of(start, place, mark).offset for place, mark in sorted(end.items())}
     waiting = {place: size for place, size in waiting.items() if size > 0}
     total = sum(waiting.values())
     if total <= most:
@@ -107,12 +203,13 @@ def capped(start: Marks, end: Marks, most: int) -> dict[TopicPartition, Mark]:
         shares[place] += 1
     found: dict[TopicPartition, Mark] = {}
     for place, mark in end.items():
-        before = start.get(place, Mark(0))
+        before = first_of(start, place, mark)
         share = shares.get(place, 0)
         if place not in waiting or share >= waiting[place]:
             found[place] = mark
         else:
-            found[place] = before if share == 0 else Mark(before.offset + share)
+            cut = Mark(before.offset + share, _between(before.epoch, mark.epoch), mark.topic_id)
+            found[place] = before if share == 0 else cut
     return found
 
 

@@ -1,23 +1,25 @@
-"""One range of a partition, read from its leader in a task of an executor.
+"""Ranges of partitions, read from their leaders in a task of an executor.
 
-A read is a pure function of its range: every record that the range holds and readers may see, in order, each once; or
+A read is a pure function of its ranges: every record that they hold and readers may see, in order, each once; or
 an error. What is not there any more fails the query, or with failOnDataLoss=false is left out and said in the log.
 
-The next part is asked for while Spark takes the last one. Connections stay for the next task of the same worker.
+The next parts are asked for while Spark takes the last one. Connections stay for the next task of the same worker.
 """
 
 from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
 
 import comet
 from comet._background import begin, call, made
+from comet._reader import fetch_known
 from comet.errors import CometError, DataLoss, OffsetOutOfRange, PartitionNotFound, TopicNotFound, Truncated
 from comet.spark.columns import Columns
 from comet.spark.joining import joined
@@ -28,7 +30,9 @@ log = logging.getLogger(__name__)
 
 PART_BYTES: Final = 4 << 20  # asked for at once; a broker gives no more
 PART_RECORDS: Final = 1 << 20
-MERGED_ROWS: Final = 10_000  # small batches of the log are put together up to here
+AHEAD: Final = 4  # ranges of a task that have been asked for
+MERGED_ROWS: Final = 10_000  # small batches of the log are put together up to here,
+MERGED_BYTES: Final = 8 << 20  # and up to here: what Spark is handed is in memory several times
 _LOSSES: Final = (OffsetOutOfRange, Truncated, DataLoss, TopicNotFound, PartitionNotFound)
 
 _readers: dict[tuple[str, int], comet.Reader] = {}
@@ -44,24 +48,41 @@ def reader_of(options: SourceOptions) -> comet.Reader:
     return _readers[key]
 
 
-def read(one: Range, columns: Columns, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """Raises DataLoss where the range is not whole, unless losses are to be passed over."""
-    return _merged(map(columns.of, joined(Parts(one, options))))
+def read(ranges: Iterable[Range], columns: Columns, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """Raises DataLoss where a range is not whole, unless losses are to be passed over."""
+    parts = in_turn([Parts(one, options) for one in ranges])
+    return merged(map(columns.of, chain.from_iterable(map(joined, parts))))
+
+
+def in_turn(parts: Sequence[Parts]) -> Iterator[Parts]:
+    """Each when the one before is done; by then its first part, and that of the next few, has been asked for."""
+    for at, one in enumerate(parts):
+        for soon in parts[at : at + AHEAD]:
+            soon.ask()
+        yield one
 
 
 class Parts:
     """The batches of a range, cut to it. Iterated over once."""
 
-    def __init__(self, one: Range, options: SourceOptions) -> None:
+    def __init__(self, one: Range, options: SourceOptions, reader: comet.Reader | None = None) -> None:
         self._range = one
         self._options = options
-        self._reader = reader_of(options)
+        self._reader = reader or reader_of(options)
         self._at = one.start
         self._epoch: int | None = None if one.epoch == NO_EPOCH else one.epoch
+        self._last: int | None = None if one.last == NO_EPOCH else one.last
+        self._first: Future[comet.Fetched] | None = None
+
+    def ask(self) -> None:
+        """Ahead of being iterated over, so as not to be waited for then."""
+        if self._first is None and self._at < self._range.end:
+            self._first = self._ask()
 
     def __iter__(self) -> Iterator[comet.RecordBatch[bytes]]:
         end = self._range.end
-        asked = self._ask() if self._at < end else None
+        self.ask()
+        asked, self._first = self._first, None  # what was read is not kept any longer
         while asked is not None:
             try:
                 fetched = asked.result()
@@ -77,12 +98,15 @@ class Parts:
             for batch in fetched.batches:
                 wanted = batch if batch.next_offset <= end else batch.before(end)
                 if wanted is not None:
+                    if self._last is not None and wanted.epoch > self._last:
+                        self._written_anew(wanted)
                     yield wanted
 
     def _ask(self) -> Future[comet.Fetched]:
         one, options = self._range, self._options
         return begin(
-            self._reader.fetch(
+            fetch_known(
+                self._reader,
                 one.topic,
                 one.partition,
                 self._at,
@@ -90,6 +114,7 @@ class Parts:
                 records_max=min(self._range.end - self._at, PART_RECORDS),
                 bytes_max=PART_BYTES,
                 isolation="committed" if options.committed else "uncommitted",
+                within_ms=options.timeout_ms,
             )
         )
 
@@ -98,37 +123,48 @@ class Parts:
 
     def _pass_over(self, error: CometError) -> None:
         """Goes on behind what is lost, or raises what says that something is."""
-        one, start = self._range, error.details.get("log_start", "")
+        one, detail = self._range, {OffsetOutOfRange: "log_start", DataLoss: "end"}.get(type(error), "")
+        whole_again = int(error.details.get(detail, "0"))
+        to = min(whole_again, one.end) if whole_again > self._at else one.end
+        self._lose(self._at, to, error)
+        if not isinstance(error, Truncated):
+            self._at = to
+        self._epoch = None  # of a log that was cut: other records are there now, and are read as those of this range
+
+    def _written_anew(self, batch: comet.RecordBatch[bytes]) -> None:
+        """When the range was planned its last record was older: the log was cut back since."""
+        at = batch.first_offset
+        self._lose(at, self._range.end, Truncated(f"what is there at {at} was written later"))
+        self._last = None  # other records are there now; they are read, as those of this range
+
+    def _lose(self, start: int, end: int, error: CometError) -> None:
+        """Raises DataLoss, or says what is lost."""
+        one = self._range
         place = f"{one.topic}/{one.partition}"
-        to = int(start) if isinstance(error, OffsetOutOfRange) and start and int(start) > self._at else one.end
-        to = min(to, one.end)
-        if isinstance(error, Truncated):
-            to = self._at  # other records are there now; they are read, as those of this range
-        told = f"{place}: offsets {self._at} to {to} of {one.start} to {one.end} cannot be read any more: {error}"
+        told = f"{place}: offsets {start} to {end} of {one.start} to {one.end} cannot be read any more: {error}"
         if self._options.fail_on_loss:
             raise DataLoss(
                 f"{told}. With the option failOnDataLoss=false the query goes on without them.",
                 details={"topic": one.topic, "partition": str(one.partition), **error.details},
             ) from error
         log.warning("%s; the query goes on without them", told)
-        self._at, self._epoch = to, None
 
 
-def _merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Each batch costs Spark something, whatever its size."""
     waiting: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
     for batch in batches:
-        if rows and rows + len(batch) > MERGED_ROWS:
-            yield _one(waiting)
-            waiting, rows = [], 0
+        more = batch.nbytes
+        if rows + len(batch) > MERGED_ROWS or size + more > MERGED_BYTES:
+            yield from _as_one(waiting)
+            waiting, rows, size = [], 0, 0
         waiting.append(batch)
         rows += len(batch)
-    if waiting:
-        yield _one(waiting)
+        size += more
+    yield from _as_one(waiting)
 
 
-def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+def _as_one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """One batch, unless Arrow cannot."""
+    return batches if len(batches) <= 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()

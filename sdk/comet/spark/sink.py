@@ -41,6 +41,7 @@ class Written(WriterCommitMessage):
 
     rows: int
     before: bool = False
+    batch: int | None = None  # of the query that it was part of
 
 
 class _Writing:
@@ -59,7 +60,7 @@ class _Writing:
             wrote = writing.write_unit(unit, ending.whole(batches), self.options)
         else:
             wrote = writing.write_rows(batches, self.options)
-        return Written(wrote.rows, wrote.before)
+        return Written(wrote.rows, wrote.before, unit.batch)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:  # noqa: N803
         """Nothing: what the tasks have committed counts."""
@@ -100,10 +101,21 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
             unit = Unit(self.name, task.partitionId(), None)
         return self._write(unit, iterator)
 
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:  # noqa: ARG002, N803
+        """Nothing, as for streams; but whoever expects another load under a name would look for its rows in vain."""
+        told = [message for message in messages if isinstance(message, Written)]
+        if self.options.name and told and all(one.before and one.batch is None for one in told):
+            log.warning(
+                "nothing was written: under the transactionalId %r all parts were written before, %d rows in all. "
+                "If that was another load, give this one an id of its own",
+                self.options.name,
+                sum(one.rows for one in told),
+            )
+
 
 def _look(options: SinkOptions) -> None:
     """Says before anything is computed that it cannot be written. Spark plans all batches of a stream in one process,
-    which looks once. While nobody answers nothing is said: tasks wait for brokers, planning does not."""
+    which looks once. While nobody answers that is only logged: tasks wait for brokers, planning does not."""
     if options in _looked_at:
         return
     try:
@@ -111,7 +123,13 @@ def _look(options: SinkOptions) -> None:
     except CometError as error:
         if isinstance(error, TopicNotFound | InvalidArgument):
             raise
-        log.info("the topic %r is not looked at: %s", options.topic, error)
+        log.warning(
+            "the topic %r is not looked at, as nobody answers at bootstrap=%s; each task waits %d ms for a broker: %s",
+            options.topic,
+            options.bootstrap,
+            options.timeout_ms,
+            error,
+        )
         return
     if len(_looked_at) >= LOOKED_AT_MAX:
         _looked_at.clear()

@@ -3,9 +3,11 @@ workers of the executors. Between the two travels what is small: options, ranges
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from pyspark.sql.datasource import (
@@ -23,8 +25,23 @@ from pyspark.sql.types import StructType
 from comet import sync
 from comet.errors import DataLoss, InvalidArgument, PartitionNotFound, TopicNotFound
 from comet.spark.options import SourceOptions
-from comet.spark.planning import Bounds, Mark, Marks, Range, between, capped, document, marks, split
+from comet.spark.planning import (
+    Bounds,
+    Loss,
+    Mark,
+    Marks,
+    Range,
+    between,
+    capped,
+    document,
+    kept,
+    marks,
+    packed,
+    split,
+    there,
+)
 from comet.spark.sink_options import SinkOptions
+from comet.spark.telling import Telling
 from comet.types import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -49,14 +66,16 @@ class CometSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         options = self._asked()
-        if options.offsets_per_trigger is not None or options.group:
-            raise InvalidArgument("maxOffsetsPerTrigger and group are for spark.readStream")
+        if options.offsets_per_trigger is not None or options.group or options.settle_ms:
+            raise InvalidArgument("maxOffsetsPerTrigger, group and settleMs are for spark.readStream")
         return FilteredReader(schema, options) if options.pushdown else BatchReader(schema, options)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
         options = self._asked()
         if options.ending != "latest" or options.ending_ms is not None:
             raise InvalidArgument("a stream has no end: endingOffsets and endingTimestamp are for spark.read")
+        if options.pushdown:
+            raise InvalidArgument("pushdown is for spark.read: Spark gives no filters to a stream")
         return StreamReader(schema, options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -80,9 +99,9 @@ class CometSource(DataSource):
 class Split(InputPartition):
     """What one task reads."""
 
-    def __init__(self, part: Range) -> None:
-        super().__init__(part)
-        self.part = part
+    def __init__(self, parts: tuple[Range, ...]) -> None:
+        super().__init__(parts)
+        self.parts = parts
 
 
 class _Reading:
@@ -97,10 +116,12 @@ class _Reading:
         from comet.spark.ranges import read
 
         assert isinstance(partition, Split)
-        return read(partition.part, Columns(self.schema, self.options), self.options)
+        return read(partition.parts, Columns(self.schema, self.options), self.options)
 
     def splits(self, ranges: list[Range]) -> list[Split]:
-        return [Split(part) for part in split(ranges, self.options.partitions_min)]
+        return [
+            Split(parts) for parts in packed(split(ranges, self.options.partitions_min), self.options.partitions_max)
+        ]
 
 
 class BatchReader(_Reading, DataSourceReader):
@@ -115,9 +136,8 @@ class BatchReader(_Reading, DataSourceReader):
         options = self.options
         cluster = Cluster.of(options)
         places = await cluster.places(options)
-        end = await cluster.ends(places, options, options.ending, options.ending_ms)
-        start = await cluster.ends(places, options, options.starting or "earliest", options.starting_ms)
-        return between(start, end)
+        end = await cluster.ends(places, options)
+        return between(await cluster.starts(places, options, "earliest"), end)
 
 
 class FilteredReader(BatchReader):
@@ -140,16 +160,17 @@ class FilteredReader(BatchReader):
 
 class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream. Its offsets are documents of `planning`; how far it came is in Spark's checkpoint, and told to a group
-    for others to see."""
+    for others to see. Where one is made to be sent to executors, nothing has been asked of it."""
 
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
         super().__init__(schema, options)
         self._initial: dict[str, Any] | None = None
         self._newest: dict[str, Any] | None = None  # for Spark's own progress reports
         self._target: dict[TopicPartition, Mark] | None = None  # of a stream that ends with what there was
-        self._told: dict[str, Any] | None = None
-        self._places: list[TopicPartition] = []
-        self._looked_at = 0.0
+        self._telling: Telling | None = None
+        self._places: Mapping[TopicPartition, str] = {}
+        self._look_at = 0.0
+        self._losses: set[tuple[TopicPartition, str]] = set()  # that were in the log
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Asked for twice: `latest` must be the same both times."""
@@ -160,10 +181,9 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
     async def _begin(self) -> dict[TopicPartition, Mark]:
         from comet.spark.cluster import Cluster
 
-        options = self.options
-        cluster = Cluster.of(options)
-        places = await cluster.places(options)
-        return await cluster.ends(places, options, options.starting or "latest", options.starting_ms)
+        cluster = Cluster.of(self.options)
+        places = await cluster.places(self.options)
+        return await cluster.completed(await cluster.starts(places, self.options, "latest"))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         most = self.options.offsets_per_trigger
@@ -180,60 +200,75 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         from comet.spark.cluster import Cluster
 
         cluster = Cluster.of(self.options)
-        await self._report(cluster, start)
+        self._tell(cluster, start)
         if self._target is not None:
             newest = self._target
+            if self._telling is not None and not between(start, newest):
+                await self._telling.told()  # the stream is about to end
         else:
+            await asyncio.sleep(self.options.settle_ms / 1000)
             newest = await self._latest()
             if not between(start, newest):
                 await cluster.wait(newest, self.options)
                 newest = await self._latest()
         self._newest = document(newest)
-        end = self._kept(start, newest)
-        return capped(start, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end
+        end, losses = kept(start, newest)
+        self._bear(losses)
+        self._losses = {(loss.place, loss.kind) for loss in losses}
+        if not isinstance(limit, ReadMaxRows):
+            return end
+        end = capped(start, end, limit.max_rows)
+        return end | await cluster.completed({place: mark for place, mark in end.items() if mark != start.get(place)})
 
     async def _latest(self) -> dict[TopicPartition, Mark]:
         from comet.spark.cluster import Cluster
 
-        cluster = Cluster.of(self.options)
-        if not self._places or time.monotonic() - self._looked_at > PLACES_S:
-            self._places, self._looked_at = await cluster.places(self.options), time.monotonic()
+        cluster, all_there = Cluster.of(self.options), self.options.fail_on_loss
+        await self._look()
         try:
-            return await cluster.marks(self._places, self.options, "latest")
+            found = await cluster.marks(self._places, self.options, "latest", all_there=all_there)
         except (TopicNotFound, PartitionNotFound):  # deleted, or made again with fewer
-            self._places = await cluster.places(self.options)
-            return await cluster.marks(self._places, self.options, "latest")
-
-    def _kept(self, start: Marks, newest: Marks) -> dict[TopicPartition, Mark]:
-        """An offset never goes back. What is gone, or shorter than it was, is a loss."""
-        found = dict(newest)
-        for place, mark in start.items():
-            now = found.get(place)
-            if now is not None and now.offset >= mark.offset:
-                continue
-            is_ = "is gone" if now is None else f"ends at {now.offset}, before {mark.offset}, which was read"
-            told = f"{place.topic}/{place.partition} {is_}: was the topic deleted, or made again?"
-            if self.options.fail_on_loss:
-                raise DataLoss(
-                    f"{told} With the option failOnDataLoss=false the query goes on.", details={"topic": place.topic}
-                )
-            log.warning("%s", told)
-            found[place] = mark
+            await self._look(anew=True)
+            found = await cluster.marks(self._places, self.options, "latest")
+        if len(found) < len(self._places):
+            self._look_at = 0.0
         return found
 
-    async def _report(self, cluster: Any, start: Marks) -> None:
-        told = document(start)
-        if not self.options.group or told == self._told:
+    async def _look(self, *, anew: bool = False) -> None:
+        """Which places there are, every few seconds."""
+        from comet.spark.cluster import Cluster
+
+        if anew or time.monotonic() >= self._look_at:
+            cluster = Cluster.of(self.options)
+            self._places = await cluster.places(self.options, all_there=self.options.fail_on_loss)
+            self._look_at = time.monotonic() + PLACES_S
+
+    def _bear(self, losses: Sequence[Loss]) -> None:
+        """Raises DataLoss, or says once what is lost."""
+        if losses and self.options.fail_on_loss:
+            raise DataLoss(
+                f"{losses[0].told}. With the option failOnDataLoss=false the query goes on.",
+                details={"topic": losses[0].place.topic, "partition": str(losses[0].place.partition)},
+            )
+        for loss in losses:
+            if (loss.place, loss.kind) not in self._losses:
+                log.warning("%s; the query goes on", loss.told)
+
+    def _tell(self, cluster: Any, start: Marks) -> None:
+        if not self.options.group:
             return
-        problem = await cluster.report(self.options.group, start)
-        if problem is None:
-            self._told = told
-        else:
-            log.warning("the group %r was not told how far the stream has come: %s", self.options.group, problem)
+        if self._telling is None:
+            self._telling = Telling(self.options.group, partial(cluster.report, self.options.group))
+        self._telling.newest(start)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         return self._newest
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The same for the same offsets, whenever it is asked."""
-        return self.splits(between(marks(start), marks(end)))
+        """The same for the same offsets, whenever it is asked, as long as they are of the topics there are."""
+        ranges = between(marks(start), marks(end))
+        if not self._places:  # it was planned before the query was started again
+            sync.call(self._look())
+        found, losses = there(ranges, self._places)
+        self._bear(losses)
+        return self.splits(found)

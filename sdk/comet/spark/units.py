@@ -1,8 +1,9 @@
 """What is written once: the rows of one partition of one batch of a query. Pure.
 
     transactional id    spark.<query>.<partition>           one transaction of it per batch
-    its note            batch 17 rows 2040                  kept as one with the decision to commit
-                        done rows 2040                      where there is only one batch: a write that is no stream
+    its note            batch 17 rows 2040 to bars          kept as one with the decision to commit
+                        done rows 2040 to bars              where there is only one batch: a write that is no stream
+                        done rows 2040                      where a column says to which topic
 
 Whoever writes a unit opens its id first, which shuts out whoever wrote it before, and looks at the note: that says
 whether the unit is written. What is between an end that was decided and Spark's own note of it does not matter then.
@@ -15,7 +16,8 @@ from typing import Final, NamedTuple
 
 from comet.errors import DataLoss, InvalidArgument
 
-_NOTE: Final = re.compile(rb"(?:batch ([0-9]{1,19})|done) rows ([0-9]{1,19})")
+TOPIC_CHARS: Final = 180  # of a topic's name, so that a note has room for the rest
+_NOTE: Final = re.compile(rb"(?:batch ([0-9]{1,19})|done) rows ([0-9]{1,19})(?: to ([A-Za-z0-9._-]{1,180}))?")
 
 
 class Note(NamedTuple):
@@ -23,9 +25,11 @@ class Note(NamedTuple):
 
     batch: int | None
     rows: int
+    topic: str = ""  # its first characters; empty: a column said it for each row
 
     def encode(self) -> bytes:
-        return f"{'done' if self.batch is None else f'batch {self.batch}'} rows {self.rows}".encode()
+        to = f" to {self.topic[:TOPIC_CHARS]}" if self.topic else ""
+        return f"{'done' if self.batch is None else f'batch {self.batch}'} rows {self.rows}{to}".encode()
 
     @classmethod
     def parse(cls, note: bytes) -> Note | None:
@@ -35,7 +39,7 @@ class Note(NamedTuple):
         found = _NOTE.fullmatch(note)
         if found is None:
             raise InvalidArgument(f"its transactional id is used for something else, which noted {note[:60]!r}")
-        return cls(None if found[1] is None else int(found[1]), int(found[2]))
+        return cls(None if found[1] is None else int(found[1]), int(found[2]), (found[3] or b"").decode())
 
 
 class Unit(NamedTuple):
@@ -53,9 +57,9 @@ class Unit(NamedTuple):
         what = self.query if self.batch is None else f"batch {self.batch} of {self.query}"
         return f"partition {self.partition} of {what}"
 
-    def written(self, note: bytes) -> int | None:
-        """How many rows it has in the topic; None: it is not written. Raises DataLoss for what never comes again: Spark
-        repeats the last batch of a query, and none before it."""
+    def written(self, note: bytes, topic: str = "") -> int | None:
+        """How many rows it has in the topic; None: it is not written. Raises DataLoss for what never comes again, as
+        Spark repeats the last batch of a query, and none before it; InvalidArgument for what went to another topic."""
         found = Note.parse(note)
         if found is None:
             return None
@@ -65,6 +69,8 @@ class Unit(NamedTuple):
                 f"{self} has the transactional id of {kinds[found.batch is None]}, and is {kinds[self.batch is None]}"
             )
         if self.batch is None or found.batch is None or found.batch == self.batch:
+            if topic and found.topic and found.topic != topic[:TOPIC_CHARS]:
+                raise InvalidArgument(self._elsewhere(found.topic, topic))
             return found.rows
         if found.batch > self.batch:
             raise DataLoss(
@@ -72,6 +78,14 @@ class Unit(NamedTuple):
                 "the checkpoint is older than what was written since. Start a query with a new checkpoint"
             )
         return None
+
+    def _elsewhere(self, there: str, here: str) -> str:
+        what = (
+            "a batch write of other rows needs another transactionalId"
+            if self.batch is None
+            else "run the query with that topic until this batch is over, and change it then"
+        )
+        return f"{self} was written to the topic {there!r} before, and is for {here!r} now: {what}"
 
     def lacking(self, before: int, now: int) -> str:
         """What is wrong with a unit that was written with fewer rows than it has now; empty: nothing."""

@@ -3,7 +3,8 @@
     open the unit's id ─► its note says that it is written ─► the input is read to its end, and nothing is written
              │
              └─► it is not ─► begin ─► rows ─► acknowledged ─► commit with the note
-                                        └── whatever goes wrong ──► abort ──► once more, while the input is still held
+                                        └── whatever goes wrong ──► abort ──► once more, while the input is still held,
+                                                                              unless nobody answered for `timeoutMs`
 
 An attempt begins with opening the id, so it knows what became of the one before, in whatever worker that was; and that
 one, should it live, can do nothing more. Who is shut out does not come back: another attempt has taken its place.
@@ -15,6 +16,7 @@ be repeated here, without Spark. Connections stay for the next task of the worke
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,6 +25,7 @@ import pyarrow as pa
 
 import comet
 from comet._background import call
+from comet._transactions import cause_of, waited_in_vain
 from comet.errors import CometError, DataLoss, ProducerFenced, TransactionAborted
 from comet.spark.rows import Part, parts
 from comet.spark.sink_options import SinkOptions
@@ -52,35 +55,44 @@ def write_unit(unit: Unit, batches: Iterable[pa.RecordBatch], options: SinkOptio
     """Writes a unit, unless it is written. Raises what stands in the way, with nothing visible of it, or in doubt:
     then the next attempt finds out."""
     rows = Rows(batches)
+    failed: CometError | None = None
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return _attempt(unit, rows, options)
+            before = _look(unit, options)  # what became of a commit that was not answered, too
         except CometError as error:
-            _discard(options)
-            if isinstance(_cause(error), ProducerFenced):
-                raise ProducerFenced(f"{unit} was taken over by another attempt; this one wrote nothing") from error
-            if attempt == ATTEMPTS or not _passes(_cause(error)):
+            _give_up(unit, error, options)
+            raise
+        if before is not None:
+            return _compare(unit, before, rows, options)
+        if failed is not None and not rows.rewind():
+            raise failed
+        transaction = call(_begun(_transactional(options)))
+        began = time.monotonic()
+        try:
+            return _attempt(unit, transaction, rows, options)
+        except CometError as error:
+            _give_up(unit, error, options)
+            in_vain = waited_in_vain(error) and time.monotonic() - began >= options.timeout_ms / 1000
+            in_doubt = transaction.state == "unknown"
+            if attempt == ATTEMPTS or not (in_doubt or (_passes(cause_of(error)) and not in_vain)):
                 raise
             log.warning("%s is tried again: %s", unit, error)
-            if not rows.rewind():
-                before = _look(unit, options)  # the answer to the commit may be all that was lost
-                if before is None:
-                    raise
-                return _compare(unit, before, rows, options)
+            failed = error
     raise AssertionError("the last attempt returns or raises")
 
 
-def _attempt(unit: Unit, rows: Rows, options: SinkOptions) -> Wrote:
-    before = _look(unit, options)
-    if before is not None:
-        return _compare(unit, before, rows, options)
-    producer = _transactional(options)
-    transaction = call(_begun(producer))
+def _give_up(unit: Unit, error: CometError, options: SinkOptions) -> None:
+    _discard(options)
+    if isinstance(cause_of(error), ProducerFenced):
+        raise ProducerFenced(f"{unit} was taken over by another attempt; this one wrote nothing") from error
+
+
+def _attempt(unit: Unit, transaction: comet.Transaction, rows: Rows, options: SinkOptions) -> Wrote:
     try:
         for batch in rows:
             for part in parts(batch, options.topic):
                 call(transaction.send_many(part.topic, partition=part.partition, **part.columns))
-        note = Note(unit.batch, rows.count).encode()
+        note = Note(unit.batch, rows.count, options.topic).encode()
     except BaseException as error:
         call(transaction.__aexit__(type(error), error, None))
         raise
@@ -101,7 +113,7 @@ def _look(unit: Unit, options: SinkOptions) -> int | None:
     """Takes the unit over from whoever had it. How many rows of it are written; None: it is not."""
     producer = _transactional(options)
     call(producer.reopen(unit.transactional_id))
-    return unit.written(producer.note)
+    return unit.written(producer.note, options.topic)
 
 
 def _compare(unit: Unit, before: int, rows: Rows, options: SinkOptions) -> Wrote:
@@ -114,12 +126,6 @@ def _compare(unit: Unit, before: int, rows: Rows, options: SinkOptions) -> Wrote
             raise DataLoss(f"{problem}. With the option failOnDataLoss=false the query goes on without them")
         log.warning("%s", problem)
     return Wrote(before, before=True)
-
-
-def _cause(error: CometError) -> CometError:
-    """What a transaction was aborted for."""
-    cause = error.__cause__
-    return cause if isinstance(error, TransactionAborted) and isinstance(cause, CometError) else error
 
 
 def _passes(error: CometError) -> bool:

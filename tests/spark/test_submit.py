@@ -1,0 +1,102 @@
+"""The demo's job as `spark-submit` runs it, with executors that are processes of their own, one of which is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import comet
+import comet_demo.spark_job
+from comet_demo.feed import ensure_topics
+from comet_demo.model import BARS, TOPIC
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+MASTER = "local-cluster[2,1,512]"
+SETTINGS = {
+    "spark.executor.memory": "512m",
+    "spark.driver.memory": "512m",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+SECOND_US = 1_000_000
+SYMBOLS = ("ACME", "INIT", "MOON", "OMNI")
+
+
+@contextmanager
+def submitted(address: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    settings = [part for name, value in SETTINGS.items() for part in ("--conf", f"{name}={value}")]
+    command = [str(Path(sys.executable).with_name("spark-submit")), "--master", MASTER, *settings]
+    job = [comet_demo.spark_job.__file__, "--bootstrap", address, "--queries", "bars.1s"]
+    job += ["--checkpoint", str(folder / "checkpoint")]
+    log = folder / "submit.log"
+    environment = os.environ | {"SPARK_LOCAL_DIRS": str(folder), "SPARK_WORKER_DIR": str(folder / "work")}
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [*command, *job], stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment
+        )
+    try:
+        yield process
+    finally:
+        for one in [*below(process), psutil.Process(process.pid)] if process.poll() is None else []:
+            one.kill()
+        process.wait(60)
+
+
+def below(process: subprocess.Popen[bytes], part: str = "") -> list[psutil.Process]:
+    return [one for one in psutil.Process(process.pid).children(recursive=True) if part in " ".join(one.cmdline())]
+
+
+def write(address: str, second: int, each: int) -> None:
+    with comet.sync.Producer(address) as producer:
+        for symbol in SYMBOLS:
+            for number in range(each):
+                quote = {"symbol": symbol, "bid": 9.5, "ask": 9.75, "timestamp_us": second * SECOND_US + number}
+                quote |= {"bid_size": 1, "ask_size": 1, "last": 9.5, "last_size": 0}
+                producer.send(TOPIC, quote, key=symbol)
+
+
+def bars_until(second: int, each: int, bars: comet.sync.Consumer[bytes], found: dict[tuple[str, int], Any]) -> None:
+    """Takes what comes until the bars of that second have so many quotes."""
+    for record in bars:
+        bar = json.loads(record.value)
+        found[bar["symbol"], bar["start_us"] // SECOND_US] = bar
+        if all(found.get((symbol, second), {}).get("quotes") == each for symbol in SYMBOLS):
+            return
+
+
+def test_a_job_goes_on_where_an_executor_was_killed_and_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    first, later = int(time.time()), int(time.time()) + 3
+    found: dict[tuple[str, int], Any] = {}
+    with comet.testing.broker() as broker:
+        comet.run(ensure_topics(broker.address))
+        write(broker.address, first, 3)
+        with (
+            submitted(broker.address, tmp_path) as job,
+            comet.sync.Consumer(broker.address, BARS["1s"], start="earliest") as bars,
+        ):
+            bars_until(first, 3, bars, found)
+            executors = below(job, "CoarseGrainedExecutorBackend")
+            assert len(executors) == 2
+            executors[0].kill()
+            write(broker.address, later, 5)
+            bars_until(later, 5, bars, found)
+            (driver,) = below(job, "comet_demo/spark_job.py")
+            everything = below(job)
+            driver.terminate()
+            assert job.wait(60) == 0, (tmp_path / "submit.log").read_text()[-2000:]
+            _gone, alive = psutil.wait_procs(everything, timeout=30)
+    assert not alive, [one.cmdline() for one in alive]
+    assert {place: bar["quotes"] for place, bar in found.items()} == {
+        (symbol, second): count for symbol in SYMBOLS for second, count in ((first, 3), (later, 5))
+    }
