@@ -6,9 +6,11 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import comet
+from comet.serde import codec_for
 from comet_demo.board import Board, Line
 from comet_demo.model import JOB, TOPIC, Quote
 
@@ -22,18 +24,34 @@ FIRST_QUOTE_S: Final = 30.0  # that the first one may take to come
 
 async def follow(board: Board, bootstrap: str, topic: str = TOPIC) -> None:
     """Feeds the board with everything that comes from now on, until it is cancelled."""
-    async with comet.Consumer(bootstrap, topic, start="latest", type=Quote) as consumer:
+    # What retention or a purge has taken is not missed by a board of the latest.
+    async with comet.Consumer(bootstrap, topic, start="latest", type=Quote, on_out_of_range="latest") as consumer:
         async for batch in consumer.batches():
             now_us = _now_us()
-            for quote in batch.events():
+            for quote in quotes_of(batch):
                 board.apply(quote, now_us)
+
+
+def quotes_of(batch: comet.RecordBatch[Quote]) -> list[Quote | None]:
+    """A quote for each record; None for those that are something else, whoever wrote them."""
+    try:
+        return list(batch.events())
+    except comet.SerdeError:
+        return [_quote(value) for value in batch.values]
+
+
+def _quote(value: bytes | None) -> Quote | None:
+    with suppress(comet.SerdeError):
+        return None if value is None else codec_for(Quote).decode(value)
+    return None
 
 
 async def follow_job(board: Board, bootstrap: str, topic: str = JOB) -> None:
     """Feeds the board with what the Spark job says of itself."""
-    async with comet.Consumer(bootstrap, topic, start="latest", type=dict) as consumer:
-        async for record in consumer:
-            board.analytics.apply(record.value)
+    async with comet.Consumer(bootstrap, topic, start="latest", type=dict, on_out_of_range="earliest") as consumer:
+        while True:
+            with suppress(comet.SerdeError):  # of somebody else; reading goes on behind it
+                board.analytics.apply((await anext(consumer)).value)
 
 
 async def show(board: Board, *, title: str, duration_s: float | None, quiet: bool = False) -> None:
@@ -90,13 +108,16 @@ def draw(board: Board, title: str) -> Table:
     """The board as rich draws it."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", caption=board.summary(_now_us()))
+    # As Text, for what others have written must not be read as markup.
+    heading, caption = Text(title, "table.title"), Text(board.summary(_now_us()), "table.caption")
+    table = Table(box=box.SIMPLE_HEAD, title=heading, title_justify="left", caption=caption)
     table.add_column("symbol", style="bold")
     for column in ("last", "change", "bid", "ask", "spread bp", "volume", "trades/s", "events/s"):
         table.add_column(column, justify="right")
     for symbol in sorted(board.lines):
-        table.add_row(symbol, *_cells(board.lines[symbol]))
+        table.add_row(Text(symbol), *_cells(board.lines[symbol]))
     return table
 
 

@@ -8,7 +8,8 @@ import json
 import signal
 import socket
 import sys
-from collections.abc import Coroutine
+import time
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,22 +18,29 @@ from typing import Any, Final, NamedTuple
 import comet
 from comet_demo import runtime
 from comet_demo.board import Board
+from comet_demo.care import Care
 from comet_demo.consumer import follow, follow_job, show
-from comet_demo.crew import Crew, Member
+from comet_demo.crew import ENDINGS, Crew, Member
 from comet_demo.feed import ensure_topics
 
 GATEWAY_PORT: Final = 8080
 LOCALHOST: Final = "127.0.0.1"
+BOTH: Final = (LOCALHOST, "::1")  # whatever a browser takes localhost for
+ANSWER_S: Final = 0.5
 LOOK_S: Final = 0.5
+AGAIN_S: Final = 1.0
+NO_GATEWAY: Final = "no gateway: "  # so `comet up` begins the line with the reason
+BROKER: Final = "broker"
 SPARK: Final = "spark"
 FEED: Final = "feed"
 
 
 class Started(NamedTuple):
-    """Where the broker is, and where the dashboard, if there is one."""
+    """Where the broker is, and where the dashboard, or why there is none."""
 
     address: str
     url: str = ""
+    lacks: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +62,13 @@ class Options:
 def run(options: Options) -> Board:
     """Runs the demo and returns what the board showed last. Ctrl-C is the usual way to end it."""
     board = Board()
-    for number in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal must not leave a broker behind
+    for number in set(ENDINGS) - {signal.SIGINT}:  # a closed terminal must not leave a broker behind
         signal.signal(number, signal.default_int_handler)
     with suppress(KeyboardInterrupt), Crew() as crew:  # how a person ends the demo; the processes end with it
         try:
             _start_and_watch(board, crew, options)
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # once is enough
+            for number in ENDINGS:  # once is enough
                 signal.signal(number, signal.SIG_IGN)
     return board
 
@@ -71,8 +79,8 @@ def _start_and_watch(board: Board, crew: Crew, options: Options) -> None:
     comet.run(ensure_topics(at.address))
     to = ["--bootstrap", at.address]
     crew.start(FEED, "comet_demo.feed", [*to, *_market(options)])
-    if at.url:
-        _say(f"Quotes are at {at.url}quotes")
+    if own:
+        _say(f"Quotes are at {at.url}quotes" if at.url else f"There is no dashboard. {at.lacks}")
     if own:
         crew.start("life", "comet_demo.life", [*to, *_seed(options)])
         crew.start("paper", "comet_demo.paper", to)
@@ -87,7 +95,7 @@ def _spark(board: Board, crew: Crew, at: Started, options: Options) -> None:
         board.analytics.note = f"no analytics: {lacking}"
         _say(f"There are no analytics. {lacking}")
         return
-    arguments = ["--bootstrap", at.address, "--checkpoint", str(crew.folder / "checkpoint"), "--parallelism", "1"]
+    arguments = ["--bootstrap", at.address, "--checkpoint", str(crew.temporary / "checkpoint"), "--parallelism", "1"]
     if options.parquet is not None:
         arguments += ["--parquet", str(options.parquet.resolve())]
     member = crew.start(SPARK, "comet_demo.spark_job", arguments)
@@ -112,12 +120,12 @@ def _say(text: str) -> None:
 
 
 async def _watch(board: Board, crew: Crew, at: Started, options: Options) -> None:
-    """Whichever ends first ends all: the table with the time, what follows with an error."""
+    """Whichever ends first ends all: the table with the time, the care of the processes with an error."""
     where = f"{at.url}quotes" if at.url else at.address
     title = f"Comet demo: {options.provider} quotes, {where} (Ctrl-C ends)"
     work: tuple[Coroutine[Any, Any, None], ...] = (
-        follow(board, at.address),
-        follow_job(board, at.address),
+        _again_and_again(board, at.address, follow),
+        _again_and_again(board, at.address, follow_job),
         _look_after(board, crew),
         show(board, title=title, duration_s=options.duration_s, quiet=options.quiet),
     )
@@ -132,41 +140,73 @@ async def _watch(board: Board, crew: Crew, at: Started, options: Options) -> Non
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _look_after(board: Board, crew: Crew) -> None:
-    """Nobody sees what is in the files of processes: that one has ended is told with its last words."""
-    told: set[str] = set()
+async def _again_and_again(board: Board, address: str, work: Callable[[Board, str], Awaitable[None]]) -> None:
+    """Where somebody deletes the topic that is followed, there will be another one."""
     while True:
+        try:
+            await work(board, address)
+        except comet.CometError as error:
+            board.notes[work.__name__] = error.message
+        await asyncio.sleep(AGAIN_S)
+        with suppress(comet.CometError):
+            await ensure_topics(address)
+        board.notes.pop(work.__name__, None)
+
+
+async def _look_after(board: Board, crew: Crew) -> None:
+    """Nobody sees what is in the files of processes: that one has ended is told with its last words, and all but two
+    are started again. Without a broker or a feed there is nothing to see."""
+    care = Care(board.notes)
+    board.heard_us = time.time_ns() // 1000  # from now on quotes are waited for
+    while True:
+        now = time.monotonic()
         for member in crew.ended():
-            if member.name not in told:
-                told.add(member.name)
-                _note(board, crew, member)
+            code = member.process.returncode
+            if member.name == BROKER or (member.name == FEED and code):
+                raise _over(f"{member.name} ended with code {code}: {member.last_words()}", member)
+            if member.name == SPARK:
+                crew.keep = True
+            if member.name != FEED and care.due(member.name, now, f"code {code}, {_reason(member)}"):
+                crew.again(member)
+        care.look(now)
+        feed = crew.named(FEED)
+        board.feed_said = (
+            feed.said().removeprefix(f"{feed.module}: ") if board.silent_us(time.time_ns() // 1000) else ""
+        )
         await asyncio.sleep(LOOK_S)
 
 
-def _note(board: Board, crew: Crew, member: Member) -> None:
-    code = member.process.returncode
-    if member.name == SPARK:
-        crew.keep = True
-        board.analytics.note = f"no analytics: the Spark job ended with code {code}, its log is {member.log}"
-    elif code or member.name != FEED:  # a file may come to its end
-        raise comet.Unavailable(f"{member.name} ended with code {code}: {member.said()}")
+def _over(message: str, member: Member) -> comet.Unavailable:
+    alone = "comet up" if member.name == BROKER else f"python -m {member.module} --help"
+    return comet.Unavailable(message, details={"hint": f"it runs by itself, too: {alone}"})
+
+
+def _reason(member: Member) -> str:
+    return f"its log is {member.log}" if member.name == SPARK else member.last_words()
 
 
 def _broker(crew: Crew, gateway_port: int) -> Started:
     """A broker with its defaults on a temporary folder, and its gateway; once they take requests."""
     port = gateway_port if gateway_port and _free(gateway_port) else 0
     arguments = ["up", "--ephemeral", "--port", "0", "--gateway-port", str(port), "--json"]
-    member = crew.start("broker", "comet.cli", arguments, tells=True)
+    member = crew.start(BROKER, "comet.cli", arguments, tells=True)
     assert member.process.stdout is not None
     line = member.process.stdout.readline()
     if not line:
-        raise comet.Unavailable(f"the broker ended with code {member.process.wait()} before it was up: {member.said()}")
+        code = member.process.wait()
+        raise _over(f"the broker ended with code {code} before it was up: {member.last_words()}", member)
     told = json.loads(line)
-    url = (told["gateway"] or "").replace(LOCALHOST, "localhost")
-    return Started(told["address"], f"{url}/" if url else "")
+    if told["gateway"] is None:
+        return Started(told["address"], lacks=member.said(NO_GATEWAY) or member.last_words())
+    return Started(told["address"], f"{told['gateway'].replace(LOCALHOST, 'localhost')}/")
 
 
 def _free(port: int) -> bool:
+    """Whether whoever opens localhost at this port will be ours: in one family of addresses another may answer while it
+    is free in the other, and on some systems it can be taken beside somebody who has it on all addresses."""
+    for host in BOTH:
+        with suppress(OSError), socket.create_connection((host, port), timeout=ANSWER_S):
+            return False
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
+import sys
 import time
 from contextlib import suppress
 from itertools import count
@@ -71,7 +72,7 @@ async def trade(bootstrap: str, random: Random) -> None:
 
 async def match(bootstrap: str, number: int) -> None:
     async with comet.GroupConsumer(
-        bootstrap, ORDERS, group="matching", start="earliest", name=f"matching-{number}"
+        bootstrap, ORDERS, group="matching", start="earliest", on_out_of_range="earliest", name=f"matching-{number}"
     ) as orders:
         async for _ in orders.batches():
             pass  # what was handed out counts as done
@@ -79,7 +80,9 @@ async def match(bootstrap: str, number: int) -> None:
 
 async def audit(bootstrap: str) -> None:
     """Looks at one after the other, and takes longer than there is between two."""
-    async with comet.GroupConsumer(bootstrap, ORDERS, group="audit", start="earliest", name="audit") as orders:
+    async with comet.GroupConsumer(
+        bootstrap, ORDERS, group="audit", start="earliest", on_out_of_range="earliest", name="audit"
+    ) as orders:  # it falls behind for as long as the demo runs: in the end what it has not seen yet is gone
         async for _ in orders:
             await asyncio.sleep(1 / (ORDERS_PER_S * AUDIT_SHARE))
 
@@ -89,18 +92,26 @@ async def settle(bootstrap: str) -> None:
         bootstrap, ORDERS, group="settlement", type=Order, start="earliest", name="settlement",
         attempts_max=ATTEMPTS_MAX, dead_letter=DEAD_ORDERS,
     ) as orders:  # fmt: skip
-        async for record in orders:
-            if record.value.quantity == 0:
-                await record.reject("an order for nothing")
-            elif record.value.quantity >= LARGE:
-                await record.nack(AGAIN_MS)  # more than there is: it is tried a few times
-            else:
-                await record.ack()
+        while True:
+            try:
+                record = await anext(orders)
+            except comet.SerdeError:
+                continue  # of somebody else: it has been rejected, with the reason
+            order: Order | None = record.value
+            with suppress(comet.LeaseExpired):  # it was purged meanwhile, or is another member's by now
+                if order is None or order.quantity == 0:
+                    await record.reject("an order for nothing")
+                elif order.quantity >= LARGE:
+                    await record.nack(AGAIN_MS)  # more than there is: it is tried a few times
+                else:
+                    await record.ack()
 
 
 async def report(bootstrap: str) -> None:
     """Takes all there is, then sleeps: what nightly jobs do, in less time."""
-    async with comet.GroupConsumer(bootstrap, TOPIC, group="reports", start="latest", name="reports") as quotes:
+    async with comet.GroupConsumer(
+        bootstrap, TOPIC, group="reports", start="latest", on_out_of_range="latest", name="reports"
+    ) as quotes:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(NAP_S / 3):
@@ -136,7 +147,20 @@ def main() -> None:
         with suppress(asyncio.CancelledError):
             await running
 
-    comet.run(run())
+    try:
+        comet.run(run())
+    except (comet.CometError, ExceptionGroup) as error:
+        print(f"comet_demo.life: {_cause(error)}", file=sys.stderr, flush=True)  # noqa: T201 - what it ends with
+        raise SystemExit(1) from None
+
+
+def _cause(error: Exception) -> comet.CometError:
+    """What can go wrong outside of a program, in one line; whatever else it is, is raised."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    if not isinstance(error, comet.CometError):
+        raise error
+    return error
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ DEAD_ORDERS: Final = "orders.dead"
 
 @comet.event
 class Quote:
-    """The best bid and ask at one moment. `last_size` is 0 where no trade came with it, `last` then the one before."""
+    """The best bid and ask at one moment. `last` is the price of the last trade, or the middle while there was none;
+    `last_size` what was traded since the symbol's quote before, so that their sum is the volume."""
 
     symbol: str
     bid: float

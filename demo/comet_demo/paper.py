@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import comet
+from comet_demo.board import plausible
+from comet_demo.consumer import quotes_of
 from comet_demo.feed import ensure_topics
 from comet_demo.model import FILLS, TOPIC, Fill, Quote
 
@@ -153,8 +155,8 @@ class Paper:
         partition = batch.partition
         if self._next.pop(partition, None) != batch.first_offset:
             self.book.restore(await last_fills(self._bootstrap), partition)
-        for quote in batch.events():
-            fill = self.book.decide(quote, partition)
+        for quote in quotes_of(batch):
+            fill = self.book.decide(quote, partition) if quote is not None and plausible(quote) else None
             if fill is not None:
                 await self.app.publish(FILLS, fill, key=fill.symbol)
                 self.book.apply(fill)

@@ -23,10 +23,19 @@ from typing import Final, NamedTuple
 import comet
 
 JAVA_MIN: Final = 17
-FOLDERS: Final = (Path("/usr/lib/jvm"), Path("/usr/java"), Path("/opt/java"), Path("/Library/Java/JavaVirtualMachines"))
+FOLDERS: Final = (
+    Path("/usr/lib/jvm"), Path("/usr/java"), Path("/opt/java"), Path("/Library/Java/JavaVirtualMachines"),
+    Path("/opt/homebrew/opt"), Path("/usr/local/opt"), Path("/home/linuxbrew/.linuxbrew/opt"),
+)  # fmt: skip
+# Within a folder of these: on macOS, where Homebrew keeps what it does not link into PATH, on all others.
+HOMES: Final = ("Contents/Home", "libexec/openjdk.jdk/Contents/Home", "libexec", "")
+SOCKET_FOLDER_BYTES_MAX: Final = 60  # the path of a socket has 104 bytes on macOS, 108 on Linux; its name takes 42
 PYTHON_NEEDS: Final = ("pyspark", "pyarrow")
 ASK_TIMEOUT_S: Final = 20
 VECTOR: Final = "jdk.incubator.vector"
+# Starts in half the time, and is small. What has much to do for long is better off without the first of them: the
+# compiler it leaves out takes much of the processor for a minute or two, and makes rows cost less from then on.
+QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 SHIM: Final = f"""#!/bin/sh
 # Spark asks for {VECTOR}, which this Java lacks, and does without it.
@@ -74,7 +83,7 @@ class Places:
         for folder in self.folders:
             if folder.is_dir():
                 for one in sorted(folder.iterdir(), reverse=True):
-                    yield from (one / "Contents" / "Home", one)
+                    yield from (one / home for home in HOMES)
         if self.wheel is not None:
             yield self.wheel
 
@@ -183,7 +192,7 @@ def prepared() -> Iterator[Java]:
         yield java
 
 
-def settings(*, memory: str, parallelism: int, local: bool) -> dict[str, str]:
+def settings(*, memory: str, parallelism: int, local: bool, java: str = QUICK_START) -> dict[str, str]:
     """Of a session whose answers are wanted soon. What depends on the machine is set where Spark runs on this one."""
     everywhere = {
         "spark.sql.session.timeZone": "UTC",
@@ -193,6 +202,8 @@ def settings(*, memory: str, parallelism: int, local: bool) -> dict[str, str]:
     }
     if not local:
         return everywhere
+    temporary = tempfile.gettempdir()  # a Java has one of its own, where nobody looks when it was killed
+    sockets = temporary if len(os.fsencode(temporary)) <= SOCKET_FOLDER_BYTES_MAX else "/tmp"  # noqa: S108 - is short
     return everywhere | {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -203,8 +214,8 @@ def settings(*, memory: str, parallelism: int, local: bool) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": memory,
-        # Starts in half the time, and is small; what runs is short.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": f'{java} -XX:-UsePerfData "-Djava.io.tmpdir={temporary}"',
+        "spark.python.unix.domain.socket.dir": sockets,
         "spark.default.parallelism": str(parallelism),
         "spark.sql.shuffle.partitions": str(parallelism),
         # The usual one starts processes for every file; this one needs a disk that renames at once, as local ones do.

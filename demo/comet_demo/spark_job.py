@@ -34,18 +34,19 @@ from comet_demo.feed import ensure_topics
 from comet_demo.job_state import Job
 from comet_demo.model import ALERTS, BARS, JOB, STATS, TOPIC, TRADES
 from comet_demo.supervisor import Supervisor
-from comet_demo.updates import Updates
+from comet_demo.updates import Writers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
 LOOK_S: Final = 0.25
 ALIVE_S: Final = 4.0  # between two words of one that is starting
 CALM_S: Final = 3.0  # for batches to end before queries are stopped in the middle of one
 JAVA_END_S: Final = 10
 BACK_S: Final = 300
+SETTLE_MS: Final = 30  # batches begin where windows end, and the last ticks of a window are on their way then
 ARCHIVE: Final = "archive"
 
 
@@ -75,39 +76,39 @@ class Inputs:
         """Quotes and trades in one: two sources would cost two of everything."""
         from comet_demo.analytics import TICK
 
-        return self._raw(f"{TOPIC},{TRADES}", TICK)
+        # Not more columns than bars are made of: at hundreds of thousands of rows a second each one shows.
+        return self._stream(f"{TOPIC},{TRADES}").schema(f"value struct<{TICK}>, partition int, offset bigint").load()
 
     @cached_property
     def quotes(self) -> DataFrame:
         from comet_demo.analytics import quotes_of
 
-        return quotes_of(self._raw(TOPIC, "comet_demo.model:Quote"))
+        return quotes_of(self._stream(TOPIC).option("schema", "comet_demo.model:Quote").load())
 
     @cached_property
     def trades(self) -> DataFrame:
         from comet_demo.analytics import trades_of
 
-        return trades_of(self._raw(TRADES, "comet_demo.model:Trade"))
+        return trades_of(self._stream(TRADES).option("schema", "comet_demo.model:Trade").load())
 
-    def _raw(self, topics: str, schema: str) -> DataFrame:
+    def _stream(self, topics: str) -> DataStreamReader:
         options = self._options
         stream = (
             self._session.readStream.format("comet")
             .option("bootstrap", options.bootstrap)
             .option("subscribe", topics)
-            .option("schema", schema)
             .option("mode", "permissive")  # what is no quote is left out; it is not worth the whole stream
             .option("group", f"spark.{self._query}")
+            .option("settleMs", SETTLE_MS)
             .option("startingTimestamp", str(int((time.time() - options.back) * 1000)))
-            .option(
-                "failOnDataLoss", "false"
-            )  # an hour is kept: a job that was away for longer goes on with what is there
+            # An hour is kept: a job that was away for longer goes on with what is there.
+            .option("failOnDataLoss", "false")
         )
+        if options.parallelism:  # a task for each partition costs more than the few records in it
+            stream = stream.option("maxPartitions", options.parallelism)
         if options.per_batch:
-            stream = stream.option("maxOffsetsPerTrigger", str(options.per_batch))
-        frame = stream.load()
-        # A task for each partition costs more than the few records in it, where batches are small and soon.
-        return frame.coalesce(options.parallelism) if options.parallelism else frame
+            stream = stream.option("maxOffsetsPerTrigger", options.per_batch)
+        return stream
 
 
 def _bars(inputs: Inputs, window: str) -> DataFrame:
@@ -161,7 +162,14 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--master", help="of Spark; spark-submit has its own. [local[*]]")
     parser.add_argument("--memory", default="768m", help="of the Java, where it runs here")
     parser.add_argument(
-        "--parallelism", type=int, default=0, metavar="N", help="parts of a shuffle; 0: one for each core"
+        "--java", default=runtime.QUICK_START, metavar="OPTIONS", help="of the Java, where it runs here [%(default)s]"
+    )
+    parser.add_argument(
+        "--parallelism",
+        type=int,
+        default=0,
+        metavar="N",
+        help="tasks that read, or add up; 0: as many as partitions, or cores",
     )
     options = parser.parse_args(given)
     options.queries = [name for name in options.queries.split(",") if name]
@@ -197,14 +205,17 @@ def main(given: list[str] | None = None) -> None:
         signal.signal(signal.SIGINT, end)  # Spark has put its own in its place
         checkpoint = options.checkpoint or stack.enter_context(tempfile.TemporaryDirectory(prefix="comet-spark-"))
         starts = {plan.name: plan for plan in plans}
+        writers = Writers(options.bootstrap)
         supervisor = Supervisor(
-            jobs, lambda name: _start(session, options, starts[name], Path(checkpoint)), teller.tell
+            jobs, lambda name: _start(session, options, starts[name], Path(checkpoint), writers), teller.tell
         )
         try:
             while not told_to_end.wait(LOOK_S):
                 supervisor.turn(_now_us())
+                _check(session, jobs, told_to_end)
         finally:
             _end(supervisor)
+            writers.close()
 
 
 @contextmanager
@@ -227,6 +238,19 @@ def _telling(teller: Teller, jobs: Sequence[Job]) -> Iterator[None]:
         thread.join()
 
 
+def _check(session: SparkSession, jobs: Sequence[Job], told_to_end: threading.Event) -> None:
+    """Raises Unavailable where no query will ever run again, so that whoever started the job gets to know."""
+    if not any(job.state == "failed" for job in jobs):
+        return
+    try:
+        java: Any = session.sparkContext._jsc
+        why = "Spark has stopped" if java.sc().isStopped() else ""
+    except Exception as error:  # noqa: BLE001 - whatever it is that does not answer
+        why = f"the Java that Spark runs in is gone: {error}"
+    if why and not told_to_end.is_set():  # one Ctrl-C may reach both
+        raise comet.Unavailable(why)
+
+
 def _end(supervisor: Supervisor) -> None:
     """Between batches if that is soon, and in the middle of one otherwise: it comes again from the checkpoint."""
     until = time.monotonic() + CALM_S
@@ -238,13 +262,17 @@ def _now_us() -> int:
     return time.time_ns() // 1000
 
 
-def _start(session: SparkSession, options: argparse.Namespace, plan: Plan, checkpoint: Path) -> StreamingQuery:
+def _start(
+    session: SparkSession, options: argparse.Namespace, plan: Plan, checkpoint: Path, writers: Writers
+) -> StreamingQuery:
     frame = plan.frame(Inputs(session, options, plan.name), plan.window)
     every = options.trigger if plan.name == "bars.1s" and options.trigger else plan.every
     if plan.topic is None:
         writer = frame.writeStream.format("parquet").option("path", options.parquet).partitionBy("date")
     elif plan.mode == "update":
-        writer = _updates(_records(frame), options.bootstrap, plan.topic)
+        # Spark takes no updates for sinks in Python, and gives batches to a function all the same. They are small: what
+        # changed since the last one, of each symbol and window.
+        writer = _records(frame).writeStream.foreachBatch(writers.of(plan.name, plan.topic).write)
     else:
         writer = _to(_records(frame).writeStream.format("comet"), options.bootstrap, plan.topic)
     writer = writer.option("checkpointLocation", str(checkpoint / plan.name))
@@ -259,12 +287,6 @@ def _records(frame: DataFrame) -> DataFrame:
 
 def _to(writer: Any, bootstrap: str, topic: str) -> Any:
     return writer.option("bootstrap", bootstrap).option("topic", topic)
-
-
-def _updates(frame: DataFrame, bootstrap: str, topic: str) -> DataStreamWriter:
-    """Spark takes no updates for sinks in Python, and gives batches to a function all the same. They are small: what
-    changed since the last one, of each symbol and window."""
-    return frame.writeStream.foreachBatch(Updates(bootstrap, topic).write)
 
 
 @contextmanager
@@ -282,7 +304,9 @@ def _session(options: argparse.Namespace) -> Iterator[SparkSession]:
             builder = builder.master(master)
         local = not submitted and str(master).startswith("local[")
         parallelism = options.parallelism or os.cpu_count() or 1
-        for name, value in runtime.settings(memory=options.memory, parallelism=parallelism, local=local).items():
+        for name, value in runtime.settings(
+            memory=options.memory, parallelism=parallelism, local=local, java=options.java
+        ).items():
             builder = builder.config(name, value)
         if options.parallelism:
             builder = builder.config("spark.sql.shuffle.partitions", str(options.parallelism))

@@ -1,13 +1,44 @@
-"""How the analytics are doing, in one line under the table: out of what the Spark job tells of its queries. Pure."""
+"""How the analytics are doing, in one line under the table: out of what the Spark job tells of its queries. Pure.
+
+Anybody can write to its topic, so nothing of a record is taken for what it should be.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 FIRST: Final = "bars.1s"  # the query that delays are told of
 SILENT_US: Final = 10_000_000
 QUERIES_MAX: Final = 100
+CHARACTERS_MAX: Final = 300  # of a word that somebody else has put in
+NUMBER_MAX: Final = 1 << 53  # beyond it JSON's readers differ
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a query said last."""
+
+    state: str
+    doing: str
+    error: str
+    event_us: int | None
+    at_us: int
+
+
+def plain(text: object) -> str:
+    """Fit for a line on a terminal: no control characters, and not without end.
+
+    >>> plain("prices" + chr(10) + "moved"), plain(None)
+    ('prices moved', '')
+    """
+    if not isinstance(text, str):
+        return ""
+    return "".join(one if one.isprintable() else " " for one in text[:CHARACTERS_MAX])
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and 0 <= value <= NUMBER_MAX else None
 
 
 class Analytics:
@@ -20,19 +51,25 @@ class Analytics:
     """
 
     def __init__(self) -> None:
-        self.jobs: dict[str, Mapping[str, Any]] = {}
+        self.jobs: dict[str, State] = {}
         self.note = ""  # where there is no job: why not
 
     def apply(self, record: Any) -> None:
         """What is no such record is left out."""
-        name = record.get("query") if isinstance(record, dict) else None
-        if isinstance(name, str) and (name in self.jobs or len(self.jobs) < QUERIES_MAX):
-            self.jobs[name] = record
+        name = plain(record.get("query")) if isinstance(record, dict) else ""
+        if name and (name in self.jobs or len(self.jobs) < QUERIES_MAX):
+            self.jobs[name] = State(
+                state=plain(record.get("state")),
+                doing=plain(record.get("doing")),
+                error=plain(record.get("error")),
+                event_us=_number(record.get("event_us")),
+                at_us=_number(record.get("at_us")) or 0,
+            )
 
     def delay_us(self, newest_us: int) -> int | None:
         """How far the newest bars are behind the newest quote; None before there are any."""
-        event_us = self.jobs.get(FIRST, {}).get("event_us")
-        return max(0, newest_us - event_us) if isinstance(event_us, int) and newest_us else None
+        event_us = self.jobs[FIRST].event_us if FIRST in self.jobs else None
+        return max(0, newest_us - event_us) if event_us is not None and newest_us else None
 
     def summary(self, newest_us: int, now_us: int) -> str:
         if self.note or not self.jobs:
@@ -40,23 +77,23 @@ class Analytics:
         running = self._in("running")
         failed = self._in("failed")
         delay_us = self.delay_us(newest_us)
-        heard_us = max((job.get("at_us") or 0 for job in self.jobs.values()), default=0)
+        heard_us = max((job.at_us for job in self.jobs.values()), default=0)
         if running and now_us - heard_us > SILENT_US:
             return f"the Spark job has said nothing for {(now_us - heard_us) / 1e6:.0f} s"
         if delay_us is None or FIRST not in running:
             said = self._starting()
         else:
             said = f"analytics {delay_us / 1e6:.1f} s behind ({_queries(len(running))})"
-        return "; ".join([said, *(f"{name} failed: {self.jobs[name].get('error')}" for name in failed)])
+        return "; ".join([said, *(f"{name} failed: {self.jobs[name].error}" for name in failed)])
 
     def _in(self, state: str) -> list[str]:
-        return sorted(name for name, job in self.jobs.items() if job.get("state") == state)
+        return sorted(name for name, job in self.jobs.items() if job.state == state)
 
     def _starting(self) -> str:
         """What takes long: the first thing that is not done yet."""
         for name, job in self.jobs.items():
-            if job.get("state") == "starting":
-                return f"Spark: starting {name}, {job.get('doing') or 'soon'}"
+            if job.state == "starting":
+                return f"Spark: starting {name}, {job.doing or 'soon'}"
         return "no analytics"
 
 

@@ -66,9 +66,9 @@ class Supervisor:
         self._due_us.clear()
         for name, query in list(self._running.items()):
             self._look(name, query, now_us)
-            if name in self._running and (force or not query.status.get("isTriggerActive")):
+            if name in self._running and (force or not _busy(query)):
                 del self._running[name]
-                with suppress(Exception):  # the Java may have gone before: then it has stopped as well
+                with suppress(Exception):  # the Java may have gone since: then it has stopped as well
                     query.stop()
         self._due_us.clear()
         if not self._running:
@@ -79,12 +79,16 @@ class Supervisor:
 
     def _look(self, name: str, query: Running, now_us: int) -> None:
         job = self.jobs[name]
-        progress = query.lastProgress
+        try:
+            progress = query.lastProgress
+            ended = "" if query.isActive else str(query.exception() or "it ended by itself")
+        except Exception as error:  # noqa: BLE001 - whatever it is that Spark does not answer with: nothing is known
+            progress, ended = None, str(error) or "Spark does not answer"
         if progress is not None:
             job.progressed(progress, now_us)
-        if not query.isActive:
+        if ended:
             del self._running[name]
-            self._fail(job, str(query.exception() or "it ended by itself"), now_us)
+            self._fail(job, ended, now_us)
 
     def _start_next(self, now_us: int) -> None:
         """The next one that has not been started yet, if the one before is through its first batch."""
@@ -105,3 +109,11 @@ class Supervisor:
 
     def _fail(self, job: Job, error: str, now_us: int) -> None:
         self._due_us[job.query] = now_us + round(job.failed(error) * 1e6)
+
+
+def _busy(query: Running) -> bool:
+    """With a batch."""
+    try:
+        return bool(query.status.get("isTriggerActive"))
+    except Exception:  # noqa: BLE001 - as one that is gone
+        return False

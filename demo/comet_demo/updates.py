@@ -6,11 +6,13 @@ gives the last batch again, and the note tells whether that had been written.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 import comet
 
 NOTE: Final = "batch "
+CLOSE_S: Final = 5.0
 
 
 class Updates:
@@ -57,10 +59,39 @@ class Updates:
             await self._producer.start()
         return self._producer
 
+    @property
+    def connected(self) -> bool:
+        """Whether there is something to close."""
+        return self._producer is not None
+
     async def close(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.close()
+
+
+class Writers:
+    """The `Updates` of all queries. Owned by the job, whose thread starts its queries, and starts them again."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._of: dict[str, Updates] = {}
+
+    def of(self, query: str, topic: str) -> Updates:
+        """For a start of the query. What it wrote with before is closed: it would keep its connections for good."""
+        self._close(query)
+        self._of[query] = Updates(self._bootstrap, topic)
+        return self._of[query]
+
+    def close(self) -> None:
+        for query in list(self._of):
+            self._close(query)
+
+    def _close(self, query: str) -> None:
+        updates = self._of.pop(query, None)
+        if updates is not None:
+            with suppress(comet.CometError):  # where the broker is away, its transaction ends there by itself
+                comet.sync.call(updates.close(), CLOSE_S)
 
 
 def last_of(note: bytes) -> int:

@@ -1,8 +1,10 @@
-"""The whole demo: `comet demo` as a user starts it, with Spark, in a browser, until Ctrl-C ends all of it."""
+"""The whole demo: `comet demo` as a user starts it, with Spark, in a browser, until Ctrl-C ends all of it, though the
+page is still open."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import subprocess
@@ -15,7 +17,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from comet_demo import runtime
-from tests.browser.conftest import shot
+from tests.browser.conftest import Watched, shot
 from tests.descendants import alive, descendants
 
 DEMO = [sys.executable, "-m", "comet.cli", "demo", "--rate", "100", "--seed", "1", "--gateway-port", "0"]
@@ -29,10 +31,16 @@ def is_java(pid: int) -> bool:
     return "java" in Path(f"/proc/{pid}/cmdline").read_text()
 
 
+def left(folder: Path) -> list[Path]:
+    return list(folder.rglob("*"))
+
+
 @asynccontextmanager
-async def demo() -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
-    """It runs, and says where its page is."""
-    process = await asyncio.create_subprocess_exec(*DEMO, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+async def demo(folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """It runs, with whatever is temporary in the folder, and says where its page is."""
+    process = await asyncio.create_subprocess_exec(
+        *DEMO, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=os.environ | {"TMPDIR": str(folder)}
+    )
     assert process.stderr is not None
     try:
         yield process, (await process.stderr.readline()).split()[-1].decode()
@@ -47,11 +55,13 @@ async def demo() -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-async def test_quotes_and_what_spark_makes_of_them_are_on_the_page_and_ctrl_c_ends_it_all(page: Page) -> None:
+async def test_quotes_and_what_spark_makes_of_them_are_on_the_page_and_ctrl_c_ends_it_all(
+    page: Page, context: Watched, tmp_path: Path
+) -> None:
     lacking = runtime.missing()
     if lacking is not None:
         pytest.skip(lacking)
-    async with demo() as (process, url):
+    async with demo(tmp_path) as (process, url):
         await page.goto(url)
         price = page.locator('[data-table="watchlist"] tr[data-key="NVDA"]').get_by_role("cell").nth(1)
         await expect(price).to_have_text(_PRICE, timeout=30_000)
@@ -64,6 +74,7 @@ async def test_quotes_and_what_spark_makes_of_them_are_on_the_page_and_ctrl_c_en
 
         started = descendants(process.pid)
         assert any(map(is_java, started))
-        await page.goto("about:blank")  # a page whose gateway ends says so in the console
+        context.expected = ("WebSocket connection", "ERR_CONNECTION")  # of a page whose gateway has ended
     assert process.returncode == 0
     assert not [pid for pid in started if alive(pid)]
+    assert left(tmp_path) == []

@@ -78,8 +78,9 @@ def test_as_json_it_says_how_much_came_through_and_finds_another_port_for_the_da
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_ctrl_c_or_a_closed_terminal_ends_it_and_all_it_started(number: signal.Signals) -> None:
-    with subprocess.Popen(DEMO, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
+def test_ctrl_c_or_a_closed_terminal_ends_it_and_all_it_started(number: signal.Signals, tmp_path: Path) -> None:
+    place = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(DEMO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=place) as demo:
         assert demo.stdout is not None and demo.stderr is not None
         assert b"events" in demo.stdout.readline()
         started = descendants(demo.pid)
@@ -88,10 +89,11 @@ def test_ctrl_c_or_a_closed_terminal_ends_it_and_all_it_started(number: signal.S
         assert demo.wait(TIMEOUT_S) == 0
         assert b"Traceback" not in demo.stderr.read()
     assert not [pid for pid in started if alive(pid)]
+    assert not any(tmp_path.iterdir())
 
 
-def test_whoever_is_started_notices_that_the_launcher_is_gone(tmp_path: Path) -> None:
-    place = os.environ | {"TMPDIR": str(tmp_path)}  # of the folder that nobody is left to remove
+def test_whoever_is_started_notices_that_the_launcher_is_gone_and_the_last_removes_its_folder(tmp_path: Path) -> None:
+    place = os.environ | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen(DEMO, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=place) as demo:
         assert demo.stdout is not None
         assert b"events" in demo.stdout.readline()
@@ -99,6 +101,7 @@ def test_whoever_is_started_notices_that_the_launcher_is_gone(tmp_path: Path) ->
         assert len(started) >= 4
         demo.kill()
     _until(lambda: not [pid for pid in started if alive(pid)])
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_feed_that_cannot_work_ends_the_demo_with_its_reason(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import comet
-from comet_demo.updates import Updates, last_of
+from comet_demo.updates import Updates, Writers, last_of
 
 TOPIC = "bars"
 
@@ -83,6 +83,21 @@ def test_one_that_was_put_aside_asks_anew_when_its_batch_comes_again(broker: com
     store(old, 1, "a 1")
     close(old, new)
     assert written(broker) == [("a", "a 0"), ("a", "a 1")]
+
+
+def test_a_query_that_is_started_again_does_not_leave_connections_behind(broker: comet.testing.TestBroker) -> None:
+    writers = Writers(broker.address)
+    first, other = writers.of("bars.1s", TOPIC), writers.of("bars.1m", TOPIC)
+    store(first, 0, "a 0")
+    store(other, 0, "b 0", query="other")
+    second = writers.of("bars.1s", TOPIC)
+    assert [one.connected for one in (first, other, second)] == [False, True, False]
+    store(second, 0, "a 0")
+    store(second, 1, "a 1")
+    assert second.connected
+    writers.close()
+    assert not any(one.connected for one in (first, other, second))
+    assert written(broker) == [("a", "a 0"), ("a", "a 1"), ("b", "b 0")]
 
 
 @pytest.mark.parametrize(("note", "batch"), [(b"", -1), (b"batch 0", 0), (b"batch 123", 123), (b"other", -1)])

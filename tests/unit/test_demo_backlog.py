@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
+import pytest
+
 import comet
-from comet_demo.feed import AT_ONCE_MAX, LAYOUT, Backlog, Feed, arguments, chosen
+from comet_demo.feed import AT_ONCE_MAX, LAYOUT, SPAN_US, Backlog, Feed, arguments, chosen
 from comet_demo.model import ALERTS, BARS, FILLS, INSTRUMENTS, JOB, RESULTS, STATS, TOPIC, TRADES, Trade
 from comet_demo.providers import Event
 from comet_demo.providers.replay import ReplayProvider
@@ -68,6 +70,43 @@ async def test_a_file_is_acknowledged_and_a_live_market_is_not(tmp_path: Path) -
         Feed(SyntheticProvider(INSTRUMENTS, Random(1), rate=1), "localhost:1"),
     )
     assert (replay._producer._acks, live._producer._acks) == (comet.Acks.LEADER, comet.Acks.NONE)
+
+
+class Topics:
+    """In the place of a producer: what is written of each topic, and what was not acknowledged at the worst moment."""
+
+    def __init__(self) -> None:
+        self.written: dict[str, list[int]] = {"quotes": [], "trades": []}
+        self.open_us: list[int] = []
+        self.worst_us = 0
+
+    async def send_many(self, topic: str, values: list[Event], **_: object) -> None:
+        times = [event.timestamp_us for event in values]
+        self.written[topic] += times
+        self.open_us += times
+        self.worst_us = max(self.worst_us, max(self.open_us) - min(self.open_us))
+
+    async def flush(self) -> None:
+        self.open_us.clear()
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("pace", [0, 10_000])
+async def test_a_file_never_puts_one_topic_far_ahead_of_the_other(tmp_path: Path, pace: int) -> None:
+    """Or a stream of both, whose watermark is a second, would take the other's events for late and leave them out."""
+    path = tmp_path / "ticks.csv"
+    rows = [f"{1709285400 + n // 10}.{n % 10},A,9,10,,\n{1709285400 + n // 10}.{n % 10}5,A,,,9.5,1" for n in range(900)]
+    path.write_text("\n".join(["time,symbol,bid,ask,price,size", *rows]))
+    one = Feed(ReplayProvider(path, pace=pace, keep_times=True), "localhost:1")
+    topics = Topics()
+    one._producer = topics  # type: ignore[assignment] # as much of one as a feed needs
+    await one.run()
+    assert [len(times) for times in topics.written.values()] == [900, 900]
+    assert all(times == sorted(times) for times in topics.written.values())
+    assert topics.worst_us < SPAN_US < 500_000
+    assert not topics.open_us
 
 
 def test_the_topics_are_laid_out_as_the_parts_of_the_demo_agreed() -> None:

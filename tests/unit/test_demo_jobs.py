@@ -46,6 +46,13 @@ class Query:
         self.isActive, self.error = False, ValueError(error)
 
 
+class Lost:
+    """A query whose Java is gone: whatever is asked is an error."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ConnectionRefusedError("nobody answers")
+
+
 class World:
     """A supervisor, the queries it has started, and what it told."""
 
@@ -64,6 +71,10 @@ class World:
     @property
     def names(self) -> list[str]:
         return [name for name, _ in self.started]
+
+    def lose(self, name: str) -> None:
+        gone: Any = Lost()
+        self.supervisor._running[name] = gone
 
     def states(self, query: str) -> list[str]:
         return [record["state"] for record in self.told if record["query"] == query]
@@ -227,6 +238,31 @@ def test_nothing_is_started_once_it_is_to_end() -> None:
     world.supervisor.turn(100 * S)
     assert world.names == ["a", "b"]
     assert world.states("a")[-1] == "failed", "that it failed is more to know than that it ended"
+
+
+def test_one_that_does_not_answer_any_more_has_failed_while_the_others_go_on() -> None:
+    world = World("a", "b")
+    world.supervisor.turn(0)
+    world.started[0][1].lastProgress = batch(0)
+    world.supervisor.turn(S)
+    world.lose("a")
+    world.started[1][1].lastProgress = batch(0)
+    world.supervisor.turn(2 * S)
+    assert (world.states("a")[-1], world.states("b")[-1]) == ("failed", "running")
+    assert [record["error"] for record in world.told if record["state"] == "failed"] == ["nobody answers"]
+    world.supervisor.turn(3 * S)
+    assert world.names == ["a", "b", "a"]
+
+
+def test_one_that_does_not_answer_any_more_does_not_keep_the_others_from_ending() -> None:
+    world = World("a", "b")
+    world.supervisor.turn(0)
+    world.started[0][1].lastProgress = batch(0)
+    world.supervisor.turn(S)
+    world.lose("a")
+    assert world.supervisor.end(2 * S)
+    assert (world.states("a")[-1], world.states("b")[-1]) == ("failed", "stopped")
+    assert not world.started[1][1].isActive
 
 
 def running(query: str = "bars.1s", **more: Any) -> dict[str, Any]:

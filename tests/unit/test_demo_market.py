@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from comet_demo.board import Board
+from comet_demo.board import SILENT_US, SYMBOLS_MAX, Board
 from comet_demo.model import Quote
 
 
@@ -24,3 +24,39 @@ def test_the_board_counts_and_measures() -> None:
     board.measure(1.0)
     assert board.events_per_s == 0.0
     assert "11 events, 0/s, 2 symbols" in board.summary(now_us=0)
+
+
+def test_of_a_second_in_which_nothing_came_there_is_no_lag() -> None:
+    board = Board()
+    board.apply(quote("A", 100.0), now_us=2000)
+    board.measure(1.0)
+    assert "lag p50 2.0 ms, p99 2.0 ms" in board.summary(now_us=2000)
+    board.measure(1.0)
+    assert "lag p50 -, p99 -" in board.summary(now_us=2000)
+
+
+def test_while_no_quotes_come_it_says_so_and_what_the_feed_said_last() -> None:
+    board = Board()
+    assert "no quotes" not in board.summary(now_us=10 * SILENT_US), "nobody waits for any"
+    board.heard_us = 1_000_000
+    assert "no quotes" not in board.summary(now_us=999_999 + SILENT_US)
+    assert board.summary(now_us=1_000_000 + SILENT_US).endswith("; no quotes for 5 s")
+    board.feed_said = "coinbase: there is no connection"
+    line = board.summary(now_us=3_000_000 + SILENT_US)
+    assert line.endswith("; no quotes for 7 s, the feed said: coinbase: there is no connection")
+    board.apply(quote("A", 100.0), now_us=3_000_000 + SILENT_US)
+    assert "no quotes" not in board.summary(now_us=3_000_000 + SILENT_US)
+
+
+def test_a_quote_of_the_future_does_not_make_all_analytics_late() -> None:
+    board = Board()
+    board.apply(quote("A", 100.0, timestamp_us=10**15), now_us=1000)
+    assert board.newest_us == 1000
+
+
+def test_there_is_room_for_so_many_symbols_and_no_more() -> None:
+    board = Board()
+    for number in range(SYMBOLS_MAX + 2):
+        board.apply(quote(f"S{number}", 100.0), now_us=1)
+    board.apply(quote("S0", 101.0), now_us=1)
+    assert (len(board.lines), board.left_out, board.lines["S0"].events) == (SYMBOLS_MAX, 2, 2)

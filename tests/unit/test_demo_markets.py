@@ -14,7 +14,7 @@ from comet_demo.providers.alpaca import Alpaca
 from comet_demo.providers.binance import Binance
 from comet_demo.providers.choose import Choice, by_name
 from comet_demo.providers.coinbase import Coinbase
-from comet_demo.providers.normal import OLD_MAX, Numbers, moment, price, size
+from comet_demo.providers.normal import OLD_MAX, SIZE_MAX, Numbers, Tape, moment, price, size
 from comet_demo.providers.sockets import MALFORMED, Dialect, Timing, wait_before
 from tests.market import servers as said
 from tests.market.servers import NOW_US
@@ -72,16 +72,42 @@ def test_coinbase_is_subscribed_anew_where_a_trade_that_is_known_does_not_come()
 def test_binance() -> None:
     dialect = binance()
     assert dialect.hear({"result": None, "id": 1}, LATER_US).subscribed
-    assert dialect.hear(said.trade(12345), LATER_US).events == [
-        Trade("BNBUSDT", 25.36, 100_000, "sell", NOW_US // 1000 * 1000)
-    ]
+    assert dialect.hear(said.trade(12345), LATER_US).events == [Trade("BNBUSDT", 25.36, 100_000, "sell", LATER_US)]
     assert dialect.hear(said.book(400), LATER_US).events == [
-        Quote("BNBUSDT", 25.3519, 25.3652, 31_210_000, 40_660_000, 25.36, 0, LATER_US)
+        Quote("BNBUSDT", 25.3519, 25.3652, 31_210_000, 40_660_000, 25.36, 100_000, LATER_US)
     ]
     assert dialect.hear(said.book(399), LATER_US).events == []
     assert dialect.hear(said.book(407), LATER_US).missed == 0  # numbers of books leave some out
     assert dialect.hear(said.trade(12348), LATER_US).missed == 2
     assert dialect.hear({"e": "serverShutdown", "E": NOW_US}, LATER_US).again
+
+
+@pytest.mark.parametrize("fast_us", [0, 2_000_000, -2_000_000])
+def test_quotes_and_trades_of_binance_have_one_clock(fast_us: int) -> None:
+    """Only trades say when they were: by two clocks one of the two kinds would be late, and left out of bars."""
+    dialect = binance()
+    now_us = NOW_US + fast_us
+    heard = [dialect.hear(said.book(400), now_us), dialect.hear(said.trade(7), now_us + 1)]
+    assert [event.timestamp_us for one in heard for event in one.events] == [now_us, now_us + 1]
+    nonsense = said.trade(8)
+    nonsense["data"]["T"] = (NOW_US + 2 * 3_600_000_000) // 1000
+    with pytest.raises(ValueError, match="known by now"):
+        dialect.hear(nonsense, NOW_US)
+
+
+def test_a_quote_says_what_was_traded_since_the_one_before() -> None:
+    """It is what the watchlist, candles and the terminal take for volume."""
+
+    def sizes(dialect: Dialect, *messages: Any) -> list[int]:
+        events = [event for message in messages for event in dialect.hear(message, LATER_US).events]
+        return [event.last_size for event in events if isinstance(event, Quote)]
+
+    older = said.book(400)  # is left out, and takes nothing with it
+    coins = [said.book(401), said.trade(1), said.trade(2), older, said.trade(2), said.book(402), said.book(403)]
+    assert sizes(binance(), *coins) == [0, 200_000, 0]
+    one_sided, broken = said.stock_quote(bid=0), said.stock_quote() | {"t": "never"}
+    stocks = [said.stock_quote(), said.stock_trade(), one_sided, broken, said.stock_trade(), said.stock_quote()]
+    assert sizes(alpaca(), stocks, [said.stock_quote()]) == [0, 2, 0]
 
 
 def test_alpaca() -> None:
@@ -94,7 +120,7 @@ def test_alpaca() -> None:
     heard = dialect.hear([said.stock_trade(), said.stock_quote(), said.stock_quote(bid=0), {"T": "b"}], LATER_US)
     assert heard.events == [
         Trade("AAPL", 126.55, 1, "", NOW_US),
-        Quote("AAPL", 87.66, 87.68, 1, 4, 126.55, 0, NOW_US),
+        Quote("AAPL", 87.66, 87.68, 1, 4, 126.55, 1, NOW_US),
     ]
     assert heard.garbage == 0
 
@@ -201,6 +227,14 @@ def test_normal_values() -> None:
     assert moment("2021-02-22 15:51:45", NOW_US) == 1_614_009_105_000_000
     with pytest.raises(ValueError, match="known by now"):
         moment(NOW_US + 3_600_000_001, NOW_US)
+
+
+def test_a_tape_grows_no_further_than_it_may() -> None:
+    tape = Tape(symbols_max=2)
+    for symbol in ("A", "B", "C"):
+        tape.trade(symbol, 1.5, SIZE_MAX)
+    tape.trade("C", 2.5, SIZE_MAX)
+    assert [tape.quote(symbol, 9.0) for symbol in ("A", "C", "C")] == [(9.0, 0), (2.5, SIZE_MAX), (2.5, 0)]
 
 
 def test_waits_grow_and_differ() -> None:

@@ -58,9 +58,23 @@ async def test_quotes_and_trades_of_a_csv(tmp_path: Path) -> None:
             Trade("A", 10.01, 50, "buy", DAY_US + 500_000),
             Quote("B", 19.0, 20.0, 1, 1, 20.0, 7, DAY_US + 1_000_000),
             Trade("B", 20.0, 7, "sell", DAY_US + 1_000_000),
-            Quote("A", 10.0, 10.02, 0, 0, 10.01, 0, DAY_US + 2_000_000),
+            Quote("A", 10.0, 10.02, 0, 0, 10.01, 50, DAY_US + 2_000_000),
         ]
     ]
+
+
+async def test_a_quote_says_what_was_traded_since_the_one_before(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "sizes.csv",
+        "time,symbol,bid,ask,price,size",
+        "1709285400,A,,,10,50",
+        "1709285401,A,-1,10,10,1000",  # makes no sense, and leaves nothing behind
+        "1709285402,A,9,10,9.5,7",
+        "1709285403,A,9,10,,",
+    )
+    (events,) = await replayed(path, pace=0)
+    assert [(one.last, one.last_size) for one in events if isinstance(one, Quote)] == [(9.5, 57), (9.5, 0)]
+    assert [one.size for one in events if isinstance(one, Trade)] == [50, 7]
 
 
 async def test_columns_that_are_called_otherwise_and_a_file_of_one_symbol(tmp_path: Path) -> None:

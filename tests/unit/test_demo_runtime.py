@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,16 @@ def test_the_newest_of_a_folder_is_tried_first_and_what_is_no_java_is_passed_ove
     (tmp_path / "jvm" / "zulu").mkdir()
     (tmp_path / "jvm" / "notes.txt").write_text("no Java")
     assert find_java(_places(tmp_path)).version == 21
+
+
+@pytest.mark.parametrize("where", ["openjdk@21/libexec/openjdk.jdk/Contents/Home", "openjdk/libexec"])
+def test_what_homebrew_installs_is_found_though_it_links_it_nowhere(tmp_path: Path, where: str) -> None:
+    home = _java(tmp_path / "jvm" / where, "21.0.2")
+    (tmp_path / "jvm" / "git" / "bin").mkdir(parents=True)
+    link = tmp_path / "jvm" / where.partition("/")[0] / "bin"
+    link.mkdir()
+    (link / "java").symlink_to(home / "bin" / "java")
+    assert find_java(_places(tmp_path)).home == home
 
 
 @pytest.mark.parametrize(("version", "major"), [("17.0.15", 17), ("1.8.0_392", 8), ("25", 25), ("21-ea", 21)])
@@ -104,6 +115,16 @@ def test_one_that_lacks_a_module_is_started_without_its_name(tmp_path: Path) -> 
         assert os.access(home / "bin" / "java", os.X_OK)
     assert done.stdout.split("\n")[:-1] == [one for one in arguments if VECTOR not in one]
     assert not home.exists()
+
+
+@pytest.mark.parametrize(("folder", "sockets"), [("/short", "/short"), ("/long" * 20, "/tmp"), ("/ü" * 25, "/tmp")])
+def test_what_spark_keeps_for_a_while_is_where_all_else_is_but_sockets_need_a_short_path(
+    monkeypatch: pytest.MonkeyPatch, folder: str, sockets: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", folder)
+    here = settings(memory="1g", parallelism=1, local=True)
+    assert f'"-Djava.io.tmpdir={folder}"' in here["spark.driver.extraJavaOptions"]
+    assert here["spark.python.unix.domain.socket.dir"] == sockets
 
 
 def test_a_cluster_keeps_its_own_settings() -> None:

@@ -132,8 +132,17 @@ def test_lines_of_longer_steps() -> None:
 
 def test_a_window_that_is_not_over_is_not_shown_yet() -> None:
     found = kept("stats", stat(NOW - 5_000_000, mean=1.0), stat(NOW + 5_000_000, mean=2.0))
-    assert [one.mean for _, one in found.stats(NOW)] == [1.0]
-    assert [one.mean for _, one in found.stats(NOW + 5_000_000)] == [2.0]
+    assert [one.mean for one in found.stats(NOW).values()] == [1.0]
+    assert [one.mean for one in found.stats(NOW + 5_000_000).values()] == [2.0]
+
+
+def test_windows_that_do_not_overlap_the_newest_are_left_out() -> None:
+    """A symbol that is not traded any more has no rank, and no share in what the others trade now."""
+    values = [stat(NOW - ago_us, symbol=symbol) for symbol, ago_us in (("A", 0), ("B", 59_000_000), ("C", 60_000_000))]
+    found = kept("stats", *values)
+    assert set(found.stats(NOW)) == {"A", "B"}
+    assert set(found.stats(NOW - 1)) == {"B", "C"}, "a window that is not over makes nothing old"
+    assert not Kept(1).stats(NOW)
 
 
 def test_how_late_bars_come_is_taken_of_those_that_just_came() -> None:

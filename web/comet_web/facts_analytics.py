@@ -97,7 +97,7 @@ class Analytics:
     jobs: Mapping[str, Job] = field(default_factory=dict)  # by query
     heard_us: int | None = None  # when any query said something
     quoted_us: int | None = None  # the time of the newest quote known
-    stats: Mapping[str, Stat] = field(default_factory=dict)  # by symbol: the newest window that is over
+    stats: Mapping[str, Stat] = field(default_factory=dict)  # by symbol: newest windows that are over
     bars: Sequence[Bar] = ()  # of the symbol that is shown, newest first
     bars_step_s: int = 1
     alerts: Sequence[Alert] = ()  # newest first

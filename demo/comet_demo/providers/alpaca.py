@@ -8,7 +8,8 @@
     ◄─ [{"T": "q", …}, {"T": "t", …}, …] | [{"T": "error", "code": …, "msg": …}]
 
 Outside of trading hours there is nothing to hear, so silence is no reason to end a connection; pings are. Messages are
-not numbered: what is lost cannot be told. Sizes are as Alpaca gives them. A quote with one side only is left out.
+not numbered: what is lost cannot be told. Sizes are as Alpaca gives them. A quote with one side only is left out. So
+are corrections and cancellations of trades (`c`, `x`), which come by themselves: a trade that was written stays.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, Final
 
 import comet
 from comet_demo.model import Quote, Trade
-from comet_demo.providers.normal import moment, price, size
+from comet_demo.providers.normal import Tape, moment, price, size
 from comet_demo.providers.sockets import MALFORMED, Heard
 
 URL: Final = "wss://stream.data.alpaca.markets/v2/iex"
@@ -48,7 +49,7 @@ class Alpaca:
         self.url = url or URL
         self._login = json.dumps({"action": "auth", "key": key, "secret": secret})
         self._symbols = tuple(symbol.upper() for symbol in symbols) or SYMBOLS
-        self._last: dict[str, float] = {}
+        self._tape = Tape()
 
     def begin(self) -> list[str]:
         return []  # the server speaks first
@@ -83,30 +84,22 @@ class Alpaca:
             case "error":
                 self._error(part["code"], str(part["msg"]), heard)
             case _:
-                pass  # new kinds may come at any time
+                pass  # corrections; and new kinds may come at any time
 
     def _quote(self, part: Any, now_us: int, heard: Heard) -> None:
         symbol = self._symbol(part)
         if not part["bp"] or not part["ap"]:
             return
         bid, ask = price(part["bp"]), price(part["ap"])
-        heard.events.append(
-            Quote(
-                symbol=symbol,
-                bid=bid,
-                ask=ask,
-                bid_size=size(part["bs"]),
-                ask_size=size(part["as"]),
-                last=self._last.get(symbol, (bid + ask) / 2),
-                last_size=0,
-                timestamp_us=moment(part["t"], now_us),
-            )
-        )
+        bid_size, ask_size = size(part["bs"]), size(part["as"])
+        at_us = moment(part["t"], now_us)
+        last, traded = self._tape.quote(symbol, (bid + ask) / 2)
+        heard.events.append(Quote(symbol, bid, ask, bid_size, ask_size, last, traded, at_us))
 
     def _trade(self, part: Any, now_us: int, heard: Heard) -> None:
         symbol = self._symbol(part)
         trade = Trade(symbol, price(part["p"]), size(part["s"]), "", moment(part["t"], now_us))
-        self._last[symbol] = trade.price
+        self._tape.trade(symbol, trade.price, trade.size)
         heard.events.append(trade)
 
     @staticmethod

@@ -6,7 +6,8 @@
 
 Trades of a symbol are numbered without gaps. The server pings every 20 s, which the connection answers, and ends a
 connection after 24 hours or with `serverShutdown`: another is made before, or at once. A bookTicker has no time of its
-own: it gets that at which it came.
+own: it gets that at which it came, by our clock. So do trades, though they say theirs (`T`): by two clocks, of which
+one is ahead, one of the two kinds would always be late for a watermark over both.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Final
 
 import comet
 from comet_demo.model import Quote, Trade
-from comet_demo.providers.normal import UNITS_PER_COIN, Numbers, moment, price, size, whole
+from comet_demo.providers.normal import UNITS_PER_COIN, Numbers, Tape, moment, price, size, whole
 from comet_demo.providers.sockets import Heard
 
 URL: Final = "wss://stream.binance.com:9443/stream?timeUnit=MICROSECOND"
@@ -38,7 +39,7 @@ class Binance:
             raise comet.InvalidArgument(f"Binance gives {SYMBOLS_MAX} symbols at most over one connection")
         self._trades = Numbers()
         self._books = Numbers()
-        self._last: dict[str, float] = {}
+        self._tape = Tape()
         self._subscribed = False
 
     def begin(self) -> list[str]:
@@ -65,34 +66,27 @@ class Binance:
     def _book(self, data: Any, now_us: int) -> Heard:
         symbol = self._symbol(data)
         bid, ask = price(data["b"]), price(data["a"])
-        quote = Quote(
-            symbol=symbol,
-            bid=bid,
-            ask=ask,
-            bid_size=size(data["B"], UNITS_PER_COIN),
-            ask_size=size(data["A"], UNITS_PER_COIN),
-            last=self._last.get(symbol, (bid + ask) / 2),
-            last_size=0,
-            timestamp_us=now_us,
-        )
+        bid_size, ask_size = size(data["B"], UNITS_PER_COIN), size(data["A"], UNITS_PER_COIN)
         if self._books.missed(symbol, whole(data["u"])) is None:
             return Heard()  # an older one; these numbers leave others out, so nothing is known to be missing
-        return Heard([quote])
+        last, traded = self._tape.quote(symbol, (bid + ask) / 2)
+        return Heard([Quote(symbol, bid, ask, bid_size, ask_size, last, traded, now_us)])
 
     def _trade(self, data: Any, now_us: int) -> Heard:
         if not isinstance(data["m"], bool):
             raise TypeError("whether the buyer was the maker is yes or no")
+        moment(data["T"], now_us)  # whether it makes sense
         trade = Trade(
             symbol=self._symbol(data),
             price=price(data["p"]),
             size=size(data["q"], UNITS_PER_COIN),
             side="sell" if data["m"] else "buy",
-            timestamp_us=moment(data["T"], now_us),
+            timestamp_us=now_us,
         )
         missed = self._trades.missed(trade.symbol, whole(data["t"]))
         if missed is None:
             return Heard()
-        self._last[trade.symbol] = trade.price
+        self._tape.trade(trade.symbol, trade.price, trade.size)
         return Heard([trade], missed=missed)
 
     def _error(self, error: Any) -> Heard:

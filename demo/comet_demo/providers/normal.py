@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+
+from comet_demo.providers import Event
 
 # Sizes are whole numbers, and coins are traded in fractions: they are counted in millionths.
 UNITS_PER_COIN: Final = 1_000_000
 SIZE_MAX: Final = 1 << 53  # beyond it JSON's readers differ
 PRICE_MAX: Final = 1e15
+SYMBOLS_MAX: Final = 100_000  # whose last trade is remembered
 OLD_MAX: Final = 100  # messages in a row that have come already
 FUTURE_US: Final = 3_600_000_000  # a clock may be wrong by an hour, not by more
 
@@ -76,6 +80,49 @@ def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise TypeError(f"{value!r} is no number")
     return float(value)  # one that is not finite is within no limits
+
+
+class Tape:
+    """What was traded, for the quotes that come after it: the last price, and how much since the quote before.
+
+    >>> tape = Tape()
+    >>> tape.trade("A", 10.5, 200)
+    >>> tape.trade("A", 10.6, 100)
+    >>> tape.quote("A", 10.0), tape.quote("A", 10.0), tape.quote("B", 20.0)
+    ((10.6, 300), (10.6, 0), (20.0, 0))
+    """
+
+    def __init__(self, symbols_max: int = SYMBOLS_MAX) -> None:
+        self._symbols_max = symbols_max
+        self._last: dict[str, tuple[float, int]] = {}
+
+    def trade(self, symbol: str, price: float, size: int) -> None:
+        _, before = self._last.get(symbol, (price, 0))
+        if symbol not in self._last and len(self._last) >= self._symbols_max:
+            self._last.clear()
+        self._last[symbol] = price, min(before + size, SIZE_MAX)
+
+    def quote(self, symbol: str, middle: float) -> tuple[float, int]:
+        """`last` and `last_size` of a quote that is written now; `middle` is the price while there was no trade."""
+        last, size = self._last.get(symbol, (middle, 0))
+        if size:
+            self._last[symbol] = last, 0
+        return last, size
+
+
+def moments(events: Sequence[Event], span_us: int) -> Iterator[list[Event]]:
+    """Parts, in order, within each of which less than `span_us` goes by."""
+    part: list[Event] = []
+    low = high = 0
+    for event in events:
+        at_us = event.timestamp_us
+        if part and not high - span_us < at_us < low + span_us:
+            yield part
+            part = []
+        low, high = (min(low, at_us), max(high, at_us)) if part else (at_us, at_us)
+        part.append(event)
+    if part:
+        yield part
 
 
 class Numbers:

@@ -26,11 +26,10 @@ from typing import Any, Final, NamedTuple
 import comet
 from comet_demo.model import Quote, Trade
 from comet_demo.providers import Event
-from comet_demo.providers.normal import known, moment, price, size
+from comet_demo.providers.normal import Tape, known, moment, moments, price, size
 
 CHUNK_ROWS: Final = 4_096
 NEAR_US: Final = 20_000  # what happens within it goes out together
-SYMBOLS_MAX: Final = 100_000  # whose last price is remembered
 SYMBOL_CHARS_MAX: Final = 256
 LINE_CHARS_MAX: Final = 1 << 16
 NAMES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -141,7 +140,7 @@ class ReplayProvider:
         self._given = dict(columns or {})
         self._symbols = frozenset(symbols)
         self._now_us = now_us
-        self._last: dict[str, float] = {}
+        self._tape = Tape()
         self._rows = self._bad = 0
 
     def statistics(self) -> Mapping[str, int]:
@@ -154,7 +153,7 @@ class ReplayProvider:
             if self._pace == 0:
                 yield chunk
                 continue
-            for events in _moments(chunk):
+            for events in moments(chunk, NEAR_US):
                 at_us = events[0].timestamp_us
                 if first_us < 0:
                     first_us, begin_us = at_us, self._now_us()
@@ -193,50 +192,31 @@ class ReplayProvider:
         at_us = time_of(row[columns.time], self._now_us())
         bid, ask = _given(row, columns.bid), _given(row, columns.ask)
         paid = _given(row, columns.price)
-        events: list[Event] = []
-        amount = size(_given(row, columns.size) or 0)
-        if paid is not None:
-            if len(self._last) >= SYMBOLS_MAX:
-                self._last.clear()
-            self._last[symbol] = price(paid)
-        if bid is not None and ask is not None:
-            low, high = price(bid), price(ask)
-            events.append(
-                Quote(
-                    symbol=symbol,
-                    bid=low,
-                    ask=high,
-                    bid_size=size(_given(row, columns.bid_size) or 0),
-                    ask_size=size(_given(row, columns.ask_size) or 0),
-                    last=self._last.get(symbol, (low + high) / 2),
-                    last_size=amount if paid is not None else 0,
-                    timestamp_us=at_us,
-                )
-            )
-        if paid is not None and (amount or not events):
-            side = str(_given(row, columns.side) or "").strip().lower()
-            events.append(Trade(symbol, self._last[symbol], amount, SIDES.get(side, ""), at_us))
-        if not events:
+        if paid is None and (bid is None or ask is None):
             raise ValueError("a row needs bid and ask, or a price")
-        return events
+        trade: Trade | None = None
+        if paid is not None:
+            side = str(_given(row, columns.side) or "").strip().lower()
+            amount = size(_given(row, columns.size) or 0)
+            trade = Trade(symbol, price(paid), amount, SIDES.get(side, ""), at_us)
+        if bid is None or ask is None:
+            assert trade is not None
+            self._tape.trade(symbol, trade.price, trade.size)
+            return [trade]
+        low, high = price(bid), price(ask)
+        low_size = size(_given(row, columns.bid_size) or 0)
+        high_size = size(_given(row, columns.ask_size) or 0)
+        if trade is not None:  # here, where nothing of the row can be wrong any more
+            self._tape.trade(symbol, trade.price, trade.size)
+        last, traded = self._tape.quote(symbol, (low + high) / 2)
+        quote = Quote(symbol, low, high, low_size, high_size, last, traded, at_us)
+        return [quote, trade] if trade is not None and trade.size else [quote]
 
 
 def _given(row: Row, column: str) -> Any:
     """What stands there; None where nothing does."""
     value = row.get(column) if column else None
     return None if value is None or (isinstance(value, str) and not value.strip()) else value
-
-
-def _moments(events: Sequence[Event]) -> Iterator[list[Event]]:
-    """Parts of what happened nearly at once."""
-    part: list[Event] = []
-    for event in events:
-        if part and not 0 <= event.timestamp_us - part[0].timestamp_us < NEAR_US:
-            yield part
-            part = []
-        part.append(event)
-    if part:
-        yield part
 
 
 def _csv(path: Path) -> Iterator[tuple[Sequence[str], Iterator[Row]]]:

@@ -218,7 +218,7 @@ class Analytics:
             jobs=dict(kept.jobs),
             heard_us=kept.heard_us,
             quoted_us=quoted_us,
-            stats=dict(kept.stats(now_us)),
+            stats=kept.stats(now_us),
             bars=tuple(bars[start] for start in sorted(bars, reverse=True)),
             bars_step_s=bars_s,
             alerts=tuple(kept.alerts),

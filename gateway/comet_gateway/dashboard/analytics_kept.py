@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from statistics import median
 from typing import Final, TypeVar
 
@@ -200,10 +200,13 @@ class Kept:
             found = self.symbols[name] = Symbol()
         return found
 
-    def stats(self, now_us: int) -> Iterator[tuple[str, Stat]]:
-        for name, symbol in self.symbols.items():
-            if (stat := symbol.over(now_us)) is not None:
-                yield name, stat
+    def stats(self, now_us: int) -> dict[str, Stat]:
+        """The newest window of each that is over. Older ones than overlap the newest of all are of symbols that are
+        not traded any more: they would have a rank, and a share in what the others trade now.
+        """
+        found = {name: stat for name, symbol in self.symbols.items() if (stat := symbol.over(now_us)) is not None}
+        newest = max(found.values(), key=_end, default=None)
+        return {name: stat for name, stat in found.items() if newest is not None and stat.end_us > newest.start_us}
 
 
 def _newest(kept: dict[int, T], at_us: int, one: T, most: int) -> None:

@@ -4,10 +4,13 @@ gateway beside them."""
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Final
 
 import typer
@@ -112,8 +115,29 @@ def _data_folder(data: Path, ephemeral: bool) -> Iterator[Path]:
     if not ephemeral:
         yield data.resolve()
         return
-    folder = Path(tempfile.mkdtemp(prefix="comet-"))
+    with _ended_in_order():
+        folder = Path(tempfile.mkdtemp(prefix="comet-"))
+        try:
+            yield folder
+        finally:
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """SIGTERM while a broker is not up yet, or not any more, leaves as Ctrl-C does: by default nobody would tidy up."""
+    before = signal.getsignal(signal.SIGTERM)
+    ours = before == signal.SIG_DFL and threading.current_thread() is threading.main_thread()
+    if ours:
+        signal.signal(signal.SIGTERM, _leave)
     try:
-        yield folder
+        yield
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if ours:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
