@@ -42,7 +42,7 @@ EXPECTED = {
     "read_arrow_whole": LIMIT | BROKER | {"share"},
     "limit_typed_aggregate": LIMIT,
     "read_typed_aggregate": LIMIT | BROKER | {"share"},
-    "stream_bars": (LIMIT | BROKER | {"delay_p50_ms", "delay_p95_ms", "lag_half_ms", "lag_ms"} | {"lost"})
+    "stream_bars": (LIMIT | BROKER | {"delay_p50_ms", "delay_p95_ms", "lag_half_ms", "lag_ms"} | {"lost", "unwritten"})
     - {"bytes_per_s"}
     | {"asked_per_s", "symbols"},
 }
@@ -67,7 +67,7 @@ def test_spark_gives_every_figure(tmp_path: Path) -> None:
         assert result["records_per_s"] > 0
         assert len(table_row(name, result)) == len(table_row("nothing", {}))
     stream = results["stream_bars"]
-    assert stream["lost"] == 0
+    assert (stream["lost"], stream["unwritten"]) == (0, 0)
     assert 0 < stream["delay_p50_ms"] <= stream["delay_p95_ms"]
     assert list(tmp_path.iterdir()) == []
     found = document(describe() | describe_spark(TINY), results)

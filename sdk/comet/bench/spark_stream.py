@@ -100,10 +100,11 @@ def lanes(symbols: int, partitions: int) -> list[Lane]:
 
 
 class Feed:
-    """Sends until it is cancelled. `sent` says how many quotes of each second there are."""
+    """Sends until it is ended. `sent` says how many quotes of each second there are."""
 
     def __init__(self, config: Any, producer: Producer) -> None:
         self.sent: Counter[int] = Counter()
+        self.ended = False  # after the turn that is under way
         self._config = config
         self._producer = producer
         self._lanes = lanes(config["symbols"], config["partitions"])
@@ -111,7 +112,7 @@ class Feed:
     async def run(self) -> None:
         total = sum(len(lane.heads) for lane in self._lanes)
         begun, done, at = time.perf_counter(), 0, [0] * len(self._lanes)
-        while True:
+        while not self.ended:
             due = int((time.perf_counter() - begun) * self._config["rate"])
             now_us = time.time_ns() // 1000
             tail = b"%d}" % now_us
@@ -151,12 +152,9 @@ async def quotes_feed(link: Link, config: Any) -> dict[str, Any]:
         feeding = asyncio.ensure_future(feed.run())
         order = asyncio.ensure_future(link.next_order())
         await asyncio.wait([feeding, order], return_when=asyncio.FIRST_COMPLETED)
-        feeding.cancel()
-        if feeding.done():
-            order.cancel()
-            feeding.result()
-        await asyncio.gather(feeding, return_exceptions=True)
-        await producer.flush()
+        feed.ended = True
+        order.cancel()
+        await feeding
     return {"sent": {str(second): count for second, count in feed.sent.items()}}
 
 
