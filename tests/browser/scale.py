@@ -106,7 +106,7 @@ async def main(topics: int, partitions: int) -> None:
         try:
             await serve_times(stage.url)
             async with async_playwright() as playwright:
-                browser = await playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
+                browser = await playwright.chromium.launch(executable_path=chromium(playwright), args=ARGUMENTS)
                 await browse(browser, stage.url)
                 await browser.close()
         finally:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from playwright.async_api import Browser, async_playwright
 
@@ -49,7 +50,8 @@ def demo() -> Iterator[str]:
             assert process.stdout is not None
             for line in process.stdout:
                 if b"http://" in line:
-                    yield "http://" + line.decode().split("http://", 1)[1].split()[0].rstrip("/")
+                    page = urlsplit("http://" + line.decode().split("http://", 1)[1].split()[0])
+                    yield f"http://{page.netloc}"
                     return
             raise AssertionError(f"the demo ended with {process.wait()} and told no address")
         finally:
@@ -64,7 +66,8 @@ async def take(browser: Browser, url: str, folder: Path, names: list[str], *, do
         context = await browser.new_context(**{"viewport": {"width": 1360, "height": 850}, **settings})
         for name in names:
             page = await context.new_page()
-            await page.goto(url + PAGES[name])
+            answer = await page.goto(url + PAGES[name])
+            assert answer is not None and answer.ok, f"{page.url} was answered with {answer and answer.status}"
             await asyncio.sleep(SETTLED_S)
             await page.screenshot(path=folder / f"{name}-{look}.png", full_page=not docs)
             await page.close()
@@ -74,7 +77,7 @@ async def take(browser: Browser, url: str, folder: Path, names: list[str], *, do
 async def main(folder: Path, url: str, *, docs: bool) -> None:
     await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
+        browser = await playwright.chromium.launch(executable_path=chromium(playwright), args=ARGUMENTS)
         await take(browser, url, folder, list(IN_DOCS if docs else PAGES), docs=docs)
         await browser.close()
 

@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import json
 import os
-import shutil
 import time
 from typing import Any
 from urllib.parse import quote
@@ -20,7 +19,7 @@ import psutil
 from playwright.async_api import CDPSession, Page, async_playwright
 
 import comet
-from tests.browser.conftest import ARGUMENTS, Stage, stage_up, watched
+from tests.browser.conftest import ARGUMENTS, Stage, chromium, stage_up, watched
 
 TOPIC = "flood"
 PARTITIONS = 4
@@ -68,9 +67,7 @@ async def main() -> None:
         async with comet.Admin(stage.broker) as admin:
             await admin.create_topic(TOPIC, partitions=PARTITIONS)
         async with async_playwright() as playwright:
-            browser = await playwright.chromium.launch(
-                executable_path=shutil.which("chromium") or shutil.which("google-chrome"), args=ARGUMENTS
-            )
+            browser = await playwright.chromium.launch(executable_path=chromium(playwright), args=ARGUMENTS)
             async with watched(browser) as context:
                 page = await context.context.new_page()
                 found = await measured(page, stage, asked.rate, asked.seconds, asked.where)

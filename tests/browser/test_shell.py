@@ -16,6 +16,7 @@ from playwright.async_api import Browser, Page, Request, expect
 
 from tests.browser.axe import BY_LOOKS, axe
 from tests.browser.conftest import Stage, Watched, shot, watched
+from tests.sim.waiting import until
 
 PATHS = (
     "/",
@@ -277,8 +278,9 @@ async def test_the_first_load_is_small_and_fast(context: Watched, stage: Stage) 
         f"\n{len(requests)} requests, {sum(transferred) / 1000:.0f} kB transferred, first contentful paint after "
         f"{painted:.0f} ms; aimed at {FIRST_PAINT_MS}"
     )
+    # The browser tells of ends on its own time; that of the socket does not come.
+    assert await until(lambda: len(transferred) >= len(requests) - 1, within_s=10)
     assert sum(transferred) < FIRST_LOAD_BYTES_MAX
-    assert len(transferred) >= len(requests) - 1
 
 
 async def test_what_has_a_version_is_kept_for_ever(page: Page, stage: Stage) -> None:
