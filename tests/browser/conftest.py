@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, Page, Playwright, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, Playwright, async_playwright, expect
 
 from tests.browser.chromium import find_chromium
 
@@ -104,6 +104,12 @@ async def context(browser: Browser) -> AsyncIterator[Watched]:
 @pytest_asyncio.fixture(loop_scope="package")
 async def page(context: Watched) -> Page:
     return await context.context.new_page()
+
+
+async def settled(page: Page, url: str) -> None:
+    """Loads a page and waits until all of it is there, and live."""
+    await page.goto(url)
+    await expect(page.locator("html[data-ready]")).to_have_attribute("data-live", "live")
 
 
 async def shot(page: Page, name: str) -> None:

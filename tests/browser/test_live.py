@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from playwright.async_api import Page, WebSocketRoute, expect
+from playwright.async_api import Page, Route, WebSocketRoute, expect
 
-from tests.browser.conftest import Stage
+from tests.browser.conftest import Stage, Watched, settled
+from tests.sim.waiting import until
 
 HIDE = """hidden => {
     Object.defineProperty(document, "hidden", {get: () => hidden, configurable: true});
@@ -103,6 +104,35 @@ async def test_a_gateway_that_goes_away_is_left_and_found_again(page: Page, stag
     await until_said(page, between, 3)
     assert len(between.sockets) == 2
     await expect(page.locator("[data-pill]")).to_have_text("Live")
+
+
+async def test_a_page_of_which_half_was_loaded_is_loaded_again(context: Watched, stage: Stage) -> None:
+    context.expected = ("ERR_CONNECTION_RESET",)
+    page = await context.context.new_page()
+    loads: list[str] = []
+    page.on("load", lambda _: loads.append(page.url))
+    refused: list[str] = []
+
+    async def refuse(route: Route) -> None:
+        refused.append(route.request.url)
+        await route.abort("connectionreset")
+
+    await page.route("**/js/pages/topics.js", refuse, times=1)
+    await settled(page, stage.at("/topics"))
+    assert len(refused) == 1
+    assert await until(lambda: len(loads) == 2, within_s=10)
+
+
+async def test_a_page_that_stays_half_is_not_loaded_for_ever(context: Watched, stage: Stage) -> None:
+    context.expected = ("ERR_CONNECTION_RESET", "Failed to fetch dynamically imported module")
+    page = await context.context.new_page()
+    loads: list[str] = []
+    page.on("load", lambda _: loads.append(page.url))
+    await page.route("**/js/pages/topics.js", lambda route: route.abort("connectionreset"))
+    async with context.context.expect_event("weberror"):
+        await page.goto(stage.at("/topics"))
+    assert await until(lambda: len(loads) == 2, within_s=10)
+    await expect(page.locator("html")).to_have_attribute("data-live", "live")  # its figures are kept up to date
 
 
 async def test_a_tab_that_nobody_looks_at_asks_for_nothing(page: Page, stage: Stage) -> None:

@@ -7,13 +7,7 @@ import re
 from playwright.async_api import Browser, Page, expect
 
 import comet
-from tests.browser.conftest import Stage, shot, stage_up, watched
-
-
-async def settled(page: Page, url: str) -> None:
-    await page.goto(url)
-    await expect(page.locator("html")).to_have_attribute("data-live", "live")
-
+from tests.browser.conftest import Stage, settled, shot, stage_up, watched
 
 # ---- what it shows
 

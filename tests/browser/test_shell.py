@@ -15,7 +15,7 @@ import pytest
 from playwright.async_api import Browser, Page, Request, expect
 
 from tests.browser.axe import BY_LOOKS, axe
-from tests.browser.conftest import Stage, Watched, shot, watched
+from tests.browser.conftest import Stage, Watched, settled, shot, watched
 from tests.sim.waiting import until
 
 PATHS = (
@@ -36,11 +36,6 @@ PATHS = (
 COMES_BACK_MS = 15_000
 FIRST_LOAD_BYTES_MAX = 150_000
 FIRST_PAINT_MS = 500  # aimed at on a machine that does nothing else; printed, as this one may
-
-
-async def settled(page: Page, url: str) -> None:
-    await page.goto(url)
-    await expect(page.locator("html")).to_have_attribute("data-live", "live")
 
 
 # ---- keys

@@ -19,6 +19,7 @@ const TITLES = {
   stale: "Nothing new was heard for as long as it says: what is shown may be outdated",
   paused: "Nothing is updated until it is resumed",
 };
+const AGAIN_MS = 1_000; // between two looks for a gateway
 const STILL = new Set(["error", "login"]); // they show nothing that changes
 const ICONS = { stale: "warn", reconnecting: "refresh", paused: "pause" };
 
@@ -69,6 +70,21 @@ document.addEventListener("click", async (event) => {
   }
 });
 
+// A gateway that goes away while a page is being loaded leaves half of it. The page is loaded again once there is a gateway;
+// not a second time, as what is half again may be so for ever.
+async function whole(load) {
+  try {
+    return await load();
+  } catch (error) {
+    if (performance.getEntriesByType("navigation")[0]?.type === "reload") throw error;
+    while (!(await fetch(location.href, { method: "HEAD" }).catch(() => null))?.ok) await passed(AGAIN_MS);
+    location.reload();
+    return new Promise(() => {}); // nothing more is done here
+  }
+}
+
+const passed = (ms) => new Promise((done) => setTimeout(done, ms));
+
 for (const frame of document.querySelectorAll(".frame:not([data-rows])")) fit(frame);
 listen({ pause, theme });
 if (!STILL.has(page.dataset.page)) {
@@ -76,5 +92,5 @@ if (!STILL.has(page.dataset.page)) {
   live.start();
 }
 const { script } = page.dataset;
-if (script) (await import(`./pages/${script}.js`)).start({ live, root, page: page.dataset.page, navigate });
+if (script) (await whole(() => import(`./pages/${script}.js`))).start({ live, root, page: page.dataset.page, navigate });
 page.dataset.ready = ""; // now buttons do what they say
