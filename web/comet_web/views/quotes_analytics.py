@@ -91,7 +91,7 @@ ALL_LINES: Final = ("vwap", "mean", "ema")
 LINES: Final[Mapping[str, Sequence[str]]] = {"vwap": ("vwap",), "averages": ("mean", "ema"), "none": ()}
 KINDS: Final = {  # sign and tone
     "crossed": ("✕", "bad"),
-    "locked": ("＝", "warn"),
+    "locked": ("=", "warn"),
     "stale": ("◷", "warn"),
     "gap": ("⋯", "warn"),
     "outlier": ("◇", "info"),
