@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
+import sys
+import tempfile
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
 from comet.bench.fire import Load
 from comet.bench.report import combine, table_row
+from comet.cli import up
 from comet.cli._etcd_checks import MemberCheck, check_members
+from comet.cli._gateway_process import GatewayProcess
 from comet.cli._keeper import RESTART_S_MAX, RESTART_S_MIN, WELL_S, Keeper
 from comet.cli._local_cluster import LocalCluster, Member, died
 from comet.cli.cluster import Health
@@ -124,6 +129,34 @@ def test_ports_that_are_taken_or_none_are_refused(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(Unavailable, match=f"listens on 127.0.0.1:{port} already"):
             LocalCluster(tmp_path, 1, port=port).start()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a port cannot be held for somebody else")
+def test_a_port_that_was_picked_is_for_whom_it_was_picked(tmp_path: Path) -> None:
+    """Others may want any port while a process is on its way to its own, or is started again."""
+    gateway, cluster = GatewayProcess("localhost:9092", 0, tmp_path), LocalCluster(tmp_path, 3)
+    for member in (gateway.member, *cluster.members):
+        address = ("127.0.0.1", int(member.address.rpartition(":")[2]))
+        for _ in range(2):
+            with socket.socket() as somebody, pytest.raises(OSError, match="in use"):
+                somebody.bind(address)  # as the system does for whoever says 0
+            socket.create_server(address).close()
+
+
+def test_a_signal_while_the_temporary_folder_is_made_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mkdir = os.mkdir
+
+    def interrupted(*arguments: Any) -> None:
+        mkdir(*arguments)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "mkdir", interrupted)
+    with pytest.raises(SystemExit), up._data_folder(Path("data"), ephemeral=True):
+        raise AssertionError("it goes no further")
     assert list(tmp_path.iterdir()) == []
 
 

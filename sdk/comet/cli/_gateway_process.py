@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from comet.cli._keeper import Keeper
-from comet.cli._local_cluster import LOCALHOST, Member, free_ports, listening
+from comet.cli._local_cluster import LOCALHOST, HeldPorts, Member, listening
 from comet.cli._output import note
 
 DEFAULT_PORT: Final = 8080
@@ -27,7 +27,8 @@ class GatewayProcess:
     """One gateway. `start` returns when it answers, or has said why it does not."""
 
     def __init__(self, bootstrap: str, port: int, folder: Path) -> None:
-        port = port or free_ports(1)[0]
+        self._held = None if port else HeldPorts(1)
+        port = port if self._held is None else self._held.numbers[0]
         self.url = f"http://{LOCALHOST}:{port}"
         address = f"{LOCALHOST}:{port}"
         command = [sys.executable, "-m", "comet_gateway", "--bootstrap", bootstrap, "--port", str(port)]

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -114,11 +115,12 @@ class LocalCluster:
         """`port` is the first broker's, the others take the next ones; 0: any free ones. So is `metrics_port`, but 0 is
         none. `settings` go to every broker, by name."""
         self.folder = folder
-        client, peer = free_ports(2)
+        self._held = HeldPorts(2 + (brokers if port == 0 else 0))
+        client, peer, *others = self._held.numbers
         self.etcd = Member(
             "etcd", etcd_command(folder / "etcd", client, peer), f"{LOCALHOST}:{client}", _log(folder, "etcd")
         )
-        ports = free_ports(brokers) if port == 0 else [port + number for number in range(brokers)]
+        ports = others or [port + number for number in range(brokers)]
         if ports[-1] > 65535:
             raise InvalidArgument(f"{brokers} brokers from port {port} on do not fit below 65536")
         common = {"etcd": self.etcd.address, "host": host, "default_replicas": str(min(brokers, REPLICAS))} | dict(
@@ -241,13 +243,25 @@ def listening(address: str) -> bool:
     return False
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now. All are held at once, so that they differ."""
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((LOCALHOST, 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
+class HeldPorts:
+    """Ports that nobody listens on, and that the system gives to nobody by chance while this lives: until the process
+    that is to listen there does, and between two of its lives. It is told the number, and gets the port all the same.
+    That takes Linux; elsewhere they are free now, and no more."""
+
+    def __init__(self, count: int) -> None:
+        holders = [socket.socket() for _ in range(count)]
+        for holder in holders:  # all at once, so that they differ
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as those do who come to listen
+            holder.bind((LOCALHOST, 0))
+        self.numbers = [int(holder.getsockname()[1]) for holder in holders]
+        let_go = weakref.finalize(self, _close_all, holders)
+        if sys.platform != "linux":
+            let_go()
+
+
+def _close_all(sockets: list[socket.socket]) -> None:
+    for one in sockets:
+        one.close()
 
 
 def _registered(address: str) -> int:

@@ -3,6 +3,7 @@ gateway beside them."""
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import signal
 import tempfile
@@ -116,8 +117,9 @@ def _data_folder(data: Path, ephemeral: bool) -> Iterator[Path]:
         yield data.resolve()
         return
     with _ended_in_order():
-        folder = Path(tempfile.mkdtemp(prefix="comet-"))
+        folder = Path(tempfile.gettempdir()) / f"comet-{secrets.token_hex(8)}"  # known before it is there
         try:
+            folder.mkdir(0o700)
             yield folder
         finally:
             if threading.current_thread() is threading.main_thread():
