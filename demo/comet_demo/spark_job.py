@@ -33,6 +33,7 @@ from comet_demo import runtime
 from comet_demo.feed import ensure_topics
 from comet_demo.job_state import Job
 from comet_demo.model import ALERTS, BARS, JOB, STATS, TOPIC, TRADES
+from comet_demo.silence import Silence
 from comet_demo.supervisor import Supervisor
 from comet_demo.updates import Writers
 
@@ -209,10 +210,12 @@ def main(given: list[str] | None = None) -> None:
         supervisor = Supervisor(
             jobs, lambda name: _start(session, options, starts[name], Path(checkpoint), writers), teller.tell
         )
+        silence = stack.enter_context(Silence(_java_of(session)))
         try:
             while not told_to_end.wait(LOOK_S):
                 supervisor.turn(_now_us())
                 _check(session, jobs, told_to_end)
+                silence.answered()
         finally:
             _end(supervisor)
             writers.close()
@@ -319,18 +322,25 @@ def _session(options: argparse.Namespace) -> Iterator[SparkSession]:
 
 def _close(session: SparkSession) -> None:
     """Ends the Java as well, if it is ours."""
+    java = _java_of(session)
     gateway: Any = session.sparkContext._gateway
-    with suppress(Exception):  # a Java that has gone does not answer
+    with suppress(Exception), Silence(java, looks=JAVA_END_S):  # a Java that has gone does not answer
         session.stop()
-    if gateway is None or gateway.proc is None:
+    if java is None:
         return
     with suppress(Exception):
         gateway.shutdown()
-    gateway.proc.stdin.close()  # on which it ends
+    java.stdin.close()  # on which it ends
     try:
-        gateway.proc.wait(JAVA_END_S)
+        java.wait(JAVA_END_S)
     except Exception:  # noqa: BLE001 - it has had its time
-        gateway.proc.kill()
+        java.kill()
+
+
+def _java_of(session: SparkSession) -> Any:
+    """Its process, if it is ours."""
+    gateway: Any = session.sparkContext._gateway
+    return None if gateway is None else gateway.proc
 
 
 class Teller:

@@ -1,0 +1,50 @@
+"""A process that neither answers nor ends, such as a Java that only collects garbage, is ended: the calls that wait for
+it fail then, and whoever made them goes on as if it had died."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Protocol, Self
+
+
+class Process(Protocol):
+    def kill(self) -> None: ...
+
+
+class Silence:
+    """Around calls of a process by one thread, which says after each that it was answered. Where more than `looks` in a
+    row find nothing new, the process is killed. Time that the machine sleeps does not count."""
+
+    def __init__(self, process: Process | None, *, looks: int = 120, every_s: float = 1.0) -> None:
+        self._process = process
+        self._looks = looks
+        self._every_s = every_s
+        self._unanswered = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="silence", daemon=True)
+
+    def answered(self) -> None:
+        self._unanswered = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def look(self) -> bool:
+        """Whether it was one too many."""
+        self._unanswered += 1
+        if self._process is None or self._unanswered <= self._looks:
+            return False
+        self._process.kill()
+        return True
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._every_s) and not self.look():
+            pass

@@ -1,0 +1,62 @@
+"""What is done about a process that does not answer."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from comet_demo.silence import Silence
+
+ECHO = "import sys\nfor line in sys.stdin.buffer: sys.stdout.buffer.write(line); sys.stdout.buffer.flush()"
+
+
+@pytest.fixture
+def echo() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", ECHO], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+def ask(process: subprocess.Popen[bytes]) -> bytes:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"there?\n")
+    process.stdin.flush()
+    return process.stdout.readline()
+
+
+def test_one_that_neither_answers_nor_ends_is_ended(echo: subprocess.Popen[bytes]) -> None:
+    with Silence(echo, looks=3, every_s=0.05) as silence:
+        assert ask(echo) == b"there?\n"
+        silence.answered()
+        echo.send_signal(signal.SIGSTOP)
+        assert ask(echo) == b""
+    assert echo.wait(10) == -signal.SIGKILL
+
+
+class Counted:
+    def __init__(self) -> None:
+        self.kills = 0
+
+    def kill(self) -> None:
+        self.kills += 1
+
+
+def test_one_that_answers_is_left_alone_however_long_it_takes() -> None:
+    process = Counted()
+    silence = Silence(process, looks=3)
+    for _ in range(10):
+        assert [silence.look() for _ in range(3)] == [False] * 3
+        silence.answered()
+    assert process.kills == 0
+    assert [silence.look() for _ in range(4)] == [False, False, False, True]
+    assert process.kills == 1
+
+
+def test_a_process_of_somebody_else_is_not_ended() -> None:
+    silence = Silence(None, looks=0)
+    assert not silence.look()
