@@ -17,14 +17,20 @@ from comet_broker.config import BrokerConfig
 from comet_broker.local import LocalNetwork
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.storage.files import RealFiles
-from comet_broker.system import SystemClock, ThreadWorker
+from comet_broker.system import ThreadWorker
+from tests.integration.held_clock import HeldClock
 from tests.integration.stream_client import Call
 
 
 @pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+def clock() -> HeldClock:
+    """The broker's. A test may hold it."""
+    return HeldClock()
+
+
+@pytest.fixture
+async def broker(tmp_path: Path, clock: HeldClock) -> AsyncIterator[Broker]:
     worker = ThreadWorker(2)
-    clock = SystemClock()
     files = RealFiles(tmp_path)
     one = Broker(
         BrokerConfig(data=tmp_path),

@@ -13,7 +13,7 @@ from comet.v1 import groups_pb2 as pb
 from comet_broker.broker import Broker
 from comet_broker.session import Session
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 Place = tuple[str, int]
 
 

@@ -20,7 +20,8 @@ from comet_broker.local import LocalNetwork
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.partition import Partition
 from comet_broker.storage.files import RealFiles
-from comet_broker.system import SystemClock, ThreadWorker
+from comet_broker.system import ThreadWorker
+from tests.integration.held_clock import HeldClock
 from tests.logs import bytes_of
 from tests.sim import waiting
 
@@ -36,9 +37,9 @@ class LocalCluster:
         self._folder = folder
         self._settings = settings
         self._wanted = range(1, brokers + 1)
-        self._clock = SystemClock()
+        self.clock = HeldClock()  # of all brokers and the store
         self._worker = ThreadWorker(4)
-        self._store = MemoryStore(self._clock)
+        self._store = MemoryStore(self.clock)
 
     async def __aenter__(self) -> Self:
         for broker in self._wanted:
@@ -67,7 +68,7 @@ class LocalCluster:
                 host=f"broker-{number}",
                 broker_id=number,
                 etcd=("memory:0",),
-                session_ms=2_000,
+                session_ms=20_000,  # nobody is lost because the machine had something else to do
                 replica_lag_ms=1_000,
                 default_replicas=min(3, len(self._wanted)),
                 rebalance_ms=200,
@@ -75,7 +76,7 @@ class LocalCluster:
             ),
             files=files(folder),
             store=self._store,
-            clock=self._clock,
+            clock=self.clock,
             worker=self._worker,
             random=Random(number),
             network=self.network,

@@ -33,7 +33,7 @@ class Client:
         return self._request
 
     async def next(self) -> bytes:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             frame = await self.session.next_frame()
         assert frame is not None
         return frame

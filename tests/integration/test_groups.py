@@ -13,8 +13,8 @@ from comet.v1 import admin_pb2 as admin
 from comet.v1 import groups_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet_broker.core.slots import slot_of
-from comet_broker.system import SystemClock
 from tests.integration.group_client import Member, Stream, settled
+from tests.integration.held_clock import HeldClock
 from tests.integration.local_cluster import LocalCluster, until
 from tests.integration.stream_client import Client
 
@@ -121,14 +121,14 @@ async def test_what_a_leaving_member_had_goes_to_the_others_at_once(cluster: Loc
 async def test_who_is_silent_is_put_out_after_its_session(cluster: LocalCluster, member: Make) -> None:
     await make_topic(cluster)
     first = await member(session_timeout_ms=60_000)
-    second = await member(session_timeout_ms=400)
+    second = await member(session_timeout_ms=1_500)
     await settled([first, second], 4)
     loop = asyncio.get_running_loop()
-    second.stream.post(heartbeat=pb.Heartbeat(group="g", member=second.id, generation=second.generation))
     began = loop.time()
+    second.stream.post(heartbeat=pb.Heartbeat(group="g", member=second.id, generation=second.generation))
     await second.close()  # its stream ends, and it has its session to come back
     await first.until(lambda: len(first.owned) == 4)
-    assert 0.4 <= loop.time() - began < 0.4 + 0.5
+    assert loop.time() - began >= 1.5
 
 
 async def test_a_stream_that_breaks_costs_nothing_within_the_session(cluster: LocalCluster, member: Make) -> None:
@@ -316,7 +316,7 @@ async def test_a_group_survives_its_coordinator(tmp_path: Path) -> None:
         client.session.close()
 
 
-class JumpingClock(SystemClock):
+class JumpingClock(HeldClock):
     """A clock that can show that the process stood still for a while."""
 
     def __init__(self) -> None:
@@ -329,7 +329,7 @@ class JumpingClock(SystemClock):
 
 async def test_nobody_is_put_out_because_the_broker_itself_stood_still(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path, brokers=1)
-    clock = cluster._clock = JumpingClock()
+    clock = cluster.clock = JumpingClock()
     async with cluster:
         await make_topic(cluster)
         await ready(cluster)

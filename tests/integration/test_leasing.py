@@ -14,6 +14,7 @@ from comet.v1 import types_pb2 as types
 from comet_broker import limits
 from comet_broker.broker import Broker
 from tests.integration.group_client import Member as GroupMember
+from tests.integration.held_clock import HeldClock
 from tests.integration.lease_client import EXTEND, REJECT, RELEASE, RETURN, lease, offsets, request, settle
 from tests.integration.local_cluster import until
 from tests.integration.share_client import Member
@@ -72,21 +73,25 @@ async def test_nobody_settles_what_was_not_leased_to_it(call: Call, handle: int)
     assert await settle(call, [one, two]) == [True, True]
 
 
-async def test_a_lease_that_runs_out_goes_to_another_call(call: Call, handle: int) -> None:
+async def test_a_lease_that_runs_out_goes_to_another_call(call: Call, handle: int, clock: HeldClock) -> None:
     await publish(call, b"a", b"b")
+    clock.hold()
     first = await lease(call, lease_ms=100)
     assert await settle(call, first[1:]) == [True]
+    clock.go_on()
     again = await lease(call, lease_ms=100, wait_ms=10_000)
     assert [(one.offset, one.attempt) for one in again] == [(0, 2)]
     assert await settle(call, first) == [False, True]
 
 
-async def test_an_extended_lease_is_kept(call: Call, handle: int) -> None:
+async def test_an_extended_lease_is_kept(call: Call, handle: int, clock: HeldClock) -> None:
     await publish(call, b"a", b"b")
+    clock.hold()
     one, two = await lease(call, lease_ms=400)
     waiting = asyncio.ensure_future(lease(call, lease_ms=400, wait_ms=20_000))
     for _ in range(20):
         assert await settle(call, [one], EXTEND) == [True]
+        clock.advance(0.05)
         await asyncio.wait([waiting], timeout=0.05)
     assert offsets(await waiting) == [1]
     assert await settle(call, [one, two]) == [True, False]
@@ -100,13 +105,15 @@ async def test_what_nobody_has_seen_comes_back_uncounted(call: Call, handle: int
         assert await settle(call, leased, RETURN) == [True, True]
 
 
-async def test_what_is_handed_back_later_waits_for_it(call: Call, handle: int) -> None:
+async def test_what_is_handed_back_later_waits_for_it(call: Call, handle: int, clock: HeldClock) -> None:
     await publish(call, b"a")
     loop = asyncio.get_running_loop()
     (one,) = await lease(call)
-    began = loop.time()
+    clock.hold()
     assert await settle(call, [one], RELEASE, delay_ms=150) == [True]
     assert await lease(call) == []
+    began = loop.time()
+    clock.go_on()
     assert offsets(await lease(call, wait_ms=10_000)) == [0]
     assert loop.time() - began >= 0.15
 

@@ -14,6 +14,7 @@ from comet.v1 import types_pb2 as types
 from comet_broker import limits
 from comet_broker.broker import Broker
 from comet_broker.core.share_record import SHARES
+from tests.integration.held_clock import HeldClock
 from tests.integration.share_client import Member, leased
 from tests.integration.stream_client import Call, Client
 from tests.integration.test_isolation import Transactional
@@ -113,42 +114,50 @@ async def test_an_ended_subscription_gives_its_records_back(broker: Broker, hand
     assert await first.settle(handle, 0) == [(0, 1)], "it is another's now"
 
 
-async def test_a_lease_that_runs_out_goes_to_another(broker: Broker, handle: int) -> None:
+async def test_a_lease_that_runs_out_goes_to_another(broker: Broker, handle: int, clock: HeldClock) -> None:
     await produce(broker, handle, b"a", b"b")
     first, second = Member(broker), Member(broker)
+    clock.hold()
     await first.share(handle, lease_ms=100)
     await first.take(2)
     assert await first.settle(handle, 1) == []
     await second.share(handle, lease_ms=100)
+    assert second.now() == []
+    clock.advance(0.11)
     assert await second.take(1) == [(0, b"a", 2)]
     assert await first.settle(handle, 0) == [(0, 1)]
     assert await second.settle(handle, 0) == []
 
 
-async def test_an_extended_lease_is_kept(broker: Broker, handle: int) -> None:
+async def test_an_extended_lease_is_kept(broker: Broker, handle: int, clock: HeldClock) -> None:
     await produce(broker, handle, b"a", b"b")
     first, second = Member(broker), Member(broker)
+    clock.hold()
     await first.share(handle, lease_ms=400)
     await first.take(2)
     await second.share(handle, lease_ms=400)
     waiting = asyncio.ensure_future(second.take(1))
     for _ in range(20):
         assert await first.settle(handle, 0, kind=EXTEND) == []
+        clock.advance(0.05)
         await asyncio.wait([waiting], timeout=0.05)
     assert await waiting == [(1, b"b", 2)], "only what was not extended"
     assert await first.settle(handle, 0) == []
 
 
-async def test_released_records_come_again_when_they_are_due(broker: Broker, handle: int) -> None:
+async def test_released_records_come_again_when_they_are_due(broker: Broker, handle: int, clock: HeldClock) -> None:
     await produce(broker, handle, b"a", b"b")
     member = Member(broker)
     await member.share(handle)
     await member.take(2)
     loop = asyncio.get_running_loop()
-    start = loop.time()
+    clock.hold()
     await member.settle(handle, 0, kind=RELEASE, delay_ms=150)
     await member.settle(handle, 1, kind=RELEASE)
-    assert await member.take(2) == [(1, b"b", 2), (0, b"a", 2)]
+    assert await member.take(1) == [(1, b"b", 2)]
+    start = loop.time()
+    clock.go_on()
+    assert await member.take(1) == [(0, b"a", 2)]
     assert loop.time() - start >= 0.15
 
 

@@ -102,12 +102,14 @@ async def test_a_zombie_is_fenced_in_all_it_does(world: World) -> None:
 
 
 async def test_readers_are_free_when_an_abandoned_transaction_runs_out_of_time(world: World) -> None:
+    world.clock.hold()
     one = await opened(world, timeout_ms=300)
     await one.write_all(b"abandoned")
     other = await opened(world, "other")
     await other.write_all(b"x")
     await other.end(commit=True)
     assert await world.all_seen() == NOTHING, "what lies behind what is open is not seen either"
+    world.clock.go_on()
     await until(world.readers_are_free, "its time is over")
     assert await world.all_seen() == everywhere(b"x")
     with pytest.raises(TransactionAborted):
@@ -304,12 +306,14 @@ async def test_positions_that_may_not_be_committed_take_the_outputs_with_them(wo
 
 
 async def test_what_a_member_leaves_open_ends_when_it_is_put_out(world: World) -> None:
+    world.clock.hold()
     member = await joined(world, session_timeout_ms=1_000)
     one = Producer(world, "", "g")
     await one.open(member=member.id)
     await one.write(("payments", 0), b"abandoned")
     assert not world.readers_are_free()
     await member.close()
+    world.clock.go_on()
     await until(world.readers_are_free, "it is put out, long before the transaction has run out of time")
     assert await world.seen(("payments", 0)) == []
 

@@ -107,7 +107,7 @@ class World(LocalCluster):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.network: GatedNetwork = GatedNetwork()
-        self.store = self._store = GatedStore(self._clock)
+        self.store = self._store = GatedStore(self.clock)
 
     async def make_topics(self) -> None:
         for topic in TOPICS:
