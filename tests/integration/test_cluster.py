@@ -59,7 +59,7 @@ async def test_a_second_partition_on_a_quiet_link_is_replicated_too(cluster: Loc
     """The first record of each partition finds its follower's link with nothing else to do."""
     for name in ("a", "b", "c"):
         await make(cluster, name, partitions=3)
-        async with producer(cluster, timeout_ms=5_000) as one:
+        async with producer(cluster, timeout_ms=30_000) as one:
             for index in range(3):
                 await one.publish(name, b"x", partition=index)
 

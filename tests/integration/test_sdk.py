@@ -54,11 +54,11 @@ class Process:
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(60)
 
     def terminate(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+        return self.process.wait(60)
 
 
 async def test_a_broker_that_is_killed_again_and_again_costs_nothing(tmp_path: Path, port: int) -> None:
@@ -89,7 +89,7 @@ async def test_a_broker_that_is_killed_again_and_again_costs_nothing(tmp_path: P
             receipts = [await delivery for delivery in deliveries]
             got: dict[int, list[int]] = {0: [], 1: []}
             while len(got[0]) + len(got[1]) < sent:
-                record = await consumer.get(timeout_s=20)
+                record = await consumer.get(timeout_s=60)
                 assert record is not None, f"{len(got[0])} and {len(got[1])} of {sent} came"
                 got[record.partition].append(int(record.value))
             assert got == {0: list(range(0, sent, 2)), 1: list(range(1, sent, 2))}
@@ -125,7 +125,7 @@ async def test_a_stopped_process_is_noticed_and_waited_for(tmp_path: Path, port:
     try:
         async with comet.Admin(broker.address) as admin:
             await admin.create_topic("quotes")
-        async with comet.Producer(broker.address, timeout_ms=1500) as producer:
+        async with comet.Producer(broker.address, timeout_ms=4_000) as producer:
             await producer.publish("quotes", b"1")
             broker.process.send_signal(signal.SIGSTOP)
             with pytest.raises(comet.Timeout):
@@ -133,7 +133,7 @@ async def test_a_stopped_process_is_noticed_and_waited_for(tmp_path: Path, port:
             broker.process.send_signal(signal.SIGCONT)
             assert (await producer.publish("quotes", b"3")).offset in {1, 2}
         async with comet.Consumer(broker.address, "quotes") as consumer:
-            values = [record.value for _ in range(2) if (record := await consumer.get(2)) is not None]
+            values = [record.value for _ in range(2) if (record := await consumer.get(30)) is not None]
             assert values in ([b"1", b"3"], [b"1", b"2"])
     finally:
         broker.kill()
@@ -179,11 +179,11 @@ async def test_times_and_offsets_are_found() -> None:
         for n in range(10):
             await producer.publish("quotes", b"%d" % n, timestamp_us=1_700_000_000_000_000 + n * 60_000_000)
         async with comet.Consumer(broker.address, "quotes", start=comet.AtTime(1_700_000_180_000_000)) as c:
-            record = await c.get(5)
+            record = await c.get(30)
             assert record is not None
             assert record.offset == 3
         async with comet.Consumer(broker.address, "quotes", start="2023-11-14T22:20:00Z") as c:
-            record = await c.get(5)
+            record = await c.get(30)
             assert record is not None
             assert record.offset == 7
         async with comet.Admin(broker.address) as admin:
@@ -191,7 +191,7 @@ async def test_times_and_offsets_are_found() -> None:
             await admin.delete_records("quotes", 0, 5)
         with pytest.raises(comet.OffsetOutOfRange) as caught:
             async with comet.Consumer(broker.address, "quotes", start=2) as c:
-                await c.get(5)
+                await c.get(30)
         assert caught.value.details["log_start"] == "5"
 
 
@@ -264,7 +264,7 @@ def test_an_interrupted_wait_ends_and_the_producer_goes_on() -> None:
         timer.join()
         with comet.sync.Producer(broker.address) as producer:
             producer.publish("quotes", b"1")
-        record = consumer.get(5)
+        record = consumer.get(30)
         assert record is not None
         assert record.value == b"1"
 
@@ -294,7 +294,7 @@ print("done", flush=True)
             assert process.stdout.readline() == "7\n"
             process.send_signal(signal.SIGTERM)
             assert process.stdout.readline() == "done\n"
-            assert process.wait(10) == 0
+            assert process.wait(60) == 0
     finally:
         broker.kill()
 

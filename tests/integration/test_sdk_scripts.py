@@ -32,7 +32,7 @@ def test_the_examples_run() -> None:
             while seen < 10:
                 seen += int(process.stdout.readline().split()[0])
             process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def running(name: str, address: str) -> Iterator[Iterator[str]]:
         try:
             yield (line.strip() for line in process.stdout)
             process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
 
@@ -62,7 +62,7 @@ def test_there_is_an_example_of_each_delivery() -> None:
         with running("at_least_once.py", broker.address) as lines:
             assert {next(lines), next(lines)} == {"a1 has 0.0", "a2 has 10.0"}
             with comet.sync.Consumer(broker.address, "balances-failed", type=dict) as failed:
-                record = failed.get(10)
+                record = failed.get(60)
                 assert record is not None
                 assert record.value["account"] == "a0"
         with (
@@ -70,12 +70,12 @@ def test_there_is_an_example_of_each_delivery() -> None:
             comet.sync.Consumer(broker.address, "totals", type=dict) as totals,
         ):
             for n in range(3):
-                record = totals.get(10)
+                record = totals.get(60)
                 assert record is not None
                 assert record.value == {"customer": f"c{n}", "total": n * 2.5}
         with running("shared_work.py", broker.address) as lines:
             assert {next(lines).split(" done")[0] for _ in range(2)} == {"job 1", "job 2"}
             with comet.sync.Consumer(broker.address, "jobs-failed", type=dict) as failed:
-                record = failed.get(10)
+                record = failed.get(60)
                 assert record is not None
                 assert record.value["number"] == 0
