@@ -4,7 +4,6 @@ positions outlive who held them."""
 from __future__ import annotations
 
 import asyncio
-import socket
 import sys
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -17,11 +16,12 @@ import pytest
 
 import comet
 import comet.testing
+from comet.cli._local_cluster import HeldPorts
 from comet_demo import feed as feeding
 from comet_demo.feed import LAYOUT, Feed, ensure_topics, feed
 from comet_demo.model import FILLS, INSTRUMENTS, TOPIC, TRADES, Fill, Quote, Trade
 from comet_demo.paper import Paper, last_fills
-from comet_demo.providers import Event
+from comet_demo.providers import Event, Provider
 from comet_demo.providers.coinbase import Coinbase
 from comet_demo.providers.replay import ReplayProvider
 from comet_demo.providers.sockets import SocketProvider
@@ -48,6 +48,11 @@ class Given:
 
     def statistics(self) -> Mapping[str, int]:
         return {}
+
+
+async def patient(provider: Provider, address: str) -> None:
+    """Feeds what is live, and drops nothing of it only because this machine is slow."""
+    await Feed(provider, address, age_max_s=WITHIN_S).run()
 
 
 async def test_everything_of_a_file_arrives_by_symbol_in_order(tmp_path: Path) -> None:
@@ -87,7 +92,7 @@ async def test_a_real_market_comes_through() -> None:
     async with comet.testing.broker() as broker, servers.market(servers.coinbase(*said)) as market:
         await ensure_topics(broker.address)
         provider = SocketProvider(Coinbase(["BTC-USD"], market.url), Random(1))
-        running = asyncio.ensure_future(feed(provider, broker.address))
+        running = asyncio.ensure_future(patient(provider, broker.address))
         trades = await read(broker.address, TRADES, Trade, 49)
         quotes = await read(broker.address, TOPIC, Quote, 1)
         running.cancel()
@@ -116,17 +121,16 @@ async def process(data: Path, port: int) -> AsyncGenerator[asyncio.subprocess.Pr
 async def test_a_live_market_outlives_its_broker_and_goes_on_with_what_is_new_even_if_it_comes_back_empty(
     tmp_path: Path,
 ) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    held = HeldPorts(1)
+    (port,) = held.numbers
     address = f"127.0.0.1:{port}"
     async with process(tmp_path / "first", port):
         await ensure_topics(address)
         one = Feed(SyntheticProvider(INSTRUMENTS, Random(1), rate=500), address, age_max_s=0.5)
         running = asyncio.ensure_future(one.run())
         assert await until(lambda: one.counts.sent > 100, within_s=WITHIN_S)
-        assert one.counts.dropped == 0
-    assert await until(lambda: one.counts.dropped > 100, within_s=WITHIN_S)
+    dropped = one.counts.dropped  # some, where it took half a second to connect
+    assert await until(lambda: one.counts.dropped > dropped + 100, within_s=WITHIN_S)
     gone_us = time.time_ns() // 1000
     assert not running.done()
     async with process(tmp_path / "second", port):
@@ -164,12 +168,12 @@ async def test_positions_outlive_who_held_them() -> None:
         async with comet.Admin(broker.address) as admin:
             await admin.reset_group("paper", "earliest", topics=[TOPIC])
         async with trading(broker.address) as first:
-            await feed(Given(up), broker.address)
+            await patient(Given(up), broker.address)
             assert await until(lambda: first.fills == 1, within_s=WITHIN_S)
         bought = (await last_fills(broker.address))["A"]
         assert (bought.side, bought.position) == ("buy", 100)
         async with trading(broker.address) as second:
-            await feed(Given(down), broker.address)
+            await patient(Given(down), broker.address)
             assert await until(lambda: second.fills >= 1, within_s=WITHIN_S)
         fills = await read(broker.address, FILLS, Fill, 2)
     assert [fill.side for fill in fills[:2]] == ["buy", "sell"]

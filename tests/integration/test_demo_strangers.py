@@ -23,7 +23,7 @@ from comet_demo.model import DEAD_ORDERS, FILLS, JOB, ORDERS, TOPIC, Order, Quot
 from comet_demo.paper import Paper
 from tests.sim.waiting import until
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import aclosing
+from dataclasses import replace
 from http import HTTPStatus
 from random import Random
 from typing import Any
@@ -22,22 +23,26 @@ from comet_demo.providers.sockets import MESSAGE_BYTES_MAX, Dialect, SocketProvi
 from tests.market import servers
 from tests.market.servers import Market, market, say
 
-WITHIN_S = 20.0
-QUICK = Timing(open_s=0.3, subscribe_s=0.3, ping_s=0.3, close_s=0.1, wait_s=0.01, wait_max_s=0.02, tell_every_s=0.0)
+WITHIN_S = 60.0
+PATIENT = Timing(
+    open_s=WITHIN_S, subscribe_s=WITHIN_S, ping_s=WITHIN_S, close_s=0.1, wait_s=0.01, wait_max_s=0.02, tell_every_s=0.0
+)
+# To see a connection ended for what took too long. On a busy machine it is a good one now and then: it is made again.
+QUICK = replace(PATIENT, open_s=0.3, subscribe_s=0.3, ping_s=0.3)
 
 
-def provider(dialect: Dialect, **settings: Any) -> SocketProvider:
+def provider(dialect: Dialect, *, timing: Timing = PATIENT, **settings: Any) -> SocketProvider:
     for name, value in settings.items():
         setattr(dialect, name, value)
-    return SocketProvider(dialect, Random(1), timing=QUICK, now_us=lambda: servers.NOW_US + 1)
+    return SocketProvider(dialect, Random(1), timing=timing, now_us=lambda: servers.NOW_US + 1)
 
 
 def coinbase(server: Market, **settings: Any) -> SocketProvider:
     return provider(Coinbase(["BTC-USD"], server.url), **settings)
 
 
-def alpaca(server: Market, key: str = "key") -> SocketProvider:
-    return provider(Alpaca(key, "secret", ["AAPL"], server.url))
+def alpaca(server: Market, key: str = "key", timing: Timing = PATIENT) -> SocketProvider:
+    return provider(Alpaca(key, "secret", ["AAPL"], server.url), timing=timing)
 
 
 async def take(source: SocketProvider, count: int) -> list[Event]:
@@ -89,9 +94,10 @@ async def test_whatever_ends_a_connection_the_next_one_goes_on(
     script: Any, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with market(script, servers.coinbase(servers.ticker())) as server:
-        silence_s = 0.2 if "nothing came" in says else 10.0
-        assert prices(await take(coinbase(server, silence_s=silence_s), 1)) == [100.5]
-        assert server.asked == 2
+        hasty = says.startswith("nothing")
+        silence_s, timing = 0.2 if "nothing came" in says else WITHIN_S, QUICK if hasty else PATIENT
+        assert prices(await take(coinbase(server, silence_s=silence_s, timing=timing), 1)) == [100.5]
+        assert server.asked >= 2 if hasty else server.asked == 2
     assert says in caplog.text
 
 
@@ -117,7 +123,7 @@ async def test_a_server_that_talks_nothing_but_nonsense_counts_as_silent() -> No
 
     async with market(servers.coinbase(then=babble), servers.coinbase(servers.ticker())) as server:
         assert prices(await take(coinbase(server, silence_s=0.2), 1)) == [100.5]
-        assert server.asked == 2
+        assert server.asked >= 2
 
 
 async def test_only_what_makes_sense_puts_the_end_off() -> None:
@@ -134,8 +140,8 @@ async def test_an_end_that_answers_no_ping_is_left() -> None:
         await socket.wait_closed()
 
     async with market(servers.alpaca(then=deaf), servers.alpaca([servers.stock_trade()])) as server:
-        assert prices(await take(alpaca(server), 1)) == [126.55]
-        assert server.asked == 2
+        assert prices(await take(alpaca(server, timing=QUICK), 1)) == [126.55]
+        assert server.asked >= 2
 
 
 async def test_a_server_that_never_shakes_hands_is_tried_again() -> None:
@@ -149,7 +155,7 @@ async def test_a_server_that_never_shakes_hands_is_tried_again() -> None:
     silent = await asyncio.start_server(mute, "127.0.0.1", 0)
     async with silent:
         url = f"ws://127.0.0.1:{silent.sockets[0].getsockname()[1]}"
-        listening = asyncio.ensure_future(take(provider(Coinbase(["BTC-USD"], url)), 1))
+        listening = asyncio.ensure_future(take(provider(Coinbase(["BTC-USD"], url), timing=QUICK), 1))
         async with asyncio.timeout(WITHIN_S):
             for _ in range(3):
                 await tries.acquire()
@@ -160,7 +166,7 @@ async def test_a_server_that_never_shakes_hands_is_tried_again() -> None:
 async def test_a_connection_is_left_before_the_server_would() -> None:
     async with market(servers.coinbase(), servers.coinbase(servers.ticker())) as server:
         assert prices(await take(coinbase(server, life_s=0.1, silence_s=None), 1)) == [100.5]
-        assert server.asked == 2
+        assert server.asked >= 2
 
 
 @pytest.mark.parametrize(
