@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -253,18 +252,16 @@ def test_only_what_is_gone_leaves_an_epoch_unknown(world: World, monkeypatch: py
 
 
 def test_a_batch_takes_what_comes_while_it_settles(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    slept, sleep = [], asyncio.sleep
+    slept = []
 
     async def while_it_sleeps(seconds: float) -> None:
         slept.append(seconds)
         world.topics["quotes"].partitions[0].append(1)
-        await sleep(0)
 
     reader = stream(settleMs="30", startingOffsets="earliest")
     start = reader.initialOffset()
-    monkeypatch.setattr("comet.spark.source.asyncio.sleep", while_it_sleeps)
+    monkeypatch.setattr("comet.spark.source.asyncio", SimpleNamespace(sleep=while_it_sleeps))
     end = reader.latestOffset(start, ALL)
-    monkeypatch.undo()
     assert (slept, end["quotes/0"]) == ([0.03], [5, 1])
 
 
