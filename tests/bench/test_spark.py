@@ -25,7 +25,7 @@ TINY = SparkSizes(
     rate=2_000,
     symbols=20,
     warm_s=0.0,
-    stream_s=1,
+    stream_s=4,  # longer than a feed may stand still: there would be no quote
     runs=1,
     master="local[1]",
     memory="512m",
@@ -68,7 +68,8 @@ def test_spark_gives_every_figure(tmp_path: Path) -> None:
         assert len(table_row(name, result)) == len(table_row("nothing", {}))
     stream = results["stream_bars"]
     assert (stream["lost"], stream["unwritten"]) == (0, 0)
-    assert 0 < stream["delay_p50_ms"] <= stream["delay_p95_ms"]
+    # From the end of the window: a feed that stands still in its middle has had its last word before.
+    assert -1_000 < stream["delay_p50_ms"] <= stream["delay_p95_ms"]
     assert list(tmp_path.iterdir()) == []
     found = document(describe() | describe_spark(TINY), results)
     assert found["machine"]["java"] and found["machine"]["pyspark"] and found["machine"]["pyarrow"]
@@ -113,6 +114,7 @@ def test_the_last_version_of_a_bar_counts() -> None:
 
 
 def test_the_processor_s_time_of_processes_below_is_seen() -> None:
+    before = time.process_time()
     used = cpu_s(os.getpid())
     assert used.keys() == {"java", "python"}
-    assert used["python"] > 0 and time.process_time() <= used["python"] + 0.1
+    assert used["python"] > 0 and before <= used["python"] + 0.1
