@@ -15,6 +15,7 @@ What each computes is in `analytics`, what keeps them running in `supervisor`, h
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import tempfile
@@ -185,6 +186,7 @@ def main(given: list[str] | None = None) -> None:
     options = arguments(given)
     # A Java is started by a fork: what gRPC does in its child, for one that would go on with it, now and then kills it.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+    hush_py4j()
     told_to_end = threading.Event()
     session_up = threading.Event()
 
@@ -219,6 +221,16 @@ def main(given: list[str] | None = None) -> None:
         finally:
             _end(supervisor)
             writers.close()
+
+
+def hush_py4j() -> None:
+    """Where a Java dies in the middle of a call it raises that, and says it to the logger of all loggers as well, with
+    two tracebacks. Whoever it is raised to tells it better."""
+    logging.getLogger().addFilter(_not_of_py4j)
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return record.module != "java_gateway"
 
 
 @contextmanager

@@ -1,0 +1,42 @@
+"""What the demo's job says itself, and what it lets nobody else say."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+from py4j import protocol  # type: ignore[import-untyped]
+from py4j.java_gateway import GatewayClient, GatewayParameters  # type: ignore[import-untyped]
+
+from comet_demo import spark_job
+
+
+@pytest.fixture
+def filters() -> Iterator[None]:
+    before = list(logging.root.filters)
+    yield
+    logging.root.filters[:] = before
+
+
+class Gone:
+    """A connection to a Java that dies while it is asked."""
+
+    def send_command(self, command: str) -> str:
+        raise protocol.Py4JNetworkError(f"no answer to {command}", when=protocol.ERROR_ON_RECEIVE)
+
+    def close(self, reset: bool) -> None:
+        """There is nothing of it."""
+
+
+@pytest.mark.usefixtures("filters")
+def test_a_java_that_dies_while_it_is_asked_is_not_told_of_in_tracebacks(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark_job.hush_py4j()
+    client = GatewayClient(gateway_parameters=GatewayParameters(port=1))
+    monkeypatch.setattr(client, "_get_connection", Gone)
+    assert client.send_command("a call") == protocol.ERROR
+    assert "Traceback" not in caplog.text
+    logging.warning("another word")  # noqa: LOG015 - as py4j does it
+    assert "another word" in caplog.text
