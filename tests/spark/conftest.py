@@ -50,7 +50,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()  # on which the JVM ends
-    gateway.proc.wait(20)
+    gateway.proc.wait(100)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 import comet
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 Broker = comet.testing.TestBroker
 
 
@@ -40,7 +40,7 @@ def _stream(spark: SparkSession, broker: Broker, folder: Path, **options: str) -
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(150)
     return [batch for batch in batches if batch]
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ import comet
 import comet_demo.spark_job
 from comet_demo.feed import ensure_topics
 from comet_demo.model import BARS, TOPIC
+from tests.sim.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 MASTER = "local-cluster[2,1,512]"
 SETTINGS = {
@@ -29,6 +30,7 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
 }
+DRIVER = f"{sys.executable} {comet_demo.spark_job.__file__}"
 SECOND_US = 1_000_000
 SYMBOLS = ("ACME", "INIT", "MOON", "OMNI")
 
@@ -48,13 +50,28 @@ def submitted(address: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     try:
         yield process
     finally:
-        for one in [*below(process), psutil.Process(process.pid)] if process.poll() is None else []:
-            one.kill()
+        left = below(process)
+        process.kill()
+        for one in left:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
         process.wait(60)
 
 
-def below(process: subprocess.Popen[bytes], part: str = "") -> list[psutil.Process]:
-    return [one for one in psutil.Process(process.pid).children(recursive=True) if part in " ".join(one.cmdline())]
+def below(process: subprocess.Popen[bytes], part: str = "", *, recursive: bool = True) -> list[psutil.Process]:
+    """Those with that in their command line. Java starts some that live for a moment."""
+    found = []
+    with suppress(psutil.NoSuchProcess):
+        for one in psutil.Process(process.pid).children(recursive=recursive):
+            with suppress(psutil.NoSuchProcess):
+                if part in " ".join(one.cmdline()):
+                    found.append(one)
+    return found
+
+
+def executors(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """Not what they start in turn, each of which is its executor once more in the beginning."""
+    return below(process, "CoarseGrainedExecutorBackend", recursive=False)
 
 
 def write(address: str, second: int, each: int) -> None:
@@ -86,16 +103,15 @@ def test_a_job_goes_on_where_an_executor_was_killed_and_ends_when_it_is_told_to(
             comet.sync.Consumer(broker.address, BARS["1s"], start="earliest") as bars,
         ):
             bars_until(first, 3, bars, found)
-            executors = below(job, "CoarseGrainedExecutorBackend")
-            assert len(executors) == 2
-            executors[0].kill()
+            assert comet.run(until(lambda: len(executors(job)) == 2, within_s=60))
+            executors(job)[0].kill()
             write(broker.address, later, 5)
             bars_until(later, 5, bars, found)
-            (driver,) = below(job, "comet_demo/spark_job.py")
+            (driver,) = below(job, DRIVER)
             everything = below(job)
             driver.terminate()
-            assert job.wait(60) == 0, (tmp_path / "submit.log").read_text()[-2000:]
-            _gone, alive = psutil.wait_procs(everything, timeout=30)
+            assert job.wait(100) == 0, (tmp_path / "submit.log").read_text()[-2000:]
+            _gone, alive = psutil.wait_procs(everything, timeout=100)
     assert not alive, [one.cmdline() for one in alive]
     assert {place: bar["quotes"] for place, bar in found.items()} == {
         (symbol, second): count for symbol in SYMBOLS for second, count in ((first, 3), (later, 5))
