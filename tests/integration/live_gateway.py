@@ -18,7 +18,7 @@ from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.push import frames
 from comet_gateway.server import Server
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 _SCHEMA = frames.schema()
 CLIENT = jsonschema_rs.validator_for({**_SCHEMA, "anyOf": [{"$ref": "#/$defs/ClientFrame"}]})
 SERVER = jsonschema_rs.validator_for({**_SCHEMA, "anyOf": [{"$ref": "#/$defs/ServerFrame"}]})

@@ -101,7 +101,7 @@ async def test_publish_and_fetch(broker: Broker, topic: types.Topic, call: Call)
 
 
 async def test_fetch_waits_for_what_is_not_there_yet(broker: Broker, topic: types.Topic, call: Call) -> None:
-    request = pb.FetchRequest(topic="t", wait_ms=5_000, start=types.Position(latest=True))
+    request = pb.FetchRequest(topic="t", wait_ms=30_000, start=types.Position(latest=True))
     waiting = asyncio.ensure_future(call("comet.v1.Comet/Fetch", request))
     partition = broker.topics.partition("t", 0)
     while not partition.idle:  # noqa: ASYNC110 - the call itself decides when it waits

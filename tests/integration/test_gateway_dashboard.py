@@ -19,7 +19,7 @@ from comet_gateway import GatewayConfig, create_app
 from comet_gateway.auth import new_token
 from comet_web import render
 from comet_web.pages import PAGES
-from tests.integration.live_gateway import Gateway, live_gateway
+from tests.integration.live_gateway import PATIENCE_S, Gateway, live_gateway
 from tests.integration.test_gateway_mounted import mounted
 
 BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8", "accept-encoding": "identity"}
@@ -43,7 +43,7 @@ ADDRESSES = [re.sub(r"{(\w+)(:path)?}", lambda found: PARTS[found[1]], page.path
 
 
 async def get(gateway: Gateway, path: str, **headers: str) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=gateway.url, headers=BROWSER, timeout=20) as client:
+    async with httpx.AsyncClient(base_url=gateway.url, headers=BROWSER, timeout=PATIENCE_S) as client:
         return await client.get(path, headers=headers)
 
 
@@ -126,7 +126,7 @@ async def test_files_are_kept_for_ever_under_the_address_of_their_version(gatewa
 
 async def test_files_come_compressed_as_the_browser_likes_it(gateway: Gateway) -> None:
     path, body = f"/static/{render.version()}/css/base.css", render.static()["css/base.css"]
-    async with httpx.AsyncClient(base_url=gateway.url) as client:
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=PATIENCE_S) as client:
         for encoding, unpacked in (
             ("gzip", gzip.decompress),
             ("zstd", lambda data: zstandard.ZstdDecompressor().decompressobj().decompress(data)),
@@ -140,7 +140,9 @@ async def test_files_come_compressed_as_the_browser_likes_it(gateway: Gateway) -
 
 async def test_what_a_page_loads_is_small(gateway: Gateway) -> None:
     """All scripts and styles of all pages together, and so more than any page loads."""
-    async with httpx.AsyncClient(base_url=gateway.url, headers={"accept-encoding": "zstd"}) as client:
+    async with httpx.AsyncClient(
+        base_url=gateway.url, headers={"accept-encoding": "zstd"}, timeout=PATIENCE_S
+    ) as client:
         total = 0
         for path in render.static():
             async with client.stream("GET", f"/static/{render.version()}/{path}") as answer:
@@ -149,7 +151,7 @@ async def test_what_a_page_loads_is_small(gateway: Gateway) -> None:
 
 
 async def test_nobody_changes_anything_by_asking_in_another_way(gateway: Gateway) -> None:
-    async with httpx.AsyncClient(base_url=gateway.url) as client:
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=PATIENCE_S) as client:
         for path in ("/topics", "/topics.csv", "/static/x/css/base.css"):
             for method in ("POST", "PUT", "DELETE", "PATCH"):
                 answer = await client.request(method, path)
@@ -182,7 +184,10 @@ async def test_pages_need_the_role_of_their_row(tmp_path: Path) -> None:
 
 
 async def test_pages_know_what_they_are_mounted_under() -> None:
-    async with mounted() as address, httpx.AsyncClient(base_url=f"http://{address}", headers=BROWSER) as client:
+    async with (
+        mounted() as address,
+        httpx.AsyncClient(base_url=f"http://{address}", headers=BROWSER, timeout=PATIENCE_S) as client,
+    ):
         text = (await client.get("/events/topics")).text
         assert 'href="/events/topics/quotes"' in text
         assert f'"/events/static/{render.version()}/' in text

@@ -19,7 +19,7 @@ from comet_gateway.config import Limits
 from comet_gateway.letters import settling
 from comet_gateway.letters.letter import PREFIX, SETTLED
 from comet_gateway.letters.shelves import Shelves
-from tests.integration.live_gateway import live_gateway
+from tests.integration.live_gateway import PATIENCE_S, live_gateway
 
 
 class Api:
@@ -367,7 +367,10 @@ async def test_it_can_be_stopped_and_what_was_begun_has_its_note(monkeypatch: py
         begin(self, *rest)
         runs.append(self)
 
-    async with live_gateway({"orders": 2, "failed": 1}) as gate, httpx.AsyncClient(base_url=gate.url) as http:
+    async with (
+        live_gateway({"orders": 2, "failed": 1}) as gate,
+        httpx.AsyncClient(base_url=gate.url, timeout=PATIENCE_S) as http,
+    ):
         await dead(gate.broker, 100)
         monkeypatch.setattr(comet.Producer, "publish", slow)
         monkeypatch.setattr(settling.Settling, "__init__", begun)
@@ -378,7 +381,7 @@ async def test_it_can_be_stopped_and_what_was_begun_has_its_note(monkeypatch: py
                 pass
         await runs[0]._stop.wait()
         gone.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while (await redriven(http)) < 3:
                 pass
         assert (await redriven(http), len(await read(gate.broker, "orders", 2))) == (3, 3), "and no more was begun"
@@ -396,15 +399,24 @@ async def test_the_rate_is_a_bound(api: Api) -> None:
     assert asyncio.get_running_loop().time() - began >= 20 / 50 - 0.15
 
 
-async def test_only_so_many_settle_at_once(api: Api) -> None:
+async def test_only_so_many_settle_at_once(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish, go_on = comet.Producer.publish, asyncio.Event()
+
+    async def slow(self: comet.Producer, topic: str, *rest: Any, **more: Any) -> Any:
+        if topic == "failed":
+            await go_on.wait()
+        return await publish(self, topic, *rest, **more)
+
     await dead(api.broker, 30)
+    monkeypatch.setattr(comet.Producer, "publish", slow)
     async with gateway(api.broker, settlings_max=1) as one:
-        slow = asyncio.create_task(one.post("failed/redrive", {"filter": {}, "rate": 30}))
+        under_way = asyncio.create_task(one.post("failed/redrive", {"filter": {}, "rate": 10_000}))
         while not any(record for record in await read(api.broker, "orders", 2)):
             pass
         refused = await one.post("failed/discard", {"filter": {}}, status=429)
         assert refused["code"] == "TOO_MANY_REQUESTS"
-        await slow
+        go_on.set()
+        assert (await under_way)["done"] == 30
 
 
 async def test_a_topic_made_anew_has_none_of_the_old_letters(api: Api) -> None:

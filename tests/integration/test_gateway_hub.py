@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import comet
 import comet._limits
 import comet.testing
+from comet.cli._local_cluster import HeldPorts
 from comet.types import AtOffset, AtTime, Earliest
 from comet_gateway.config import Limits
 from comet_gateway.cursor import Cursor, Place
@@ -24,12 +24,9 @@ from tests.integration.test_sdk import Process
 
 
 @pytest.fixture
-def port() -> int:
-    """A port that is free now, and the same for a broker that is started again."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number: int = probe.getsockname()[1]
-    return number
+def held() -> HeldPorts:
+    """One port: the same for a broker that is started again."""
+    return HeldPorts(1)
 
 
 async def test_all_who_follow_live_share_every_byte() -> None:
@@ -193,8 +190,8 @@ async def test_partitions_and_topics_that_are_made_later_lack_nothing(monkeypatc
             await hub.subscribe(Asked(pattern="(a+)+"))
 
 
-async def test_a_broker_that_is_away_is_waited_for(tmp_path: Path, port: int) -> None:
-    broker = Process(tmp_path, port)
+async def test_a_broker_that_is_away_is_waited_for(tmp_path: Path, held: HeldPorts) -> None:
+    broker = Process(tmp_path, held.numbers[0])
     await broker.start()
     try:
         async with (

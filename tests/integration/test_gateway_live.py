@@ -22,6 +22,7 @@ from comet_gateway.dashboard.looks import Looks
 from comet_gateway.dashboard.seat import Seat
 from tests.integration.live_gateway import PATIENCE_S, Gateway, live_gateway, small
 from tests.property.test_web_delta import apply
+from tests.sim.waiting import until
 
 
 class Tab:
@@ -96,7 +97,7 @@ async def test_a_page_is_sent_and_then_what_changes_of_it() -> None:
             return "3" in [text(cell) for cell in document["tables"]["topics"]["rows"]["quotes"]][2:]
 
         document = await one.shown(1, document, counted)
-        async with httpx.AsyncClient(base_url=gateway.url) as client:
+        async with httpx.AsyncClient(base_url=gateway.url, timeout=PATIENCE_S) as client:
             assert (await client.post("/v1/topics", json={"name": "trades"})).status_code == 201
         await one.shown(1, document, lambda document: document["tables"]["topics"]["order"] == ["quotes", "trades"])
 
@@ -151,7 +152,8 @@ async def test_so_much_may_be_asked_for_and_no_more() -> None:
         async with tab(gateway) as one:
             await one.raw(b"binary")
             assert await one.closed() == 1003
-        assert gateway.server.app.state.traffic.statistics()["sockets"] == 0
+        traffic = gateway.server.app.state.traffic
+        assert await until(lambda: traffic.statistics()["sockets"] == 0, within_s=PATIENCE_S)
 
 
 async def test_a_channel_is_heard_spoken_to_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from comet_web import facts
 from comet_web.asked import Asked
 from tests.sim import waiting
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 @asynccontextmanager
@@ -93,6 +93,7 @@ async def test_the_past_is_read_no_further_than_its_bounds() -> None:
         comet.Producer(broker.address) as producer,
         boards(broker.address, quote_scan_records_max=60) as found,
     ):
+        began_s = time.time()
         for ago in range(200, 0, -1):
             await write(producer, float(ago), ago_s=ago)
         await producer.flush()
@@ -101,7 +102,7 @@ async def test_the_past_is_read_no_further_than_its_bounds() -> None:
         seen = look(board)
         assert seen.bounded == "no more than 60 records are read"
         assert seen.since_us is not None
-        reach_s = time.time() - seen.since_us / 1e6
+        reach_s = began_s - seen.since_us / 1e6
         assert 30 < reach_s < 65
         assert seen.candles is not None
         assert sum(close is not None for close in seen.candles.close) <= 60
@@ -148,7 +149,8 @@ async def test_no_more_symbols_and_boards_than_there_is_room_for(monkeypatch: py
         board = found.board("quotes")
         with pytest.raises(Problem, match="being watched already"):
             found.board("other")
-        await until(lambda: board.state == "live", "the past is read")
+        await until(lambda: found.board("quotes").state == "live", "the past is read, while somebody looks")
+        board = found.board("quotes")
         seen = look(board)
         assert (sorted(seen.quotes), seen.symbols_left_out) == (["S0", "S1", "S2"], 2)
         await until(lambda: not found._boards, "nobody looks any more")

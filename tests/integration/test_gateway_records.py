@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import itertools
 import json
@@ -206,6 +207,9 @@ async def test_nobody_knows_of_a_record_that_was_not_acknowledged_in_time(
             assert "may or may not" in problem["detail"]
         link.release()
     # They were written, as it happens.
+    async with asyncio.timeout(60):
+        while len(await stored(broker)) < 102:
+            pass
     assert len(await stored(broker)) == 102
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import comet
 import comet.testing
+from comet.cli._local_cluster import HeldPorts
 from comet.records import partition_for
 from comet_gateway.routes.brokers import led
 from comet_gateway.routes.partitions import lost
@@ -402,8 +403,9 @@ async def test_a_broker_alone_can_pass_on_nothing(http: Api) -> None:
     assert not (await http.get("/brokers/1"))["draining"]
 
 
-async def test_nobody_there_is_503_with_a_time_to_wait(unused_tcp_port: int) -> None:
-    async with api(f"127.0.0.1:{unused_tcp_port}", timeout_ms=300) as http:
+async def test_nobody_there_is_503_with_a_time_to_wait() -> None:
+    held = HeldPorts(1)
+    async with api(f"127.0.0.1:{held.numbers[0]}", timeout_ms=300) as http:
         for path in ("/topics", "/topics/t", "/groups", "/groups/g/positions", "/brokers", "/cluster", "/brokers/1"):
             answer = await http.client.get(f"/v1{path}")
             assert (answer.status_code, answer.json()["code"]) == (503, "UNAVAILABLE"), path

@@ -44,7 +44,9 @@ async def test_every_copy_is_told_of_and_one_that_is_gone_is_not_known(cluster: 
     assert [copy["broker"] for copy in found["copies"] if copy["leader"]] == [found["leader"]]
     gone = next(broker for broker in (1, 2, 3) if broker != found["leader"])
     await cluster.stop(gone)
-    await until(lambda: gone not in cluster.state("t").in_sync, "it is missed")
+    await until(
+        lambda: all(gone not in cluster.state("t", index).in_sync for index in range(PARTITIONS)), "it is missed"
+    )
     found = await http.get("/topics/t/partitions/0")
     assert [(copy["log_end"], copy["in_sync"]) for copy in found["copies"] if copy["broker"] == gone] == [(None, False)]
     topic = (await http.get("/topics"))["items"][0]

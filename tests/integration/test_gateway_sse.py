@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import comet
-from tests.integration.live_gateway import Gateway, live_gateway, small
+from tests.integration.live_gateway import PATIENCE_S, Gateway, live_gateway, small
 from tests.sim.waiting import until
 
 
@@ -136,7 +136,7 @@ async def test_while_it_is_quiet_comments_keep_it_alive() -> None:
     async with live_gateway(["one"], limits=small(heartbeat_s=0.03)) as gateway, gateway.stream("one/stream") as stream:
         await stream.next()
         quiet = asyncio.create_task(stream.next())
-        assert await until(lambda: stream.comments >= 3, within_s=10)
+        assert await until(lambda: stream.comments >= 3, within_s=PATIENCE_S)
         async with comet.Producer(gateway.broker) as producer:
             await producer.publish("one", "loud")
         assert (await quiet)[1]["text"] == "loud"
@@ -144,13 +144,14 @@ async def test_while_it_is_quiet_comments_keep_it_alive() -> None:
 
 async def test_a_client_that_goes_is_noticed_at_once(gateway: Gateway) -> None:
     state = gateway.server.app.state
+    nothing = {"connections": 0, "subscriptions": 0, "members": 0, "replays": 0}
     for _ in range(5):
         async with gateway.stream("one/stream") as stream:
             await stream.next()
             assert state.connections.statistics()["connections"] == 1
-        assert await until(lambda: state.hub.statistics()["subscriptions"] == 0, within_s=10)
-        assert await until(lambda: state.traffic.statistics()["streams"] == 0, within_s=10)
-        assert state.connections.statistics() == {"connections": 0, "subscriptions": 0, "members": 0, "replays": 0}
+        assert await until(lambda: state.hub.statistics()["subscriptions"] == 0, within_s=PATIENCE_S)
+        assert await until(lambda: state.traffic.statistics()["streams"] == 0, within_s=PATIENCE_S)
+        assert await until(lambda: state.connections.statistics() == nothing, within_s=PATIENCE_S)
 
 
 async def test_a_gateway_that_stops_says_when_to_come_back(gateway: Gateway) -> None:

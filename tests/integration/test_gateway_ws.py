@@ -12,7 +12,7 @@ import pytest
 import websockets
 
 import comet
-from tests.integration.live_gateway import Gateway, Socket, live_gateway, small
+from tests.integration.live_gateway import PATIENCE_S, Gateway, Socket, live_gateway, small
 from tests.sim.waiting import until
 
 
@@ -425,12 +425,12 @@ async def test_nothing_is_left_of_connections_that_are_gone(gateway: Gateway, pr
             await one.say(type="produce", id="p", topic="one", record={"text": "x"})
             one.connection.transport.abort()
     nothing = {"connections": 0, "subscriptions": 0, "members": 0, "replays": 0}
-    assert await until(lambda: state.connections.statistics() == nothing, within_s=10)
-    assert await until(lambda: state.hub.statistics()["subscriptions"] == 0, within_s=10)
-    assert state.traffic.statistics()["sockets"] == 0
+    assert await until(lambda: state.connections.statistics() == nothing, within_s=PATIENCE_S)
+    assert await until(lambda: state.hub.statistics()["subscriptions"] == 0, within_s=PATIENCE_S)
+    assert await until(lambda: state.traffic.statistics()["sockets"] == 0, within_s=PATIENCE_S)
 
 
 async def test_the_schema_is_served(gateway: Gateway) -> None:
-    async with httpx.AsyncClient(base_url=gateway.url) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=PATIENCE_S) as http:
         answer = await http.get("/v1/ws/schema")
     assert answer.status_code == 200 and "ClientFrame" in answer.json()["$defs"]

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 
 import comet
+from comet._tables import _rows_in
 from comet.errors import InvalidArgument, OffsetOutOfRange, SerdeError
 from tests.sim.waiting import until
 
 HOUR_MS = 3_600_000
-WAIT_S_MAX = 20
+WAIT_S_MAX = 60
 
 
 @comet.event
@@ -40,10 +41,16 @@ async def write(address: str, count: int, topic: str = "quotes", partition: int 
             await (await producer.send_many(topic, values[at : at + 10], partition=partition))
 
 
+def at_hand(consumer: comet.Consumer[Quote]) -> int:
+    return sum(_rows_in(one) for one in consumer._intake.waiting(0) if isinstance(one, memoryview))
+
+
 async def test_tables_have_each_row_once_and_as_many_as_asked_for(address: str) -> None:
     await write(address, 95)
     sizes, bids, at = [], [], []
     async with comet.Consumer(address, "quotes", type=Quote) as consumer:
+        await consumer.start()
+        assert await until(lambda: at_hand(consumer) == 95, within_s=WAIT_S_MAX)
         async for table in consumer.arrow(columns=["bid", "offset"], rows_max=17, wait_ms=0):
             assert table.schema.names == ["bid", "offset"]
             sizes.append(table.num_rows)

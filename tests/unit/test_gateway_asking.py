@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv as stdlib_csv
 from io import StringIO
-from time import perf_counter
+from time import thread_time
 
 import pytest
 from hypothesis import given
@@ -58,13 +58,13 @@ def test_no_filter_holds_anybody_up(text: str, name: str) -> None:
     matches, _ = filter_of(text, FilterTime())
     if matches is None:
         return
-    began = perf_counter()
+    began = thread_time()
     try:
         for _ in range(3):
             matches(name)
     except Problem as problem:
         assert problem.code == "VALIDATION"  # noqa: PT017 - it may go either way
-    assert perf_counter() - began < FILTER_S + 2
+    assert thread_time() - began < FILTER_S + 2
 
 
 def test_a_look_asks_the_same_a_while_later() -> None:

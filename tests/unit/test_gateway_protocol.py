@@ -36,13 +36,15 @@ async def connection() -> AsyncIterator[tuple[Protocol, asyncio.StreamReader, as
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
     config.load()
     state = uvicorn.server.ServerState()
-    made: asyncio.Future[Protocol] = asyncio.get_running_loop().create_future()
+    loop = asyncio.get_running_loop()
+    made: asyncio.Future[Protocol] = loop.create_future()
 
     def make() -> Protocol:
-        made.set_result(Protocol(config=config, server_state=state, app_state={}))
-        return made.result()
+        one = Protocol(config=config, server_state=state, app_state={})
+        loop.call_soon(made.set_result, one)  # when it has its connection
+        return one
 
-    server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0)
+    server = await loop.create_server(make, "127.0.0.1", 0)
     async with server:
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         try:
