@@ -353,7 +353,7 @@ async def test_closing_the_iterator_ends_it_also_for_who_waits(world: World) -> 
     await watch.aclose()  # type: ignore[attr-defined]
     with pytest.raises(StopAsyncIteration):
         await watch.__anext__()
-    done, _ = await asyncio.wait([waiting], timeout=1)
+    done, _ = await asyncio.wait([waiting], timeout=60)
     assert done
     assert waiting.exception() is not None
 
