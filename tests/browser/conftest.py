@@ -16,14 +16,17 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, Playwright, async_playwright, expect
 
 from tests.browser.chromium import find_chromium
+from tests.sim.waiting import until
 
 LOCAL = {"localhost", "127.0.0.1"}
 ARGUMENTS = [
@@ -34,6 +37,11 @@ ARGUMENTS = [
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
 ]
 SHOTS = os.environ.get("COMET_SHOTS", "")  # a folder: what pages look like is kept there
+# Limits end what hangs, and measure nothing: the machine may do other things, too.
+WAIT_MS = 30_000
+LAUNCH_MS = 90_000
+TOLD_S = 60
+expect.set_options(timeout=WAIT_MS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,7 +59,9 @@ def chromium(playwright: Playwright) -> str:
 @pytest_asyncio.fixture(loop_scope="package", scope="package")
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        launched = await playwright.chromium.launch(executable_path=chromium(playwright), args=ARGUMENTS)
+        launched = await playwright.chromium.launch(
+            executable_path=chromium(playwright), args=ARGUMENTS, timeout=LAUNCH_MS
+        )
         yield launched
         await launched.close()
 
@@ -86,7 +96,7 @@ async def watched(browser: Browser, **settings: object) -> AsyncIterator[Watched
     """A context of its own: cookies, colours, size; `settings` are those of `Browser.new_context`."""
     options = {"viewport": {"width": 1280, "height": 800}, "reduced_motion": "reduce", **settings}
     context = await browser.new_context(**options)  # type: ignore[arg-type] # as given
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(WAIT_MS)
     found = Watched(context)
     try:
         yield found
@@ -106,10 +116,32 @@ async def page(context: Watched) -> Page:
     return await context.context.new_page()
 
 
+async def live(page: Page) -> None:
+    """Until all of a page is there, with the script of its own, and it is up to date."""
+    await expect(page.locator("html[data-ready]")).to_have_attribute("data-live", "live")
+
+
 async def settled(page: Page, url: str) -> None:
     """Loads a page and waits until all of it is there, and live."""
     await page.goto(url)
-    await expect(page.locator("html[data-ready]")).to_have_attribute("data-live", "live")
+    await live(page)
+
+
+async def stop_time(page: Page) -> None:
+    """From now on no time passes for a page but what the test lets pass: not even if the machine stands still."""
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    await page.clock.install(time=begin)
+    await page.clock.pause_at(begin + timedelta(seconds=1))
+
+
+async def told(url: str, *parts: str) -> None:
+    """Until the gateway's answer has all of that. A page without scripts does not follow what becomes known later."""
+
+    def found() -> bool:
+        text = httpx.get(url, timeout=TOLD_S).text
+        return all(part in text for part in parts)
+
+    assert await until(found, within_s=TOLD_S), f"{url} does not say {parts}"
 
 
 async def shot(page: Page, name: str) -> None:
@@ -153,5 +185,7 @@ async def stage() -> AsyncIterator[Stage]:
     from tests.browser.seed import seed
 
     with stage_up() as found:
-        await asyncio.wait_for(seed(found.broker), 30)
+        await asyncio.wait_for(seed(found.broker), TOLD_S)
+        await told(found.at("/topics"), ">40<")
+        await told(found.at("/groups"), "engine")
         yield found

@@ -7,19 +7,15 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from playwright.async_api import Browser, Locator, Page, expect
+from playwright.async_api import Browser, Locator, Page, Route, expect
 
 import comet
 from tests.browser.axe import axe
-from tests.browser.conftest import Stage, Watched, shot, watched
+from tests.browser.conftest import Stage, Watched, live, settled, shot, watched
 
 
 def row(page: Page, key: str, table: str = "partitions") -> Locator:
     return page.locator(f'[data-table="{table}"] tr[data-key="{key}"]')
-
-
-async def live(page: Page) -> None:
-    await expect(page.locator("[data-pill]")).to_have_text("Live")
 
 
 def dialog(page: Page) -> Locator:
@@ -135,7 +131,7 @@ async def test_a_shared_group_shows_what_is_in_flight_and_no_positions_to_set(pa
         async with comet.SharedConsumer(
             stage.broker, "sharing-page", group="sharers", start="earliest", name="sharer"
         ) as consumer:
-            record = await consumer.get(timeout_s=10)
+            record = await consumer.get(timeout_s=60)
             assert record is not None
             await page.goto(stage.at("/groups/sharers"))
             await live(page)
@@ -238,6 +234,28 @@ async def test_what_cannot_be_is_refused_while_it_is_typed(context: Watched, pag
         await expect(dialog(page).get_by_role("button", name="Reset offsets")).to_be_disabled()
         await page.keyboard.press("Escape")
         await expect(dialog(page)).to_have_count(0)
+
+
+async def test_what_is_refused_after_the_dialog_is_gone_is_nobodys(context: Watched, page: Page, stage: Stage) -> None:
+    """A dry run that is still under way then."""
+    context.expected = ("400",)
+    asked, gone = asyncio.Event(), asyncio.Event()
+
+    async def late(route: Route) -> None:
+        asked.set()
+        await gone.wait()
+        await route.fulfill(status=400, json={"title": "No such offset", "status": 400})
+
+    async with made(stage, "reset-late"):
+        await settled(page, stage.at("/groups/reset-late"))
+        await page.route("**/reset?dry_run=true", late)
+        async with page.expect_response("**/reset?dry_run=true"):
+            await button(page, "Reset offsets").click()
+            await asked.wait()
+            await page.keyboard.press("Escape")
+            await expect(dialog(page)).to_have_count(0)
+            gone.set()
+        await page.evaluate("new Promise((done) => setTimeout(done))")  # what it is for has come by then
 
 
 async def test_a_group_is_deleted_by_its_name(page: Page, stage: Stage) -> None:

@@ -16,20 +16,19 @@ from playwright.async_api import Browser, Locator, Page, Route, expect
 
 import comet
 from tests.browser.axe import axe
-from tests.browser.conftest import Stage, Watched, shot, stage_up, watched
-from tests.sim.waiting import until
+from tests.browser.conftest import TOLD_S, Stage, Watched, live, settled, shot, stage_up, told, watched
+from tests.browser.test_overview import CHANGE, LIVE, hold, keys
 
 
 def row(page: Page, name: str) -> Locator:
     return page.locator(f'tr[data-key="{name}"]')
 
 
-async def select_all(page: Page, stage: Stage, prefix: str, count: int) -> None:
+async def select_all(page: Page, stage: Stage, prefix: str, names: str) -> None:
     """All topics that begin so, once the gateway knows of all: rows that come later wait until they are asked for."""
     url = stage.at(f"/topics?filter={prefix}")
-    assert await until(lambda: httpx.get(url).text.count(f'<tr data-key="{prefix}.') == count, within_s=15)
-    await page.goto(url)
-    await live(page)
+    await told(url, *(f'<tr data-key="{prefix}.{which}"' for which in names))
+    await settled(page, url)
     await page.get_by_role("checkbox", name="Select all rows shown").check()
 
 
@@ -39,10 +38,6 @@ def dialog(page: Page) -> Locator:
 
 def header(page: Page, label: str) -> Locator:
     return page.get_by_role("columnheader", name=label)
-
-
-async def live(page: Page) -> None:
-    await expect(page.locator("[data-pill]")).to_have_text("Live")
 
 
 # ---- the list
@@ -155,6 +150,21 @@ async def test_a_topic_is_made_once_its_name_is_one(page: Page, stage: Stage) ->
         await admin.delete_topic("made.by.hand")
 
 
+async def test_what_one_made_is_shown_though_others_changed_the_list_before(page: Page, stage: Stage) -> None:
+    await settled(page, stage.at("/topics"))
+    await hold(page)
+    made = {"name": "mine", "partition_count": 1}
+    await page.route("**/v1/topics", lambda route: route.fulfill(status=201, json=made))
+    await page.get_by_role("button", name="Create topic").first.click()
+    await dialog(page).get_by_label("Name").fill("mine")
+    await dialog(page).get_by_role("button", name="Create topic").click()
+    await expect(page.get_by_role("status").filter(has_text="mine is made")).to_be_visible()
+    cells = await page.evaluate(f"{LIVE}.then(live => live.document.tables.topics.rows.quotes)")
+    for name in ("theirs", "mine"):
+        await page.evaluate(CHANGE, ["topics", {"rows": {name: cells}, "order": [name, *await keys(page, "topics")]}])
+        await expect(row(page, name)).to_be_visible()
+
+
 async def test_what_the_server_refuses_is_said_in_the_form(context: Watched, page: Page, stage: Stage) -> None:
     context.expected = ("409", "400")
     await page.goto(stage.at("/topics"))
@@ -198,7 +208,7 @@ async def test_several_topics_are_deleted_after_their_names_are_typed(page: Page
             await admin.create_topic(name, partitions=2)
             await producer.send(name, b"x")
         await producer.flush()
-        await select_all(page, stage, "gone", 2)
+        await select_all(page, stage, "gone", "ab")
         await page.get_by_role("button", name="Delete", exact=True).click()
         await expect(dialog(page).locator("dl")).to_have_text(re.compile(r"Partitions4Records2"))
         go = dialog(page).get_by_role("button", name="Delete 2 topics")
@@ -207,7 +217,8 @@ async def test_several_topics_are_deleted_after_their_names_are_typed(page: Page
         await shot(page, "topics-delete")
         await go.click()
         await expect(page.get_by_role("status").filter(has_text="2 topics are deleted")).to_be_visible()
-        await expect(row(page, "gone.a")).to_have_count(0)
+        for name in ("gone.a", "gone.b"):
+            await expect(row(page, name)).to_have_count(0)
         assert not [topic for topic in await admin.list_topics() if topic.name.startswith("gone.")]
 
 
@@ -215,7 +226,7 @@ async def test_of_many_topics_the_number_is_typed(page: Page, stage: Stage) -> N
     async with comet.Admin(stage.broker) as admin:
         for number in range(4):
             await admin.create_topic(f"lots.{number}", partitions=1)
-        await select_all(page, stage, "lots", 4)
+        await select_all(page, stage, "lots", "0123")
         await page.get_by_role("button", name="Delete", exact=True).click()
         await dialog(page).get_by_label("Type 4 to confirm").fill("4")
         await dialog(page).get_by_role("button", name="Delete 4 topics").click()
@@ -240,7 +251,7 @@ async def test_what_fails_half_way_says_so_and_goes_on_when_asked_again(
                 await route.continue_()
 
         await page.route("**/v1/topics/**", sometimes)
-        await select_all(page, stage, "half", 3)
+        await select_all(page, stage, "half", "012")
         await page.get_by_role("button", name="Delete", exact=True).click()
         await dialog(page).get_by_label(re.compile("Type half.0")).fill("half.0 half.1 half.2")
         await dialog(page).get_by_role("button", name="Delete 3 topics").click()
@@ -294,9 +305,9 @@ async def test_everything_is_reached_by_keys(page: Page, stage: Stage) -> None:
     await page.keyboard.press("Escape")
     await page.keyboard.press("j")
     await page.keyboard.press("Enter")
-    await expect(page).to_have_url(stage.at("/topics/orders"))
+    await page.wait_for_url(stage.at("/topics/orders"))  # and until it listens to keys
     await page.keyboard.press("]")
-    await expect(page).to_have_url(stage.at("/topics/orders/messages"))
+    await page.wait_for_url(stage.at("/topics/orders/messages"))
     await page.go_back()
     await page.get_by_role("button", name="Purge").focus()
     await page.keyboard.press("Enter")
@@ -368,6 +379,7 @@ async def many(bare: Stage) -> Stage:
                 admin.create_topic(f"t{number:03}", partitions=1) for number in range(first, first + 50)
             ]
             await asyncio.gather(*made)
+    await told(bare.at("/topics"), "250 of 250")
     return bare
 
 
@@ -380,7 +392,6 @@ async def test_a_cluster_without_topics_says_how_to_begin(page: Page, bare: Stag
 
 
 async def test_many_topics_come_in_pages_of_a_hundred(page: Page, many: Stage) -> None:
-    assert await until(lambda: "250 of 250" in httpx.get(many.at("/topics")).text, within_s=15)
     await page.goto(many.at("/topics"))
     await live(page)
     rows = page.locator("[data-table=topics] tbody tr")
@@ -393,7 +404,7 @@ async def test_many_topics_come_in_pages_of_a_hundred(page: Page, many: Stage) -
     await expect(page.get_by_text("250 of 250")).to_be_visible()
     await page.get_by_role("searchbox", name="Filter All topics").fill("t01")
     await expect(rows).to_have_count(10)
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=TOLD_S) as client:
         whole = (await client.get(many.at("/topics.csv?page=2"))).text
     assert whole.count("\r\n") == 251
 

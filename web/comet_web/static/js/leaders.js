@@ -39,9 +39,9 @@ function listed({ changes, partitions }) {
 
 export const stopLeaders = () => api("POST", "/v1/leaders/stop");
 
-// Shows how far the job is in `section`, until it is over; says how it ended, if it was seen to run.
-export async function follow(section) {
-  let seen = false;
+// Shows how far the job is in `section`, until it is over; says how it ended, if it was begun here or seen to run.
+export async function follow(section, begun = false) {
+  let seen = begun;
   for (;;) {
     const job = await api("GET", "/v1/leaders").catch(() => null);
     const over = !job || OVER.has(job.state);

@@ -31,7 +31,8 @@ export function rehearse({ title, note = "", fields, arrange = () => {}, plan, s
       effect.replaceChildren(...(found === null ? [] : [show(found)].flat()));
       ready = found !== null && does(found);
     } catch (error) {
-      if (mine !== asked || !(error instanceof Problem)) throw error;
+      if (!(error instanceof Problem)) throw error;
+      if (mine !== asked) return; // nobody waits for it any more
       shown = null;
       effect.replaceChildren(problem(error));
     } finally {

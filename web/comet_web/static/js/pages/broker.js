@@ -2,6 +2,7 @@
 
 import { on } from "../actions.js";
 import { api } from "../api.js";
+import { tableOf } from "../bind.js";
 import { confirm } from "../dialog.js";
 import { moveLeaders } from "../leaders.js";
 import { live } from "../live.js";
@@ -10,6 +11,7 @@ import { toast } from "../toast.js";
 const LISTED_MAX = 6;
 const POLL_MS = 500;
 const POLL_MAX_MS = 4_000;
+const UNHEARD_MAX = 8; // looks at brokers that have not heard yet of a drain that was begun here
 const at = (broker, ...rest) => ["/v1/brokers", broker, ...rest].join("/");
 let chosen = [];
 let shown = null; // the drain that is followed
@@ -19,6 +21,7 @@ export function start() {
   on("undo-drain", (button, { broker }) => undo(broker));
   on("move-leaders", (button, { broker }) => moveAway(broker));
   document.addEventListener("comet:selection", ({ detail }) => choose(detail.keys));
+  choose([...(tableOf("logs")?.picked ?? [])]); // somebody was faster
   document.addEventListener("comet:document", ({ detail }) => when(detail.fields));
   const button = document.querySelector('[data-action="undo-drain"]');
   if (!button.closest("[data-when-draining]").hidden) followDrain(button.dataset.broker);
@@ -66,7 +69,7 @@ async function drain(broker) {
   });
   if (done) {
     live.refresh();
-    followDrain(broker, done.staying);
+    followDrain(broker, done.staying, UNHEARD_MAX);
   }
 }
 
@@ -90,15 +93,17 @@ async function undo(broker) {
 
 // Until it leads nothing but what nobody else can take, or drains no more. Asks ever more seldom while nothing moves: how
 // much nobody else can take is not known to who comes later.
-async function followDrain(broker, staying = 0) {
+async function followDrain(broker, staying = 0, unheard = 0) {
   if (shown) return;
   const section = (shown = document.querySelector("[data-drain]"));
   const progress = section.querySelector("[data-drain-progress]");
   let [before, pause] = [null, POLL_MS];
   try {
     for (;;) {
-      const found = await api("GET", at(broker)).catch(() => null); // which may come back
-      if (found && !found.draining) return;
+      const answer = await api("GET", at(broker)).catch(() => null); // which may come back
+      if (answer && !answer.draining && (unheard -= 1) < 0) return;
+      const found = answer?.draining ? answer : null;
+      if (found) unheard = 0;
       const left = found ? Math.max(0, found.leading - staying) : before;
       pause = left === before ? Math.min(POLL_MAX_MS, 2 * pause) : POLL_MS;
       before = left;

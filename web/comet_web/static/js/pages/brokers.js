@@ -12,7 +12,7 @@ export function start() {
       action: "Spread leaders",
       partitions: null,
     });
-    if (begun?.changes) follow(job);
+    if (begun?.changes) follow(job, true);
   });
   on("stop-leaders", stopLeaders);
   follow(job);

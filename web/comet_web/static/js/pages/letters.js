@@ -1,13 +1,14 @@
 // The dead letters of one topic: look at one, edit it, redrive or discard some or all that the page is about.
 
 import { on, tell } from "../actions.js";
+import { tableOf } from "../bind.js";
 import { el, icon } from "../el.js";
 import { hide, show } from "../record.js";
 import { discard, edit, redrive } from "../settle.js";
 import { toast } from "../toast.js";
 
 const topic = document.querySelector("h1").textContent;
-const LOOKS_MAX = 5;
+const LOOKS_MAX = 10;
 const COLUMNS = [...document.querySelectorAll("[data-table=letters] th[data-column]")].map((head) => head.dataset.column);
 const FACTS = [["state", "State"], ["reason", "Reason"], ["group", "Group"], ["source", "From"], ["attempts", "Attempts"], ["became", "Became"]];
 let chosen = [];
@@ -23,7 +24,7 @@ export function start() {
   on("redrive-chosen", () => redrive(topic, { letters: chosen }, textOf(chosen)));
   on("discard-chosen", () => discard(topic, { letters: chosen }, textOf(chosen)));
   on("edit-letter", () => edit(topic, chosen[0]));
-  choose([]);
+  choose([...(tableOf("letters")?.picked ?? [])]); // somebody was faster
   meant();
 }
 
@@ -99,13 +100,12 @@ function look(row) {
   row.setAttribute("aria-selected", "true");
 }
 
-// What one did oneself is shown as soon as it is known, without being asked for.
+// What one did oneself is shown as soon as it is known, without being asked for; that may be bit by bit.
 function showNext() {
   let looks = 0;
   document.addEventListener("comet:document", function next() {
     const button = document.querySelector("[data-table=letters] [data-changed]");
     if (button && !button.hidden) button.click();
-    else if ((looks += 1) < LOOKS_MAX) return;
-    document.removeEventListener("comet:document", next);
+    if ((looks += 1) >= LOOKS_MAX) document.removeEventListener("comet:document", next);
   });
 }

@@ -6,7 +6,7 @@ import { store, stored } from "../stored.js";
 import { toast } from "../toast.js";
 import { cloneTopic, createTopic, deleteTopics } from "../topic_acts.js";
 
-const LOOKS_MAX = 5;
+const LOOKS_MAX = 10;
 let chosen = [];
 
 export function start() {
@@ -22,14 +22,13 @@ export function start() {
   choose([...(tableOf("topics")?.picked ?? [])]); // somebody was faster
 }
 
-// What one did oneself needs no "list changed": it is shown as soon as the cluster tells of it.
+// What one did oneself needs no "list changed": it is shown as soon as the cluster tells of it, if that is bit by bit.
 function showNext() {
   let looks = 0;
   document.addEventListener("comet:document", function look() {
     const button = document.querySelector("[data-table=topics] [data-changed]");
     if (button && !button.hidden) button.click();
-    else if ((looks += 1) < LOOKS_MAX) return;
-    document.removeEventListener("comet:document", look);
+    if ((looks += 1) >= LOOKS_MAX) document.removeEventListener("comet:document", look);
   });
 }
 
