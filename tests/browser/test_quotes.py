@@ -12,7 +12,7 @@ from playwright.async_api import Browser, Locator, Page, expect
 
 import comet
 from tests.browser.axe import axe
-from tests.browser.conftest import Stage, shot, watched
+from tests.browser.conftest import Stage, live, shot, watched
 
 _numbers = itertools.count()
 
@@ -58,10 +58,6 @@ async def feeding(stage: Stage) -> AsyncIterator[Feed]:
 
 def row(page: Page, symbol: str) -> Locator:
     return page.locator(f'[data-table="watchlist"] tr[data-key="{symbol}"]')
-
-
-async def live(page: Page) -> None:
-    await expect(page.locator("[data-pill]")).to_have_text("Live")
 
 
 async def test_quotes_are_there_before_any_script(browser: Browser, stage: Stage) -> None:

@@ -12,8 +12,8 @@ from playwright.async_api import Browser, Locator, Page, expect
 import comet
 from tests import results
 from tests.browser.axe import axe
-from tests.browser.conftest import Stage, shot, watched
-from tests.browser.test_quotes import Feed, feeding, live
+from tests.browser.conftest import Stage, live, shot, watched
+from tests.browser.test_quotes import Feed, feeding
 
 MARKUP = "<img src=x onerror=\"document.title='stolen'\">"
 

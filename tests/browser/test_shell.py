@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from playwright.async_api import Browser, Page, Request, expect
 
 from tests.browser.axe import BY_LOOKS, axe
-from tests.browser.conftest import Stage, Watched, settled, shot, watched
+from tests.browser.conftest import WAIT_MS, Stage, Watched, settled, shot, stop_time, watched
 from tests.sim.waiting import until
 
 PATHS = (
@@ -33,7 +34,7 @@ PATHS = (
     "/quotes",
     "/about",
 )
-COMES_BACK_MS = 15_000
+COMES_BACK_MS = 90_000  # a page looks for its gateway ever more seldom, the longer that takes to start
 FIRST_LOAD_BYTES_MAX = 150_000
 FIRST_PAINT_MS = 500  # aimed at on a machine that does nothing else; printed, as this one may
 
@@ -75,6 +76,7 @@ async def test_the_first_tab_skips_to_the_content(page: Page, stage: Stage) -> N
 
 
 async def test_keys_go_everywhere(page: Page, stage: Stage) -> None:
+    await stop_time(page)  # a letter is one after g for a moment only
     await settled(page, stage.at("/"))
     await page.keyboard.press("?")
     await expect(page.get_by_role("dialog", name="Keys")).to_contain_text("Pause and resume updates")
@@ -168,9 +170,11 @@ def process(*arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], dict[str
             found.send_signal(signal.SIGKILL)
 
 
+@pytest.mark.timeout(300)
 async def test_what_is_not_live_is_said_and_greyed_and_comes_back_alone(browser: Browser) -> None:
     up = ("up", "--ephemeral", "--no-gateway", "--metrics-port", "0", "--port")
     colour = "getComputedStyle(document.querySelector('[data-field=brokers]')).color"
+    as_it_was = f"before => document.documentElement.dataset.live === 'live' && {colour} === before"
     with contextlib.ExitStack() as stack:
         broker, told = stack.enter_context(process(*up, "0"))
         gateway, at = stack.enter_context(process("gateway", "--bootstrap", told["address"], "--port", "0"))
@@ -180,21 +184,24 @@ async def test_what_is_not_live_is_said_and_greyed_and_comes_back_alone(browser:
             page = await found.context.new_page()
             await settled(page, at["url"] + "/")
             await expect(page.locator("[data-field=health]")).to_have_text("Healthy")
-            live = await page.evaluate(colour)
+            live = await (
+                await page.wait_for_function(f"document.documentElement.dataset.live === 'live' && {colour}")
+            ).json_value()
 
             gateway.kill()
-            gateway.wait(5)
-            await expect(page.locator("[data-pill]")).to_have_text("Reconnecting")
+            gateway.wait()
+            # Soon the one, then the other; who looks late sees the other alone.
+            await expect(page.locator("[data-pill]")).to_have_text(re.compile("^(Reconnecting|Stale)"))
             await expect(page.locator("[data-pill]")).to_contain_text("Stale")
             assert await page.evaluate(colour) != live, "greyed"
             await shot(page, "stale")
             _, again = stack.enter_context(process("gateway", "--bootstrap", told["address"], "--port", port))
             assert again["url"] == at["url"]
             await expect(page.locator("[data-pill]")).to_have_text("Live", timeout=COMES_BACK_MS)
-            assert await page.evaluate(colour) == live
+            await page.wait_for_function(as_it_was, arg=live)
 
             broker.kill()
-            broker.wait(5)
+            broker.wait()
             await expect(page.locator("[data-pill]")).to_contain_text("Stale")
             await expect(page.locator("[data-field=health]")).to_have_text("Unreachable")
             await expect(page.locator("[data-table=reasons]")).to_contain_text("No broker answers")
@@ -216,7 +223,8 @@ async def test_nobody_is_kept_from_a_page(browser: Browser, stage: Stage, path: 
         await page.emulate_media(color_scheme="dark")
         for width in (320, 360):  # as wide as a window of 1280 at 400 %, and as a telephone
             await page.set_viewport_size({"width": width, "height": 740})
-            assert await page.evaluate("document.documentElement.scrollWidth") <= width, "the page scrolls sideways"
+            # It must not have to be scrolled sideways, once it is laid out for its new size.
+            await page.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width)
         await axe(page, rules=BY_LOOKS)
 
 
@@ -268,19 +276,20 @@ async def test_the_first_load_is_small_and_fast(context: Watched, stage: Stage) 
     await session.send("Network.setCacheDisabled", {"cacheDisabled": True})
     await settled(page, stage.at("/"))
     await page.wait_for_load_state("load")
-    painted = await page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    first = await page.wait_for_function("performance.getEntriesByName('first-contentful-paint')[0]?.startTime")
+    painted = await first.json_value()
     print(
         f"\n{len(requests)} requests, {sum(transferred) / 1000:.0f} kB transferred, first contentful paint after "
         f"{painted:.0f} ms; aimed at {FIRST_PAINT_MS}"
     )
     # The browser tells of ends on its own time; that of the socket does not come.
-    assert await until(lambda: len(transferred) >= len(requests) - 1, within_s=10)
+    assert await until(lambda: len(transferred) >= len(requests) - 1, within_s=30)
     assert sum(transferred) < FIRST_LOAD_BYTES_MAX
 
 
 async def test_what_has_a_version_is_kept_for_ever(page: Page, stage: Stage) -> None:
     await page.goto(stage.at("/"))
     src = await page.locator("script[type=module]").get_attribute("src")
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=WAIT_MS / 1000) as client:
         answer = await client.get(stage.at(src or ""))
     assert "immutable" in answer.headers["cache-control"]

@@ -14,8 +14,8 @@ from typing import Any
 from playwright.async_api import Browser, Page, Route, expect
 
 import comet
-from tests.browser.conftest import Stage, Watched, shot, watched
-from tests.browser.test_topics import dialog, live, row
+from tests.browser.conftest import Stage, Watched, live, shot, watched
+from tests.browser.test_topics import dialog, row
 
 TOKENS = {"reader": "viewer", "worker": "operator"}
 
@@ -349,7 +349,7 @@ def guarded(stage: Stage, folder: Path) -> Iterator[str]:
             yield process.stdout.readline().decode().strip()
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(60)
 
 
 def token(name: str) -> str:
