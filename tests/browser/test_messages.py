@@ -14,7 +14,7 @@ from playwright.async_api import Browser, Locator, Page, expect
 
 import comet
 from tests.browser.axe import axe
-from tests.browser.conftest import Stage, Watched, shot, watched
+from tests.browser.conftest import Stage, Watched, live, settled, shot, watched
 from tests.browser.seed import MARKUP
 
 SECOND = 1_000_000
@@ -63,9 +63,7 @@ def dialog(page: Page) -> Locator:
 
 
 async def opened(page: Page, stage: Stage, topic: str, query: str = "") -> None:
-    await page.goto(stage.at(f"/topics/{topic}/messages{query}"))
-    await expect(page.locator("html")).to_have_attribute("data-ready", "")
-    await expect(page.locator("[data-pill]")).to_have_text("Live")
+    await settled(page, stage.at(f"/topics/{topic}/messages{query}"))
 
 
 # ---- what is there at first
@@ -136,11 +134,13 @@ async def test_the_form_writes_the_address(page: Page, stage: Stage, trades: str
     await page.keyboard.press("Enter")
     await expect(page).to_have_url(re.compile(r"\?header=desk%3A\+NORTH$"))
     await expect(page.get_by_text("The newest 50 that match")).to_be_visible()
+    await live(page)
     await page.get_by_text("Beginning", exact=True).click()
     await expect(page).to_have_url(re.compile(r"start=beginning"))
     await expect(rows(page).first).to_contain_text('"n": 0,')
     await page.go_back()
     await expect(rows(page).first).to_contain_text('"n": 119')
+    await live(page)
     await page.get_by_text("Offset", exact=True).first.click()
     await expect(ask(page).get_by_role("textbox", name="Offset")).to_be_focused()
 
@@ -177,7 +177,9 @@ async def test_what_takes_longer_goes_on_by_itself(
 async def test_what_is_written_comes_on_top_and_can_be_held(
     page: Page, stage: Stage, topic: str, producer: comet.Producer
 ) -> None:
-    await opened(page, stage, topic, "?start=live")
+    async with page.expect_websocket() as connecting:
+        await opened(page, stage, topic, "?start=live")
+    socket = await connecting.value
     state = page.locator("[data-tail]")
     await expect(state).to_have_text("Live")
     log = page.get_by_role("log")
@@ -195,7 +197,8 @@ async def test_what_is_written_comes_on_top_and_can_be_held(
     await expect(resume).to_be_visible()
     await expect(rows(page)).to_have_count(2)
     await shot(page, "messages-paused")
-    await resume.click()
+    async with socket.expect_event("framesent", lambda frame: '"rows":true' in frame):
+        await resume.click()
     await expect(state).to_have_text("Live")
     await producer.publish(topic, b"after")
     await expect(rows(page).first).to_contain_text("after")
@@ -240,6 +243,13 @@ async def test_marking_text_and_scrolling_away_hold_it(
 async def test_more_than_can_be_read_is_sampled_and_that_is_said(
     page: Page, stage: Stage, topic: str, producer: comet.Producer
 ) -> None:
+    shown: list[int] = []
+
+    def note(frame: str | bytes) -> None:
+        if "event" in (message := json.loads(frame)):
+            shown.append(len(message["event"]["rows"]))
+
+    page.on("websocket", lambda socket: socket.on("framereceived", note))
     await opened(page, stage, topic, "?start=live")
     await expect(page.locator("[data-tail]")).to_have_text("Live")
     await (await producer.send_many(topic, [b"%d" % number for number in range(5_000)]))
@@ -247,7 +257,7 @@ async def test_more_than_can_be_read_is_sampled_and_that_is_said(
     await expect(told).to_contain_text("5,000 came")
     await expect(told).to_contain_text(re.compile(r"1 in \d+ shown"))
     await expect(rows(page).first).to_contain_text("4999")
-    assert await rows(page).count() <= 100
+    assert max(shown) <= 30, "in one event, of ten a second; on a machine that stands still there are more of them"
 
 
 # ---- one record
@@ -276,8 +286,8 @@ async def test_an_address_names_a_record(page: Page, stage: Stage, trades: str) 
     await opened(page, stage, trades, "?partition=0&offset=42")
     await expect(panel(page)).to_contain_text("offset 42")
     await expect(rows(page).first).to_have_attribute("aria-selected", "true")
-    await opened(page, stage, trades, "?partition=0&offset=4200")
-    await expect(page.get_by_text("Offset 4200 of partition 0 is no record")).to_be_visible()
+    await page.goto(stage.at(f"/topics/{trades}/messages?partition=0&offset=4200"))
+    await expect(page.get_by_text("Offset 4200 of partition 0 is no record")).to_be_visible()  # for a while
 
 
 async def test_keys_are_enough(page: Page, stage: Stage, trades: str) -> None:
@@ -448,5 +458,6 @@ async def test_it_fits_a_phone_and_the_dark(browser: Browser, stage: Stage, trad
         await shot(page, "messages-360-dark")
         await rows(page).first.click()
         await expect(panel(page)).to_contain_text("offset 119")
+        await expect(panel(page).locator(".tree")).to_be_visible()
         assert await panel(page).evaluate("(node) => node.scrollWidth <= 360 && node.getBoundingClientRect().left >= 0")
         await shot(page, "messages-record-360-dark")
