@@ -72,7 +72,7 @@ def up() -> Iterator[Up]:
             yield Up(told["address"], told["gateway"])
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(60)
 
 
 def play(tour: list[Step], there: Up, folder: Path) -> list[str]:

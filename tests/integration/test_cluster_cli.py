@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
+from comet.cli._local_cluster import HeldPorts
 from tests.etcd import Etcd
 from tests.integration.test_cli_flows import COMET, Up
-from tests.robustness.process import free_port
 
 TIMEOUT_S = 60
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -54,13 +54,13 @@ def gone(pid: int) -> None:
         return
 
 
-def wait_for_brokers(up: Up, count: int) -> None:
-    """Each look takes as long as a command takes, which is wait enough."""
+def seen(up: Up, wanted: Callable[[Any], bool]) -> Any:
+    """The cluster, once it is as wanted. Each look takes as long as a command takes, which is wait enough."""
     for _ in range(TIMEOUT_S):
         found: Any = up.json("cluster")
-        if len(found["brokers"]) == count:
-            return
-    raise AssertionError(f"there are {found['brokers']}")
+        if wanted(found):
+            return found
+    raise AssertionError(f"it is {found}")
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +85,9 @@ def test_three_brokers_hold_a_topic(cluster: tuple[Up, subprocess.Popen[str], di
     assert created["config"]["min_insync"] == 2
     up.run("produce", "held", "--acks", "all", feed=b"one\ntwo\n")
     assert sorted(up.run("consume", "held", "--no-follow").stdout.split()) == [b"one", b"two"]
-    found: Any = up.json("cluster")
-    assert [broker["leading"] for broker in found["brokers"]] == [1, 1, 1]
-    assert found["offline"] == found["under_replicated"] == found["below_min_insync"] == []
+    found = seen(up, lambda found: [broker["leading"] for broker in found["brokers"]] == [1, 1, 1])
+    found = seen(up, lambda found: found["offline"] == found["under_replicated"] == [])
+    assert found["below_min_insync"] == []
     assert found["controller"] in {1, 2, 3}
     shown = up.run("cluster").stdout.decode()
     assert "controller" in shown and "under-replicated  0" in shown
@@ -153,7 +153,7 @@ def test_a_broker_that_is_killed_is_missed_and_comes_back(
     again = process.stderr.readline()
     assert f"broker-{leader} is started again" in again
     victim["pid"] = int(again.rpartition("pid ")[2].rstrip(")\n"))
-    wait_for_brokers(up, 3)
+    seen(up, lambda found: len(found["brokers"]) == 3)
     up.run(
         "topic", "move", "survivor", "0", "--to", ",".join(map(str, described["partitions"][0]["replicas"])), "--wait"
     )
@@ -195,10 +195,11 @@ def test_brokers_are_started_by_file_environment_and_flags(tmp_path: Path) -> No
     """Each of the three ways is used, as a deployment would."""
     etcd = Etcd.start(tmp_path / "etcd")
     try:
-        file = tmp_path / "comet.toml"
-        file.write_text(f'etcd = ["{etcd.endpoint}"]\ncluster = "blue"\nrack = "of the file"\nport = {free_port()}\n')
+        file, ports = tmp_path / "comet.toml", HeldPorts(2)
+        port, other = ports.numbers
+        file.write_text(f'etcd = ["{etcd.endpoint}"]\ncluster = "blue"\nrack = "of the file"\nport = {port}\n')
         first = ("broker", "--config", str(file), "--id", "1", "--data", str(tmp_path / "one"), "--rack", "a")
-        second = ("broker", "--id", "2", "--data", str(tmp_path / "two"), "--port", str(free_port()))
+        second = ("broker", "--id", "2", "--data", str(tmp_path / "two"), "--port", str(other))
         with (
             started(*first) as (one, at_one),
             started(*second, COMET_CONFIG=str(file), COMET_RACK="b") as (two, at_two),

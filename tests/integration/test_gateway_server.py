@@ -13,9 +13,10 @@ import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -25,6 +26,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 import comet
+from comet.cli._local_cluster import HeldPorts
 from comet_gateway import GatewayConfig, protocol
 from comet_gateway.auth import new_token
 from comet_gateway.server import Server
@@ -90,9 +92,16 @@ def refused(*words: str, **environ: str) -> str:
 async def both(*words: str, topics: tuple[str, ...] = ("quotes",)) -> AsyncIterator[tuple[Gateway, httpx.AsyncClient]]:
     """A gateway with its broker, and a client."""
     async with comet.testing.broker(topics) as broker:
-        with gateway("--bootstrap", broker.address, *words) as started:
+        starting = gateway("--bootstrap", broker.address, *words)
+        started = await asyncio.to_thread(starting.__enter__)  # the broker, which is on this loop, must not stand still
+        with ExitStack() as stack:
+            stack.push(starting)
             async with httpx.AsyncClient(base_url=started.url, timeout=TIMEOUT_S) as client:
                 yield started, client
+
+
+def get(url: str, **more: Any) -> httpx.Response:
+    return httpx.get(url, timeout=TIMEOUT_S, **more)
 
 
 def request(path: str, **headers: str) -> bytes:
@@ -131,15 +140,15 @@ def test_wider_than_loopback_with_tokens(tmp_path: Path) -> None:
     path.write_text(row)
     with gateway("--host", "0.0.0.0", "--tokens-file", str(path)) as started:
         assert started.url.startswith(HERE)
-        assert httpx.get(f"{started.url}/metrics").status_code == 401
-        assert httpx.get(f"{started.url}/metrics", headers={"authorization": f"Bearer {token}"}).status_code == 200
+        assert get(f"{started.url}/metrics").status_code == 401
+        assert get(f"{started.url}/metrics", headers={"authorization": f"Bearer {token}"}).status_code == 200
         other, another = new_token("other", "viewer")
         path.write_text(another)
         started.process.send_signal(signal.SIGHUP)
         assert started.process.stderr is not None
         assert "read again" in started.process.stderr.readline()
-        assert httpx.get(f"{started.url}/metrics", headers={"authorization": f"Bearer {token}"}).status_code == 401
-        assert httpx.get(f"{started.url}/metrics", headers={"authorization": f"Bearer {other}"}).status_code == 200
+        assert get(f"{started.url}/metrics", headers={"authorization": f"Bearer {token}"}).status_code == 401
+        assert get(f"{started.url}/metrics", headers={"authorization": f"Bearer {other}"}).status_code == 200
 
 
 def test_settings_come_from_flags_environment_and_file(tmp_path: Path) -> None:
@@ -147,9 +156,9 @@ def test_settings_come_from_flags_environment_and_file(tmp_path: Path) -> None:
     path.write_text('hosts = ["of.the.file", "b.example"]\ndocs = false\n')
     environ = {"COMET_GATEWAY_CONFIG": str(path), "COMET_GATEWAY_HOSTS": "of.the.environment"}
     with gateway(**environ) as started:
-        assert httpx.get(f"{started.url}/docs").status_code == 404
+        assert get(f"{started.url}/docs").status_code == 404
         for name, status in [("of.the.environment", 200), ("of.the.file", 421)]:
-            assert httpx.get(f"{started.url}/livez", headers={"host": name}).status_code == status
+            assert get(f"{started.url}/livez", headers={"host": name}).status_code == status
 
 
 def test_https(tmp_path: Path) -> None:
@@ -164,7 +173,7 @@ def test_https(tmp_path: Path) -> None:
     )
     with gateway("--tls-cert", str(certificate), "--tls-key", str(key)) as started:
         assert started.url.startswith("https://")
-        answer = httpx.get(f"{started.url}/livez", verify=ssl.create_default_context(cafile=str(certificate)))
+        answer = get(f"{started.url}/livez", verify=ssl.create_default_context(cafile=str(certificate)))
         assert answer.status_code == 200
         assert "strict-transport-security" in answer.headers
 
@@ -220,8 +229,8 @@ async def test_it_says_how_it_is() -> None:
 
 
 async def test_without_a_broker_it_is_alive_and_not_ready() -> None:
-    async with comet.testing.broker() as broker:
-        gone = broker.address
+    held = HeldPorts(1)
+    gone = f"127.0.0.1:{held.numbers[0]}"
     with gateway("--bootstrap", gone) as started:
         async with httpx.AsyncClient(base_url=started.url, timeout=TIMEOUT_S) as client:
             assert (await client.get("/livez")).status_code == 200
@@ -242,7 +251,7 @@ def test_a_head_without_end_is_cut_off() -> None:
                 connection.sendall(b"x-more: " + b"x" * 4_000 + b"\r\n")
         with contextlib.suppress(ConnectionResetError):
             assert connection.recv(1000).startswith(b"HTTP/1.1 431")
-        assert httpx.get(f"{started.url}/livez").status_code == 200
+        assert get(f"{started.url}/livez").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -256,20 +265,21 @@ def test_a_head_without_end_is_cut_off() -> None:
 )
 async def test_a_client_that_dawdles_is_let_go(bounds: str, sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, where the bounds can be short."""
-    monkeypatch.setattr(protocol, bounds, 0.05)
-    monkeypatch.setattr(protocol, "LOOK_S", 0.02)
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     server = Server(GatewayConfig(port=0), ready.set_result)
     serving = asyncio.create_task(server.run_until_stopped())
     try:
         host, _, port = (await ready).removeprefix("http://").rpartition(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(sent)
-        async with asyncio.timeout(TIMEOUT_S):
-            with contextlib.suppress(ConnectionResetError):
-                assert await reader.read() == b""
-        writer.close()
-        async with asyncio.timeout(TIMEOUT_S), httpx.AsyncClient() as client:
+        with monkeypatch.context() as hasty:
+            hasty.setattr(protocol, bounds, 0.05)
+            hasty.setattr(protocol, "LOOK_S", 0.02)
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(sent)
+            async with asyncio.timeout(TIMEOUT_S):
+                with contextlib.suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+            writer.close()
+        async with asyncio.timeout(TIMEOUT_S), httpx.AsyncClient(timeout=TIMEOUT_S) as client:
             assert (await client.get(f"http://{host}:{port}/livez")).status_code == 200
         assert server.app.state.traffic.requests == 0
     finally:
@@ -292,7 +302,9 @@ async def test_a_token_that_is_taken_back_ends_what_stays_connected(tmp_path: Pa
             await connect(address, subprotocols=[Subprotocol("comet.v1"), _subprotocol(lost)]),
         ]
         async with (
-            httpx.AsyncClient(base_url=started.url, headers={"authorization": f"Bearer {lost}"}) as client,
+            httpx.AsyncClient(
+                base_url=started.url, headers={"authorization": f"Bearer {lost}"}, timeout=TIMEOUT_S
+            ) as client,
             client.stream("GET", "/v1/topics/quotes/stream") as stream,
         ):
             assert stream.status_code == 200
@@ -353,7 +365,7 @@ def test_nonsense_on_the_wire_disturbs_nobody() -> None:
                 with contextlib.suppress(ConnectionError):
                     while connection.recv(1000):
                         pass
-        assert httpx.get(f"{started.url}/livez").status_code == 200
+        assert get(f"{started.url}/livez").status_code == 200
         code, said = started.end()
         assert code == 0
         assert "Traceback" not in said
@@ -365,7 +377,7 @@ def test_nonsense_on_the_wire_disturbs_nobody() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_good_order(number: int) -> None:
     with gateway() as started:
-        assert httpx.get(f"{started.url}/livez").status_code == 200
+        assert get(f"{started.url}/livez").status_code == 200
         assert started.end(number) == (0, "")
 
 
@@ -381,8 +393,8 @@ def test_an_idle_connection_does_not_hold_it_up() -> None:
 
 
 def test_load_balancers_have_time_to_notice() -> None:
-    with gateway("--drain-notice-s", "3s") as started:
-        with httpx.Client(base_url=started.url) as client:
+    with gateway("--drain-notice-s", "60s") as started:
+        with httpx.Client(base_url=started.url, timeout=TIMEOUT_S) as client:
             assert client.get("/readyz").status_code == 503  # no broker; what matters is why
             started.process.send_signal(signal.SIGTERM)
             answer = client.get("/livez")
@@ -391,12 +403,14 @@ def test_load_balancers_have_time_to_notice() -> None:
             assert (answer.status_code, answer.headers["connection"]) == (200, "close")
             reasons = client.get("/readyz").json()["reasons"]
             assert reasons == ["the gateway is about to stop"]
+        started.process.send_signal(signal.SIGTERM)  # who says it twice is in a hurry
         assert started.process.wait(TIMEOUT_S) == 0
 
 
 async def test_no_request_is_lost_while_it_drains_under_load() -> None:
     """Whoever sends a request has an answer, and is told by one of them to go elsewhere."""
-    async with both() as (started, client):
+    # Until all are told: it closes what has been idle for a moment, which whoever stood still for that long looks like.
+    async with both("--drain-notice-s", "60s") as (started, client):
         well_under_way, counts = asyncio.Event(), {"answers": 0}
 
         async def load() -> None:
@@ -415,6 +429,7 @@ async def test_no_request_is_lost_while_it_drains_under_load() -> None:
         started.process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(TIMEOUT_S):
             await asyncio.gather(*users)
+        started.process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(started.process.wait, TIMEOUT_S) == 0
         async with comet.Admin(started_bootstrap(started)) as admin:
             (end,) = (await admin.offsets("quotes", "latest")).values()

@@ -25,6 +25,7 @@ from tests.integration.gateway_tour import DOCUMENT, ROOT, Up, plain, play, step
 
 TEXT = DOCUMENT.read_text()
 PAGE = "http://localhost:8000"
+TIMEOUT_S = 60
 
 
 @pytest.mark.slow
@@ -63,18 +64,22 @@ def open_to_pages(there: Up) -> Iterator[str]:
             yield json.loads(process.stdout.readline())["url"]
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(TIMEOUT_S)
 
 
 def test_the_page_of_the_browser_gets_what_it_reads(there: Up, open_to_pages: str) -> None:
     page = (ROOT / "examples/browser.html").read_text()
     assert len(page.splitlines()) <= 20
-    httpx.post(f"{there.gateway}/v1/topics/quotes/records", json={"key": "EURUSD", "value": {"bid": 1.08}})
+    httpx.post(
+        f"{there.gateway}/v1/topics/quotes/records", json={"key": "EURUSD", "value": {"bid": 1.08}}, timeout=TIMEOUT_S
+    )
     found = re.search(r"/stream\?([^`]*)`", page)
     assert found
     url = f"{open_to_pages}/v1/topics/quotes/stream?{found[1]}"
     seen: dict[str, str] = {}
-    with httpx.stream("GET", url, headers={"origin": PAGE, "sec-fetch-site": "cross-site"}) as answer:
+    with httpx.stream(
+        "GET", url, headers={"origin": PAGE, "sec-fetch-site": "cross-site"}, timeout=TIMEOUT_S
+    ) as answer:
         assert answer.status_code == httpx.codes.OK
         assert answer.headers["access-control-allow-origin"] == PAGE
         name = ""
@@ -97,20 +102,20 @@ def test_the_script_of_the_page_is_one(tmp_path: Path) -> None:
     found = re.search(r"<script>(.*)</script>", (ROOT / "examples/browser.html").read_text(), re.DOTALL)
     assert found
     (tmp_path / "page.mjs").write_text(found[1])
-    subprocess.run(["node", "--check", str(tmp_path / "page.mjs")], check=True, timeout=60)
+    subprocess.run(["node", "--check", str(tmp_path / "page.mjs")], check=True, timeout=TIMEOUT_S)
 
 
 def test_the_examples_write_and_follow(there: Up) -> None:
     def run(name: str, *arguments: str) -> list[str]:
         command = [sys.executable, str(ROOT / "examples" / name), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT_S)
         assert not done.stderr
         return done.stdout.splitlines()
 
     lines = run("gateway_httpx.py", there.gateway)
     assert [line.split(":")[0] for line in lines] == ["written"] * 3 + ["newest"] + ["followed"] * 3
     socket = there.gateway.replace("http", "ws", 1) + "/v1/ws"
-    ends = httpx.get(f"{there.gateway}/v1/topics/quotes/offsets?at=latest").json()
+    ends = httpx.get(f"{there.gateway}/v1/topics/quotes/offsets?at=latest", timeout=TIMEOUT_S).json()
     count = 1 + sum(int(one["offset"]) for one in ends["partitions"])
     lines = run("gateway_websockets.py", socket, str(count))
     assert any(line.startswith("written: [{") for line in lines)
@@ -154,7 +159,7 @@ def test_its_tables_are_the_codes() -> None:
 
 
 def test_the_metrics_that_are_named_are_those_there_are(there: Up) -> None:
-    shown = httpx.get(f"{there.gateway}/metrics").text
+    shown = httpx.get(f"{there.gateway}/metrics", timeout=TIMEOUT_S).text
     named = {cells[0].strip("`").removesuffix("_total") for cells in rows("Operations")}
     assert named == set(re.findall(r"^# TYPE (\w+?)(?:_total)? ", shown, re.MULTILINE))
 
