@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import re
 import time
@@ -12,8 +13,10 @@ from playwright.async_api import Browser, Locator, Page, expect
 
 import comet
 from tests.browser.axe import axe
-from tests.browser.conftest import Stage, live, shot, watched
+from tests.browser.conftest import Stage, live, shot, told, watched
+from tests.sim.waiting import until
 
+PAUSE_S = 0.2  # between quotes of a steady price
 _numbers = itertools.count()
 
 
@@ -47,6 +50,23 @@ class Feed:
         await self.quote(symbol, last)
         await self._producer.flush()
 
+    @asynccontextmanager
+    async def steady(self, symbol: str, last: float) -> AsyncIterator[None]:
+        """That price goes on, so that there is a candle of it however late somebody looks."""
+        over = False
+
+        async def go_on() -> None:
+            while not await until(lambda: over, within_s=PAUSE_S):
+                await self.now(symbol, last)
+
+        async with asyncio.TaskGroup() as tasks:
+            await self.now(symbol, last)
+            tasks.create_task(go_on())
+            try:
+                yield
+            finally:
+                over = True
+
 
 @asynccontextmanager
 async def feeding(stage: Stage) -> AsyncIterator[Feed]:
@@ -63,6 +83,7 @@ def row(page: Page, symbol: str) -> Locator:
 async def test_quotes_are_there_before_any_script(browser: Browser, stage: Stage) -> None:
     async with watched(browser, java_script_enabled=False) as found, feeding(stage) as feed:
         await feed.past("AAPL", 227.5, 5)
+        await told(stage.at(feed.at), "228.20")
         page = await found.context.new_page()
         await page.goto(stage.at(feed.at))
         await expect(row(page, "AAPL")).to_contain_text("228.20")
@@ -77,10 +98,10 @@ async def test_prices_move_and_the_chart_follows(page: Page, stage: Stage) -> No
         await page.goto(stage.at(feed.at))
         await live(page)
         await expect(row(page, "MSFT")).to_contain_text("424.70")
-        await feed.now("AAPL", 230.25)
-        await expect(page.locator(".price")).to_have_text("230.25")
-        await expect(row(page, "AAPL").get_by_role("cell").nth(1)).to_have_text("230.25")
-        await expect(page.locator('[data-chart="price"] [data-last]').nth(3)).to_have_text("230.25")
+        async with feed.steady("AAPL", 230.25):
+            await expect(page.locator(".price")).to_have_text("230.25")
+            await expect(row(page, "AAPL").get_by_role("cell").nth(1)).to_have_text("230.25")
+            await expect(page.locator('[data-chart="price"] [data-last]').nth(3)).to_have_text("230.25")
         await expect(page.locator(".change")).to_contain_text("▲")
         await shot(page, "quotes-light")
 

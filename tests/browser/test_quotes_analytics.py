@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,9 +13,11 @@ from playwright.async_api import Browser, Locator, Page, expect
 import comet
 from tests import results
 from tests.browser.axe import axe
-from tests.browser.conftest import Stage, live, shot, watched
+from tests.browser.conftest import Stage, live, shot, told, watched
 from tests.browser.test_quotes import Feed, feeding
+from tests.sim.waiting import until
 
+PAUSE_S = 1.0  # between two words of a job that goes on
 MARKUP = "<img src=x onerror=\"document.title='stolen'\">"
 
 
@@ -33,16 +36,46 @@ class Computing:
         names = (*results.STEPS_S, "stats", "alerts", "archive")
         await self.write("job", *(results.job(name, **(more if name == "bars.1s" else {})) for name in names))
 
-    async def past(self, seconds: int) -> None:
-        """What it computed until now, of as many seconds."""
+    @asynccontextmanager
+    async def steady(self, *, past_s: int = 0, **more: Any) -> AsyncIterator[None]:
+        """It goes on saying so, and computing the last `past_s` anew: who looks late finds no job that is silent."""
+        over = False
+
+        async def go_on() -> None:
+            while not await until(lambda: over, within_s=PAUSE_S):
+                await say()
+
+        async def say() -> None:
+            if past_s:
+                await self.bars(past_s)
+                await self.windows(past_s)
+            await self.says(**more)
+
+        async with asyncio.TaskGroup() as tasks:
+            await say()
+            tasks.create_task(go_on())
+            try:
+                yield
+            finally:
+                over = True
+
+    async def bars(self, seconds: int) -> None:
         end_us = results.now_us()
         each = [
             results.bar("AAPL", 227.5 + at % 7 / 10, end_us=end_us - at * 1_000_000) for at in range(seconds, 0, -1)
         ]
         await self.write("bars.1s", *each)
+
+    async def windows(self, seconds: int) -> None:
+        end_us = results.now_us()
         steps = range(seconds // 5 * 5, -1, -5)
         windows = [results.stat("AAPL", 227.8 + at % 4 / 20, end_us=end_us - at * 1_000_000) for at in steps]
         await self.write("stats", *windows, results.stat("MSFT", 424.3, end_us=end_us, volatility=0.02, volume=900.0))
+
+    async def past(self, seconds: int) -> None:
+        """What it computed until now, of as many seconds."""
+        await self.bars(seconds)
+        await self.windows(seconds)
         await self.write(
             "alerts",
             results.alert("stale", "MSFT", "no quote for 4 s"),
@@ -80,8 +113,11 @@ async def test_what_a_job_computes_is_shown_as_it_comes(page: Page, stage: Stage
     async with computing(stage) as job:
         await page.goto(stage.at(f"{job.feed.at}&symbol=AAPL"))
         await live(page)
-        await expect(field(page, "analytics-state")).to_have_text("running")
-        await expect(field(page, "analytics-delay")).to_have_text(re.compile(r"^[\d.]+ (ms|s)$"))
+        async with job.steady(past_s=10):
+            await expect(field(page, "analytics-state")).to_have_text("running")
+            await expect(field(page, "analytics-delay")).to_have_text(re.compile(r"^[\d.]+ (ms|s)$"))
+            for name in ("VWAP", "mean 1 min", "EMA 1 min"):
+                await expect(line(page, name).locator("[data-last]")).to_have_text(re.compile(r"^22[78]\."))
         await expect(table(page, "job")).to_have_count(6)
         await expect(table(page, "stats")).to_have_count(2)
         await expect(table(page, "stats").first).to_contain_text("MSFT")
@@ -90,8 +126,6 @@ async def test_what_a_job_computes_is_shown_as_it_comes(page: Page, stage: Stage
         await expect(table(page, "alerts")).to_have_count(2)
         await expect(table(page, "alerts").first).to_contain_text(f"a price of {MARKUP}")
         assert await page.title() != "stolen"
-        for name in ("VWAP", "mean 1 min", "EMA 1 min"):
-            await expect(line(page, name).locator("[data-last]")).to_have_text(re.compile(r"^22[78]\."))
         await shot(page, "quotes-analytics-light")
 
         await job.write("alerts", results.alert("crossed", "AAPL", "bid over ask"))
@@ -124,22 +158,22 @@ async def test_which_lines_are_drawn_is_in_the_address(page: Page, stage: Stage)
 async def test_what_is_late_is_grey_and_says_so_and_what_failed_says_why(page: Page, stage: Stage) -> None:
     async with computing(stage, seconds=20) as job:
         await job.feed.now("AAPL", 230.0)
-        await job.says(event_us=results.now_us() - 20_000_000)
-        await page.goto(stage.at(f"{job.feed.at}&symbol=AAPL"))
-        await live(page)
-        grey = page.locator(".results > [data-late]")
-        await expect(grey).to_have_count(4)
-        await expect(field(page, "analytics-state")).to_have_text("late")
-        await expect(field(page, "analytics-why")).to_contain_text("more slowly than they come")
-        cell = table(page, "stats").first.locator("td").nth(2)
-        muted = await page.evaluate("getComputedStyle(document.querySelector('.marks')).color")
-        await expect(cell).to_have_css("color", muted)
-        await shot(page, "quotes-analytics-late")
+        async with job.steady(event_us=results.now_us() - 20_000_000):
+            await page.goto(stage.at(f"{job.feed.at}&symbol=AAPL"))
+            await live(page)
+            grey = page.locator(".results > [data-late]")
+            await expect(grey).to_have_count(4)
+            await expect(field(page, "analytics-state")).to_have_text("late")
+            await expect(field(page, "analytics-why")).to_contain_text("more slowly than they come")
+            cell = table(page, "stats").first.locator("td").nth(2)
+            muted = await page.evaluate("getComputedStyle(document.querySelector('.marks')).color")
+            await expect(cell).to_have_css("color", muted)
+            await shot(page, "quotes-analytics-late")
 
-        await job.says()
-        await expect(field(page, "analytics-state")).to_have_text("running")
-        await expect(grey).to_have_count(0)
-        await expect(cell).not_to_have_css("color", muted)
+        async with job.steady():
+            await expect(field(page, "analytics-state")).to_have_text("running")
+            await expect(grey).to_have_count(0)
+            await expect(cell).not_to_have_css("color", muted)
 
         await job.says(state="failed", error=f"no leader of {MARKUP}")
         await expect(field(page, "analytics-state")).to_have_text("failed")
@@ -150,6 +184,7 @@ async def test_what_is_late_is_grey_and_says_so_and_what_failed_says_why(page: P
 
 async def test_analytics_are_there_before_any_script(browser: Browser, stage: Stage) -> None:
     async with computing(stage, seconds=20) as job, watched(browser, java_script_enabled=False) as found:
+        await told(stage.at(job.feed.at), "424.3", "running", "VWAP")
         page = await found.context.new_page()
         await page.goto(stage.at(job.feed.at))
         await expect(table(page, "stats")).to_have_count(2)
