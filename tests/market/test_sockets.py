@@ -146,11 +146,15 @@ async def test_an_end_that_answers_no_ping_is_left() -> None:
 
 async def test_a_server_that_never_shakes_hands_is_tried_again() -> None:
     tries = asyncio.Semaphore(0)
+    serving: list[asyncio.Task[Any] | None] = []
 
     async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.append(asyncio.current_task())
         tries.release()
-        await reader.read()
-        writer.close()
+        try:
+            await reader.read()
+        finally:
+            writer.close()
 
     silent = await asyncio.start_server(mute, "127.0.0.1", 0)
     async with silent:
@@ -160,7 +164,7 @@ async def test_a_server_that_never_shakes_hands_is_tried_again() -> None:
             for _ in range(3):
                 await tries.acquire()
         listening.cancel()
-        await asyncio.gather(listening, return_exceptions=True)
+        await asyncio.gather(listening, *filter(None, serving), return_exceptions=True)
 
 
 async def test_a_connection_is_left_before_the_server_would() -> None:
