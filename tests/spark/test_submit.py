@@ -40,7 +40,7 @@ def submitted(address: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     settings = [part for name, value in SETTINGS.items() for part in ("--conf", f"{name}={value}")]
     command = [str(Path(sys.executable).with_name("spark-submit")), "--master", MASTER, *settings]
     job = [comet_demo.spark_job.__file__, "--bootstrap", address, "--queries", "bars.1s"]
-    job += ["--checkpoint", str(folder / "checkpoint")]
+    job += ["--checkpoint", str(folder / "checkpoint"), "--back", "3600"]  # before it was started, however long ago
     log = folder / "submit.log"
     environment = os.environ | {"SPARK_LOCAL_DIRS": str(folder), "SPARK_WORKER_DIR": str(folder / "work")}
     with log.open("wb") as file:
