@@ -16,6 +16,7 @@ import grpc.aio
 from aetcd import rpc
 
 from comet_broker.etcd_binary import find_etcd
+from tests.pausing import stand_still
 
 START_S_MAX: Final = 30.0
 STOP_S_MAX: Final = 30.0
@@ -92,7 +93,7 @@ class Etcd:
         return False
 
     def pause(self) -> None:
-        os.kill(self.pid, signal.SIGSTOP)
+        stand_still(self.pid)
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)

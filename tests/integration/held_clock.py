@@ -1,4 +1,4 @@
-"""A clock that a test holds while it prepares something: what is to run out runs out after that, however long it took."""
+"""A clock that a test holds while it prepares something: what is to run out runs out after that."""
 
 from __future__ import annotations
 

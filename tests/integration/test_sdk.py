@@ -21,6 +21,7 @@ import comet.sync
 import comet.testing
 from comet._channel import connect
 from comet.v1 import events_pb2 as pb
+from tests.pausing import stand_still
 
 
 class Quote(msgspec.Struct):
@@ -127,7 +128,7 @@ async def test_a_stopped_process_is_noticed_and_waited_for(tmp_path: Path, port:
             await admin.create_topic("quotes")
         async with comet.Producer(broker.address, timeout_ms=4_000) as producer:
             await producer.publish("quotes", b"1")
-            broker.process.send_signal(signal.SIGSTOP)
+            stand_still(broker.process.pid)
             with pytest.raises(comet.Timeout):
                 await producer.publish("quotes", b"2")
             broker.process.send_signal(signal.SIGCONT)

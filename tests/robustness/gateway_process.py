@@ -13,6 +13,7 @@ from typing import Final
 import httpx
 import psutil
 
+from tests.pausing import stand_still
 from tests.robustness.process import free_port
 
 READY_S_MAX: Final = 30.0
@@ -77,7 +78,7 @@ class GatewayProcess:
 
     def pause(self) -> None:
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        stand_still(self._process.pid)
 
     def resume(self) -> None:
         assert self._process is not None

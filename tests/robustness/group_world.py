@@ -19,6 +19,7 @@ from comet._coordinator import Coordinator
 from comet.types import PartitionStatus
 from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from tests.pausing import stand_still
 from tests.robustness.cluster import ClusterProcesses
 from tests.robustness.group_notes import Life, Look, Slot, Topic
 from tests.sim.waiting import until
@@ -97,7 +98,7 @@ class MemberProcess:
 
     def pause(self) -> None:
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        stand_still(self._process.pid)
         self.paused = True
 
     def resume(self) -> None:

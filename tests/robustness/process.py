@@ -15,6 +15,8 @@ from typing import Final
 
 import psutil
 
+from tests.pausing import stand_still
+
 START_S_MAX: Final = 30.0
 STOP_S_MAX: Final = 30.0
 
@@ -82,7 +84,10 @@ class BrokerProcess:
         return code
 
     def signal(self, number: int) -> None:
-        os.kill(self.pid, number)
+        if number == signal.SIGSTOP:
+            stand_still(self.pid)
+        else:
+            os.kill(self.pid, number)
 
     def resident_bytes(self) -> int:
         return int(psutil.Process(self.pid).memory_info().rss)

@@ -10,8 +10,9 @@ from tests.robustness import group_cycles, group_notes
 from tests.robustness.group_member import SESSION_MS
 from tests.robustness.group_notes import Life, Look, Note, Topic, Verdict
 
-LEFT_MS_MAX = 1_000  # beside whatever else runs on the machine; alone it is under 200
-KILLED_MS_MAX = SESSION_MS + 1_500
+# Beside whatever else runs on the machine. Alone, who leaves is replaced within 200 ms, and not when its session ends.
+LEFT_MS_MAX = SESSION_MS
+KILLED_MS_MAX = SESSION_MS + 10_000
 
 GIVEN: Topic = {0: [(0, b"a:0"), (1, b"b:0"), (2, b"a:1")], 1: [(0, b"c:0")]}
 
