@@ -57,7 +57,7 @@ def test_what_was_promised_is_there_in_that_order() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_spark_gives_every_figure(tmp_path: Path) -> None:
     results = run_spark(list(ABOUT), TINY, folder=tmp_path, progress=nothing)
     assert results.keys() == EXPECTED.keys()

@@ -13,7 +13,7 @@ import pytest
 import comet
 from comet_demo.model import JOB
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def test_a_job_whose_java_is_gone_tells_of_it_and_ends(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_a_job_whose_java_is_gone_tells_of_it_and_ends(tmp_path: Path) -> None:
             java.kill()
             assert _until("failed", told) <= {"running", "failed"}
             assert states <= {"starting", "running"}
-            assert job.wait(60) == 1
+            assert job.wait(100) == 1
         finally:
             job.kill()
             job.wait(60)
