@@ -63,13 +63,14 @@ class FakeMember(Member):
         super().__init__(name, [], "", Path())
         self.starts = 0
         self.code: int | None = None
+        self.words = "its last words"
 
     @property
     def ended(self) -> int | None:
         return self.code
 
     def said(self) -> str:
-        return "its last words"
+        return self.words
 
     def start(self) -> None:
         self.starts += 1
@@ -110,6 +111,16 @@ def test_how_it_died_is_said() -> None:
     assert died(one) == "broker-2 (pid 0) was killed by SIGSEGV"
     one.code = 1
     assert died(one) == "broker-2 (pid 0) ended with code 1"
+
+
+def test_a_broker_that_gave_up_while_etcd_stood_still_is_started_again(tmp_path: Path) -> None:
+    cluster, one = LocalCluster(tmp_path, 1), FakeMember("broker-1")
+    cluster.etcd, cluster.brokers = FakeMember("etcd"), [one]
+    one.code, one.words = 1, "comet_broker: etcd does not answer: 127.0.0.1:2379: not reachable"
+    cluster._wait(lambda: one.starts == 1, cluster.members)
+    one.code, one.words = 1, "comet_broker: its disk is full"
+    with pytest.raises(Unavailable, match="disk is full"):
+        cluster._wait(lambda: False, cluster.members)
 
 
 # ---- before anything starts

@@ -30,6 +30,7 @@ STOP_S_MAX: Final = 30.0
 POLL_S: Final = 0.02
 REPLICAS: Final = 3  # of a topic that does not say, where there are so many brokers
 LOCALHOST: Final = "127.0.0.1"
+NO_ETCD: Final = "etcd does not answer"  # so a broker says why it has ended
 
 
 class Member:
@@ -183,7 +184,9 @@ class LocalCluster:
         deadline = time.monotonic() + START_S_MAX
         while not ready():
             for member in needed:
-                if member.ended is not None:
+                if member.ended is not None and NO_ETCD in member.said():
+                    member.start()  # etcd runs, and stood still for as long as a broker has patience
+                elif member.ended is not None:
                     hint = {"hint": f"see all that it said in {member.log}"}
                     raise Unavailable(f"{died(member)} before the cluster was up: {member.said()}", details=hint)
             if time.monotonic() > deadline:
