@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ import comet.sync
 import comet.testing
 from comet._channel import connect
 from comet.v1 import events_pb2 as pb
+from tests.etcd import free_ports
 from tests.pausing import stand_still
 
 
@@ -32,10 +32,7 @@ class Quote(msgspec.Struct):
 @pytest.fixture
 def port() -> int:
     """A port that is free now, and the same for a broker that is started again."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number: int = probe.getsockname()[1]
-    return number
+    return free_ports(1)[0]
 
 
 class Process:
@@ -256,13 +253,25 @@ def test_the_synchronous_face_from_several_threads() -> None:
             producer.send("quotes", b"1")
 
 
+def interrupt_once_it_waits(thread: int) -> None:
+    """As Ctrl-C does, once that thread waits for the loop of comet.sync."""
+    called: set[str] = set()
+    while "call" not in called or "wait" not in called:
+        frame = sys._current_frames().get(thread)
+        called = set()
+        while frame is not None:
+            called.add(frame.f_code.co_name)
+            frame = frame.f_back
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 def test_an_interrupted_wait_ends_and_the_producer_goes_on() -> None:
     with comet.testing.broker(["quotes"]) as broker, comet.sync.Consumer(broker.address, "quotes") as consumer:
-        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
+        interrupter = threading.Thread(target=interrupt_once_it_waits, args=(threading.get_ident(),))
+        interrupter.start()
         with pytest.raises(KeyboardInterrupt):
             consumer.get()
-        timer.join()
+        interrupter.join()
         with comet.sync.Producer(broker.address) as producer:
             producer.publish("quotes", b"1")
         record = consumer.get(30)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Final
 
 import psutil
 
+from tests.etcd import free_ports
 from tests.pausing import stand_still
 
 START_S_MAX: Final = 30.0
@@ -113,9 +113,7 @@ def broker(data: Path, *, options: tuple[str, ...] = ()) -> Iterator[BrokerProce
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_ports(1)[0]
 
 
 async def highest_resident_bytes(process: BrokerProcess, until: asyncio.Event) -> int:

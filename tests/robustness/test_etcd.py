@@ -38,8 +38,10 @@ def etcd(tmp_path: Path) -> Iterator[Etcd]:
 
 @asynccontextmanager
 async def opened(*endpoints: str, reconcile_s: float = 30.0, timeout_ms: int = TIMEOUT_MS) -> AsyncIterator[EtcdStore]:
-    store = await EtcdStore.open(
-        endpoints, prefix="/comet/test/", clock=SystemClock(), timeout_ms=timeout_ms, reconcile_s=reconcile_s
+    store = await answered(
+        lambda: EtcdStore.open(
+            endpoints, prefix="/comet/test/", clock=SystemClock(), timeout_ms=timeout_ms, reconcile_s=reconcile_s
+        )
     )
     try:
         yield store
@@ -191,7 +193,10 @@ async def test_a_deletion_at_the_compacted_revision_is_not_passed_over(etcd: Etc
 
 
 async def test_a_stream_that_is_silently_dead_is_noticed(etcd: Etcd) -> None:
-    async with Link("127.0.0.1", etcd.port) as link, opened(link.address, etcd.endpoint) as store:
+    async with (
+        Link("127.0.0.1", etcd.port) as link,
+        opened(link.address, etcd.endpoint, timeout_ms=3_000) as store,
+    ):
         watch = store.watch("", 2)
         await create(store, "a")
         assert (await anext(watch))[0].key == "a"
