@@ -33,9 +33,10 @@ def test_a_job_whose_java_is_gone_tells_of_it_and_ends(tmp_path: Path) -> None:
         finally:
             job.kill()
             job.wait(60)
-    last = log.read_text().splitlines()[-1]
-    assert last.startswith("comet_demo.spark_job: the Java that Spark runs in is gone"), last
-    assert "Traceback" not in log.read_text()
+    lines = log.read_text().splitlines()
+    assert lines[-1].startswith("comet_demo.spark_job: the Java that Spark runs in is gone"), lines[-1]
+    # Spark's own workers, whose Python comes out of a zip, may have said that a connection of theirs ended.
+    assert not [line for line in lines if line.lstrip().startswith('File "') and "pyspark.zip" not in line]
 
 
 def _until(state: str, told: comet.sync.Consumer[bytes]) -> set[str]:
