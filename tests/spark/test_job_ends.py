@@ -28,7 +28,8 @@ def test_a_job_whose_java_is_gone_tells_of_it_and_ends(tmp_path: Path) -> None:
             (java,) = [one for one in psutil.Process(job.pid).children() if "java" in one.name()]
             java.kill()
             assert _until("failed", told) <= {"running", "failed"}
-            assert states <= {"starting", "running"}
+            # Spark waits ten seconds for a Python that it starts: on a slow machine the query begins once more.
+            assert states <= {"starting", "failed", "running"}
             assert job.wait(100) == 1
         finally:
             job.kill()
