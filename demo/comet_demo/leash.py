@@ -26,6 +26,7 @@ from typing import Final
 GRACE_S: Final = 15  # for ending in order
 LOCK: Final = "lock"
 REMOVE_TRIES_MAX: Final = 20
+LEAVE_TRIES_MAX: Final = 60
 AGAIN_S: Final = 0.05
 
 
@@ -42,15 +43,19 @@ class Share:
         """By who takes care of the folder."""
         os.close(self._lock)
 
-    def leave(self) -> None:
+    def leave(self, *, patient: bool = False) -> None:
         """Removes the folder, if nobody else has a share. Let go of before it is asked for alone, so that of two who
-        leave at once one has it."""
+        leave at once one has it. `patient`: somebody else may be dying, who has a share for a moment yet."""
         fcntl.flock(self._lock, fcntl.LOCK_UN)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return
-        remove(self._folder)
+        for _ in range(LEAVE_TRIES_MAX if patient else 1):
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if patient:
+                    time.sleep(AGAIN_S)
+            else:
+                remove(self._folder)
+                return
 
 
 def remove(folder: Path) -> None:
@@ -85,7 +90,8 @@ def _watch(share: Share, alone: threading.Event) -> None:
 def _leave(share: Share, alone: threading.Event) -> None:
     """With whatever it has started and is still there, such as a Java whose Python has gone while it was starting. Who
     started us sees to that, if there still is somebody."""
-    share.leave()
+    # Its end of our standard input is closed before its share is let go of, and it may stand still in between.
+    share.leave(patient=alone.is_set())
     if alone.is_set() and os.getpgrp() == os.getpid():
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):  # nobody reads it any more, or the disk is full

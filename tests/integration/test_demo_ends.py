@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from comet_demo import launcher
+from comet_demo import launcher, leash
 from comet_demo.crew import Crew, held_back
 from comet_demo.launcher import _broker, _free
 from comet_demo.leash import Share
@@ -188,6 +189,15 @@ def test_the_last_one_to_leave_removes_the_folder(tmp_path: Path) -> None:
     assert not folder.exists()
     with pytest.raises(FileNotFoundError):
         Share(folder)
+
+
+def test_who_leaves_as_another_dies_waits_for_its_share_to_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    dying, last = Share(folder, begins=True), Share(folder)
+    monkeypatch.setattr(leash, "time", SimpleNamespace(sleep=lambda _: dying.close()))
+    last.leave(patient=True)
+    assert not folder.exists()
 
 
 STRAY = """
