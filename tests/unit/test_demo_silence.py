@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from comet_demo.silence import Silence
+from tests.pausing import stand_still
 
 ECHO = "import sys\nfor line in sys.stdin.buffer: sys.stdout.buffer.write(line); sys.stdout.buffer.flush()"
 
@@ -33,7 +34,7 @@ def test_one_that_neither_answers_nor_ends_is_ended(echo: subprocess.Popen[bytes
     with Silence(echo, looks=3, every_s=0.05) as silence:
         assert ask(echo) == b"there?\n"
         silence.answered()
-        echo.send_signal(signal.SIGSTOP)
+        stand_still(echo.pid)
         assert ask(echo) == b""
     assert echo.wait(10) == -signal.SIGKILL
 
