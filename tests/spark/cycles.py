@@ -6,7 +6,7 @@ with `--master 'local-cluster[2,1,1024]'` an executor, which then is a process o
 `--cluster` any of three, most of which lead something. What died is started again, and the job
 goes on from its checkpoint. At the end each record has one copy, and each window is as it is when it is computed
 from the same input at once. Nothing was ever lost to the source on the way, and the job has ended only where it, or
-a worker, was killed.
+a worker, was killed, or a new worker had not begun within the time that Spark gives it.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ CHUNK: Final = 50  # written at once
 SESSION_MS: Final = 2_000
 PROGRESS_S_MAX: Final = 240.0
 LOST: Final = "cannot be read any more"  # as the source says it
+SLOW: Final = b"Timed out while waiting for the Python worker to connect back"  # Spark has ten seconds, and no setting
 EXCUSED: Final = 2  # strikes in which a job may end of a worker that was killed
 FAR_S: Final = 3_600  # behind all others: an event there ends their windows
 
@@ -75,15 +76,17 @@ class Job:
         self._report = report
         self._process: Popen[bytes] | None = None
         self._left: list[psutil.Process] = []  # that the driver had started
+        self._said = 0  # bytes in its log before it was started
         self.excused = 0  # it may end by itself until so many strikes have been
 
     def ensure(self) -> None:
         if self._process is None or self._process.poll() is not None:
-            if self._process is not None and not self.excused:
+            if self._process is not None and not self.excused and SLOW not in self.log.read_bytes()[self._said :]:
                 self._report.violations.append(f"the job ended, and nothing was done to it: {tail(self.log)}")
             self.excused = 0
             self.kill()
             with self.log.open("ab") as log:
+                self._said = log.tell()
                 self._process = Popen(self._command, stdout=log, stderr=log, stdin=DEVNULL)
             self._report.starts += 1
 
