@@ -153,6 +153,13 @@ def test_how_late_bars_come_is_taken_of_those_that_just_came() -> None:
     assert found.bar_delay_ms == 300.0
 
 
+def test_alerts_are_in_the_order_in_which_it_was() -> None:
+    found = Kept(2)
+    for text, ago_us in (("third", 20), ("oldest", 90), ("last", 5), ("second", 20)):
+        found.take("alerts", came(results.alert("gap", "A", text, time_us=NOW - ago_us)), live=True)
+    assert [alert.text for alert in found.alerts] == ["last", "second", "third", "oldest"]
+
+
 def test_no_more_is_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analytics_kept, "LEFT_OUT_MAX", 2)
     found = Kept(2)

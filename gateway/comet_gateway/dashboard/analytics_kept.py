@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from statistics import median
@@ -139,7 +140,7 @@ class Kept:
 
     def __init__(self, symbols_max: int) -> None:
         self.symbols: dict[str, Symbol] = {}
-        self.alerts: deque[Alert] = deque(maxlen=ALERTS_KEPT)
+        self.alerts: list[Alert] = []  # newest first, by when it was: outliers are found later than the others
         self.jobs: dict[str, Job] = {}
         self.unread = 0
         self.unread_reason = ""
@@ -173,7 +174,8 @@ class Kept:
                 self.unread_reason = found
             case Alert():
                 self._numbers += 1
-                self.alerts.appendleft(found)
+                insort(self.alerts, found, key=_newest_first)
+                del self.alerts[ALERTS_KEPT:]
             case Job():
                 if found.query in self.jobs or len(self.jobs) < QUERIES_MAX:
                     self.jobs[found.query] = found
@@ -224,3 +226,7 @@ def _or_none(value: float | None) -> float:
 
 def _end(stat: Stat) -> int:
     return stat.end_us
+
+
+def _newest_first(alert: Alert) -> tuple[int, int]:
+    return -alert.time_us, -alert.number
