@@ -117,6 +117,17 @@ class LocalCluster:
         view = next(iter(self.brokers.values())).view.state
         return view.partitions[view.topics[topic].value.id, index].value
 
+    async def opened(self, topic: str, *, partitions: int = 1, replicas: int = 3) -> None:
+        """Until a topic that was made just now is open wherever it is to be, and all there know who leads: until then
+        calls are refused, or passed on to be refused."""
+
+        def open_everywhere(index: int) -> bool:
+            found, leader = self.replicas(topic, index).values(), self.leader(topic, index)
+            known = all(one.state is not None and one.state.leader == leader for one in found)
+            return leader != 0 and len(found) == replicas and known
+
+        await until(lambda: all(map(open_everywhere, range(partitions))), f"{topic} is open")
+
     def identity(self, number: int) -> IdentityRecord:
         """What a stopped broker has left in its folder."""
         _, _, data = (self._folder / str(number) / FILE).read_bytes().partition(b" ")

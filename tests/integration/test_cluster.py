@@ -34,6 +34,7 @@ async def make(
     if min_insync is not None:
         request.config.min_insync = min_insync
     await cluster.call("comet.v1.Admin/CreateTopic", request)
+    await cluster.opened(name, partitions=partitions, replicas=replicas)
 
 
 def all_equal(cluster: LocalCluster, name: str, index: int = 0) -> bool:

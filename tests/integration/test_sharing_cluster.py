@@ -21,6 +21,7 @@ from tests.integration.share_client import Member
 async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
     async with LocalCluster(tmp_path) as one:
         await one.call("comet.v1.Admin/CreateTopic", admin.CreateTopicRequest(name="t", partitions=1, replicas=3))
+        await one.opened("t")
         yield one
 
 
