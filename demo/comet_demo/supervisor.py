@@ -1,6 +1,7 @@
 """Keeps the queries of the Spark job running, and tells how they are. It knows nothing of Spark but four methods.
 
-They are started one after the other, each when the one before has done its first batch: all at once, all would be late.
+They are started one after the other, each when the one before has done its first batch: all at once, all would be late,
+and two that begin in the same moment may spoil what they share (docs/spark.md).
 One that fails is started again after a pause, from its checkpoint, while the others go on.
 """
 

@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import re
 import signal
 import sys
 import tempfile
@@ -44,6 +45,7 @@ SESSION_MS: Final = 2_000
 PROGRESS_S_MAX: Final = 240.0
 LOST: Final = "cannot be read any more"  # as the source says it
 SLOW: Final = b"Timed out while waiting for the Python worker to connect back"  # Spark has ten seconds, and no setting
+WRONG: Final = re.compile("ERROR|Error|Exception")
 EXCUSED: Final = 2  # strikes in which a job may end of a worker that was killed
 FAR_S: Final = 3_600  # behind all others: an event there ends their windows
 
@@ -81,8 +83,9 @@ class Job:
 
     def ensure(self) -> None:
         if self._process is None or self._process.poll() is not None:
-            if self._process is not None and not self.excused and SLOW not in self.log.read_bytes()[self._said :]:
-                self._report.violations.append(f"the job ended, and nothing was done to it: {tail(self.log)}")
+            said = self.log.read_bytes()[self._said :] if self._process is not None else b""
+            if self._process is not None and not self.excused and SLOW not in said:
+                self._report.violations.append(f"the job ended, and nothing was done to it: {errors(said)}")
             self.excused = 0
             self.kill()
             with self.log.open("ab") as log:
@@ -272,6 +275,12 @@ async def read(addresses: list[str], topic: str) -> list[dict[str, int]]:
                 found += [json.loads(value) for batch in part.batches for value in batch.values if value is not None]
                 at, end = part.next_offset, part.log_end
     return found
+
+
+def errors(said: bytes, most: int = 20) -> str:
+    """What it says that was wrong, of Python and of Java, without where."""
+    lines = [line[:500] for line in said.decode(errors="replace").splitlines() if not line.startswith(("\t", " "))]
+    return "\n".join([line for line in lines if WRONG.search(line)][:most]) or "it does not say why"
 
 
 def tail(log: Path, size: int = 3000) -> str:

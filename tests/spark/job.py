@@ -3,7 +3,8 @@
     events ─► copies      each record once, as it is
            └► windows     how many there are per key and ten seconds, and their sum, once a window is over
 
-The same for the same input, however often it is stopped. It ends when a query does.
+The same for the same input, however often it is stopped. The second query is started when the first has begun, as
+docs/spark.md says. It ends when a query does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.spark.conftest import SETTINGS
 
@@ -41,6 +43,11 @@ def windows(events: DataFrame) -> DataFrame:
     return counted.select("key", f.to_json(f.struct("key", start, "count", "sum")).alias("value"))
 
 
+def wait_begun(query: StreamingQuery) -> None:
+    while query.status["message"].startswith("Initializing") and not query.awaitTermination(1):
+        pass
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--bootstrap", required=True)
@@ -53,7 +60,7 @@ def main() -> None:
     plain = spark.readStream.format("comet").options(**source).load()
     typed = spark.readStream.format("comet").options(**source, schema=EVENT).load()
     for topic, frame in (("copies", plain.select("key", "value")), ("windows", windows(typed))):
-        (
+        query = (
             frame.writeStream.format("comet")
             .options(bootstrap=chosen.bootstrap, topic=topic, checkpointLocation=str(chosen.checkpoint / topic))
             .trigger(processingTime="0 seconds")
@@ -61,6 +68,7 @@ def main() -> None:
             .queryName(topic)
             .start()
         )
+        wait_begun(query)
     spark.streams.awaitAnyTermination()
 
 
