@@ -94,8 +94,8 @@ class Thin:
                 address, "comet.v1.Comet/Publish", passed_on, pb.PublishResponse, FORWARD_S_MAX
             )
         except Unavailable as error:
-            if isinstance(error, Draining):
-                raise
+            if isinstance(error, Draining) or error.retry_after_ms:
+                raise  # the leader has answered, and says when to ask again: it has not taken them
             # It may have been lost on the way there, or on the way back.
             raise Timeout(
                 f"passed on to the leader at {address}, the records may or may not be written: {error}"

@@ -15,6 +15,7 @@ import comet
 from comet.v1 import events_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_NONE
 from comet_broker.local import LocalNetwork
+from comet_broker.partition import Partition
 from comet_broker.ports import PeerChannel
 from tests.integration.local_cluster import LocalCluster, log_bytes, until
 
@@ -140,6 +141,30 @@ async def test_any_broker_takes_it(cluster: LocalCluster) -> None:
     for number in cluster.brokers:
         with pytest.raises(comet.KeyReused):
             await cluster.call(PUBLISH, request, on=number)
+
+
+async def test_what_is_passed_on_and_not_taken_is_told_apart_from_what_is_lost(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = cluster.network
+    assert isinstance(network, LossyNetwork)
+    leader = cluster.leader("t", 0)
+    other = next(number for number in cluster.brokers if number != leader)
+    request = pb.PublishRequest(topic="t", partition=0, acks=ACKS_ALL)
+    request.records.add(value=b"v")
+
+    def not_yet(name: str, index: int) -> Partition:
+        raise comet.Unavailable(f"partition {index} of {name!r} is being opened here", retry_after_ms=20)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster.brokers[leader].topics, "partition", not_yet)
+        with pytest.raises(comet.Unavailable, match="is being opened here"):
+            await cluster.call(PUBLISH, request, on=other)
+    network.lost_answers = 1.0
+    with pytest.raises(comet.Timeout, match="may or may not be written"):
+        await cluster.call(PUBLISH, request, on=other)
+    network.lost_answers = 0.0
+    assert (await everything(cluster))[0] == [b"v"], "the second one, whose answer was lost"
 
 
 async def test_what_was_done_by_halves_is_completed(cluster: LocalCluster) -> None:
