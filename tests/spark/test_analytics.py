@@ -7,6 +7,7 @@ are added, and are compared to 1e-12 of their size (volatility, a sum of squared
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,24 @@ def test_what_is_late_is_left_out_and_what_is_out_of_order_is_not(spark: SparkSe
         0: (1.0, 2.0, 2),
         10: (8.0, 4.0, 5),
     }
+
+
+def test_what_is_from_the_future_makes_nothing_late(spark: SparkSession, tmp_path: Path) -> None:
+    now = time.time_ns() // 1_000
+
+    def trade(symbol: str, at: int) -> bytes:
+        return json.dumps({"symbol": symbol, "price": 1.0, "size": 1, "side": "", "timestamp_us": at}).encode()
+
+    good = [trade("A", made.START_US + second * SECOND) for second in range(6)]
+    wrong = [trade("X", at) for at in (4_102_444_800 * SECOND, now * 1_000, now + 3_600 * SECOND, 2**63 - 1, -1)]
+    with comet.testing.broker({"quotes": 1, "trades": 1}) as broker, comet.sync.Producer(broker.address) as producer:
+        bars = analytics.bars_of(analytics.timely(Topics(spark, broker.address).both(2)))
+        producer.send_many("trades", [*good[:2], *wrong, *good[2:4]], partition=0).result()
+        batches = _stream(bars, tmp_path, "update")
+        producer.send_many("trades", good[4:], partition=0).result()
+        batches += _stream(bars, tmp_path, "update")  # goes on from its checkpoint
+    found = {(symbol, start - made.START_US): row["trades"] for (symbol, start), row in _latest(batches).items()}
+    assert found == {("A", second * SECOND): 1 for second in range(6)}
 
 
 def test_ties_are_broken_by_partition_and_offset(spark: SparkSession) -> None:

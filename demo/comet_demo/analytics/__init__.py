@@ -1,5 +1,6 @@
 """What is computed of quotes and trades: from frames to frames, so that a stream and a file are asked the same thing.
 
+    timely                 raw frame of a stream -> without what is from the future
     quotes_of, trades_of   raw frame of a topic -> its columns
     bars, bars_of          open, high, low, close, volume, VWAP, spreads of each window     update, append
     stats                  averages, return and volatility of sliding windows               append
@@ -7,11 +8,12 @@
     alerts                 crossed, stale, gaps and outliers, each a stream of its own      append
     as_records             any of them -> key and value, for a topic
 
-Nothing here knows where rows come from, starts a query or runs Python per row. `docs/demo.md` has the formulas.
+Nothing here knows where rows come from, starts a query or runs Python per row; only `timely` looks at the clock.
+`docs/demo.md` has the formulas.
 """
 
 from comet_demo.analytics.candles import bars, bars_of
-from comet_demo.analytics.frames import TICK, as_records, quotes_of, trades_of
+from comet_demo.analytics.frames import TICK, as_records, quotes_of, timely, trades_of
 from comet_demo.analytics.joins import as_of
 from comet_demo.analytics.quality import alerts, crossed, gaps, outliers, stale
 from comet_demo.analytics.statistics import stats
@@ -29,5 +31,6 @@ __all__ = [
     "quotes_of",
     "stale",
     "stats",
+    "timely",
     "trades_of",
 ]

@@ -17,6 +17,7 @@ TICK: Final = "symbol string, bid double, ask double, price double, size bigint,
 QUOTE: Final = ("symbol", "bid", "ask", "bid_size", "ask_size", "last", "last_size")
 TRADE: Final = ("symbol", "price", "size", "side")
 PLACE: Final = ("ts", "partition", "offset")
+EARLY_US: Final = 5_000_000  # what is from further in the future is nothing
 
 _UNITS: Final = {
     "microsecond": 1,
@@ -38,6 +39,15 @@ def quotes_of(raw: DataFrame) -> DataFrame:
 def trades_of(raw: DataFrame) -> DataFrame:
     """The columns of trades, of a frame that was read with the option schema=comet_demo.model:Trade."""
     return events_of(raw, TRADE)
+
+
+def timely(raw: DataFrame) -> DataFrame:
+    """Without records whose time has not come: one would move the watermark there, for good, and all others were late.
+
+    For streams that go along with the clock. It is that of the batch, kept in the checkpoint: one that is done again
+    comes to the same.
+    """
+    return raw.where(f"value.timestamp_us BETWEEN 0 AND unix_micros(current_timestamp()) + {EARLY_US}")
 
 
 def events_of(raw: DataFrame, fields: tuple[str, ...]) -> DataFrame:
