@@ -15,6 +15,7 @@ What each computes is in `analytics`, what keeps them running in `supervisor`, h
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
 import os
 import signal
@@ -25,7 +26,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.25
 ALIVE_S: Final = 4.0  # between two words of one that is starting
+ENSURE_S: Final = 2
 CALM_S: Final = 3.0  # for batches to end before queries are stopped in the middle of one
 JAVA_END_S: Final = 10
 BACK_S: Final = 300
@@ -68,10 +69,11 @@ class Plan:
 class Inputs:
     """The two streams, as one query reads them: its progress shows as that of a group."""
 
-    def __init__(self, session: SparkSession, options: argparse.Namespace, query: str) -> None:
+    def __init__(self, session: SparkSession, options: argparse.Namespace, query: str, window_s: float) -> None:
         self._session = session
         self._options = options
         self._query = query
+        self._window_s = window_s
 
     @cached_property
     def ticks(self) -> DataFrame:
@@ -102,7 +104,7 @@ class Inputs:
             .option("mode", "permissive")  # what is no quote is left out; it is not worth the whole stream
             .option("group", f"spark.{self._query}")
             .option("settleMs", SETTLE_MS)
-            .option("startingTimestamp", str(int((time.time() - options.back) * 1000)))
+            .option("startingTimestamp", str(begin_ms(time.time() - options.back, self._window_s)))
             # An hour is kept: a job that was away for longer goes on with what is there.
             .option("failOnDataLoss", "false")
         )
@@ -111,6 +113,11 @@ class Inputs:
         if options.per_batch:
             stream = stream.option("maxOffsetsPerTrigger", options.per_batch)
         return stream
+
+
+def begin_ms(time_s: float, window_s: float) -> int:
+    """Where the window begins that this time is in: one of which only the end was read would stand for all of it."""
+    return int(time_s - time_s % window_s if window_s else time_s) * 1000
 
 
 def _bars(inputs: Inputs, window: str) -> DataFrame:
@@ -206,12 +213,11 @@ def main(given: list[str] | None = None) -> None:
             session = stack.enter_context(_session(options))
         session_up.set()
         signal.signal(signal.SIGINT, end)  # Spark has put its own in its place
-        checkpoint = options.checkpoint or stack.enter_context(tempfile.TemporaryDirectory(prefix="comet-spark-"))
+        if not options.checkpoint:
+            options.checkpoint = stack.enter_context(tempfile.TemporaryDirectory(prefix="comet-spark-"))
         starts = {plan.name: plan for plan in plans}
         writers = Writers(options.bootstrap)
-        supervisor = Supervisor(
-            jobs, lambda name: _start(session, options, starts[name], Path(checkpoint), writers), teller.tell
-        )
+        supervisor = Supervisor(jobs, lambda name: start(session, options, starts[name], writers), teller.tell)
         silence = stack.enter_context(Silence(_java_of(session)))
         try:
             while not told_to_end.wait(LOOK_S):
@@ -277,12 +283,17 @@ def _now_us() -> int:
     return time.time_ns() // 1000
 
 
-def _start(
-    session: SparkSession, options: argparse.Namespace, plan: Plan, checkpoint: Path, writers: Writers
-) -> StreamingQuery:
-    frame = plan.frame(Inputs(session, options, plan.name), plan.window)
+def start(session: SparkSession, options: argparse.Namespace, plan: Plan, writers: Writers) -> StreamingQuery:
+    """From its checkpoint on, if it has one."""
+    with suppress(comet.CometError, TimeoutError):  # a broker that is away is waited for by the query
+        comet.run(asyncio.wait_for(ensure_topics(options.bootstrap), ENSURE_S))  # somebody may have deleted its own
+    frame = plan.frame(Inputs(session, options, plan.name, plan.window_s), plan.window)
     every = options.trigger if plan.name == "bars.1s" and options.trigger else plan.every
+    checkpoint = below(options.checkpoint, plan.name)
     if plan.topic is None:
+        # Spark notes in the folder itself which batches are in it, by their numbers, and leaves out what it has: with
+        # another checkpoint, which counts anew, it would write nothing for as long as the job has run before.
+        checkpoint = below(options.parquet, "_checkpoint")
         writer = frame.writeStream.format("parquet").option("path", options.parquet).partitionBy("date")
     elif plan.mode == "update":
         # Spark takes no updates for sinks in Python, and gives batches to a function all the same. They are small: what
@@ -290,8 +301,13 @@ def _start(
         writer = _records(frame).writeStream.foreachBatch(writers.of(plan.name, plan.topic).write)
     else:
         writer = _to(_records(frame).writeStream.format("comet"), options.bootstrap, plan.topic)
-    writer = writer.option("checkpointLocation", str(checkpoint / plan.name))
+    writer = writer.option("checkpointLocation", checkpoint)
     return writer.queryName(plan.name).outputMode(plan.mode).trigger(processingTime=every).start()
+
+
+def below(folder: str, name: str) -> str:
+    """The folder may be any that Spark can write to, such as s3a://bucket/quotes: no Path."""
+    return f"{folder.rstrip('/')}/{name}"
 
 
 def _records(frame: DataFrame) -> DataFrame:

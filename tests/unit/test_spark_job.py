@@ -40,3 +40,15 @@ def test_a_java_that_dies_while_it_is_asked_is_not_told_of_in_tracebacks(
     assert "Traceback" not in caplog.text
     logging.warning("another word")  # noqa: LOG015 - as py4j does it
     assert "another word" in caplog.text
+
+
+@pytest.mark.parametrize(("window_s", "begin_s"), [(1, 1_234_567), (60, 1_234_560), (300, 1_234_500), (0, 1_234_567)])
+def test_a_query_begins_where_a_window_does(window_s: float, begin_s: int) -> None:
+    assert spark_job.begin_ms(1_234_567.89, window_s) == begin_s * 1000
+
+
+@pytest.mark.parametrize(
+    "folder", ["/var/lib/quotes", "hdfs:///quotes", "hdfs://host:8020/quotes", "s3a://bucket", "a/b"]
+)
+def test_a_checkpoint_is_where_spark_finds_it(folder: str) -> None:
+    assert spark_job.below(folder, "stats") == spark_job.below(f"{folder}/", "stats") == f"{folder}/stats"
