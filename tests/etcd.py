@@ -52,6 +52,7 @@ class Etcd:
             "--election-timeout=100",
             *options,
         ]
+        self._files = dict(option.split("=", 1) for option in options if "-file=" in option)
         self._process: Popen[bytes] | None = None
 
     @classmethod
@@ -60,6 +61,7 @@ class Etcd:
         folder.mkdir(parents=True, exist_ok=True)
         etcd = cls(folder, *options)
         etcd.launch()
+        etcd._wait_until_it_answers()
         return etcd
 
     @property
@@ -76,11 +78,10 @@ class Etcd:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
         with self.log.open("ab") as log:
             self._process = Popen(self._command, stdout=log, stderr=STDOUT, stdin=DEVNULL, env=environment)
-        # gRPC's own wait, in C, without an event loop: whoever calls may have one of their own.
         assert self._ready(), f"etcd did not start:\n{self.log.read_text()[-4000:]}"
 
     def _ready(self) -> bool:
-        """Whether its port is open within the time; a single member then elects itself in a tenth of a second."""
+        """Whether its port is open within the time."""
         assert self._process is not None
         for _ in range(int(START_S_MAX / POLL_S)):
             try:
@@ -94,6 +95,21 @@ class Etcd:
                     if type(error).__name__ != "TimeoutExpired":
                         raise
         return False
+
+    def _wait_until_it_answers(self) -> None:
+        """Its port is open before its data is on the disk and it has elected itself. A store that connects meanwhile
+        gives up after a second."""
+        # gRPC's own wait, without an event loop: whoever calls may have one of their own.
+        with self._channel() as channel:
+            grpc.channel_ready_future(channel).result(START_S_MAX)
+
+    def _channel(self) -> grpc.Channel:
+        if not self._files:
+            return grpc.insecure_channel(self.endpoint)
+        ca, key, cert = (
+            Path(self._files[name]).read_bytes() for name in ("--trusted-ca-file", "--key-file", "--cert-file")
+        )
+        return grpc.secure_channel(self.endpoint, grpc.ssl_channel_credentials(ca, key, cert))
 
     def pause(self) -> None:
         stand_still(self.pid)
