@@ -42,6 +42,8 @@ def admin() -> FakeAdmin:
 @pytest.fixture
 def catalog(admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch) -> Catalog:
     monkeypatch.setattr(under_test, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(under_test, "FRESH_S", 3_600.0)  # however long this process stands still
+    monkeypatch.setattr(under_test, "STALE_S", 3_600.0)
     return Catalog(admin)  # type: ignore[arg-type]  # a fake
 
 
