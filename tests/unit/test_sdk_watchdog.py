@@ -59,21 +59,23 @@ def test_short_waits_are_nobodys_business(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_the_place_is_the_users_and_says_what_it_called() -> None:
-    entered, leave = threading.Event(), threading.Event()
+    entered, leave = threading.Event(), threading.Condition()
 
     def users_code() -> None:
-        entered.set()
-        leave.wait(10)
+        with leave:
+            entered.set()
+            leave.wait()
 
-    thread = threading.Thread(target=users_code)
+    thread = threading.Thread(target=users_code, daemon=True)
     thread.start()
-    try:
-        assert entered.wait(10)
-        assert thread.ident is not None
-        named = holder(sys._current_frames()[thread.ident])
-    finally:
-        leave.set()
-        thread.join()
+    assert entered.wait(60)
+    with leave:  # which it gives away only once it is in the call
+        try:
+            assert thread.ident is not None
+            named = holder(sys._current_frames()[thread.ident])
+        finally:
+            leave.notify()
+    thread.join()
     assert named.startswith(__file__)
     assert "users_code" in named
     assert "threading.py" in named
@@ -88,5 +90,5 @@ def test_the_thread_is_there_only_while_there_are_members() -> None:
     thread = dog._thread
     assert thread is not None
     dog.remove(one)
-    thread.join(10)
+    thread.join(60)
     assert dog._thread is None
