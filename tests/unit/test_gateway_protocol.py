@@ -55,7 +55,7 @@ async def connection() -> AsyncIterator[tuple[Protocol, asyncio.StreamReader, as
 
 
 async def answer(reader: asyncio.StreamReader) -> str:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         head = await reader.readuntil(b"\r\n\r\n")
         return f"{head.split()[1].decode()} {(await reader.readline()).decode().strip()}"
 

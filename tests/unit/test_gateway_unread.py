@@ -136,7 +136,7 @@ async def connection(answer: Answer, kind: type[Cut] = Cut) -> AsyncIterator[tup
 @pytest.mark.parametrize("answer", [_whole, _unfinished, _endless])
 async def test_a_connection_whose_answer_nobody_reads_is_cut(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "LOOK_S", 0.01)
-    async with connection(answer) as (one, _), asyncio.timeout(20):
+    async with connection(answer) as (one, _), asyncio.timeout(60):
         await one.over.wait()
 
 
@@ -187,7 +187,7 @@ async def websocket() -> AsyncIterator[tuple[SocketProtocol, socket.socket]]:
 
 
 async def _gone(one: SocketProtocol) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert (await one.queue.get())["type"] == "websocket.disconnect"
 
 
