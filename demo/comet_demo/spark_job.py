@@ -78,22 +78,23 @@ class Inputs:
     @cached_property
     def ticks(self) -> DataFrame:
         """Quotes and trades in one: two sources would cost two of everything."""
-        from comet_demo.analytics import TICK
+        from comet_demo.analytics import TICK, timely
 
         # Not more columns than bars are made of: at hundreds of thousands of rows a second each one shows.
-        return self._stream(f"{TOPIC},{TRADES}").schema(f"value struct<{TICK}>, partition int, offset bigint").load()
+        columns = f"value struct<{TICK}>, partition int, offset bigint"
+        return timely(self._stream(f"{TOPIC},{TRADES}").schema(columns).load())
 
     @cached_property
     def quotes(self) -> DataFrame:
-        from comet_demo.analytics import quotes_of
+        from comet_demo.analytics import quotes_of, timely
 
-        return quotes_of(self._stream(TOPIC).option("schema", "comet_demo.model:Quote").load())
+        return quotes_of(timely(self._stream(TOPIC).option("schema", "comet_demo.model:Quote").load()))
 
     @cached_property
     def trades(self) -> DataFrame:
-        from comet_demo.analytics import trades_of
+        from comet_demo.analytics import timely, trades_of
 
-        return trades_of(self._stream(TRADES).option("schema", "comet_demo.model:Trade").load())
+        return trades_of(timely(self._stream(TRADES).option("schema", "comet_demo.model:Trade").load()))
 
     def _stream(self, topics: str) -> DataStreamReader:
         options = self._options

@@ -18,6 +18,7 @@ from comet_demo.updates import Writers
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 MINUTE_US = 60_000_000
+FAR_US = 4_102_444_800_000_000  # in the year 2100
 (ARCHIVE,) = (plan for plan in spark_job.PLANS if plan.name == spark_job.ARCHIVE)
 
 
@@ -37,13 +38,13 @@ def test_each_run_of_the_job_adds_its_minutes_to_the_files(spark: SparkSession, 
 
 
 def _run(spark: SparkSession, options: Namespace, first_us: int) -> None:
-    """Trades of one minute after the other: when one is there, those before it are over."""
+    """Trades of one minute after the other: when one is there, those before it are over. One is from far off."""
     writers = Writers(options.bootstrap)
     query = spark_job.start(spark, options, replace(ARCHIVE, every="0 seconds"), writers)
     try:
         with comet.sync.Producer(options.bootstrap) as producer:
-            for minute in range(5):
-                trade = Trade("ACME", 10.0, 100, "buy", first_us + minute * MINUTE_US)
+            for time_us in (FAR_US, *(first_us + minute * MINUTE_US for minute in range(5))):
+                trade = Trade("ACME", 10.0, 100, "buy", time_us)
                 producer.send(TRADES, trade, key="ACME")
                 producer.flush()
                 query.processAllAvailable()
