@@ -15,7 +15,7 @@ from comet_demo.providers.binance import Binance
 from comet_demo.providers.choose import Choice, by_name
 from comet_demo.providers.coinbase import Coinbase
 from comet_demo.providers.normal import OLD_MAX, SIZE_MAX, Numbers, Tape, moment, price, size
-from comet_demo.providers.sockets import MALFORMED, Dialect, Timing, wait_before
+from comet_demo.providers.sockets import MALFORMED, Dialect, Heard, Timing, wait_before
 from tests.market import servers as said
 from tests.market.servers import NOW_US
 
@@ -108,6 +108,25 @@ def test_a_quote_says_what_was_traded_since_the_one_before() -> None:
     one_sided, broken = said.stock_quote(bid=0), said.stock_quote() | {"t": "never"}
     stocks = [said.stock_quote(), said.stock_trade(), one_sided, broken, said.stock_trade(), said.stock_quote()]
     assert sizes(alpaca(), stocks, [said.stock_quote()]) == [0, 2, 0]
+
+
+MANY = "12000000000.00"  # coins, that cost next to nothing: in millionths more than there is room for
+
+
+def test_of_more_coins_than_can_be_counted_there_are_as_many_as_can_be() -> None:
+    cheap = coinbase()
+    (quote,) = cheap.hear(said.ticker() | {"best_bid_size": MANY, "last_size": MANY}, LATER_US).events
+    assert isinstance(quote, Quote) and (quote.bid_size, quote.last_size) == (SIZE_MAX, SIZE_MAX)
+    cheap.hear(said.match(7), LATER_US)
+    heard = cheap.hear(said.match(8) | {"size": MANY}, LATER_US)
+    assert heard.events == [Trade("BTC-USD", 100.5, SIZE_MAX, "buy", NOW_US)]
+    for _ in range(2):
+        assert cheap.hear(said.heartbeat(8), LATER_US) == Heard()  # nothing is missing
+    book, trade = said.book(400), said.trade(1)
+    book["data"]["A"] = trade["data"]["q"] = MANY
+    assert binance().hear(trade, LATER_US).events == [Trade("BNBUSDT", 25.36, SIZE_MAX, "sell", LATER_US)]
+    (quote,) = binance().hear(book, LATER_US).events
+    assert isinstance(quote, Quote) and quote.ask_size == SIZE_MAX
 
 
 def test_alpaca() -> None:
@@ -223,6 +242,9 @@ def test_numbers_that_begin_anew_are_noticed() -> None:
 def test_normal_values() -> None:
     assert (price("0.00000001"), price(7)) == (1e-8, 7.0)
     assert (size("0"), size(0.4), size("3")) == (0, 1, 3)
+    for none in (-1, "-0.1", "inf", "nan"):
+        with pytest.raises(ValueError, match="no size"):
+            size(none)
     assert moment("2021-02-22T15:51:45.335689322Z", NOW_US) == 1_614_009_105_335_689
     assert moment("2021-02-22 15:51:45", NOW_US) == 1_614_009_105_000_000
     with pytest.raises(ValueError, match="known by now"):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import aclosing
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,32 @@ async def test_parquet(tmp_path: Path) -> None:
     parquet.write_table(table, tmp_path / "ticks.parquet")
     (events,) = await replayed(tmp_path / "ticks.parquet", pace=0)
     assert events == [Trade("A", 1.5, 0, "", DAY_US), Quote("A", 1.0, 2.0, 0, 0, 1.5, 0, DAY_US + 1)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"price": pa.array([Decimal("1.25")], pa.decimal128(18, 8))}, Trade("A", 1.25, 7, "", DAY_US)),
+        ({"size": pa.array([Decimal(3)], pa.decimal128(38, 18))}, Trade("A", 1.5, 3, "", DAY_US)),
+        ({"time": pa.array([Decimal(DAY_US)], pa.decimal128(20, 0))}, Trade("A", 1.5, 7, "", DAY_US)),
+        ({"time": pa.array([Decimal(DAY_US) / 10**6], pa.decimal128(20, 3))}, Trade("A", 1.5, 7, "", DAY_US)),
+        ({"time": pa.array([DAY_US], pa.timestamp("us", "America/New_York"))}, Trade("A", 1.5, 7, "", DAY_US)),
+        ({"time": pa.array([DAY_US // 1000], pa.timestamp("ms"))}, Trade("A", 1.5, 7, "", DAY_US)),
+        ({"time": pa.array([date(2024, 3, 1)])}, Trade("A", 1.5, 7, "", DAY_US - 34_200_000_000)),
+        ({"symbol": pa.array([b"A"]), "side": pa.array([b"B"])}, Trade("A", 1.5, 7, "buy", DAY_US)),
+        ({"size": pa.array([float("nan")])}, Trade("A", 1.5, 0, "", DAY_US)),
+        ({"other": pa.array([1 << 62], pa.timestamp("us"))}, Trade("A", 1.5, 7, "", DAY_US)),
+        ({"time": pa.array([1 << 62], pa.timestamp("us"))}, None),
+        ({"time": pa.array([-1 << 62], pa.timestamp("us", "UTC"))}, None),
+        ({"symbol": pa.array([None], pa.string())}, None),
+    ],
+)
+async def test_columns_of_parquet_have_many_types(
+    tmp_path: Path, columns: dict[str, pa.Array], expected: Trade | None
+) -> None:
+    table: dict[str, Any] = {"time": [DAY_US], "symbol": ["A"], "price": [1.5], "size": [7]}
+    parquet.write_table(pa.table(table | columns), tmp_path / "typed.parquet")
+    assert await replayed(tmp_path / "typed.parquet", pace=0) == ([] if expected is None else [[expected]])
 
 
 async def test_what_makes_no_sense_is_counted_and_left_out(tmp_path: Path) -> None:

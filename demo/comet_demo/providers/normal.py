@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
 
 from comet_demo.providers import Event
@@ -33,15 +35,18 @@ def price(value: Any) -> float:
 
 
 def size(value: Any, units: int = 1) -> int:
-    """A whole number of units; what is more than nothing is at least one of them.
+    """A whole number of units; what is more than nothing is at least one of them, and at most SIZE_MAX: of coins that
+    cost next to nothing more are traded at once.
 
     >>> size("0.00000001", UNITS_PER_COIN), size("1.5", UNITS_PER_COIN), size(100), size("0")
     (1, 1500000, 100, 0)
+    >>> size("12000000000.00", UNITS_PER_COIN) == SIZE_MAX
+    True
     """
-    number = _number(value) * units
-    if not 0 <= number <= SIZE_MAX:
+    number = _number(value)
+    if not 0 <= number < math.inf:
         raise ValueError(f"{value!r} is no size")
-    return max(round(number), 1) if number else 0
+    return max(round(min(number * units, SIZE_MAX)), 1) if number else 0
 
 
 def moment(value: Any, now_us: int) -> int:
@@ -77,7 +82,7 @@ def whole(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
         raise TypeError(f"{value!r} is no number")
     return float(value)  # one that is not finite is within no limits
 

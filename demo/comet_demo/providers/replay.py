@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import math
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -46,6 +48,7 @@ NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 SIDES: Final = {"buy": "buy", "b": "buy", "sell": "sell", "s": "sell"}
 # Seconds, milliseconds, microseconds and nanoseconds of our time are this far apart.
 _UNITS: Final = ((10**11, 1_000_000.0), (10**14, 1_000.0), (10**17, 1.0), (1 << 63, 0.001))
+_TIME_US_MAX: Final = 1 << 53  # the year 2255
 
 Row = Mapping[str, Any]
 
@@ -99,6 +102,8 @@ def time_of(value: Any, now_us: int) -> int:
     """
     if hasattr(value, "isoformat"):
         value = value.isoformat()
+    if isinstance(value, Decimal):
+        value = int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, str):
         try:
             value = int(value)
@@ -184,7 +189,7 @@ class ReplayProvider:
             yield events
 
     def _events(self, row: Row, columns: Columns) -> list[Event]:
-        symbol = str(row[columns.symbol]).strip() if columns.symbol else next(iter(self._symbols))
+        symbol = _text(_given(row, columns.symbol)) if columns.symbol else next(iter(self._symbols))
         if not symbol or len(symbol) > SYMBOL_CHARS_MAX:
             raise ValueError("a row needs a symbol")
         if self._symbols and symbol not in self._symbols:
@@ -196,7 +201,7 @@ class ReplayProvider:
             raise ValueError("a row needs bid and ask, or a price")
         trade: Trade | None = None
         if paid is not None:
-            side = str(_given(row, columns.side) or "").strip().lower()
+            side = _text(_given(row, columns.side)).lower()
             amount = size(_given(row, columns.size) or 0)
             trade = Trade(symbol, price(paid), amount, SIDES.get(side, ""), at_us)
         if bid is None or ask is None:
@@ -214,9 +219,15 @@ class ReplayProvider:
 
 
 def _given(row: Row, column: str) -> Any:
-    """What stands there; None where nothing does."""
+    """What stands there; None where nothing does, which some write as a number that is none."""
     value = row.get(column) if column else None
-    return None if value is None or (isinstance(value, str) and not value.strip()) else value
+    nothing = (isinstance(value, str) and not value.strip()) or (isinstance(value, float) and math.isnan(value))
+    return None if nothing else value
+
+
+def _text(value: Any) -> str:
+    """Parquet need not say that its bytes are text."""
+    return ("" if value is None else value.decode() if isinstance(value, bytes) else str(value)).strip()
 
 
 def _csv(path: Path) -> Iterator[tuple[Sequence[str], Iterator[Row]]]:
@@ -242,19 +253,21 @@ def _readable(lines: Iterator[Row]) -> Iterator[Row]:
 def _parquet(path: Path) -> Iterator[tuple[Sequence[str], Iterator[Row]]]:
     try:
         import pyarrow
-        from pyarrow import parquet
+        from pyarrow import compute, parquet
     except ImportError:
         raise comet.InvalidArgument('reading Parquet takes pyarrow: pip install "comet-stream[arrow]"') from None
+
+    def times(column: Any) -> Any:
+        """Python's have no nanoseconds, and end with the year 9999."""
+        whole = column.cast(pyarrow.timestamp("us", column.type.tz), safe=False)
+        number = whole.cast(pyarrow.int64())
+        known = compute.and_(compute.greater(number, 0), compute.less(number, _TIME_US_MAX))
+        return compute.if_else(known, whole, pyarrow.scalar(None, whole.type))
+
     try:
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=CHUNK_ROWS):
-                columns = [
-                    # Python's times have no nanoseconds.
-                    column.cast(pyarrow.timestamp("us", column.type.tz), safe=False)
-                    if pyarrow.types.is_timestamp(column.type)
-                    else column
-                    for column in batch.columns
-                ]
+                columns = [times(one) if pyarrow.types.is_timestamp(one.type) else one for one in batch.columns]
                 names = batch.schema.names
                 yield names, iter(pyarrow.RecordBatch.from_arrays(columns, names).to_pylist())
     except pyarrow.ArrowException as error:
