@@ -130,6 +130,26 @@ def test_lines_of_longer_steps() -> None:
     assert lines.mean == [None, 2.0]
 
 
+@pytest.mark.parametrize(
+    ("kind", "step_s", "shown_s"), [("1s", 1, 1), ("1m", 60, 60), ("5m", 300, 300), ("5m", 300, 900)]
+)
+def test_the_beginning_of_a_line_is_as_whole_as_the_rest_of_it(kind: str, step_s: int, shown_s: int) -> None:
+    """Whatever forms in front of it, and though windows are told of a minute before they are over."""
+    end_s = END_S // 900 * 900 + 899
+    count = 900 if shown_s == 1 else 86_400 // shown_s
+    first_s = (end_s // shown_s - count) * shown_s
+    found = Kept(10)
+    for at_s in range(first_s, end_s + 6, step_s):
+        value = results.bar("A", 1.0, end_us=(at_s + step_s) * 1_000_000, step_s=step_s, volume=1, vwap=at_s)
+        found.take(f"bars.{kind}", came(value, end_s * 1_000_000), live=True)
+    for at_s in range(first_s + 1, end_s + 61, min(step_s, 60)):
+        found.take("stats", came(stat(at_s * 1_000_000, mean=at_s), end_s * 1_000_000), live=True)
+    lines = found.symbols["A"].lines(shown_s, end_s, count)
+    starts = range(first_s, first_s + count * shown_s, shown_s)
+    assert lines.vwap == [at_s + (shown_s - step_s) / 2 for at_s in starts]
+    assert lines.mean == [at_s + 1 + (shown_s - min(step_s, 60)) for at_s in starts]
+
+
 def test_a_window_that_is_not_over_is_not_shown_yet() -> None:
     found = kept("stats", stat(NOW - 5_000_000, mean=1.0), stat(NOW + 5_000_000, mean=2.0))
     assert [one.mean for one in found.stats(NOW).values()] == [1.0]

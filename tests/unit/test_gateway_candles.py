@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from comet_gateway.dashboard.candles import MINUTES, SECONDS, Candle, Symbol, Tick, joined, tick_of
+from comet_gateway.dashboard.candles import MINUTES, MORE, SECONDS, Candle, Symbol, Tick, joined, tick_of
 
 NOW_S = 1_795_298_240
 TICKS = some.lists(
@@ -50,7 +50,7 @@ def test_candles_are_those_of_the_list_in_whatever_order_records_come(
     expected = oracle(ticks, step_s, end_s, count if step_s > 1 else SECONDS)
     if step_s == 1:  # those further back than the ring is long are written over
         newest = max(one.time_us for one in ticks) // 1_000_000
-        kept = newest - SECONDS
+        kept = newest - SECONDS - MORE
         first = end_s - SECONDS
         expected = [one if first + at > kept else None for at, one in enumerate(expected)]
     assert found == expected
@@ -58,15 +58,36 @@ def test_candles_are_those_of_the_list_in_whatever_order_records_come(
 
 def test_what_is_older_than_the_ring_is_written_over_and_does_not_come_back() -> None:
     symbol = Symbol(tick(0, 0, 5.0), 0)
-    symbol.add(tick(SECONDS, 0, 1.0))
+    symbol.add(tick(SECONDS + MORE, 0, 1.0))
     symbol.add(tick(0, 0, 5.0))
     symbol.flush()
-    symbol.add(tick(SECONDS, 1, 2.0))  # late
-    found, forming = symbol.candles(1, NOW_S, SECONDS, 0)
+    symbol.add(tick(SECONDS + MORE, 1, 2.0))  # late
+    found, forming = symbol.candles(1, NOW_S, SECONDS + MORE, 0)
     assert set(found) == {None}
     assert forming == Candle(5.0, 5.0, 5.0, 5.0, 0.0, 2.0)
     minutes, _ = symbol.candles(60, NOW_S, MINUTES, 0)
     assert Candle(1.0, 2.0, 1.0, 2.0, 0.0, 2.0) in minutes
+
+
+@pytest.mark.parametrize("step_s", [1, 60, 300, 900])
+@pytest.mark.parametrize("formed_s", [0, 1, 299, 899])
+def test_the_oldest_candle_is_as_whole_as_the_others_however_far_the_one_that_forms_is(
+    step_s: int, formed_s: int
+) -> None:
+    """A day of minutes, and 15 minutes of seconds, in front of it. Prices are the times here."""
+    end_s, every_s = NOW_S // 900 * 900 + formed_s, 1 if step_s == 1 else 20
+    count = SECONDS if step_s == 1 else MINUTES * 60 // step_s
+    first_s = (end_s // step_s - count) * step_s
+    symbol = Symbol(Tick("A", 1.0, None, None, 0.0, 0), 0)
+    # What comes five seconds early is taken, and a second is looked at a little after its end.
+    for at_s in range(first_s - 900, end_s + 7, every_s):
+        symbol.add(Tick("A", float(at_s), None, None, 1.0, at_s * 1_000_000))
+    found, _ = symbol.candles(step_s, end_s, count, 0)
+    last_s = step_s - every_s
+    assert found == [
+        Candle(at_s, at_s + last_s, at_s, at_s + last_s, step_s / every_s, None)
+        for at_s in range(first_s, first_s + count * step_s, step_s)
+    ]
 
 
 def test_no_candle_is_given_of_what_was_not_read_whole() -> None:

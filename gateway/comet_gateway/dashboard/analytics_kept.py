@@ -18,7 +18,9 @@ from comet_gateway.dashboard.analytics_records import BARS_S, Came, read
 from comet_gateway.dashboard.candles import MINUTES, NEVER, SECONDS
 from comet_web.facts_analytics import Alert, Bar, Job, Lines, Stat
 
-LENGTHS: Final = {1: SECONDS, 60: MINUTES, 300: 288}  # of rings of bars, by their seconds: a day, but for seconds
+MORE: Final = 90  # steps than are shown: see `candles`; and windows are told of a minute before they are over
+# Of rings of bars, by their seconds: a day, but for seconds.
+LENGTHS: Final = {1: SECONDS + MORE, 60: MINUTES + MORE, 300: 288 + MORE}
 BARS_KEPT: Final = 20  # of each step, whole
 STATS_KEPT: Final = 32  # windows: a minute of those that are told of before they are over, and more
 ALERTS_KEPT: Final = 200
@@ -61,7 +63,10 @@ class Symbol:
         self.bars: dict[int, dict[int, Bar]] = {}  # by step in seconds, then by start
         self.stats: dict[int, Stat] = {}  # by end
         self._prices: dict[int, Ring] = {}  # VWAP and volume, by step in seconds
-        self._averages = (Ring(SECONDS, 3), Ring(MINUTES, 3))  # mean, EMA, second in which the window ended
+        self._averages = (
+            Ring(SECONDS + MORE, 3),
+            Ring(MINUTES + MORE, 3),
+        )  # mean, EMA, second in which the window ended
 
     def bar(self, bar: Bar, step_s: int) -> None:
         ring = self._prices.get(step_s)

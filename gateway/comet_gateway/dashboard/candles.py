@@ -16,8 +16,11 @@ import msgspec
 
 SECONDS: Final = 900  # 15 minutes of candles of a second
 MINUTES: Final = 1_440  # a day of those of a minute
+# Steps that are kept beyond those. What is newer than the whole candles that are shown, in the one that forms (of up to
+# 15 minutes) or a few seconds ahead of our clock, would else be written over the beginning of the oldest of them.
+MORE: Final = 30
 COLUMNS: Final = 10  # of eight bytes, that a step takes
-SERIES_BYTES: Final = (SECONDS + MINUTES) * COLUMNS * 8  # what a symbol takes
+SERIES_BYTES: Final = (SECONDS + MINUTES + 2 * MORE) * COLUMNS * 8  # what a symbol takes
 SYMBOL_CHARACTERS_MAX: Final = 64
 NEVER: Final = -1
 
@@ -186,8 +189,8 @@ class Symbol:
         self.volume = 0.0
         self.first, self.first_us = tick.price, tick.time_us
         self.records = 0
-        self.seconds = Series(1, SECONDS)
-        self.minutes = Series(60, MINUTES)
+        self.seconds = Series(1, SECONDS + MORE)
+        self.minutes = Series(60, MINUTES + MORE)
         self.trend: tuple[float | None, ...] = ()
         self._trend_of = (NEVER, NEVER)
         self._sum: Sum | None = None
