@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from contextlib import suppress
@@ -189,6 +190,23 @@ def test_only_what_is_committed_is_read_unless_all_is_asked_for(spark: SparkSess
     comet.run(transact())
     assert [row.value for row in _read(spark, broker).collect()] == [b"kept"]
     assert len(_read(spark, broker, isolation="uncommitted").collect()) == 2
+
+
+def test_a_time_behind_an_open_transaction_is_no_loss(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    _write(broker, [b"before"], timestamp_us=1_000_000)
+
+    def look() -> None:
+        assert [row.value for row in _read(spark, broker, endingTimestamp="3000").collect()] == [b"before"]
+        assert len(_read(spark, broker, endingTimestamp="3000", isolation="uncommitted").collect()) == 2
+        assert _stream(spark, broker, tmp_path, startingTimestamp="3000") == []
+
+    async def transact() -> None:
+        async with comet.TransactionalProducer(broker.address, "tests") as producer, producer.transaction() as tx:
+            await (await tx.send("quotes", b"open", partition=0, timestamp_us=2_000_000))
+            await asyncio.to_thread(look)
+
+    comet.run(transact())
+    assert len(_read(spark, broker, endingTimestamp="3000").collect()) == 2
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from comet.spark import cluster
 from comet.spark.cluster import Cluster
 from comet.spark.options import SourceOptions
 from comet.spark.source import CometSource, Split, StreamReader
-from comet.types import AtOffset, Latest, TopicPartition, position
+from comet.types import AtOffset, AtTime, Latest, TopicPartition, position
 from tests.property.records_strategies import build, stamp
 
 ADDRESS = "nowhere:1"
@@ -49,6 +49,7 @@ class World:
     told: list[dict[TopicPartition, int]] = field(default_factory=list)
     asked: list[tuple[str, int, Any]] = field(default_factory=list)
     away: int = 0  # so often nobody answers
+    held: dict[int, int] = field(default_factory=dict)  # by partition: where a transaction is open
 
     async def list_topics(self) -> list[Any]:
         if self.away:
@@ -63,22 +64,32 @@ class World:
         self.told.append(positions)
         return []
 
-    async def fetch(self, topic: str, partition: int, start: Any, **_: Any) -> Fetched:
+    async def fetch(
+        self, topic: str, partition: int, start: Any, *, isolation: str = "committed", **_: Any
+    ) -> Fetched:  # fmt: skip
         self.asked.append((topic, partition, start))
         if topic not in self.topics:
             raise TopicNotFound("no such topic")
         if partition >= len(self.topics[topic].partitions):
             raise PartitionNotFound("no such partition")
         log = self.topics[topic].partitions[partition]
-        at = position(start, now_us=0)
-        first = at.offset if isinstance(at, AtOffset) else len(log) if isinstance(at, Latest) else 0
+        end = self.held.get(partition, len(log)) if isolation == "committed" else len(log)
+        match position(start, now_us=0):
+            case AtOffset(first):
+                pass
+            case AtTime(timestamp_us):  # each record is of the millisecond that its offset is
+                first = min(timestamp_us // 1000, len(log))
+            case Latest():
+                first = end
+            case _:
+                first = 0
         if first > len(log):
             raise OffsetOutOfRange("out of range", details={"log_start": "0", "log_end": str(len(log))})
-        if first == len(log):
-            return Fetched([], first, first, log[first - 1] if first else None, 0, len(log))
+        if first >= end:
+            return Fetched([], first, first, log[first - 1] if first else None, 0, end)
         data = stamp(build({"values": [b"x"], "timestamps": [1]}), first, leader_epoch=log[first])
         found = RecordBatch[bytes](topic, partition, records.decode(data, stamped=True))
-        return Fetched([found], first, first + 1, log[first], 0, len(log))
+        return Fetched([found], first, first + 1, log[first], 0, end)
 
 
 @pytest.fixture
@@ -223,6 +234,27 @@ def test_a_batch_ends_where_the_log_reaches(world: World, caplog: pytest.LogCapt
     with pytest.raises(DataLoss, match="quotes/1 ends at 2, before 9"):
         planned(endingOffsets=beyond)
     assert planned(endingOffsets=beyond, failOnDataLoss="false") == [(3, 1), (2, 1)]
+
+
+def test_a_time_behind_an_open_transaction_is_no_loss(world: World) -> None:
+    world.topics["quotes"].partitions = [[1, 2, 3, 3]]
+    world.held[0] = 1
+
+    def planned(**options: str) -> list[Any]:
+        reader = CometSource({"bootstrap": ADDRESS, "subscribe": "quotes", **options}).reader(StructType())
+        return [(part.start, part.end, part.last) for one in reader.partitions() for part in one.parts]  # type: ignore[attr-defined]
+
+    assert planned(endingTimestamp="3") == planned(endingTimestamp="9") == [(0, 1, 1)]
+    assert planned(startingTimestamp="3") == []
+    everything = {"isolation": "uncommitted"}
+    assert planned(endingTimestamp="3", **everything) == [(0, 3, 3)]
+    reader, all_of_it = stream(startingTimestamp="3"), stream(startingTimestamp="3", **everything)
+    start = reader.initialOffset()
+    assert (start["quotes/0"], all_of_it.initialOffset()["quotes/0"]) == ([1, 1], [3, 3])
+    assert again(reader, start) == start
+    world.held.clear()
+    assert ranges(reader, start, again(reader, start)) == [("quotes", 0, 1, 4)], "nothing is passed over"
+    assert stream(startingTimestamp="3").initialOffset()["quotes/0"] == [3, 3]
 
 
 def test_a_group_is_told_of_the_last_batch_of_a_stream_that_ends(world: World) -> None:

@@ -92,7 +92,8 @@ class Cluster:
         self, places: Places, options: SourceOptions, at: StartLike, *, all_there: bool = True
     ) -> dict[TopicPartition, Mark]:
         """Where a position is in each of them, with the epoch of the record before it where that is told. Without those
-        that are not there any more, unless all have to be."""
+        that are not there any more, unless all have to be. A time may stand for an offset behind an open transaction:
+        no mark is further than can be read."""
 
         async def find(place: TopicPartition) -> Mark | None:
             try:
@@ -101,8 +102,9 @@ class Cluster:
                 if all_there:
                     raise
                 return None
-            known = found.first_offset == found.next_offset and found.epoch is not None
-            return Mark(found.first_offset, found.epoch if known and found.epoch else NO_EPOCH, places[place])
+            offset = min(found.first_offset, found.log_end)
+            known = offset == found.next_offset and found.epoch is not None
+            return Mark(offset, found.epoch if known and found.epoch else NO_EPOCH, places[place])
 
         found = await _each(find, places)
         return {place: mark for place, mark in found.items() if mark is not None}
