@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -96,6 +97,29 @@ def test_values_become_columns(spark: SparkSession, broker: Broker) -> None:
     assert [(row.symbol, row.bid) for row in rows] == [("A", 1.5), ("é", 2.0), (None, None), (None, None)]
     events = _read(spark, broker, schema="comet_demo.model:Quote").where("value is not null")
     assert [row.symbol for row in events.select("value.symbol").collect()] == ["A", "é", None]
+
+
+class Level(msgspec.Struct, rename="camel"):
+    bid_size: int
+
+
+class Book(msgspec.Struct, rename="camel"):
+    best_level: Level
+    all_levels: list[Level]
+
+
+def test_columns_are_those_of_a_class_whatever_json_calls_them(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    book = Book(Level(5), [Level(6), Level(7)])
+    _write(broker, [msgspec.json.encode(book)])
+    as_columns = {"best_level": {"bid_size": 5}, "all_levels": [{"bid_size": 6}, {"bid_size": 7}]}
+    read = comet.read("quotes", bootstrap=broker.address, type=Book, columns=list(as_columns))
+    assert read.to_arrow().to_pylist() == [as_columns]
+    (row,) = _read(spark, broker, schema=f"{__name__}:Book").collect()
+    assert row.value.asDict(recursive=True) == as_columns
+    ((row,),) = _stream(spark, broker, tmp_path, schema=f"{__name__}:Book")
+    assert row.value.asDict(recursive=True) == as_columns
 
 
 # Each could be taken for as many objects as there are values, were they read one after the other.

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from comet.errors import InvalidArgument
 from comet.spark import decoder
 from comet.spark.decoder import Decoder, Undecodable
+from comet.spark.events import Named
 
 INNER = pa.struct([("deep", pa.int32())])
 KIND = pa.struct(
@@ -78,6 +79,47 @@ def test_what_is_no_such_object_is_named_or_null(wrong: bytes) -> None:
     assert raised.value.at == 2
     found = one.decode(values, permissive=True)
     assert [None if row is None else row["size"] for row in found.to_pylist()] == [1, None, None, 4]
+
+
+def test_fields_are_found_as_json_names_them() -> None:
+    level = pa.struct([("bid_size", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
+    kind = pa.struct(
+        [
+            ("bid_size", pa.int64()),
+            ("best", level),
+            ("levels", pa.list_(level)),
+            ("by_name", pa.map_(pa.string(), pa.list_(level))),
+            ("bidSize", pa.string()),  # of another name, too
+        ]
+    )
+    inner = {"bid_size": Named("bidSize", {})}
+    names = {
+        "bid_size": Named("size", {}),
+        "best": Named("Best", inner),
+        "levels": Named("levels", inner),
+        "by_name": Named("byName", inner),
+        "gone": Named("Gone", {}),
+    }
+    texts = [
+        b'{"size": 1, "bid_size": 9, "Best": {"bidSize": 2, "bid_size": 9}, "bidSize": "x"}',
+        None,
+        b'{"levels": [null, {"bidSize": 3}], "byName": {"a": [{"bidSize": 4}, {}], "b": []}, "Best": null}',
+        b'{"size": "1"}',
+    ]
+    found = Decoder(kind, names).decode(pa.array(texts, pa.binary()), permissive=True)
+    found.validate(full=True)
+    assert found.type == kind
+
+    def of(size: int | None) -> dict[str, Any]:
+        return {"bid_size": size, "at": None}
+
+    nothing = dict.fromkeys(field.name for field in kind)
+    assert found.to_pylist() == [
+        {**nothing, "bid_size": 1, "best": of(2), "bidSize": "x"},
+        None,
+        {**nothing, "levels": [None, of(3)], "by_name": [("a", [of(4), of(None)]), ("b", [])]},
+        None,
+    ]
 
 
 def test_times_are_those_of_utc() -> None:

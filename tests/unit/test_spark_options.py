@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+import pydantic
 import pytest
 
 import comet
@@ -24,6 +26,31 @@ class Order:
     price: float | None
     legs: list[Leg]
     tags: dict[str, bool]
+
+
+class Level(msgspec.Struct, rename="camel"):
+    bid_size: int
+
+
+class Book(msgspec.Struct):
+    symbol: str
+    best: Level | None = msgspec.field(name="Best")
+    levels: dict[str, list[Level]]
+    legs: list[Leg]
+
+
+class Aliased(pydantic.BaseModel):
+    bid_size: int = pydantic.Field(alias="bidSize")
+    ask_size: int = pydantic.Field(serialization_alias="askSize")
+
+
+class ByName(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(populate_by_name=True)
+    bid_size: int = pydantic.Field(alias="bidSize")
+
+
+class Choices(pydantic.BaseModel):
+    bid_size: int = pydantic.Field(validation_alias=pydantic.AliasChoices("bidSize", "bs"))
 
 
 class Odd:
@@ -83,11 +110,21 @@ def test_classes_of_events_become_columns() -> None:
     assert events.ddl("symbol string, bid double") == "symbol string, bid double"
 
 
+def test_columns_are_named_as_fields_and_found_as_json_names_them() -> None:
+    level = {"bid_size": events.Named("bidSize", {})}
+    assert events.ddl(f"{__name__}:Book").startswith("`symbol` string, `best` struct<`bid_size`: bigint>, `levels` map")
+    assert events.names(f"{__name__}:Book") == {"best": ("Best", level), "levels": ("levels", level)}
+    assert events.names(f"{__name__}:Aliased") == level
+    assert events.names(f"{__name__}:Order") == events.names("bid_size int") == events.names("") == {}
+
+
 @pytest.mark.parametrize(
     ("event", "said"),
     [
         ("no_such_module:Quote", "cannot be imported"),
         ("comet_demo.model:NoSuchQuote", "cannot be imported"),
+        (f"{__name__}:ByName", "ByName.bid_size may have several names in JSON"),
+        (f"{__name__}:Choices", "give the option schema as DDL"),
         (f"{__name__}:Odd", "for which there is no column"),
         ("comet.types:Acks", "no class of events"),
     ],

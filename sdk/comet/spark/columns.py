@@ -41,11 +41,11 @@ def ddl(options: SourceOptions) -> str:
 
 
 class Columns:
-    """Makes the batches of one frame. Cheap; made anew in each task."""
+    """Makes the batches of one frame. Cheap; made anew in each task. `names` are those of fields of values in JSON."""
 
-    def __init__(self, schema: StructType, options: SourceOptions) -> None:
+    def __init__(self, schema: StructType, options: SourceOptions, names: events.Names | None = None) -> None:
         self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-        self._makers = [_maker(field, options) for field in self.schema]
+        self._makers = [_maker(field, options, names) for field in self.schema]
         self._of_log = [field.name for field in self.schema if field.name not in OF_BATCH]
 
     def of(self, batch: Columnar) -> pa.RecordBatch:
@@ -53,12 +53,12 @@ class Columns:
         return pa.RecordBatch.from_arrays([maker(batch, arrow) for maker in self._makers], schema=self.schema)
 
 
-def _maker(field: pa.Field, options: SourceOptions) -> Maker:
+def _maker(field: pa.Field, options: SourceOptions, names: events.Names | None) -> Maker:
     name, kind = field.name, field.type
     if name in OF_BATCH:
         return lambda batch, _: pa.repeat(pa.scalar(getattr(batch, name), kind), len(batch))
     if name == "value" and pa.types.is_struct(kind):
-        return _decoded(kind, options)
+        return _decoded(kind, options, names)
     if name in {"key", "value", "offset", "timestamp"}:
         return lambda _, arrow: _as(arrow.column(name), kind)
     if name == "headers":
@@ -80,8 +80,8 @@ def _headers(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return pa.ListArray.from_arrays(array.offsets, renamed, type=kind)
 
 
-def _decoded(kind: pa.DataType, options: SourceOptions) -> Maker:
-    decoder = Decoder(kind)
+def _decoded(kind: pa.DataType, options: SourceOptions, names: events.Names | None) -> Maker:
+    decoder = Decoder(kind, names)
 
     def decode(batch: Columnar, arrow: pa.RecordBatch) -> pa.Array:
         try:

@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from comet._arrow_types import shape_of
+from comet.spark.events import Names
 
 AT_ONCE: Final = 1 << 11
 _WRONG: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, pa.ArrowInvalid, OverflowError)
@@ -30,12 +31,13 @@ class Undecodable(ValueError):
 
 
 class Decoder:
-    """Makes structs of one type. Cheap to use again, and made once for many batches; has no state."""
+    """Makes structs of one type. Cheap to use again, and made once for many batches; has no state. `names` are those
+    that JSON has for fields, where it has others."""
 
-    def __init__(self, kind: pa.StructType) -> None:
+    def __init__(self, kind: pa.StructType, names: Names | None = None) -> None:
         self.kind = kind
         self._fields = list(kind)
-        shape = shape_of(pa.schema([field.with_nullable(True) for field in kind]))
+        shape = shape_of(pa.schema([field.with_nullable(True) for field in _in_json(kind, names or {})]))
         self._decode, self._columns_of = shape.reader(shape.fields)
         self._nothing = self._decode(b"{}")
 
@@ -84,5 +86,28 @@ class Decoder:
         return self._struct([self._nothing if row is None else row for row in rows], nulls)
 
     def _struct(self, rows: Sequence[Any], mask: pa.Array | None = None) -> pa.Array:
-        columns = [pa.array(list(map(get, rows)), kind) for get, kind in self._columns_of]
+        read = [pa.array(list(map(get, rows)), kind) for get, kind in self._columns_of]
+        # The same memory, with the names of columns for those of JSON.
+        columns = [
+            array if array.type == field.type else array.view(field.type)
+            for array, field in zip(read, self._fields, strict=True)
+        ]
         return pa.StructArray.from_arrays(columns, fields=self._fields, mask=mask)
+
+
+def _in_json(kind: pa.DataType, names: Names) -> pa.DataType:
+    """The type with the names that JSON has."""
+    if not names:
+        return kind
+    if pa.types.is_struct(kind):
+        return pa.struct([_field_in_json(field, names) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _in_json(kind.item_type, names))
+    if pa.types.is_list(kind):
+        return pa.list_(_in_json(kind.value_type, names))
+    return kind
+
+
+def _field_in_json(field: pa.Field, names: Names) -> pa.Field:
+    named = names.get(field.name)
+    return field if named is None else field.with_name(named.in_json).with_type(_in_json(field.type, named.fields))

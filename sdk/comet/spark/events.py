@@ -1,4 +1,8 @@
-"""The type of values, as Spark says it: DDL as it is, or what a class of events comes to."""
+"""The type of values, as Spark says it: DDL as it is, or what a class of events comes to.
+
+Columns are named as the fields of a class are; that JSON calls one otherwise (`rename` of msgspec, aliases of pydantic)
+is told beside it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ import importlib
 import re
 import types
 import typing
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from comet.errors import InvalidArgument
 
@@ -22,10 +27,43 @@ _PLAIN: Final = {
 }
 
 
+class Named(NamedTuple):
+    """What JSON calls a field, and the fields within it."""
+
+    in_json: str
+    fields: Names
+
+
+Names = Mapping[str, Named]  # by the name of a column; without those that are named alike in both, and so within
+
+
+class _Kind(NamedTuple):
+    ddl: str
+    fields: Names
+
+
+class _Field(NamedTuple):
+    name: str
+    kind: _Kind
+    in_json: str
+
+
 def ddl(event: str) -> str:
     """The fields of values, from the option `schema`: DDL, or module:Class. Raises InvalidArgument."""
-    if not _CLASS.fullmatch(event):
-        return event
+    return fields(_class(event)) if _CLASS.fullmatch(event) else event
+
+
+def names(event: str) -> Names:
+    """What JSON calls them. Raises InvalidArgument."""
+    return _names(_fields(_class(event))) if _CLASS.fullmatch(event) else {}
+
+
+def fields(event: Any) -> str:
+    """The fields of a class of events, in its order. Raises InvalidArgument."""
+    return ", ".join(f"`{field.name}` {field.kind.ddl}" for field in _fields(event))
+
+
+def _class(event: str) -> Any:
     module, _, name = event.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -33,15 +71,18 @@ def ddl(event: str) -> str:
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise InvalidArgument(f"the option schema names {event!r}, which cannot be imported: {error}") from None
-    return fields(found)
+    return found
 
 
-def fields(event: Any) -> str:
-    """The fields of a class of events, in its order. Raises InvalidArgument."""
-    return ", ".join(f"`{name}` {kind}" for name, kind in _fields(event))
+def _names(fields: list[_Field]) -> Names:
+    return {
+        field.name: Named(field.in_json, field.kind.fields)
+        for field in fields
+        if field.in_json != field.name or field.kind.fields
+    }
 
 
-def _fields(event: Any) -> list[tuple[str, str]]:
+def _fields(event: Any) -> list[_Field]:
     try:
         hints = typing.get_type_hints(event)
     except (NameError, TypeError) as error:
@@ -49,12 +90,30 @@ def _fields(event: Any) -> list[tuple[str, str]]:
     found = {name: hint for name, hint in hints.items() if typing.get_origin(hint) is not typing.ClassVar}
     if not found:
         raise InvalidArgument(f"{event!r} is no class of events: it has no annotated fields")
-    return [(name, _type(hint, f"{event.__qualname__}.{name}")) for name, hint in found.items()]
+    return [
+        _Field(name, _type(hint, f"{event.__qualname__}.{name}"), _in_json(event, name)) for name, hint in found.items()
+    ]
 
 
-def _type(hint: Any, where: str) -> str:
+def _in_json(event: Any, name: str) -> str:
+    """As the codec of the class reads it."""
+    if name in getattr(event, "__struct_fields__", ()):
+        return str(event.__struct_encode_fields__[event.__struct_fields__.index(name)])
+    field = getattr(event, "__pydantic_fields__", {}).get(name)
+    alias = None if field is None else field.validation_alias
+    config = getattr(event, "model_config", None) or getattr(event, "__pydantic_config__", None) or {}
+    if alias is None or alias == name or not config.get("validate_by_alias", True):
+        return name
+    if not isinstance(alias, str) or config.get("populate_by_name") or config.get("validate_by_name"):
+        raise InvalidArgument(
+            f"{event.__qualname__}.{name} may have several names in JSON: give the option schema as DDL, with one"
+        )
+    return alias
+
+
+def _type(hint: Any, where: str) -> _Kind:
     if hint in _PLAIN:
-        return _PLAIN[hint]
+        return _Kind(_PLAIN[hint], {})
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return _type(arguments[0], where)
@@ -63,9 +122,12 @@ def _type(hint: Any, where: str) -> str:
         if len(rest) == 1:
             return _type(rest[0], where)
     if origin in {list, tuple, set, frozenset} and arguments and set(arguments[1:]) <= {...}:
-        return f"array<{_type(arguments[0], where)}>"
+        inner = _type(arguments[0], where)
+        return _Kind(f"array<{inner.ddl}>", inner.fields)
     if origin is dict and arguments[0] is str:
-        return f"map<string, {_type(arguments[1], where)}>"
+        inner = _type(arguments[1], where)
+        return _Kind(f"map<string, {inner.ddl}>", inner.fields)
     if isinstance(hint, type) and hint is not bytes and getattr(hint, "__annotations__", None):
-        return "struct<" + ", ".join(f"`{name}`: {kind}" for name, kind in _fields(hint)) + ">"
+        inside = _fields(hint)
+        return _Kind("struct<" + ", ".join(f"`{one.name}`: {one.kind.ddl}" for one in inside) + ">", _names(inside))
     raise InvalidArgument(f"{where} is {hint!r}, for which there is no column; give the option schema as DDL")

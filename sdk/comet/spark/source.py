@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from comet import sync
 from comet.errors import DataLoss, InvalidArgument, PartitionNotFound, TopicNotFound
+from comet.spark import events
 from comet.spark.options import SourceOptions
 from comet.spark.planning import (
     Bounds,
@@ -110,13 +111,14 @@ class _Reading:
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
         self.schema = schema
         self.options = options
+        self.names = events.names(options.event)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from comet.spark.columns import Columns
         from comet.spark.ranges import read
 
         assert isinstance(partition, Split)
-        return read(partition.parts, Columns(self.schema, self.options), self.options)
+        return read(partition.parts, Columns(self.schema, self.options, self.names), self.options)
 
     def splits(self, ranges: list[Range]) -> list[Split]:
         return [
