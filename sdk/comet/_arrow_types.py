@@ -124,10 +124,10 @@ def _of_info(info: inspect.Type, where: str, within: tuple[Any, ...]) -> Shape:
         case inspect.DictType(key_type=inspect.StrType()):
             inner = _of_info(info.value_type, f"{where}{{}}", within)
             return Shape(pa.map_(pa.string(), inner.kind), _pairs(inner.plain))
+        case inspect.CustomType() | inspect.DataclassType() if hasattr(info.cls, "__pydantic_validator__"):
+            return _of_pydantic(info.cls, where, within)
         case inspect.DataclassType() | inspect.StructType() | inspect.TypedDictType() | inspect.NamedTupleType():
             return _of_class(info, where, within)
-        case inspect.CustomType() if hasattr(info.cls, "__pydantic_validator__"):
-            return _of_pydantic(info.cls, where, within)
         case inspect.EnumType():
             return _of_choices([one.value for one in info.cls], where)
         case inspect.LiteralType():

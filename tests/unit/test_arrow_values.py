@@ -161,6 +161,16 @@ class Raised(pydantic.BaseModel):
         return price + 1
 
 
+@pydantic.dataclasses.dataclass
+class Checked:
+    price: float = pydantic.Field(alias="p")
+
+    @pydantic.field_validator("price")
+    @classmethod
+    def higher(cls, price: float) -> float:
+        return price + 1
+
+
 @dataclass
 class Box(Generic[T]):
     content: T
@@ -206,6 +216,7 @@ def test_what_arrow_cannot_read_goes_through_the_codec() -> None:
     ]  # fmt: skip
     assert columns_of(Positive, [b'{"lotSize": 3}']) == [[3]]
     assert columns_of(Raised, [b'{"price": 1}', None]) == [[2.0, None]]
+    assert columns_of(Checked, [b'{"p": 1}', None]) == [[2.0, None]]
     assert columns_of(Doubled, [b'{"n": 2}']) == [[4]]
     assert columns_of(Box[int], [b'{"content": 2}']) == [[2]]
     with pytest.raises(SerdeError):
