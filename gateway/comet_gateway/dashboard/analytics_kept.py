@@ -63,10 +63,8 @@ class Symbol:
         self.bars: dict[int, dict[int, Bar]] = {}  # by step in seconds, then by start
         self.stats: dict[int, Stat] = {}  # by end
         self._prices: dict[int, Ring] = {}  # VWAP and volume, by step in seconds
-        self._averages = (
-            Ring(SECONDS + MORE, 3),
-            Ring(MINUTES + MORE, 3),
-        )  # mean, EMA, second in which the window ended
+        # Mean, EMA, and the second in which the window ended.
+        self._averages = (Ring(SECONDS + MORE, 3), Ring(MINUTES + MORE, 3))
 
     def bar(self, bar: Bar, step_s: int) -> None:
         ring = self._prices.get(step_s)
