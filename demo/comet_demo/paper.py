@@ -17,6 +17,7 @@ import argparse
 import logging
 import math
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -24,7 +25,7 @@ from typing import Final
 import comet
 from comet_demo.board import plausible
 from comet_demo.consumer import quotes_of
-from comet_demo.feed import ensure_topics
+from comet_demo.feed import ensure_topic, ensure_topics
 from comet_demo.model import FILLS, TOPIC, Fill, Quote
 
 log = logging.getLogger("comet_demo.paper")
@@ -37,6 +38,7 @@ EDGE: Final = 0.0015  # fast over slow, or below it, for a position to be opened
 SPREAD_MAX: Final = 0.001  # that is paid for opening one
 JUMP: Final = 0.03  # between two quotes: after a halt, or wrong; the averages begin anew
 SYMBOLS_MAX: Final = 10_000
+EARLY_US: Final = 5_000_000  # a quote from further in the future is none: all that follow would be of its past
 FILL_WITHIN_S: Final = 3.0  # that the next of the past fills may take to come
 
 
@@ -152,11 +154,21 @@ class Paper:
             await self.take(batch)
 
     async def take(self, batch: comet.RecordBatch[Quote]) -> None:
+        """Where somebody has deleted the fills, there is a topic for them when the batch comes again."""
+        try:
+            await self._take(batch)
+        except comet.TopicNotFound:
+            await ensure_topic(self._bootstrap, FILLS)
+            raise
+
+    async def _take(self, batch: comet.RecordBatch[Quote]) -> None:
         partition = batch.partition
         if self._next.pop(partition, None) != batch.first_offset:
             self.book.restore(await last_fills(self._bootstrap), partition)
         for quote in quotes_of(batch):
-            fill = self.book.decide(quote, partition) if quote is not None and plausible(quote) else None
+            if quote is None or not plausible(quote) or quote.timestamp_us > _now_us() + EARLY_US:
+                continue
+            fill = self.book.decide(quote, partition)
             if fill is not None:
                 await self.app.publish(FILLS, fill, key=fill.symbol)
                 self.book.apply(fill)
@@ -178,9 +190,18 @@ async def last_fills(bootstrap: str) -> dict[str, Fill]:
                 continue  # of somebody else
             if record is None:
                 break  # what is left of the log holds nothing to read, as after a transaction
-            if record.value is not None:
+            if record.value is not None and _ours(record.value):
                 found[record.value.symbol] = record.value
     return found
+
+
+def _ours(fill: Fill) -> bool:
+    """Whether it can be: anybody may write to the topic."""
+    return abs(fill.position) <= LOT and fill.timestamp_us <= _now_us() + EARLY_US
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
 
 
 def main() -> None:

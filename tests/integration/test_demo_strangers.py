@@ -8,6 +8,7 @@ import io
 import sys
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,8 +20,8 @@ from comet_demo import life
 from comet_demo.board import Board
 from comet_demo.consumer import draw, follow, follow_job
 from comet_demo.feed import ensure_topic
-from comet_demo.model import DEAD_ORDERS, FILLS, JOB, ORDERS, TOPIC, Order, Quote
-from comet_demo.paper import Paper
+from comet_demo.model import DEAD_ORDERS, FILLS, JOB, ORDERS, TOPIC, Fill, Order, Quote
+from comet_demo.paper import Paper, last_fills
 from tests.sim.waiting import until
 
 WITHIN_S = 60.0
@@ -95,6 +96,52 @@ async def test_paper_trading_takes_the_quotes_beside_what_is_none() -> None:
         paper = Paper(broker.address)
         await paper.take(batch)
     assert set(paper.book.holdings) == {"A", "B"}
+
+
+async def test_paper_trading_leaves_out_what_is_from_the_future_and_fills_that_cannot_be_its_own() -> None:
+    """What comes after it would be of the past, for good; and what nobody can hold, nobody can sell."""
+    far_us = 4_102_444_800_000_000  # the year 2100
+    fill = Fill("A", "buy", 100, 10.0, -1_000.0, 100, far_us)
+    async with comet.testing.broker(topics={TOPIC: 1, FILLS: 1}) as broker:
+        async with comet.Producer(broker.address, acks="all") as producer:
+            quotes = [quote("A", bid=9.0, timestamp_us=at_us) for at_us in (1, far_us, 2)]
+            await (await producer.send_many(TOPIC, quotes))
+            await (await producer.send_many(FILLS, [fill, replace(fill, position=10**400, timestamp_us=1)]))
+        async with comet.Consumer(broker.address, TOPIC, start="earliest", type=Quote) as consumer:
+            batch = await consumer.get_batch(WITHIN_S)
+        assert batch is not None
+        paper = Paper(broker.address)
+        await paper.take(batch)
+    assert paper.book.holdings["A"].seen_us == 2
+    assert (paper.book.holdings["A"].filled_us, paper.book.holdings["A"].position) == (-1, 0)
+
+
+async def test_paper_trading_goes_on_when_its_fills_are_deleted() -> None:
+    """It begins anew, with nothing."""
+    async with (
+        comet.testing.broker(topics={TOPIC: 1, FILLS: 1}) as broker,
+        comet.Admin(broker.address) as admin,
+        comet.Producer(broker.address, acks="all") as producer,
+    ):
+        await admin.reset_group("paper", "earliest", topics=[TOPIC])
+        paper = Paper(broker.address)
+
+        async def rise(since_s: int) -> None:
+            """What leads to a fill."""
+            quotes = [
+                quote("A", price, bid=price - 0.01, timestamp_us=(since_s + at_s) * 1_000_000)
+                for at_s, price in enumerate([100.0] * 10 + [101.0, 102.0])
+            ]
+            await (await producer.send_many(TOPIC, quotes))
+
+        async with running(paper.app.serve()):
+            await rise(100)
+            assert await until(lambda: paper.fills == 1, within_s=WITHIN_S)
+            await admin.delete_topic(FILLS)
+            await rise(200)
+            assert await until(lambda: paper.fills > 1, within_s=WITHIN_S)
+            fills = await last_fills(broker.address)
+    assert fills["A"].position == 100
 
 
 NO_JOBS = [b"not JSON", b"1", b'["bars.1s"]', None, b"{}", b'{"query": {}}']
