@@ -1,4 +1,7 @@
-"""A made-up market of some thousand ticks, and what is to be computed of it, counted out tick by tick in Python."""
+"""A made-up market of some thousand ticks, and what is to be computed of it, counted out tick by tick in Python.
+
+Whoever may write to the topics may write anything: between the ticks are records that are none, or should not be.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import cycle, groupby, pairwise
 from statistics import median
 from typing import Any, Final
 
@@ -18,6 +21,7 @@ START_US: Final = 1_700_000_000_000_000
 PARTITIONS: Final = 2
 SECOND: Final = 1_000_000
 SYMBOLS: Final = ("A", "B", "C", "D", "QUIET", "UNTRADED")
+ODD: Final = ("ODD", "\0", "\x7f" * 256)  # whose records are hostile, and what comes of them is left open
 
 Row = dict[str, Any]
 
@@ -45,11 +49,48 @@ def ticks(rows: Iterable[tuple[int, Row]]) -> list[Tick]:
 
 
 def write(address: str, topic: str, written: Sequence[Tick]) -> None:
+    """With something hostile after every twenty."""
+    hostile = cycle(_hostile_quotes() if topic == TOPIC else _hostile_trades())
     with comet.sync.Producer(address) as producer:
         for partition in range(PARTITIONS):
-            values = [json.dumps(tick.values).encode() for tick in written if tick.partition == partition]
-            if values:
-                producer.send_many(topic, values, partition=partition).result()
+            values: list[bytes | None] = []
+            for number, tick in enumerate(tick for tick in written if tick.partition == partition):
+                values += [json.dumps(tick.values).encode(), *([next(hostile)] if number % 20 == 19 else [])]
+            producer.send_many(topic, values, partition=partition).result()
+
+
+def _hostile_quotes() -> list[bytes | None]:
+    quote = {"symbol": "A", "bid": 1.0, "ask": 2.0, "bid_size": 1, "ask_size": 1, "last": 1.0, "last_size": 1}
+    numbers = (0.0, -0.0, -1.0, 5e-324, 1.7e308, -1.7e308)
+    odd = [{"bid": bid, "ask": ask, "last": ask} for bid in numbers for ask in numbers]
+    odd += [{"bid_size": size, "ask_size": size, "last_size": size} for size in (-(2**63), -1, 2**53, 2**63 - 1)]
+    return _hostile(quote, odd)
+
+
+def _hostile_trades() -> list[bytes | None]:
+    trade = {"symbol": "A", "price": 1.0, "size": 1, "side": ""}
+    odd: list[Row] = [{"price": price, "size": 2**53} for price in (5e-324, 1e-300, 1e15)]
+    wrong: list[Row] = [{"price": price} for price in (0.0, -0.0, -1.0, 1.1e15, 1.7e308, -1.7e308)]
+    wrong += [{"size": size} for size in (-(2**63), -1, 2**53 + 1, 2**62, 2**63 - 1)]
+    return [*_hostile(trade, odd), *(_json({**trade, "timestamp_us": START_US, **change}) for change in wrong)]
+
+
+def _hostile(row: Row, odd: Sequence[Row]) -> list[bytes | None]:
+    """Of odd symbols what is odd, and of one that is not, what cannot be meant; and what is no JSON of these fields."""
+    row = {**row, "timestamp_us": START_US}
+    wrong: list[Row] = [{"timestamp_us": at} for at in (-(2**63), -1, 2**53 + 1, START_US * 1_000, 2**63 - 1, None)]
+    wrong += [{"symbol": symbol} for symbol in ("", "A" * 257, "A" * 100_000, None, "\ud800")]
+    unfit: list[Any] = [[], 10**30, {"a": 1}]
+    odd = [*odd, {"timestamp_us": 0}, *({name: value} for name in row for value in unfit)]
+    rows = [{**row, **change} for change in wrong]
+    rows += [{**row, "symbol": symbol, **change} for symbol in ODD for change in odd]
+    text = _json(row)
+    broken = [text.replace(b"1.0", number) for number in (b"1e400", b"NaN", b"-Infinity")]
+    return [*map(_json, rows), *broken, text[:-1], text * 2, b"\xff" + text, b"[" * 10_000, b"", b"null", None]
+
+
+def _json(row: Row) -> bytes:
+    return json.dumps(row).encode()
 
 
 class Market:

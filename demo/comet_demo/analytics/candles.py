@@ -50,7 +50,7 @@ def _bars(ticks: DataFrame, window: str) -> DataFrame:
         _of_trades("max(price)", "high"),
         _of_trades("min(price)", "low"),
         _of_trades("max_by(price, at)", "close"),
-        _of_trades("sum(size)", "volume"),
+        _of_trades("sum(double(size))", "volume"),  # exact up to 2^53, and without an end
         _of_trades("sum(price * size)", "turnover"),
         _of_trades("count(1)", "trades"),
         sql.count("bid").alias("quotes"),
@@ -65,7 +65,7 @@ def _bars(ticks: DataFrame, window: str) -> DataFrame:
         "high",
         "low",
         "close",
-        sql.coalesce("volume", sql.lit(0).cast("bigint")).alias("volume"),
+        sql.coalesce("volume", sql.lit(0.0)).try_cast("bigint").alias("volume"),
         sql.try_divide("turnover", "volume").alias("vwap"),
         "trades",
         "quotes",

@@ -19,6 +19,19 @@ TRADE: Final = ("symbol", "price", "size", "side")
 PLACE: Final = ("ts", "partition", "offset")
 EARLY_US: Final = 5_000_000  # what is from further in the future is nothing
 
+# Anybody may write to the topics, whatever they like. What has no room in a sum, a window or a key would fail a query,
+# and again whenever it began anew, from the batch that has it.
+SYMBOL_BYTES_MAX: Final = 256
+PRICE_MAX: Final = 1e15
+WHOLE_MAX: Final = 1 << 53  # of sizes and times; beyond it JSON's readers differ
+_MEANT: Final = (
+    f"octet_length(value.symbol) BETWEEN 1 AND {SYMBOL_BYTES_MAX} AND value.timestamp_us BETWEEN 0 AND {WHOLE_MAX}"
+)
+_PAID: Final = (
+    f"(value.price IS NULL OR (value.price > 0 AND value.price <= {PRICE_MAX:.0f}"
+    f" AND ifnull(value.size, 0) BETWEEN 0 AND {WHOLE_MAX}))"
+)
+
 _UNITS: Final = {
     "microsecond": 1,
     "millisecond": 1_000,
@@ -51,8 +64,8 @@ def timely(raw: DataFrame) -> DataFrame:
 
 
 def events_of(raw: DataFrame, fields: tuple[str, ...]) -> DataFrame:
-    """The fields, and the place among all others; without tombstones and what has no symbol or time."""
-    found = raw.where("value.symbol IS NOT NULL AND value.timestamp_us IS NOT NULL")
+    """The fields, and the place among all others; without tombstones and what cannot be meant."""
+    found = raw.where(f"{_MEANT} AND {_PAID}" if "price" in fields else _MEANT)
     at = sql.timestamp_micros("value.timestamp_us").alias("ts")
     return found.select(*(sql.col(f"value.{name}") for name in fields), at, "partition", "offset")
 

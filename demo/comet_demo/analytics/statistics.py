@@ -48,7 +48,7 @@ def stats(
         sql.try_divide("whole.weighted", "whole.weight").alias("ema"),
         (sql.try_divide(sql.col("whole.last"), sql.element_at("buckets", 1)["first"]) - 1).alias("return"),
         sql.sqrt("whole.squares").alias("volatility"),
-        "volume",
+        sql.col("volume").try_cast("bigint").alias("volume"),
         "trades",
         "high",
         "low",
@@ -66,7 +66,7 @@ def _buckets(trades: DataFrame, slide: str, decay: float) -> DataFrame:
         sql.sum(sql.col("price") * sql.col("weight")).alias("weighted"),
         sql.sum("weight").alias("weight"),
         sql.sum("price").alias("total"),
-        sql.sum("size").alias("volume"),
+        sql.sum(sql.col("size").cast("double")).alias("volume"),  # exact up to 2^53, and without an end
         sql.count("price").alias("trades"),
         sql.max("price").alias("high"),
         sql.min("price").alias("low"),
