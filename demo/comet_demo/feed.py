@@ -4,7 +4,7 @@
 
 A live market does not wait. It is written with acks=0, and what cannot be written within two seconds is dropped, oldest
 first, counted and told, so that what is shown is never late. A file waits for the broker and is acknowledged, a fifth
-of a second of its time before the next.
+of a second of its time before the next. Topics that somebody has deleted are made again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -127,6 +127,7 @@ class Feed:
         self._topics = (topic, trades)
         self._backlog = Backlog(live=provider.live, age_max_s=age_max_s)
         self._dropped = 0  # between backlog and producer
+        self._again = 0  # that failed, and were not given up
         self._changed = asyncio.Event()
         self._ended = False
         self._keys: dict[str, bytes] = {}
@@ -142,7 +143,8 @@ class Feed:
     def counts(self) -> Counts:
         """As far as is known by now."""
         told = self._producer.statistics()
-        return Counts(told["acked_records"], self._backlog.dropped + self._dropped + told["failed_records"])
+        failed = told["failed_records"] - self._again
+        return Counts(told["acked_records"], self._backlog.dropped + self._dropped + failed)
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -201,32 +203,48 @@ class Feed:
         # Minutes may be over in a moment. Whoever follows both topics meanwhile is to find them about equally far, or
         # takes what comes of one of them for late.
         for part in moments(events, SPAN_US):
-            await self._send_parts(part)
-            await self._producer.flush()
+            await asyncio.gather(*(self._deliver(topic, share) for topic, share in self._shares(part)))
 
-    async def _send_parts(self, events: list[Event]) -> None:
-        parts: tuple[list[Event], list[Event]] = (
+    def _shares(self, events: list[Event]) -> Iterator[tuple[str, list[Event]]]:
+        """What goes to each topic."""
+        shares: tuple[list[Event], list[Event]] = (
             [event for event in events if event.__class__ is Quote],
             [event for event in events if event.__class__ is not Quote],
         )
-        for topic, part in zip(self._topics, parts, strict=True):
+        return ((topic, share) for topic, share in zip(self._topics, shares, strict=True) if share)
+
+    async def _send_parts(self, events: list[Event]) -> None:
+        for topic, part in self._shares(events):
             try:
                 await self._send_to(topic, part)
             except comet.CometError as error:
-                if not self._provider.live or not (error.retriable or isinstance(error, comet.TopicNotFound)):
+                if not (error.retriable or isinstance(error, comet.TopicNotFound)):
                     raise
                 self._dropped += len(part)
-                log.warning("the feed cannot write, and goes on trying: %s", error)
                 await self._recover(error)
 
-    async def _send_to(self, topic: str, events: Sequence[Event]) -> None:
-        if events:
-            await self._producer.send_many(
-                topic,
-                events,
-                keys=[self._key(event.symbol) for event in events],
-                timestamps_us=[event.timestamp_us for event in events] if self._provider.live else None,
-            )
+    async def _deliver(self, topic: str, events: Sequence[Event]) -> None:
+        """Until all is acknowledged. What was there of a topic that somebody deletes meanwhile is gone with it."""
+        while True:
+            try:
+                outcomes = await (await self._send_to(topic, events)).outcomes()
+                failed = [one for one in outcomes if isinstance(one, comet.FailedRange)]
+                if not failed:
+                    return
+                assert failed[0].error is not None
+                if isinstance(failed[0].error, comet.TopicNotFound):
+                    self._again += sum(one.count for one in failed)
+                raise failed[0].error
+            except comet.TopicNotFound as error:
+                await self._recover(error)
+
+    async def _send_to(self, topic: str, events: Sequence[Event]) -> comet.BulkDelivery:
+        return await self._producer.send_many(
+            topic,
+            events,
+            keys=[self._key(event.symbol) for event in events],
+            timestamps_us=[event.timestamp_us for event in events] if self._provider.live else None,
+        )
 
     def _key(self, symbol: str) -> bytes:
         key = self._keys.get(symbol)
@@ -238,6 +256,7 @@ class Feed:
 
     async def _recover(self, error: comet.CometError) -> None:
         """A broker that came back empty gets its topics again; any other is waited for."""
+        log.warning("the feed cannot write, and goes on trying: %s", error)
         await asyncio.sleep(AGAIN_S)
         if isinstance(error, comet.TopicNotFound):
             with suppress(comet.CometError):

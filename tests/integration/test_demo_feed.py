@@ -76,6 +76,40 @@ async def test_everything_of_a_file_arrives_by_symbol_in_order(tmp_path: Path) -
         assert times == sorted(times)
 
 
+class Halved(Given):
+    """A file, of which the second half comes when it is asked for."""
+
+    live = False
+
+    def __init__(self, *moments: Sequence[Event]) -> None:
+        super().__init__(*moments)
+        self.on = asyncio.Event()
+
+    async def stream(self) -> AsyncGenerator[Sequence[Event], None]:
+        for number, events in enumerate(self.moments):
+            if number == len(self.moments) // 2:
+                await self.on.wait()
+            yield events
+
+
+@pytest.mark.parametrize("deleted", [TOPIC, TRADES])
+async def test_a_file_goes_on_when_somebody_deletes_a_topic_and_nothing_comes_twice(deleted: str) -> None:
+    quotes = rising(1, [100.0] * 40)
+    trades = [Trade("A", 100.0, 1, "buy", one.timestamp_us) for one in quotes]
+    provider = Halved(*[list(pair) for pair in zip(quotes, trades, strict=True)])
+    async with comet.testing.broker() as broker, comet.Admin(broker.address) as admin:
+        await ensure_topics(broker.address)
+        one = Feed(provider, broker.address)
+        running = asyncio.ensure_future(one.run())
+        assert await until(lambda: one.counts.sent == 40, within_s=WITHIN_S)
+        await admin.delete_topic(deleted)
+        provider.on.set()
+        await asyncio.wait_for(running, WITHIN_S)
+        there = {topic: sum((await admin.offsets(topic, "latest")).values()) for topic in (TOPIC, TRADES)}
+    assert there == {TOPIC: 40, TRADES: 40} | {deleted: 20}
+    assert (one.counts.sent, one.counts.dropped) == (80, 0)
+
+
 async def read(address: str, topic: str, kind: type[T], count: int) -> list[T]:
     found: list[T] = []
     async with asyncio.timeout(WITHIN_S), comet.Consumer(address, topic, type=kind) as consumer:
