@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from random import Random
 
@@ -72,6 +73,19 @@ async def test_a_file_is_acknowledged_and_a_live_market_is_not(tmp_path: Path) -
     assert (replay._producer._acks, live._producer._acks) == (comet.Acks.LEADER, comet.Acks.NONE)
 
 
+class Taken:
+    """Acknowledged when it is waited for, and whatever goes out together has gone."""
+
+    def __init__(self, open_us: list[int], times: list[int]) -> None:
+        self.open_us, self.times = open_us, times
+
+    async def outcomes(self) -> list[object]:
+        await asyncio.sleep(0)
+        for time in self.times:
+            self.open_us.remove(time)
+        return []
+
+
 class Topics:
     """In the place of a producer: what is written of each topic, and what was not acknowledged at the worst moment."""
 
@@ -80,14 +94,12 @@ class Topics:
         self.open_us: list[int] = []
         self.worst_us = 0
 
-    async def send_many(self, topic: str, values: list[Event], **_: object) -> None:
+    async def send_many(self, topic: str, values: list[Event], **_: object) -> Taken:
         times = [event.timestamp_us for event in values]
         self.written[topic] += times
         self.open_us += times
         self.worst_us = max(self.worst_us, max(self.open_us) - min(self.open_us))
-
-    async def flush(self) -> None:
-        self.open_us.clear()
+        return Taken(self.open_us, times)
 
     async def close(self) -> None:
         pass
