@@ -19,8 +19,8 @@ TRADE: Final = ("symbol", "price", "size", "side")
 PLACE: Final = ("ts", "partition", "offset")
 EARLY_US: Final = 5_000_000  # what is from further in the future is nothing
 
-# Anybody may write to the topics, whatever they like. What has no room in a sum, a window or a key would fail a query,
-# and again whenever it began anew, from the batch that has it.
+# Anybody may write to the topics, whatever they like. What has no room in a sum, in a window or in the record of a
+# result would fail a query, and again whenever it began anew, from the batch that has it.
 SYMBOL_BYTES_MAX: Final = 256
 PRICE_MAX: Final = 1e15
 WHOLE_MAX: Final = 1 << 53  # of sizes and times; beyond it JSON's readers differ
