@@ -131,6 +131,11 @@ class RecordBatch(Generic[T]):
         """Of the leader that wrote these records: with `next_offset`, what it takes to notice that they are gone."""
         return self._batch.header.leader_epoch
 
+    @property
+    def append_time_us(self) -> int:
+        """When the leader of the partition appended the batch, by its clock: the same for all its records."""
+        return self._batch.header.append_time_us
+
     def after(self, offset: int) -> RecordBatch[T] | None:
         """The part of the batch from `offset` on; None if there is none."""
         before = bisect_left(self.offsets, offset)

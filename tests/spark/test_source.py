@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 import comet
+from comet.spark.joining import SMALL
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 Broker = comet.testing.TestBroker
@@ -68,6 +69,16 @@ def test_what_was_written_is_read(spark: SparkSession, broker: Broker) -> None:
     found = few.options(bootstrap=broker.address, subscribePattern="quo.*").load()
     assert found.columns == ["offset", "value"]
     assert found.count() == 4
+
+
+def test_when_a_record_was_appended_is_a_column(spark: SparkSession, broker: Broker) -> None:
+    with comet.sync.Producer(broker.address) as producer:
+        one = producer.send("quotes", b"one", partition=0, timestamp_us=0).result()
+        many = producer.send_many("quotes", [b"x"] * (SMALL + 1), partition=0).result()
+    [times] = many
+    rows = _read(spark, broker, includeAppendTime="true").selectExpr("offset", "unix_micros(append_time)").collect()
+    assert dict(rows) == {one.offset: one.append_time_us, **dict.fromkeys(times.offsets, times.append_time_us)}
+    assert "append_time" not in _read(spark, broker).columns
 
 
 def test_parts_of_a_topic_are_read_as_they_are_named(spark: SparkSession, broker: Broker) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 from comet import RecordBatch, records
 from comet.spark import ranges
-from comet.spark.joining import SMALL, SMALL_BYTES, TOGETHER, TOGETHER_BYTES, Joined, joined
+from comet.spark.joining import SMALL, SMALL_BYTES, TOGETHER, TOGETHER_BYTES, Joined, append_times, joined
 from comet.spark.ranges import MERGED_BYTES
 from tests.property.records_strategies import build, stamp
 
@@ -24,12 +24,12 @@ RECORDS = some.tuples(
 
 
 def log(batches: Sequence[Sequence[Any]], gap: int = 3) -> list[RecordBatch[bytes]]:
-    """One batch after the other, with offsets missing in between."""
+    """One batch after the other, each at a time of its own, with offsets missing in between."""
     found: list[RecordBatch[bytes]] = []
     at = 100
     for rows in batches:
         values, keys, times, headers = map(list, zip(*rows, strict=True))
-        data = stamp(build({"values": values, "keys": keys, "timestamps": times, "headers": headers}), at)
+        data = stamp(build({"values": values, "keys": keys, "timestamps": times, "headers": headers}), at, at * 1_000)
         found.append(RecordBatch("quotes", 2, records.decode(data, stamped=True)))
         at += len(rows) + gap
     return found
@@ -53,6 +53,7 @@ def test_nothing_is_lost_changed_or_moved(batches: list[list[Any]]) -> None:
     assert list(together[0].offsets) == [offset for batch in each for offset in batch.offsets]
     assert list(together[0].values) == [value for batch in each for value in batch.values]
     assert (together[0].topic, together[0].partition) == ("quotes", 2)
+    assert append_times(together[0]).to_pylist() == [one.append_time_us for one in each for _ in range(len(one))]
 
 
 def test_large_batches_stay_as_they_are_and_where_they_are() -> None:

@@ -6,6 +6,7 @@
     offset       bigint
     timestamp    timestamp
     headers      array<struct<key: string, value: binary>>, with includeHeaders
+    append_time  timestamp              with includeAppendTime
 
 A frame may have fewer of them, in any order: `.schema("offset bigint, value binary")`; what is not asked for is not
 made. Where `value` is a struct, values are JSON objects, of which its fields are taken and others left.
@@ -21,23 +22,26 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from comet.errors import InvalidArgument, SerdeError
+from comet.records._arrow import SCHEMA
 from comet.spark import events
 from comet.spark.decoder import Decoder, Undecodable
-from comet.spark.joining import Columnar
+from comet.spark.joining import Columnar, append_times
 from comet.spark.options import SourceOptions
 
 Maker = Callable[[Columnar, pa.RecordBatch], pa.Array]
 
 PLAIN: Final = "key binary, value {value}, topic string, partition int, offset bigint, timestamp timestamp"
 HEADERS: Final = ", headers array<struct<key: string, value: binary>>"
-OF_BATCH: Final = ("topic", "partition")  # the same for all its records
+APPEND_TIME: Final = ", append_time timestamp"
+OF_PARTITION: Final = ("topic", "partition")  # the same for all its records
 _SHOWN: Final = 40  # bytes of a value that is wrong
 
 
 def ddl(options: SourceOptions) -> str:
     """The columns of a frame, unless fewer are asked for."""
     value = f"struct<{events.ddl(options.event)}>" if options.event else "binary"
-    return PLAIN.format(value=value) + (HEADERS if options.headers else "")
+    more = (HEADERS if options.headers else "") + (APPEND_TIME if options.append_time else "")
+    return PLAIN.format(value=value) + more
 
 
 class Columns:
@@ -46,7 +50,7 @@ class Columns:
     def __init__(self, schema: StructType, options: SourceOptions, names: events.Names | None = None) -> None:
         self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._makers = [_maker(field, options, names) for field in self.schema]
-        self._of_log = [field.name for field in self.schema if field.name not in OF_BATCH]
+        self._of_log = [field.name for field in self.schema if field.name in SCHEMA.names]
 
     def of(self, batch: Columnar) -> pa.RecordBatch:
         arrow = batch.to_arrow(self._of_log)
@@ -55,7 +59,7 @@ class Columns:
 
 def _maker(field: pa.Field, options: SourceOptions, names: events.Names | None) -> Maker:
     name, kind = field.name, field.type
-    if name in OF_BATCH:
+    if name in OF_PARTITION:
         return lambda batch, _: pa.repeat(pa.scalar(getattr(batch, name), kind), len(batch))
     if name == "value" and pa.types.is_struct(kind):
         return _decoded(kind, options, names)
@@ -63,9 +67,11 @@ def _maker(field: pa.Field, options: SourceOptions, names: events.Names | None) 
         return lambda _, arrow: _as(arrow.column(name), kind)
     if name == "headers":
         return lambda _, arrow: _headers(arrow.column(name), kind)
+    if name == "append_time":
+        return lambda batch, _: append_times(batch).view(kind)
     raise InvalidArgument(
-        "a frame of a topic has the columns key, value, topic, partition, offset, timestamp and headers, and no "
-        f"{name!r}; the fields of values are below `value`: .option('schema', …), then select('value.*')"
+        "a frame of a topic has the columns key, value, topic, partition, offset, timestamp, headers and append_time, "
+        f"and no {name!r}; the fields of values are below `value`: .option('schema', …), then select('value.*')"
     )
 
 

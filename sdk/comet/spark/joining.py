@@ -6,10 +6,10 @@ as long to wrap one as a thousand, so columns of small batches are first joined 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any, Final, Protocol
+from itertools import chain, repeat
+from typing import Final
 
 import pyarrow as pa
 
@@ -25,21 +25,6 @@ TOGETHER_BYTES: Final = 8 << 20
 _LISTS: Final = {
     "offset": "offsets", "timestamp": "timestamps", "key": "keys", "value": "values", "headers": "headers",
 }  # fmt: skip
-
-
-class Columnar(Protocol):
-    """What columns are made of: a batch, or several."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def offsets(self) -> Sequence[int]: ...
-    @property
-    def values(self) -> Sequence[bytes | None]: ...
-    def __len__(self) -> int: ...
-    def to_arrow(self, columns: Iterable[str] | None = None) -> Any: ...
 
 
 @dataclass(slots=True)
@@ -71,6 +56,17 @@ class Joined:
         if field.name == "timestamp":
             return pa.array(found, pa.int64()).view(field.type)
         return pa.array(found, field.type)
+
+
+Columnar = RecordBatch[bytes] | Joined  # what columns are made of
+
+
+def append_times(batch: Columnar) -> pa.Array:
+    """That of each record, in microseconds since 1970."""
+    if isinstance(batch, Joined):
+        each = (repeat(one.append_time_us, len(one)) for one in batch.batches)
+        return pa.array(list(chain.from_iterable(each)), pa.int64())
+    return pa.repeat(pa.scalar(batch.append_time_us, pa.int64()), len(batch))
 
 
 def joined(batches: Iterable[RecordBatch[bytes]]) -> Iterator[Columnar]:

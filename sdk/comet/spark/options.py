@@ -37,6 +37,7 @@ class SourceOptions:
     partitions_max: int = 0  # 0: as many as there are
     fail_on_loss: bool = True
     headers: bool = False
+    append_time: bool = False
     committed: bool = True  # else also what no transaction has committed
     group: str = ""  # is told how far a stream has come
     event: str = ""  # the type of values: DDL, or module:Class
@@ -135,6 +136,7 @@ _NAMES: Final[Table] = {
     "maxPartitions": ("partitions_max", number(1)),
     "failOnDataLoss": ("fail_on_loss", switch),
     "includeHeaders": ("headers", switch),
+    "includeAppendTime": ("append_time", switch),
     "isolation": ("committed", chosen(committed=True, uncommitted=False)),
     "group": ("group", text),
     "schema": ("event", text),
