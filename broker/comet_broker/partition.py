@@ -30,6 +30,7 @@ from comet.errors import (
     LogFailed,
     NotEnoughReplicas,
     NotLeader,
+    TopicNotFound,
     Unavailable,
 )
 from comet.records import BatchHeader
@@ -469,11 +470,13 @@ class Partition(Flushing):
         await self.site.worker.run(ticket.remove)
 
     async def close(self, error: CometError) -> None:
-        """Stops the partition: who waits for it gets `error`. Its files are closed, not deleted."""
+        """Stops the partition: who waits for it gets `error`, and whose batch is written already that it may or may not
+        be kept. Its files are closed, not deleted."""
         if self.closed is not None:
             return
         self.closed = error
-        self._release(error)
+        gone = isinstance(error, TopicNotFound)
+        self._release(error if gone else LeadershipLost(f"{error}; the batch may or may not be kept"))
         if self.leadership is not None:
             self.leadership.close(error)
             self.leadership = None

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from comet.errors import CometError, Unavailable
+from comet.errors import CometError, Draining, LeadershipLost, NotLeader, TopicNotFound, Unavailable
 from comet.types import Consistency, Flush, Latest, TopicConfig
 from comet_broker.core.push import Cursor, State
 from comet_broker.feed import Feed
@@ -158,6 +158,30 @@ async def test_a_disk_that_takes_no_deletion_does_not_leave_a_partition_without_
     one.apply(await world.put(replace_state(LEADS, deleted=(2, 3))))
     await settle()
     assert one.leads
+    await world.tasks.close()
+
+
+@pytest.mark.parametrize(
+    ("closed", "told"),
+    [
+        (Draining("it stops"), LeadershipLost),
+        (NotLeader("it was moved"), LeadershipLost),
+        (TopicNotFound("it is gone"), TopicNotFound),
+    ],
+)
+async def test_whoever_waits_for_a_written_batch_hears_that_it_may_be_kept(
+    closed: CometError, told: type[CometError]
+) -> None:
+    """Whoever took it for refused would write it twice."""
+    world = ReplicaWorld()
+    await world.lead(in_sync={1: 10, 2: 20})
+    world.follow(2, 0)
+    waiting = asyncio.ensure_future(world.partition.acked(world.produce(acks=2), 2))
+    await settle()
+    assert not waiting.done()
+    await world.partition.close(closed)
+    with pytest.raises(told):
+        await waiting
     await world.tasks.close()
 
 
