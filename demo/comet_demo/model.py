@@ -17,6 +17,7 @@ JOB: Final = "quotes.job"
 RESULTS: Final = (*BARS.values(), STATS, ALERTS, JOB)  # what the analytics write
 ORDERS: Final = "orders"
 DEAD_ORDERS: Final = "orders.dead"
+EARLY_US: Final = 5_000_000  # what is from further in the future is nothing: all that follows would be of its past
 
 
 @comet.event

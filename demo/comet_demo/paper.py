@@ -26,7 +26,7 @@ import comet
 from comet_demo.board import plausible
 from comet_demo.consumer import quotes_of
 from comet_demo.feed import ensure_topic, ensure_topics
-from comet_demo.model import FILLS, TOPIC, Fill, Quote
+from comet_demo.model import EARLY_US, FILLS, TOPIC, Fill, Quote
 
 log = logging.getLogger("comet_demo.paper")
 
@@ -38,7 +38,6 @@ EDGE: Final = 0.0015  # fast over slow, or below it, for a position to be opened
 SPREAD_MAX: Final = 0.001  # that is paid for opening one
 JUMP: Final = 0.03  # between two quotes: after a halt, or wrong; the averages begin anew
 SYMBOLS_MAX: Final = 10_000
-EARLY_US: Final = 5_000_000  # a quote from further in the future is none: all that follow would be of its past
 FILL_WITHIN_S: Final = 3.0  # that the next of the past fills may take to come
 
 

@@ -81,7 +81,7 @@ class Inputs:
         from comet_demo.analytics import TICK, timely
 
         # Not more columns than bars are made of: at hundreds of thousands of rows a second each one shows.
-        columns = f"value struct<{TICK}>, partition int, offset bigint"
+        columns = f"value struct<{TICK}>, partition int, offset bigint, append_time timestamp"
         return timely(self._stream(f"{TOPIC},{TRADES}").schema(columns).load())
 
     @cached_property
@@ -102,6 +102,7 @@ class Inputs:
             self._session.readStream.format("comet")
             .option("bootstrap", options.bootstrap)
             .option("subscribe", topics)
+            .option("includeAppendTime", "true")
             .option("mode", "permissive")  # what is no quote is left out; it is not worth the whole stream
             .option("group", f"spark.{self._query}")
             .option("settleMs", SETTLE_MS)

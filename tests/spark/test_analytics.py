@@ -36,7 +36,7 @@ class Topics:
     def raw(self, topics: str, schema: str, per_batch: int = 0) -> DataFrame:
         reader = self.spark.readStream if per_batch else self.spark.read
         options = {"bootstrap": self.address, "subscribe": topics, "schema": schema, "startingOffsets": "earliest"}
-        options["mode"] = "permissive"
+        options |= {"mode": "permissive", "includeAppendTime": "true"}
         if per_batch:
             options["maxOffsetsPerTrigger"] = str(per_batch)
         return reader.format("comet").options(**options).load()
@@ -227,6 +227,14 @@ def test_what_is_from_the_future_makes_nothing_late(spark: SparkSession, tmp_pat
         batches += _stream(bars, tmp_path, "update")  # goes on from its checkpoint
     found = {(symbol, start - made.START_US): row["trades"] for (symbol, start), row in _latest(batches).items()}
     assert found == {("A", second * SECOND): 1 for second in range(6)}
+
+
+def test_how_far_ahead_a_time_may_be_is_counted_from_when_it_was_written(spark: SparkSession) -> None:
+    written = made.START_US
+    times = [-1, 0, written, written + 5 * SECOND, written + 5 * SECOND + 1, None]
+    raw = spark.createDataFrame([(time, written) for time in times], "time bigint, written bigint")
+    raw = raw.selectExpr("struct(time AS timestamp_us) value", "timestamp_micros(written) append_time")
+    assert [row.value.timestamp_us for row in analytics.timely(raw).collect()] == times[1:4]
 
 
 def test_sizes_add_up_to_more_than_there_is_room_for(spark: SparkSession) -> None:

@@ -8,7 +8,7 @@
     alerts                 crossed, stale, gaps and outliers, each a stream of its own      append
     as_records             any of them -> key and value, for a topic
 
-Nothing here knows where rows come from, starts a query or runs Python per row; only `timely` looks at the clock.
+Nothing here knows where rows come from, looks at the clock, starts a query or runs Python per row.
 `docs/demo.md` has the formulas.
 """
 

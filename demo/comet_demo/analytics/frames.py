@@ -11,13 +11,13 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import DecimalType
 
 from comet.errors import InvalidArgument
+from comet_demo.model import EARLY_US
 
 # The fields of quotes and of trades that bars need, for one source that reads both topics.
 TICK: Final = "symbol string, bid double, ask double, price double, size bigint, timestamp_us bigint"
 QUOTE: Final = ("symbol", "bid", "ask", "bid_size", "ask_size", "last", "last_size")
 TRADE: Final = ("symbol", "price", "size", "side")
 PLACE: Final = ("ts", "partition", "offset")
-EARLY_US: Final = 5_000_000  # what is from further in the future is nothing
 
 # Anybody may write to the topics, whatever they like. What has no room in a sum, in a window or in the record of a
 # result would fail a query, and again whenever it began anew, from the batch that has it.
@@ -55,12 +55,13 @@ def trades_of(raw: DataFrame) -> DataFrame:
 
 
 def timely(raw: DataFrame) -> DataFrame:
-    """Without records whose time has not come: one would move the watermark there, for good, and all others were late.
+    """Without records of a time that had not come when they were written: one would move the watermark there, for good,
+    and all others were late. `raw` has the column append_time.
 
-    For streams that go along with the clock. It is that of the batch, kept in the checkpoint: one that is done again
-    comes to the same.
+    What is left out does not depend on when it is read. And a limit that moved with the batch's own time would be a
+    constant in the code that Spark makes of a query, which had to be compiled for each batch anew.
     """
-    return raw.where(f"value.timestamp_us BETWEEN 0 AND unix_micros(current_timestamp()) + {EARLY_US}")
+    return raw.where(f"value.timestamp_us BETWEEN 0 AND unix_micros(append_time) + {EARLY_US}")
 
 
 def events_of(raw: DataFrame, fields: tuple[str, ...]) -> DataFrame:

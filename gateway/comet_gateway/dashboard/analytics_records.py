@@ -16,13 +16,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from comet_gateway.dashboard.candles import SYMBOL_CHARACTERS_MAX
+from comet_gateway.dashboard.candles import EARLY_US, SYMBOL_CHARACTERS_MAX
 from comet_web.facts_analytics import Alert, Bar, Job, Stat
 
 WORD_CHARACTERS_MAX: Final = 40  # a kind of alert, the name of a query, a mode
 TEXT_CHARACTERS_MAX: Final = 300
 ERROR_CHARACTERS_MAX: Final = 1_000
-EARLY_US: Final = 5_000_000  # what is from further in the future is nothing
 AHEAD_US: Final = 600_000_000  # but for windows, which are told of before they are over
 WINDOW_US_MAX: Final = 86_400_000_000
 COUNT_MAX: Final = 2**53

@@ -22,6 +22,7 @@ MORE: Final = 30
 COLUMNS: Final = 10  # of eight bytes, that a step takes
 SERIES_BYTES: Final = (SECONDS + MINUTES + 2 * MORE) * COLUMNS * 8  # what a symbol takes
 SYMBOL_CHARACTERS_MAX: Final = 64
+EARLY_US: Final = 5_000_000  # what is from further in the future is nothing
 NEVER: Final = -1
 
 

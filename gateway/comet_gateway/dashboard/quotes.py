@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from comet.errors import CometError, TopicNotFound
 from comet_gateway.cursor import Cursor
 from comet_gateway.dashboard.analytics import Analytics
-from comet_gateway.dashboard.candles import MINUTES, NEVER, SECONDS, SERIES_BYTES, Symbol, Tick, tick_of
+from comet_gateway.dashboard.candles import EARLY_US, MINUTES, NEVER, SECONDS, SERIES_BYTES, Symbol, Tick, tick_of
 from comet_gateway.dashboard.past import Past, Reach, Record, Stretch
 from comet_gateway.problems import Problem
 from comet_gateway.push import asked as push
@@ -40,7 +40,6 @@ LEFT_OUT_MAX: Final = 10_000  # names beyond that which are counted
 IDLE_S: Final = 60.0  # that a board lives on after the last look at it
 AGAIN_S: Final = 2.0  # between two attempts to follow a topic
 BUFFER: Final = 100_000  # records that a board may be behind the feed, before it leaves some out
-EARLY_US: Final = 5_000_000  # a quote from further in the future is none
 SETTLED_US: Final = 400_000  # after its end, when a candle is as good as never changed by what comes late
 RATE_S: Final = 10
 COUNTS: Final = {"1s": 240, "1m": 240, "5m": 288, "15m": 96}  # of candles that a page has room for
