@@ -15,6 +15,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing, suppress
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import comet
-from comet_demo.model import FILLS, RESULTS, TOPIC, TRADES, Quote
+from comet_demo.model import EARLY_US, FILLS, RESULTS, TOPIC, TRADES, Quote
 from comet_demo.providers import Event, Provider
 from comet_demo.providers.choose import NAMES, Choice, by_name
 from comet_demo.providers.normal import moments
@@ -99,6 +100,30 @@ class Backlog:
             self.dropped += lost
 
 
+class Ahead:
+    """How far a market is ahead of this machine's clock: the least of what came, for one odd time says nothing.
+
+    >>> ahead = Ahead()
+    >>> ahead.note(70_000_000, now_us=0)
+    >>> ahead.note(9_000_000, now_us=0)
+    >>> ahead.take(), ahead.take()
+    (9000000, 0)
+    """
+
+    def __init__(self) -> None:
+        self._least_us: int | None = None
+
+    def note(self, time_us: int, now_us: int) -> None:
+        ahead_us = time_us - now_us
+        if self._least_us is None or ahead_us < self._least_us:
+            self._least_us = ahead_us
+
+    def take(self) -> int:
+        """Since it was asked last; 0 where nothing came."""
+        least_us, self._least_us = self._least_us, None
+        return least_us or 0
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     """What became of what the provider had."""
@@ -128,6 +153,7 @@ class Feed:
         self._backlog = Backlog(live=provider.live, age_max_s=age_max_s)
         self._dropped = 0  # between backlog and producer
         self._again = 0  # that failed, and were not given up
+        self._ahead = Ahead()
         self._changed = asyncio.Event()
         self._ended = False
         self._keys: dict[str, bytes] = {}
@@ -173,6 +199,8 @@ class Feed:
                 async for events in stream:
                     while self._backlog.full:
                         await self._change()
+                    if events and self._provider.live:
+                        self._ahead.note(events[-1].timestamp_us, time.time_ns() // 1000)
                     self._backlog.add(events, loop.time())
                     self._changed.set()
                     await asyncio.sleep(0)  # a source that always has more must not keep the writer from its turn
@@ -275,6 +303,14 @@ class Feed:
                     TOLD_EVERY_S,
                 )
                 told = dropped
+            ahead_us = self._ahead.take()
+            if ahead_us > EARLY_US:
+                log.warning(
+                    "this machine's clock is %d s behind the market's, and what is over %d s ahead of it is left out: "
+                    "set the clock",
+                    ahead_us // 1_000_000,
+                    EARLY_US // 1_000_000,
+                )
 
 
 async def feed(provider: Provider, bootstrap: str, topic: str = TOPIC, trades: str = TRADES) -> Counts:

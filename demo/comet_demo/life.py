@@ -25,6 +25,7 @@ from comet_demo.model import DEAD_ORDERS, INSTRUMENTS, ORDERS, TOPIC, Order
 ORDERS_PER_S: Final = 20.0
 AUDIT_SHARE: Final = 0.85  # of what comes
 NAP_S: Final = 30.0
+KEEP_S: Final = 10.0
 ATTEMPTS_MAX: Final = 3
 AGAIN_MS: Final = 400
 EMPTY_SHARE: Final = 0.01  # of all orders, for nothing
@@ -121,6 +122,14 @@ async def report(bootstrap: str) -> None:
             await asyncio.sleep(NAP_S)
 
 
+async def keep(bootstrap: str) -> None:
+    """Nobody notices when somebody deletes the topic of dead letters: what is to go there waits at the broker."""
+    while True:
+        await asyncio.sleep(KEEP_S)
+        with suppress(comet.CometError):
+            await ensure_topic(bootstrap, DEAD_ORDERS, partitions=1)
+
+
 async def live(bootstrap: str, random: Random) -> None:
     """All of it, until it is cancelled."""
     await ensure_topic(bootstrap)
@@ -133,6 +142,7 @@ async def live(bootstrap: str, random: Random) -> None:
         group.create_task(audit(bootstrap))
         group.create_task(settle(bootstrap))
         group.create_task(report(bootstrap))
+        group.create_task(keep(bootstrap))
 
 
 def main() -> None:

@@ -18,8 +18,9 @@ import comet
 import comet.testing
 from comet.cli._local_cluster import HeldPorts
 from comet_demo import feed as feeding
+from comet_demo import life
 from comet_demo.feed import LAYOUT, Feed, ensure_topics, feed
-from comet_demo.model import FILLS, INSTRUMENTS, TOPIC, TRADES, Fill, Quote, Trade
+from comet_demo.model import DEAD_ORDERS, FILLS, INSTRUMENTS, TOPIC, TRADES, Fill, Quote, Trade
 from comet_demo.paper import Paper, last_fills
 from comet_demo.providers import Event, Provider
 from comet_demo.providers.coinbase import Coinbase
@@ -133,6 +134,46 @@ async def test_a_real_market_comes_through() -> None:
         await asyncio.gather(running, return_exceptions=True)
     assert [trade.price for trade in trades] == [float(number) for number in range(1, 50)]
     assert (quotes[0].bid, quotes[0].ask) == (100.25, 100.75)
+
+
+class Open(Given):
+    """A market that has said what it says, and stays open."""
+
+    async def stream(self) -> AsyncGenerator[Sequence[Event], None]:
+        for events in self.moments:
+            yield events
+        await asyncio.Event().wait()
+
+
+async def test_that_the_clock_is_behind_the_market_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(feeding, "TOLD_EVERY_S", 0.01)
+    ahead_us = time.time_ns() // 1000 + 600_000_000
+    market = Open([Quote("A", 9.9, 10.1, 1, 1, 10.0, 0, ahead_us)])
+    async with comet.testing.broker() as broker:
+        await ensure_topics(broker.address)
+        running = asyncio.ensure_future(patient(market, broker.address))
+        assert await until(lambda: "behind the market's" in caplog.text, within_s=WITHIN_S)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_topic_of_dead_letters_that_is_deleted_is_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(life, "KEEP_S", 0.01)
+    async with comet.testing.broker() as broker, comet.Admin(broker.address) as admin:
+        running = asyncio.ensure_future(life.keep(broker.address))
+
+        async def there() -> None:
+            async with asyncio.timeout(WITHIN_S):
+                while DEAD_ORDERS not in {topic.name for topic in await admin.list_topics()}:
+                    assert not running.done()
+
+        await there()
+        await admin.delete_topic(DEAD_ORDERS)
+        await there()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 @asynccontextmanager
