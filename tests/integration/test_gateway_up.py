@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 import comet
+from tests.sim.waiting import until
 
 TIMEOUT_S = 90
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -83,3 +84,31 @@ async def _list_topics(address: str) -> None:
 def test_comet_up_without_a_gateway() -> None:
     with up("--ephemeral", "--no-gateway") as (_, document, _says):
         assert document["gateway"] is None
+
+
+@contextmanager
+def up_with_a_gateway_that_never_listens(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The folder that `up` is started in comes before that of the real one."""
+    (folder / "comet_gateway.py").write_text("import signal\nprint('here', flush=True)\nsignal.pause()\n")
+    with subprocess.Popen(
+        [sys.executable, "-m", "comet.cli", "up", "--port", "0", "--json", "--data", str(folder / "data")],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+async def test_comet_up_ends_while_its_gateway_is_starting(tmp_path: Path) -> None:
+    said = tmp_path / "data" / "gateway.log"
+    with up_with_a_gateway_that_never_listens(tmp_path) as process:
+        assert process.stdout is not None
+        assert await until(lambda: said.exists() and said.read_text() == "here\n", within_s=TIMEOUT_S)
+        (gateway,) = psutil.Process(process.pid).children()
+        process.terminate()
+        assert await until(lambda: process.poll() is not None, within_s=TIMEOUT_S / 3)
+        assert process.returncode == 0
+        assert process.stdout.read() == b""
+        assert not gateway.is_running()

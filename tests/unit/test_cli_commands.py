@@ -187,3 +187,17 @@ def test_help_imports_nothing_heavy() -> None:
     )
     found = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
+
+
+def test_an_interrupt_before_the_commands_are_loaded_is_none_of_pythons() -> None:
+    script = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "import comet.cli\n"
+        "comet.cli.main(['--help'])"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

@@ -14,6 +14,10 @@ from collections.abc import Sequence
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs one command and leaves with its exit code."""
-    from comet.cli._commands import app
+    try:
+        from comet.cli._commands import app
+    except KeyboardInterrupt:  # in the first half second; the guard around each command is not there yet
+        from comet.cli._exit import INTERRUPTED
 
+        raise SystemExit(INTERRUPTED) from None
     app(None if arguments is None else list(arguments), prog_name="comet")

@@ -34,7 +34,7 @@ class GatewayProcess:
         command = [sys.executable, "-m", "comet_gateway", "--bootstrap", bootstrap, "--port", str(port)]
         self.member = Member("gateway", command, address, folder / "gateway.log")
         self._keeper = Keeper([self.member])
-        self._keeping: asyncio.Task[None] | None = None
+        self._ending = asyncio.Event()
 
     def start(self, enough: Callable[[], bool] = lambda: False) -> str | None:
         """Its URL once it listens; None where it does not, which is said."""
@@ -59,22 +59,29 @@ class GatewayProcess:
 
     # ---- beside a broker that runs in this very process
 
-    async def keep(self) -> str | None:
-        """As `start`, without holding up the loop; then it is watched until `end`."""
-        url = await asyncio.to_thread(self.start)
-        if url is not None:
-            self._keeping = asyncio.create_task(self._keep())
-        return url
+    async def keep(self, started: Callable[[str | None], None]) -> None:
+        """As `start`, without holding up the loop: `started` gets what that returns, unless `end` comes before. Then it
+        is watched until `end`, and drained."""
+        try:
+            url = await asyncio.to_thread(self.start, self._ending.is_set)
+            if not self._ending.is_set():
+                started(url)
+            if url is not None:
+                await self._watch()
+        finally:
+            await asyncio.to_thread(self.member.stop)
 
-    async def _keep(self) -> None:
-        while True:
-            due_s = self._keeper.look(time.monotonic())
-            await asyncio.sleep(min(due_s, LOOK_S))
+    async def _watch(self) -> None:
+        while not self._ending.is_set():
+            try:
+                due_s = self._keeper.look(time.monotonic())
+            except OSError as error:  # no memory for a process, no folder for its log: the broker goes on all the same
+                note(f"the gateway cannot be started again yet: {error}")
+                due_s = LOOK_S
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(due_s, LOOK_S)):
+                    await self._ending.wait()
 
-    async def end(self) -> None:
-        """Drains it, while the brokers are still there to answer."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._keeping
-        await asyncio.to_thread(self.member.stop)
+    def end(self) -> None:
+        """At any moment, also while it is starting; `keep` returns when it is gone."""
+        self._ending.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,23 +18,31 @@ if TYPE_CHECKING:
 
 
 def up_broker(config: BrokerConfig, gateway_port: int | None, *, ephemeral: bool, as_json: bool) -> None:
-    """Runs until a signal says to stop; then the gateway ends first, so that its clients hear of it."""
+    """Runs until a signal says to stop; then the gateway ends first, so that its clients hear of it. It may be starting
+    yet: the broker serves meanwhile, so that the signal is heard."""
     from comet_broker.server import serve
 
     @asynccontextmanager
     async def beside(server: Server) -> AsyncIterator[None]:
-        url, gateway = None, None
-        if gateway_port is not None:
-            gateway = GatewayProcess(_reached_at(server), gateway_port, config.data)
-            url = await gateway.keep()
-        _announce(server.address, url, config.data, ephemeral, as_json)
-        try:
-            yield
-        finally:
-            if gateway is not None:
-                await gateway.end()
+        def announce(url: str | None) -> None:
+            _announce(server.address, url, config.data, ephemeral, as_json)
 
-    serve(config, beside=beside)
+        if gateway_port is None:
+            announce(None)
+            yield
+            return
+        gateway = GatewayProcess(_reached_at(server), gateway_port, config.data)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(gateway.keep(announce))
+            try:
+                yield
+            finally:
+                gateway.end()
+
+    try:
+        serve(config, beside=beside)
+    except ExceptionGroup as group:  # it could not be started, or what was announced not be written
+        raise group.exceptions[0] from None
 
 
 def _reached_at(server: Server) -> str:
