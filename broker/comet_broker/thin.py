@@ -13,7 +13,7 @@ from typing import Any
 
 from comet import records
 from comet._wire import position_from_pb
-from comet.errors import CometError, Draining, InvalidArgument, KeyReused, Timeout, Unavailable
+from comet.errors import CometError, Draining, InvalidArgument, KeyReused, Timeout, TopicNotFound, Unavailable
 from comet.types import Earliest, Latest, Position
 from comet.v1 import events_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER, ACKS_NONE
@@ -103,10 +103,15 @@ class Thin:
         first = answer.receipts[0] if answer.receipts else pb.Receipt()
         return Accepted(first.offset, first.offset + len(chosen), first.append_time_us, first.duplicate)
 
-    async def _spec(self, topic: str) -> TopicSpec:
-        if topic not in self._broker.view.state.topics:
+    async def _spec(self, topic: str, meant: bytes = b"") -> TopicSpec:
+        """Raises TopicNotFound, also where it is another topic than the one that is meant."""
+        found = self._broker.view.state.topics.get(topic)
+        if found is None or (meant and found.value.id != meant.hex()):
             await self._broker.look_for_topic(topic)  # it may have been made on another broker just now
-        return self._broker.topics.spec(topic)
+        spec = self._broker.topics.spec(topic)
+        if meant and spec.id != meant.hex():
+            raise TopicNotFound(f"the topic {topic!r} that is meant was deleted: another one has its name now")
+        return spec
 
     def _led_elsewhere(self, topic: str, spec: TopicSpec, index: int) -> str | None:
         """The address of the broker that leads the partition; None if it is this one, or nobody and it may be here."""
@@ -177,7 +182,7 @@ class Thin:
     async def fetch(self, request: pb.FetchRequest) -> pb.FetchResponse:
         records_max = min(request.records_max or 100, limits.FETCH_RECORDS_MAX)
         bytes_max = min(request.bytes_max or limits.MIB, limits.FETCH_BYTES_MAX)
-        spec = await self._spec(request.topic)
+        spec = await self._spec(request.topic, request.topic_id)
         address = None if request.forwarded else self._led_elsewhere(request.topic, spec, request.partition)
         if address is not None:
             passed_on = pb.FetchRequest()

@@ -62,6 +62,7 @@ class _Asked(NamedTuple):
     records_max: int
     bytes_max: int
     uncommitted: bool
+    topic_id: bytes  # empty: whichever has the name
     waits: bool
     give_up: float
 
@@ -107,12 +108,13 @@ class Reader:
         bytes_max: int = 1 << 20,
         wait_ms: int = 0,
         isolation: Isolation = "committed",
+        topic_id: bytes = b"",
     ) -> Fetched:
         """At most so many records and bytes (of keys and values), but one record at least where there is one; waits for
         the first up to `wait_ms`.
 
         With an offset, `epoch` is that of the record before it: where the log was cut behind it since, Truncated
-        is raised.
+        is raised. With `topic_id`, the `id` of a TopicInfo, another topic that has the name now is TopicNotFound.
         Raises OffsetOutOfRange, with `log_start` and `log_end` in its details, TopicNotFound,
         PartitionNotFound, DataLoss.
         """
@@ -129,6 +131,7 @@ class Reader:
             records_max,
             bytes_max,
             check_isolation(isolation),
+            topic_id,
             waits=wait_ms > 0,
             give_up=wait_until + self._timeout_ms / 1000,
         )
@@ -170,6 +173,7 @@ class Reader:
                 uncommitted=asked.uncommitted,
                 whole_batches=True,
                 leader_epoch=epoch,
+                topic_id=asked.topic_id,
                 forwarded=True,  # to be refused by who does not lead, rather than passed on
             )
 
@@ -192,7 +196,7 @@ class Reader:
 
 async def fetch_known(
     reader: Reader, topic: str, partition: int, start: int, *,
-    epoch: int | None, records_max: int, bytes_max: int, isolation: Isolation, within_ms: int,
+    epoch: int | None, records_max: int, bytes_max: int, isolation: Isolation, topic_id: bytes, within_ms: int,
 ) -> Fetched:  # fmt: skip
     """As `reader.fetch`, from where there were records when somebody looked. That there are none is believed after
     `within_ms`: who has just begun to lead may not know yet how far the log goes."""
@@ -201,7 +205,7 @@ async def fetch_known(
     while True:
         found = await reader.fetch(
             topic, partition, start, epoch=epoch, records_max=records_max, bytes_max=bytes_max,
-            wait_ms=wait_ms, isolation=isolation,
+            wait_ms=wait_ms, isolation=isolation, topic_id=topic_id,
         )  # fmt: skip
         left_s = until - loop.time()
         if found.next_offset > start or left_s <= 0:

@@ -48,6 +48,7 @@ class Span(NamedTuple):
     start: int
     end: int
     epoch: int | None = None  # of the record before `start`, where it is known
+    topic_id: bytes = b""
 
 
 async def parts(addresses: Addresses, asked: Asked) -> AsyncIterator[Part]:
@@ -66,16 +67,16 @@ async def parts(addresses: Addresses, asked: Asked) -> AsyncIterator[Part]:
 async def spans_of(reader: Reader, asked: Asked) -> list[Span]:
     """By partition, without those of which there is nothing to read."""
     now_us = wall_clock_us()
-    count = len((await reader._client.topic(asked.topic)).partitions)
-    chosen = partitions_of(asked, count)
+    topic = await reader._client.topic(asked.topic)
+    chosen = partitions_of(asked, len(topic.partitions))
     starts, ends = (_positions(where, chosen, now_us) for where in (asked.start, asked.end))
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def look(partition: int, at: Position) -> Fetched:
         async with gate:
             return await reader.fetch(
-                asked.topic, partition, at, records_max=1, bytes_max=1, isolation=asked.isolation
-            )  # fmt: skip
+                asked.topic, partition, at, records_max=1, bytes_max=1, isolation=asked.isolation, topic_id=topic.id
+            )
 
     async def span(partition: int) -> Span:
         at, where = starts[partition], ends[partition]
@@ -88,7 +89,7 @@ async def spans_of(reader: Reader, asked: Asked) -> list[Span]:
         first, end = found.first_offset, min(until.first_offset, until.log_end)
         if isinstance(where, AtOffset):
             end = min(where.offset, end)
-        return Span(partition, first, end, found.epoch if found.next_offset == first else None)
+        return Span(partition, first, end, found.epoch if found.next_offset == first else None, topic.id)
 
     return [one for one in await asyncio.gather(*map(span, chosen)) if one.end > one.start]
 
@@ -143,7 +144,7 @@ async def _span(reader: Reader, asked: Asked, span: Span, most: int) -> AsyncIte
         return asyncio.ensure_future(
             fetch_known(
                 reader, asked.topic, span.partition, at, epoch=epoch, records_max=min(most, PART_RECORDS),
-                bytes_max=PART_BYTES, isolation=asked.isolation, within_ms=asked.timeout_ms,
+                bytes_max=PART_BYTES, isolation=asked.isolation, topic_id=span.topic_id, within_ms=asked.timeout_ms,
             )
         )  # fmt: skip
 

@@ -36,12 +36,13 @@ class Reader:
         bytes_max: int = 1 << 20,
         wait_ms: int = 0,
         isolation: Isolation = "committed",
+        topic_id: bytes = b"",
     ) -> _reader.Fetched:
         """A part of a partition; see comet.Reader.fetch."""
         return call(
             self._reader.fetch(
                 topic, partition, start, epoch=epoch, records_max=records_max, bytes_max=bytes_max, wait_ms=wait_ms,
-                isolation=isolation,
+                isolation=isolation, topic_id=topic_id,
             )
         )  # fmt: skip
 

@@ -208,6 +208,27 @@ async def test_reading_goes_on_while_brokers_come_and_go(tmp_path: Path) -> None
         assert len(epochs) > 1
 
 
+async def test_another_topic_of_the_name_is_not_read_for_the_one_that_is_meant(tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path) as cluster:
+        async with comet.Admin(cluster.addresses, connect=cluster.network.connect) as admin:
+            first = await admin.create_topic("t", replicas=3)
+            await admin.delete_topic("t")
+            second = await admin.create_topic("t", replicas=3)
+        async with comet.Producer(cluster.addresses, acks="all", connect=cluster.network.connect) as producer:
+            await producer.publish("t", b"1")
+        async with comet.Reader(cluster.addresses, connect=cluster.network.connect) as reader:
+            for meant in (b"", second.id):
+                found = await reader.fetch("t", 0, topic_id=meant)
+                assert [list(batch.values) for batch in found.batches] == [[b"1"]]
+            with pytest.raises(comet.TopicNotFound, match="another one has its name"):
+                await reader.fetch("t", 0, topic_id=first.id)
+        for number in cluster.brokers:
+            for whole in (False, True):
+                request = pb.FetchRequest(topic="t", topic_id=first.id, whole_batches=whole)
+                with pytest.raises(comet.TopicNotFound):
+                    await cluster.call("comet.v1.Comet/Fetch", request, on=number)
+
+
 async def test_any_broker_passes_a_range_on(tmp_path: Path) -> None:
     async with LocalCluster(tmp_path) as cluster:
         async with comet.Admin(cluster.addresses, connect=cluster.network.connect) as admin:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,12 @@ import msgspec
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
 
 import comet
 from comet.spark.joining import SMALL
+from comet.spark.source import CometSource
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 Broker = comet.testing.TestBroker
@@ -25,6 +29,13 @@ def _write(broker: Broker, values: Sequence[bytes | None], *, partition: int = 0
     with comet.sync.Producer(broker.address) as producer:
         for value in values:
             producer.publish("quotes", value, partition=partition, **more)
+
+
+def _made_again(broker: Broker, values: Sequence[bytes]) -> None:
+    with comet.sync.Admin(broker.address) as admin:
+        admin.delete_topic("quotes")
+        admin.create_topic("quotes", partitions=2)
+    _write(broker, values)
 
 
 def _read(spark: SparkSession, broker: Broker, **options: str) -> DataFrame:
@@ -186,15 +197,38 @@ def test_a_topic_that_was_made_again_is_no_continuation(spark: SparkSession, bro
     """It has outgrown where the stream was, in the epoch that the one before it had."""
     _write(broker, [b"old"] * 4)
     assert len(_stream(spark, broker, tmp_path)[0]) == 4
-    with comet.sync.Admin(broker.address) as admin:
-        admin.delete_topic("quotes")
-        admin.create_topic("quotes", partitions=2)
-    _write(broker, [b"new"] * 6)
+    _made_again(broker, [b"new"] * 6)
     with pytest.raises(PySparkException, match="it was made again"):
         _stream(spark, broker, tmp_path)
     rest = _stream(spark, broker, tmp_path, failOnDataLoss="false")
     assert [_offsets(batch) for batch in rest] == [[(0, number) for number in range(6)]]
     assert _stream(spark, broker, tmp_path) == []
+
+
+def test_what_was_planned_is_not_read_of_a_topic_that_was_made_again(spark: SparkSession, broker: Broker) -> None:
+    """It is as long, in the epoch that the one before it had."""
+    _write(broker, [b"old"] * 4)
+    strict, tolerant = (_read(spark, broker, failOnDataLoss=fails).rdd for fails in ("true", "false"))
+    assert strict.getNumPartitions() == tolerant.getNumPartitions() == 1, "they are planned"
+    _made_again(broker, [b"new"] * 4)
+    with pytest.raises(PySparkException, match="offsets 0 to 4 of 0 to 4 cannot be read any more"):
+        strict.collect()
+    assert tolerant.collect() == []
+    assert [row.value for row in _read(spark, broker).collect()] == [b"new"] * 4
+
+
+def test_a_stream_begins_with_a_topic_that_was_made_again_while_it_read(broker: Broker) -> None:
+    _write(broker, [b"old"] * 4)
+    given = {"bootstrap": broker.address, "subscribe": "quotes", "startingOffsets": "earliest"}
+    source = CometSource({**given, "failOnDataLoss": "false"})
+    reader = source.streamReader(StructType().add("value", "binary"))
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    planned = reader.partitions(start, end)
+    _made_again(broker, [b"new"] * 4)
+    assert list(chain.from_iterable(map(reader.read, planned))) == []
+    (part,) = reader.partitions(end, reader.latestOffset(end, ReadAllAvailable()))
+    assert [value for found in reader.read(part) for value in found["value"].to_pylist()] == [b"new"] * 4
 
 
 def test_a_stream_goes_on_with_the_topics_that_are_left(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ class NewLeader:
     def __init__(self, unsure: int) -> None:
         self.unsure = unsure
         self.waits: list[int] = []
-        info = SimpleNamespace(partitions=(None,))
+        info = SimpleNamespace(partitions=(None,), id=b"id")
 
         async def topic(_: str) -> Any:
             return info
@@ -48,13 +48,14 @@ class NewLeader:
 async def test_where_a_scan_ends_is_asked_of_who_knows(end: Places, found: int | None) -> None:
     asked = Asked("t", "earliest", end, None, None, "committed", 1000)
     spans = await spans_of(NewLeader(1000).typed(), asked)
-    assert spans == ([] if found is None else [Span(0, 0, found)])
+    assert spans == ([] if found is None else [Span(0, 0, found, topic_id=b"id")])
 
 
 async def known(reader: NewLeader, start: int, within_ms: int) -> Fetched:
     return await fetch_known(
-        reader.typed(), "t", 0, start, epoch=1, records_max=5, bytes_max=5, isolation="committed", within_ms=within_ms
-    )
+        reader.typed(), "t", 0, start, epoch=1, records_max=5, bytes_max=5, isolation="committed", topic_id=b"id",
+        within_ms=within_ms,
+    )  # fmt: skip
 
 
 async def test_records_that_were_there_are_asked_for_again() -> None:

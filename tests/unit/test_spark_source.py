@@ -65,10 +65,10 @@ class World:
         return []
 
     async def fetch(
-        self, topic: str, partition: int, start: Any, *, isolation: str = "committed", **_: Any
-    ) -> Fetched:  # fmt: skip
+        self, topic: str, partition: int, start: Any, *, isolation: str = "committed", topic_id: bytes = b"", **_: Any
+    ) -> Fetched:
         self.asked.append((topic, partition, start))
-        if topic not in self.topics:
+        if topic not in self.topics or topic_id not in (b"", self.topics[topic].id):
             raise TopicNotFound("no such topic")
         if partition >= len(self.topics[topic].partitions):
             raise PartitionNotFound("no such partition")
@@ -171,6 +171,23 @@ def test_a_topic_that_was_made_again_is_said_once_and_begun_with(
             assert ranges(tolerant, start, end) == [("quotes", 0, 0, 9)]
     assert end == {"quotes": "02", "quotes/0": [9, 1]}
     assert sorted(record.message.partition(" ")[0] for record in caplog.records) == ["quotes/0", "quotes/1"]
+
+
+@pytest.mark.parametrize("tolerant", [False, True])
+def test_a_topic_that_was_made_again_is_noticed_between_two_looks(
+    world: World, caplog: pytest.LogCaptureFixture, tolerant: bool
+) -> None:
+    reader = stream(failOnDataLoss=str(not tolerant).lower())
+    start = again(reader, {})
+    world.topics["quotes"] = Topic(b"\x02", [[1] * 9, [1] * 9])
+    if not tolerant:
+        with pytest.raises(DataLoss, match="quotes/0 is of another topic than the one that was read up to 4"):
+            reader.latestOffset(start, ALL)
+        return
+    end = reader.latestOffset(start, ALL)
+    assert end == {"quotes": "02", "quotes/0": [9, 1], "quotes/1": [9, 1]}
+    assert ranges(reader, start, end) == [("quotes", 0, 0, 9), ("quotes", 1, 0, 9)]
+    assert all("was made again" in record.message for record in caplog.records)
 
 
 def test_what_was_planned_of_a_topic_is_not_read_of_the_next(world: World, caplog: pytest.LogCaptureFixture) -> None:

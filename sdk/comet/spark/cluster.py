@@ -97,7 +97,10 @@ class Cluster:
 
         async def find(place: TopicPartition) -> Mark | None:
             try:
-                found = await self.reader.fetch(*place, at, records_max=1, bytes_max=1, isolation=_isolation(options))
+                found = await self.reader.fetch(
+                    *place, at, records_max=1, bytes_max=1, isolation=_isolation(options),
+                    topic_id=bytes.fromhex(places[place]),
+                )  # fmt: skip
             except (TopicNotFound, PartitionNotFound):
                 if all_there:
                     raise
@@ -113,9 +116,12 @@ class Cluster:
         """With the epoch of the record before each, where it can be told."""
 
         async def find(place: TopicPartition) -> int:
-            at = marks[place].offset - 1
+            offset, _, topic_id = marks[place]
+            at = offset - 1
             try:
-                found = await self.reader.fetch(*place, at, records_max=1, bytes_max=1, isolation="uncommitted")
+                found = await self.reader.fetch(
+                    *place, at, records_max=1, bytes_max=1, isolation="uncommitted", topic_id=bytes.fromhex(topic_id)
+                )
             except _GONE:
                 return NO_EPOCH  # whoever reads there will say what is missing
             batch = found.batches[0] if found.batches else None

@@ -114,6 +114,7 @@ class Parts:
                 records_max=min(self._range.end - self._at, PART_RECORDS),
                 bytes_max=PART_BYTES,
                 isolation="committed" if options.committed else "uncommitted",
+                topic_id=bytes.fromhex(one.topic_id),
                 within_ms=options.timeout_ms,
             )
         )

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from comet import sync
-from comet.errors import DataLoss, InvalidArgument, PartitionNotFound, TopicNotFound
+from comet.errors import DataLoss, InvalidArgument
 from comet.spark import events
 from comet.spark.options import SourceOptions
 from comet.spark.planning import (
@@ -227,13 +227,10 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
         cluster, all_there = Cluster.of(self.options), self.options.fail_on_loss
         await self._look()
-        try:
-            found = await cluster.marks(self._places, self.options, "latest", all_there=all_there)
-        except (TopicNotFound, PartitionNotFound):  # deleted, or made again with fewer
+        found = await cluster.marks(self._places, self.options, "latest", all_there=False)
+        if len(found) < len(self._places):  # deleted, or made again
             await self._look(anew=True)
-            found = await cluster.marks(self._places, self.options, "latest")
-        if len(found) < len(self._places):
-            self._look_at = 0.0
+            found = await cluster.marks(self._places, self.options, "latest", all_there=all_there)
         return found
 
     async def _look(self, *, anew: bool = False) -> None:

@@ -373,7 +373,7 @@ class Receipt(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., offset: _Optional[int] = ..., duplicate: _Optional[bool] = ..., append_time_us: _Optional[int] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("topic", "partition", "start", "records_max", "bytes_max", "wait_ms", "uncommitted", "whole_batches", "leader_epoch", "forwarded")
+    __slots__ = ("topic", "partition", "start", "records_max", "bytes_max", "wait_ms", "uncommitted", "whole_batches", "leader_epoch", "topic_id", "forwarded")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -383,6 +383,7 @@ class FetchRequest(_message.Message):
     UNCOMMITTED_FIELD_NUMBER: _ClassVar[int]
     WHOLE_BATCHES_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
@@ -393,8 +394,9 @@ class FetchRequest(_message.Message):
     uncommitted: bool
     whole_batches: bool
     leader_epoch: int
+    topic_id: bytes
     forwarded: bool
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., start: _Optional[_Union[_types_pb2.Position, _Mapping]] = ..., records_max: _Optional[int] = ..., bytes_max: _Optional[int] = ..., wait_ms: _Optional[int] = ..., uncommitted: _Optional[bool] = ..., whole_batches: _Optional[bool] = ..., leader_epoch: _Optional[int] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., start: _Optional[_Union[_types_pb2.Position, _Mapping]] = ..., records_max: _Optional[int] = ..., bytes_max: _Optional[int] = ..., wait_ms: _Optional[int] = ..., uncommitted: _Optional[bool] = ..., whole_batches: _Optional[bool] = ..., leader_epoch: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
     __slots__ = ("records", "next_offset", "log_start", "high_watermark", "batches", "leader_epoch", "aborted", "first_offset", "readable_end")
