@@ -98,7 +98,7 @@ class Etcd:
 
     def _wait_until_it_answers(self) -> None:
         """Its port is open before its data is on the disk and it has elected itself. A store that connects meanwhile
-        gives up after a second."""
+        may give up."""
         # gRPC's own wait, without an event loop: whoever calls may have one of their own.
         with self._channel() as channel:
             grpc.channel_ready_future(channel).result(START_S_MAX)

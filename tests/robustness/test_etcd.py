@@ -14,6 +14,7 @@ import grpc
 import pytest
 from aetcd import rpc
 
+from comet_broker.metadata.etcd.calls import CONNECT_MS_MIN
 from comet_broker.metadata.etcd.store import EtcdStore
 from comet_broker.metadata.etcd.watch import IDLE_S, EtcdWatch
 from comet_broker.metadata.store import Compacted, Compare, Delete, LeaseLost, Put, StoreUnavailable, WatchEvent
@@ -102,6 +103,18 @@ async def test_every_call_ends_in_its_time_when_etcd_does_not_answer(etcd: Etcd,
         async with asyncio.timeout(20):
             await create(store, "b")
         assert await answered(lambda: store.get("a")) is not None
+
+
+async def test_connecting_may_take_as_long_as_the_call_has(etcd: Etcd) -> None:
+    """Over a slow way, or on busy machines: otherwise no attempt ever comes to its end there."""
+    async with Link("127.0.0.1", etcd.port) as link:
+        link.hold(up=True, down=True)
+        calls = EtcdStore.open([link.address], prefix="/comet/test/", clock=SystemClock(), timeout_ms=PATIENT_MS)
+        opening = asyncio.create_task(calls)
+        given_up, _ = await asyncio.wait([opening], timeout=1.5 * CONNECT_MS_MIN / 1000)
+        assert not given_up
+        link.release()
+        await (await opening).close()
 
 
 async def test_a_lease_survives_a_restart_of_etcd(etcd: Etcd) -> None:

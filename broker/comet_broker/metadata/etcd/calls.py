@@ -27,14 +27,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Metadata = tuple[tuple[str, str], ...]  # gRPC's, sent with a call
 
-CONNECT_TIMEOUT_MS: Final = 1_000
+CONNECT_MS_MIN: Final = 1_000  # of connecting, which goes on behind calls that have less time
 BACKOFF_MAX_MS: Final = 500
 OPTIONS: Final = (
     ("grpc.max_send_message_length", -1),  # the port bounds what is sent, and with it what is listed
     ("grpc.max_receive_message_length", -1),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", CONNECT_TIMEOUT_MS),
     ("grpc.max_reconnect_backoff_ms", BACKOFF_MAX_MS),
     ("grpc.enable_retries", 0),  # what may be repeated is decided here
 )
@@ -64,23 +63,25 @@ class Access:
         if self.password and not self.user:
             raise ValueError("a password for etcd needs a user")
 
-    def channel(self, endpoint: str) -> grpc.aio.Channel:
+    def channel(self, endpoint: str, timeout_ms: int) -> grpc.aio.Channel:
+        """One that takes a connection for refused once it takes longer than a call may."""
+        options = (*OPTIONS, ("grpc.min_reconnect_backoff_ms", max(timeout_ms, CONNECT_MS_MIN)))
         if self.ca is None:
-            return grpc.aio.insecure_channel(endpoint, options=OPTIONS)
+            return grpc.aio.insecure_channel(endpoint, options=options)
         credentials = grpc.ssl_channel_credentials(
             root_certificates=self.ca.read_bytes(),
             private_key=self.key.read_bytes() if self.key is not None else None,
             certificate_chain=self.cert.read_bytes() if self.cert is not None else None,
         )
-        return grpc.aio.secure_channel(endpoint, credentials, options=OPTIONS)
+        return grpc.aio.secure_channel(endpoint, credentials, options=options)
 
 
 class Member:
     """One endpoint and its channel."""
 
-    def __init__(self, endpoint: str, access: Access) -> None:
+    def __init__(self, endpoint: str, access: Access, timeout_ms: int) -> None:
         self.endpoint = endpoint
-        self.channel = access.channel(endpoint)
+        self.channel = access.channel(endpoint, timeout_ms)
         self.kv: Any = rpc.KVStub(self.channel)
         self.lease: Any = rpc.LeaseStub(self.channel)
         self.watch: Any = rpc.WatchStub(self.channel)
@@ -111,7 +112,7 @@ class Connection:
         self.clock = clock
         self.closed = False
         self._access = access
-        self._members = [Member(endpoint, access) for endpoint in endpoints]
+        self._members = [Member(endpoint, access, timeout_ms) for endpoint in endpoints]
         self._current = 0
         self._token = ""
         self._authenticating = asyncio.Lock()
