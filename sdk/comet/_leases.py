@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from comet import _limits as limits
 from comet._client import Client
 from comet._connection import Connection
-from comet.errors import CometError, LeaseExpired, LimitExceeded, Timeout
+from comet.errors import Closed, CometError, LeaseExpired, LimitExceeded, Timeout
 from comet.types import TopicPartition
 from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
@@ -161,18 +161,20 @@ class Lot:
             firsts=[first for first, _ in ranges], ends=[end for _, end in ranges], delay_ms=delay_ms, reason=reason,
         )  # fmt: skip
         lost: list[tuple[int, int]] = []
-        error: CometError | None = None
+        error: CometError | None = Closed("the consumer was closed before it was known whether that is kept")
         until = asyncio.get_running_loop().time() + self._lease_s
         try:
             if self.over:
                 raise LeaseExpired("the connection that the record came on was lost, and its lease with it")
             answer = await self._say(frame)
-            lost = list(zip(answer.lost_firsts, answer.lost_ends, strict=True))
+            lost, error = list(zip(answer.lost_firsts, answer.lost_ends, strict=True)), None
         except CometError as problem:
             error = _unknown(problem) if problem.retriable else problem
+        finally:
+            heard = settle.finish(lost, error)
         if kind == EXTEND and error is None:
             self._extended(settle.offsets, lost, until)
-        if not settle.finish(lost, error) and (lost or error is not None):
+        if not heard and (lost or error is not None):
             self._report(kind, len(settle.offsets), lost, error)
 
     async def _say(self, settle: groups_pb.Settle) -> groups_pb.Settled:

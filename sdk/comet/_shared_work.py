@@ -42,8 +42,10 @@ class SharedWork(Serving):
         try:
             if await self._waiting(self._started(consumer)) is None:
                 return
-            while self._failure is None:
+            while True:
                 await room.acquire()
+                if self._failure is not None:  # while there was no room; another record may never come
+                    break
                 record = await self._waiting(self._next(consumer))
                 if record is None:
                     break

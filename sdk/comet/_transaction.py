@@ -232,7 +232,8 @@ class Transaction:
         """The state after a commit that raised, with everything given up."""
         producer = self._producer
         if producer._ending is not None:
-            self._state = "unknown"  # the answer is asked for before the next transaction
+            # The answer is asked for before the next transaction. An abort is of who closes the producer.
+            self._state = "unknown" if producer._ending.commit else "aborted"
             return
         self._state = "aborted"
         await self._give_up()
@@ -247,8 +248,9 @@ class Transaction:
     async def _wait_for_sends(self) -> None:
         """A send that is under way belongs to this transaction, and must not end up in the next."""
         while self._sending:
-            self._quiet = asyncio.get_running_loop().create_future()
-            await self._quiet
+            if self._quiet is None or self._quiet.done():
+                self._quiet = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._quiet)  # whoever closes the producer waits beside the end of the block
 
     def _positions(self) -> tuple[OffsetSource | None, groups_pb.Commit | None]:
         """What is to be committed of the group, as its member says now."""

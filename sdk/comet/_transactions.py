@@ -236,11 +236,12 @@ class TransactionalProducer:
         await self._open()
 
     async def close(self) -> None:
-        """Aborts a transaction that is open, and closes the connections."""
+        """Aborts a transaction that is open, and closes the connections. What became of one that another task is ending
+        is not known then."""
         if self._closed:
             return
         try:
-            if self._current is not None:
+            if self._current is not None and self._ending is None:
                 await self._current._abandon(Closed("the producer was closed"))
         finally:
             self._closed = True
@@ -309,7 +310,7 @@ class TransactionalProducer:
         if self._ending is not None:
             try:
                 await self._ask_end()
-            except (ProducerFenced, Timeout, Unavailable):
+            except (Closed, ProducerFenced, Timeout, Unavailable):
                 raise
             except CometError as error:
                 log.info("comet: the last transaction of %s did not commit: %s", self._id, error)
@@ -341,7 +342,7 @@ class TransactionalProducer:
         assert self._ending is not None
         try:
             answer = await self._request(pb.ClientFrame(end_transaction=self._ending))
-        except (Timeout, Unavailable):
+        except (Closed, Timeout, Unavailable):
             raise
         except CometError:
             self._ending = None  # that is an answer, too

@@ -12,7 +12,8 @@ import pytest
 
 from comet._leases import ranges_of
 from comet._shared import SharedConsumer, SharedRecord
-from comet.errors import InvalidArgument, LeaseExpired, LimitExceeded, MemberUnknown, SerdeError, Timeout
+from comet.app import App
+from comet.errors import Closed, InvalidArgument, LeaseExpired, LimitExceeded, MemberUnknown, SerdeError, Timeout
 from comet.v1 import groups_pb2 as groups_pb
 from tests.sim.loop import run
 from tests.unit.sdk_fake import ADDRESS
@@ -272,6 +273,38 @@ async def test_a_leader_that_has_too_much_to_keep_is_told_again(broker: ShareBro
     async with sharer(broker) as c:
         await (await take(c, 1))[0].ack()
         assert said(broker) == [(groups_pb.SETTLEMENT_ACCEPT, [(0, 1)])]
+
+
+@scenario()
+async def test_who_waits_for_what_was_said_hears_that_it_is_closed(broker: ShareBroker) -> None:
+    fill(broker, 1)
+    full = LimitExceeded("wait", retry_after_ms=500)
+    broker.refuse = lambda kind, frame: full if kind == "settle" else None
+
+    async def ack(record: SharedRecord[Any]) -> None:
+        await record.ack()
+
+    async with sharer(broker) as c:
+        acking = asyncio.ensure_future(ack((await take(c, 1))[0]))
+        await asyncio.sleep(0.1)
+    async with asyncio.timeout(1):
+        with pytest.raises(Closed):
+            await acking
+
+
+@scenario()
+async def test_a_handler_that_fails_ends_its_app_though_nothing_more_comes(broker: ShareBroker) -> None:
+    fill(broker, 1)
+    app = App(ADDRESS, connect=broker.connect, random=Random(4))
+
+    @app.on("quotes", group="work", shared=True, start="earliest", retries=0)
+    async def handle(_: SharedRecord[bytes]) -> None:
+        raise KeyError
+
+    async with asyncio.timeout(60):
+        with pytest.raises(KeyError):
+            await app.serve()
+    assert broker.left == ["member-1"]
 
 
 @pytest.mark.parametrize(

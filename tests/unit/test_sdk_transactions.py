@@ -25,6 +25,7 @@ from comet.errors import (
     Timeout,
     TransactionAborted,
     TransactionNotOpen,
+    Unavailable,
 )
 from comet.v1 import groups_pb2 as groups_pb
 from tests.sim.loop import run
@@ -353,6 +354,59 @@ async def test_a_producer_that_is_closed_aborts(broker: TransactionBroker) -> No
     assert tx.state == "aborted"
     assert broker.committed() == []
     assert broker.endings[-1].commit is False
+
+
+@scenario()
+async def test_a_block_ends_when_its_producer_is_closed_while_it_waits_for_a_send(broker: TransactionBroker) -> None:
+    p = producer(broker, buffer_bytes=1)
+    tx = p.transaction()
+
+    async def work() -> None:
+        async with tx:
+            broker.script = lambda partition, header: Fate.LOST
+            await tx.send("quotes", b"1")
+            late.append(asyncio.ensure_future(tx.send("quotes", b"2")))  # waits for room
+            await asyncio.sleep(0)
+
+    late: list[asyncio.Future[Any]] = []
+    task = asyncio.ensure_future(work())
+    await asyncio.sleep(0.1)
+    assert not late[0].done()
+    assert tx.state == "ending"
+    await p.close()
+    async with asyncio.timeout(1):
+        with pytest.raises(TransactionAborted):
+            await task
+    assert tx.state == "aborted"
+    assert [ending.commit for ending in broker.endings] == [False]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [(Fate.WRITTEN_UNANSWERED, Unavailable), (CoordinatorLoading("wait", retry_after_ms=5_000), Closed)],
+)
+def test_what_is_being_ended_when_its_producer_is_closed_is_not_known(
+    answer: Fate | CometError, error: type[CometError]
+) -> None:
+    @scenario()
+    async def check(broker: TransactionBroker) -> None:
+        broker.ends = lambda ending: answer
+        p = producer(broker)
+        tx = p.transaction()
+
+        async def work() -> None:
+            async with tx:
+                await tx.send("quotes", b"1")
+
+        task = asyncio.ensure_future(work())
+        await asyncio.sleep(0.1)
+        assert tx.state == "ending"
+        await p.close()
+        with pytest.raises(error):
+            await task
+        assert tx.state == "unknown"
+
+    check()
 
 
 @scenario()
