@@ -110,6 +110,12 @@ def test_parts_of_a_topic_are_read_as_they_are_named(spark: SparkSession, broker
         _read(spark, broker, startingOffsets='{"quotes": {"0": 5}}').count()
 
 
+def test_what_holds_nothing_is_read_as_nothing(spark: SparkSession, broker: Broker) -> None:
+    assert _read(spark, broker).collect() == []
+    _write(broker, [b"1"])
+    assert _read(spark, broker, pushdown="true").where("partition = 1").collect() == []
+
+
 def test_values_become_columns(spark: SparkSession, broker: Broker) -> None:
     values = [b'{"symbol": "A", "bid": 1.5, "more": [1, {"x": "}{"}]}', b'{"symbol":"\\u00e9","bid":2}', b"{}"]
     _write(broker, values)

@@ -81,6 +81,18 @@ def test_what_is_no_such_object_is_named_or_null(wrong: bytes) -> None:
     assert [None if row is None else row["size"] for row in found.to_pylist()] == [1, None, None, 4]
 
 
+@pytest.mark.parametrize("wrong", [b"{}", b'{"size": null}', b'{"at": {"x": 1}}'])
+def test_an_object_without_what_must_not_be_null_is_none(wrong: bytes) -> None:
+    must = pa.field("size", pa.int64(), nullable=False)
+    one = Decoder(pa.struct([must, pa.field("at", pa.struct([pa.field("x", pa.int64(), nullable=False)]))]))
+    values = pa.array([b'{"size": 1, "at": {"x": 2}}', None, wrong, b'{"size": 4}'], pa.binary())
+    with pytest.raises(Undecodable, match=r"required|null") as raised:
+        one.decode(values, permissive=False)
+    assert raised.value.at == 2
+    found = one.decode(values, permissive=True).to_pylist()
+    assert found == [{"size": 1, "at": {"x": 2}}, None, None, {"size": 4, "at": None}]
+
+
 def test_fields_are_found_as_json_names_them() -> None:
     level = pa.struct([("bid_size", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
     kind = pa.struct(

@@ -119,6 +119,9 @@ def test_headers_and_keys_are_taken_as_they_are() -> None:
     ((_, _, found),) = parts(batch, "bars")
     assert found["keys"] == ["é".encode(), None, b""]
     assert found["headers"] == [[("a", b"\xff"), ("a", b"")], None, []]
+    none = pa.RecordBatch.from_pydict({"value": [b"1"], "headers": pa.array([[None]], kind)})
+    with pytest.raises(InvalidArgument, match="a header is null"):
+        list(parts(none, "bars"))
 
 
 def test_a_note_says_what_is_written() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType
 
 from comet import Fetched, RecordBatch, records, sync
 from comet.errors import (
@@ -251,6 +252,33 @@ def test_a_batch_ends_where_the_log_reaches(world: World, caplog: pytest.LogCapt
     with pytest.raises(DataLoss, match="quotes/1 ends at 2, before 9"):
         planned(endingOffsets=beyond)
     assert planned(endingOffsets=beyond, failOnDataLoss="false") == [(3, 1), (2, 1)]
+
+
+def test_what_holds_nothing_is_read_as_nothing(world: World) -> None:
+    """Spark makes up a partition where there is none."""
+    world.topics["quotes"].partitions = [[], []]
+    reader = CometSource({"bootstrap": ADDRESS, "subscribe": "quotes"}).reader(StructType())
+    (nothing,) = reader.partitions()
+    assert list(reader.read(nothing)) == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        (StructType().add("offset", "integer"), "offset is bigint, not int: cast it"),
+        (StructType().add("append_time", "double"), "append_time is timestamp or timestamp_ntz, not double"),
+        (StructType().add("value", MapType(StringType(), LongType())), "binary or string or struct, not map<string,"),
+        (StructType().add("headers", ArrayType(StringType())), "array<struct<key:string,value:binary>>, not array<str"),
+        (StructType().add("key", "binary", nullable=False), "key is null where a record has none"),
+        (StructType().add("Offset", "long"), "no 'Offset'"),
+        (StructType().add("offset", "long").add("offset", "long"), "two columns 'offset'"),
+    ],
+)
+def test_a_frame_of_other_columns_is_refused_while_it_is_planned(schema: StructType, said: str) -> None:
+    source = CometSource({"subscribe": "quotes"})
+    for reader in (source.reader, source.streamReader):
+        with pytest.raises(InvalidArgument, match=re.escape(said)):
+            reader(schema)
 
 
 def test_a_time_behind_an_open_transaction_is_no_loss(world: World) -> None:

@@ -33,6 +33,17 @@ Maker = Callable[[Columnar, pa.RecordBatch], pa.Array]
 PLAIN: Final = "key binary, value {value}, topic string, partition int, offset bigint, timestamp timestamp"
 HEADERS: Final = ", headers array<struct<key: string, value: binary>>"
 APPEND_TIME: Final = ", append_time timestamp"
+_AS: Final = {  # what each may be asked for as
+    "key": ("binary", "string"),
+    "value": ("binary", "string", "struct"),
+    "topic": ("string",),
+    "partition": ("int",),
+    "offset": ("bigint",),
+    "timestamp": ("timestamp", "timestamp_ntz"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "append_time": ("timestamp", "timestamp_ntz"),
+}
+MAYBE_NULL: Final = ("key", "value")
 OF_PARTITION: Final = ("topic", "partition")  # the same for all its records
 _SHOWN: Final = 40  # bytes of a value that is wrong
 
@@ -42,6 +53,24 @@ def ddl(options: SourceOptions) -> str:
     value = f"struct<{events.ddl(options.event)}>" if options.event else "binary"
     more = (HEADERS if options.headers else "") + (APPEND_TIME if options.append_time else "")
     return PLAIN.format(value=value) + more
+
+
+def check(schema: StructType) -> None:
+    """Raises InvalidArgument for columns that there are not, or that are something else."""
+    names = schema.fieldNames()
+    for field in schema.fields:
+        if field.name not in _AS:
+            raise InvalidArgument(
+                f"a frame of a topic has the columns {', '.join(_AS)}, and no {field.name!r}; the fields of values are "
+                "below `value`: .option('schema', …), then select('value.*')"
+            )
+        if names.count(field.name) > 1:
+            raise InvalidArgument(f"there are two columns {field.name!r}")
+        kind = field.dataType.typeName() if isinstance(field.dataType, StructType) else field.dataType.simpleString()
+        if kind not in _AS[field.name]:
+            raise InvalidArgument(f"the column {field.name} is {' or '.join(_AS[field.name])}, not {kind}: cast it")
+        if field.name in MAYBE_NULL and not field.nullable:
+            raise InvalidArgument(f"the column {field.name} is null where a record has none: it cannot be 'not null'")
 
 
 class Columns:
@@ -67,12 +96,8 @@ def _maker(field: pa.Field, options: SourceOptions, names: events.Names | None) 
         return lambda _, arrow: _as(arrow.column(name), kind)
     if name == "headers":
         return lambda _, arrow: _headers(arrow.column(name), kind)
-    if name == "append_time":
-        return lambda batch, _: append_times(batch).view(kind)
-    raise InvalidArgument(
-        "a frame of a topic has the columns key, value, topic, partition, offset, timestamp, headers and append_time, "
-        f"and no {name!r}; the fields of values are below `value`: .option('schema', …), then select('value.*')"
-    )
+    assert name == "append_time", name
+    return lambda batch, _: append_times(batch).view(kind)
 
 
 def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:

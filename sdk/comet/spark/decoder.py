@@ -9,13 +9,13 @@ once: what they are in between is many times as large, and should not leave the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
-from comet._arrow_types import shape_of
+from comet._arrow_types import Columns, shape_of
 from comet.spark.events import Names
 
 AT_ONCE: Final = 1 << 11
@@ -37,9 +37,10 @@ class Decoder:
     def __init__(self, kind: pa.StructType, names: Names | None = None) -> None:
         self.kind = kind
         self._fields = list(kind)
-        shape = shape_of(pa.schema([field.with_nullable(True) for field in _in_json(kind, names or {})]))
-        self._decode, self._columns_of = shape.reader(shape.fields)
-        self._nothing = self._decode(b"{}")
+        fields = list(_in_json(kind, names or {}))
+        self._decode, self._columns_of = _reader(fields)
+        decode, _ = _reader([field.with_nullable(True) for field in fields])
+        self._nothing = decode(b"{}")
 
     def decode(self, values: pa.Array, *, permissive: bool) -> pa.Array:
         """Null where there is no value and, if that is permitted, where one is no such object. Raises Undecodable."""
@@ -93,6 +94,11 @@ class Decoder:
             for array, field in zip(read, self._fields, strict=True)
         ]
         return pa.StructArray.from_arrays(columns, fields=self._fields, mask=mask)
+
+
+def _reader(fields: Sequence[pa.Field]) -> tuple[Callable[[bytes], Any], Columns]:
+    shape = shape_of(pa.schema(fields))
+    return shape.reader(shape.fields)
 
 
 def _in_json(kind: pa.DataType, names: Names) -> pa.DataType:

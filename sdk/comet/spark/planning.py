@@ -160,7 +160,7 @@ def split(ranges: Iterable[Range], partitions_min: int) -> list[Range]:
         return whole
     found: list[Range] = []
     for one in whole:
-        parts = max(1, min(one.size, round(partitions_min * one.size / total)))
+        parts = max(1, min(one.size, -(-partitions_min * one.size // total)))
         edges = [one.start + one.size * number // parts for number in range(parts + 1)]
         inner = _between(one.epoch, one.last)
         for number in range(parts):

@@ -90,7 +90,10 @@ def _times(column: pa.Array) -> list[int | None]:
 
 
 def _headers(column: pa.Array) -> list[list[tuple[str, bytes]] | None]:
-    return [row and [(one["key"], one["value"]) for one in row] for row in column.to_pylist()]
+    rows = column.to_pylist()
+    if any(row and None in row for row in rows):
+        raise InvalidArgument("a header is null: leave it out of the column headers")
+    return [row and [(one["key"], one["value"]) for one in row] for row in rows]
 
 
 def _is_headers(kind: DataType) -> bool:

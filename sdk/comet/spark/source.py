@@ -109,6 +109,9 @@ class _Reading:
     """What both kinds of reader do in executors."""
 
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
+        from comet.spark.columns import check
+
+        check(schema)
         self.schema = schema
         self.options = options
         self.names = events.names(options.event)
@@ -130,7 +133,8 @@ class BatchReader(_Reading, DataSourceReader):
     """A read of what there is now, or between the offsets that were given."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        return self.splits(sync.call(self._plan()))
+        """One at least: for none Spark makes one up, which is none of ours."""
+        return self.splits(sync.call(self._plan())) or [Split(())]
 
     async def _plan(self) -> list[Range]:
         from comet.spark.cluster import Cluster
