@@ -46,6 +46,9 @@ def parse_addresses(addresses: Addresses) -> tuple[str, ...]:
     found = tuple(part.strip() for part in parts if isinstance(part, str) and part.strip())
     if not found or len(found) < len(parts):
         raise InvalidArgument(f'give the address of a broker, such as "localhost:9092", not {addresses!r}')
+    for part in found:
+        if "/" in part:
+            raise InvalidArgument(f'{part!r} is no address of a broker: write HOST:PORT, as in "localhost:9092"')
     return tuple(dict.fromkeys(part if _has_port(part) else f"{part}:9092" for part in found))
 
 

@@ -27,5 +27,19 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     >>> comet.run(main())
     'done'
     """
+    if _is_running():
+        main.close()
+        raise RuntimeError(
+            "an event loop is running here already, as it does in a notebook: await there what is to run, "
+            "of an app `await app.serve()`"
+        )
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(main)
+
+
+def _is_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

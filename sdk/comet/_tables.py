@@ -11,8 +11,6 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
-import pyarrow as pa
-
 from comet import records
 from comet._arrow_columns import Columns
 from comet._record import Record, RecordBatch
@@ -132,6 +130,8 @@ class Tables(Generic[T]):
         return self._table([self._columns.of(batch)])
 
     def _table(self, found: list[pyarrow.RecordBatch]) -> pyarrow.Table:
+        import pyarrow as pa  # here: where it is missing, the import of Columns says what to install
+
         return pa.Table.from_batches([self._columns.together(found)])
 
 

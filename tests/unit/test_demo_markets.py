@@ -274,6 +274,7 @@ def test_waits_grow_and_differ() -> None:
         ("binance", Choice(symbols=tuple(f"S{n}" for n in range(600))), "512 symbols"),
         ("replay", Choice(), "--file"),
         ("replay", Choice(file="/nowhere.csv"), "there is no file"),
+        ("synthetic", Choice(file="quotes.csv"), "say --provider replay"),
     ],
 )
 def test_what_cannot_work_is_refused_before_it_begins(name: str, choice: Choice, says: str) -> None:

@@ -110,6 +110,17 @@ def test_without_pyarrow_it_says_what_to_install() -> None:
     assert 'pip install "comet-stream[arrow]"' in said
 
 
+def test_tables_of_a_consumer_say_it_too() -> None:
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "import comet\n"
+        "try: comet.Consumer('localhost', 'quotes').arrow()\n"
+        "except ImportError as error: print(error)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert 'pip install "comet-stream[arrow]"' in said
+
+
 def test_encode_gives_arrow_its_alignment() -> None:
     """Both prefixes and the header are multiples of 8, so a received column stays aligned."""
     assert HEADER_BYTES % 8 == 0

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import comet
 from comet._admin import Admin
 from comet._budget import Budget
 from comet._client import Client, parse_addresses
@@ -53,6 +54,18 @@ def test_addresses_are_read(given: Any, expected: tuple[str, ...]) -> None:
 def test_what_is_no_address_is_refused(given: Any) -> None:
     with pytest.raises(InvalidArgument):
         parse_addresses(given)
+
+
+def test_a_url_is_refused_with_what_to_write() -> None:
+    with pytest.raises(InvalidArgument, match="'http://localhost:9092' is no address of a broker: write HOST:PORT"):
+        parse_addresses("broker-1:9092,http://localhost:9092")
+
+
+async def test_running_inside_a_running_loop_is_refused_with_what_to_do() -> None:
+    async def main() -> None: ...
+
+    with pytest.raises(RuntimeError, match="as it does in a notebook: await there"):
+        comet.run(main())
 
 
 def test_waits_grow_with_jitter_up_to_a_limit_and_respect_advice() -> None:

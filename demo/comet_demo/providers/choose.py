@@ -96,4 +96,6 @@ def by_name(name: str, choice: Choice) -> Provider:
     maker = _MAKERS.get(name)
     if maker is None:
         raise comet.InvalidArgument(f"there is no provider {name!r}; there are {', '.join(NAMES)}")
+    if choice.file and maker is not _replay:
+        raise comet.InvalidArgument(f"{name} reads no file: say --provider replay to have {choice.file!r} replayed")
     return maker(choice)
