@@ -45,7 +45,7 @@ class Plan:
         return Rows(values, keys, times)
 
     def _objects(self, chunk: pa.RecordBatch, first: int) -> list[bytes | None]:
-        lists = [_python(chunk.column(name)) for name in self.fields]
+        lists = [_list(chunk, name, first) for name in self.fields]
         values: list[bytes | None] = []
         try:
             values.extend(self.encode(dict(zip(self.fields, row, strict=True))) for row in zip(*lists, strict=True))
@@ -114,7 +114,7 @@ def _checked(schema: pa.Schema, columns: list[str], kind: Any, *, chosen: bool) 
 
 def _check_json(name: str, kind: pa.DataType) -> None:
     """Whether JSON has something for it, everywhere in it."""
-    if pa.types.is_map(kind) and not pa.types.is_string(kind.key_type):
+    if pa.types.is_map(kind) and str(kind.key_type) not in {"string", "large_string", "string_view"}:
         raise InvalidArgument(f"column {name!r}: names in JSON are text, and those of {kind} are not")
     if pa.types.is_union(kind) or pa.types.is_interval(kind):
         raise InvalidArgument(f"column {name!r}: there is no JSON for {kind}; cast it")
@@ -173,6 +173,15 @@ def _times(column: pa.Array, name: str) -> list[int | None]:
     return found
 
 
+def _list(chunk: pa.RecordBatch, name: str, first: int) -> list[Any]:
+    """Raises SerdeError for what Python has no value for, such as a time after the year 9999."""
+    try:
+        return _python(chunk.column(name))
+    except (ArithmeticError, ValueError) as error:
+        last = first + chunk.num_rows - 1
+        raise SerdeError(f"column {name!r}, somewhere in rows {first} to {last}: {error}") from error
+
+
 def _python(column: pa.Array) -> list[Any]:
     """As JSON takes it: times to the microsecond, maps as objects, and null for a number that is none."""
     kind = _to_microseconds(column.type)
@@ -198,6 +207,12 @@ def _to_microseconds(kind: pa.DataType) -> pa.DataType:
         return pa.list_(kind.value_field.with_type(_to_microseconds(kind.value_type)))
     if pa.types.is_large_list(kind):
         return pa.large_list(kind.value_field.with_type(_to_microseconds(kind.value_type)))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_to_microseconds(kind.value_type)), kind.list_size)
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_field, kind.item_field.with_type(_to_microseconds(kind.item_type)))
+    if pa.types.is_dictionary(kind) and (inner := _to_microseconds(kind.value_type)) != kind.value_type:
+        return inner
     return kind
 
 
@@ -208,6 +223,6 @@ def _with_objects(value: Any, kind: pa.DataType) -> Any:
         return {name: _with_objects(one, kind.item_type) for name, one in value}
     if pa.types.is_struct(kind):
         return {field.name: _with_objects(value[field.name], field.type) for field in kind}
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return [_with_objects(one, kind.value_type) for one in value]
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -356,6 +357,29 @@ def test_values_are_what_was_asked_for(address: str) -> None:
         b'{"bid":1.5,"at":"2026-01-01T00:00:00Z"}',
         b'{"bid":null,"at":null}',
     ]
+
+
+def test_times_are_cut_to_the_microsecond_wherever_they_are(address: str) -> None:
+    topic, at = made(address), NOW.isoformat().replace("+00:00", "Z")
+    ns = pa.timestamp("ns", tz="UTC")
+    finer = round(NOW.timestamp()) * 1_000_000_000 + 1
+    columns = {
+        "plain": pa.array([finer], ns),
+        "list": pa.array([[finer]], pa.list_(ns)),
+        "pair": pa.array([[finer] * 2], pa.list_(ns, 2)),
+        "map": pa.array([[("a", finer)]], pa.map_(pa.large_string(), ns)),
+        "maps": pa.array([[[("a", finer)]]], pa.list_(pa.map_(pa.string(), ns), 1)),
+        "dictionary": pa.array([finer], ns).dictionary_encode(),
+    }
+    comet.write_frame(pa.table(columns), topic, bootstrap=address)
+    with comet.sync.Reader(address) as reader:
+        (value,) = reader.fetch(topic, 0).batches[0].values
+    assert json.loads(value or b"") == {
+        "plain": at, "list": [at], "pair": [at] * 2, "map": {"a": at}, "maps": [{"a": at}], "dictionary": at,
+    }  # fmt: skip
+    endless = pa.table({"at": pa.array([1 << 60], pa.timestamp("us"))})
+    with pytest.raises(SerdeError, match="column 'at', somewhere in rows 0 to 0: "):
+        comet.write_frame(endless, topic, bootstrap=address)
 
 
 BARS = pa.table(
