@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+import comet
 from comet.bench.machine import describe
 from comet.bench.processes import BenchFailed, Worker
 from comet.bench.report import FIELDS, Result, combine, document
 from comet.bench.runner import run_subjects
-from comet.bench.subjects import SUBJECTS, Sizes
+from comet.bench.subjects import SUBJECTS, Sizes, written
+from comet_broker.config import BrokerConfig
+from comet_broker.server import Server
 
 TINY = Sizes(
     records=3_000,
@@ -76,3 +79,14 @@ def test_every_expected_field_can_be_combined() -> None:
         names = fields - {"runs"}
         assert names <= FIELDS.keys()
         assert combine([dict.fromkeys(names, 1.0)]).keys() == fields
+
+
+async def test_what_a_topic_was_given_is_asked_without_a_stream(tmp_path: Path) -> None:
+    async with Server(BrokerConfig(data=tmp_path, port=0)) as server:
+        async with comet.Admin(server.address) as admin:
+            await admin.create_topic("t", partitions=2)
+        assert await written(server.address, "t") == 0
+        assert server.broker.statistics()["received_bytes"] == 0  # over streams
+        async with comet.Producer(server.address) as producer:
+            await (await producer.send_many("t", [b"1", b"2", b"3"]))
+        assert await written(server.address, "t") == 3

@@ -34,7 +34,7 @@ from comet.bench.compared import Say, Subject, Subjects, alone, compared, run_co
 from comet.bench.gateway_servers import Served, start_bare, start_gateway
 from comet.bench.processes import START_TIMEOUT_S, BenchFailed, Broker, Worker, given_broker, own_broker
 from comet.bench.report import Result
-from comet.bench.subjects import RECORD_BYTES
+from comet.bench.subjects import RECORD_BYTES, written
 
 if TYPE_CHECKING:
     from comet.bench.runner import Progress
@@ -195,16 +195,9 @@ def _check_answer(answer: Any, records: int) -> None:
 
 def _check_topic(address: str, topic: str, records: int) -> None:
     """That what was answered is there."""
-    there = asyncio.run(_count(address, topic))
+    there = asyncio.run(written(address, topic))
     if there < records:
         raise BenchFailed(f"{records} records were answered, {there} are in the topic")
-
-
-async def _count(address: str, topic: str) -> int:
-    import comet
-
-    async with comet.Admin(address) as admin:
-        return sum((await admin.offsets(topic, "latest")).values())
 
 
 def post_one(bench: GatewayBench, say: Say) -> list[list[Result]]:

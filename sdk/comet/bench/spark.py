@@ -32,7 +32,7 @@ from comet.bench.processes import RUN_TIMEOUT_S, BenchFailed, Broker, Child, Wor
 from comet.bench.report import Result
 from comet.bench.spark_reads import READS, cpu_s
 from comet.bench.spark_stream import RECORD_BYTES, SECOND_US, quote_values
-from comet.bench.subjects import broker_use, delete_topics
+from comet.bench.subjects import broker_use, delete_topics, written
 
 if TYPE_CHECKING:
     from comet.bench.runner import Progress
@@ -123,13 +123,6 @@ async def _create(address: str, topic: str) -> None:
         await admin.create_topic(topic, partitions=PARTITIONS)
 
 
-async def _end(address: str, topic: str) -> int:
-    import comet
-
-    async with comet.Admin(address) as admin:
-        return sum((await admin.offsets(topic, "latest")).values())
-
-
 # ---- reads
 
 
@@ -181,7 +174,7 @@ class _Stream:
         address = bench.broker.address
         asyncio.run(feed.ensure_topics(address))
         self._topic, self._address = model.TOPIC, address
-        self._before = asyncio.run(_end(address, model.TOPIC))
+        self._before = asyncio.run(written(address, model.TOPIC))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="comet-bench-spark-", dir=bench.folder))
         self.gateway = stack.enter_context(start_gateway(address))
         watch = {"bars": model.BARS["1s"], "job": model.JOB, **self.gateway.at}
@@ -223,7 +216,7 @@ class _Stream:
 
     def written(self) -> int:
         """How many quotes of this run the topic has: the feed does not wait for an answer."""
-        return asyncio.run(_end(self._address, self._topic)) - self._before
+        return asyncio.run(written(self._address, self._topic)) - self._before
 
 
 def stream_bars(bench: SparkBench) -> Result:
