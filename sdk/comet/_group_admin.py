@@ -160,9 +160,11 @@ class GroupAdmin:
         return found
 
     async def commit_positions(self, name: str, positions: Offsets) -> list[CommitPartition]:
-        """Commits positions of a group that has no members, for readers that keep no session; what is refused is told
-        for each partition. A position never goes back: where more is committed, that is the answer; to go back there
-        is `reset_group`. Raises GroupNotEmpty, and InvalidArgument for a shared group.
+        """Commits positions of a group that has no members, for readers that keep no session. What is refused is told
+        for each partition; what is refused for now is tried again first. A position never goes back: where more is
+        committed, that is the answer; to go back there is `reset_group`.
+
+        Raises GroupNotEmpty, and InvalidArgument for a shared group.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:

@@ -6,13 +6,16 @@ position is absolute, and never goes back.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from comet import _limits as limits
 from comet import _wire
 from comet._client import Client
 from comet._coordinator import Coordinator
+from comet._retry import Backoff
 from comet.errors import CometError, InvalidArgument, TopicNotFound
 from comet.types import TopicPartition, check_topic_name
 from comet.v1 import events_pb2 as pb
@@ -69,7 +72,26 @@ async def fetch(client: Client, group: str, timeout_ms: int) -> list[GroupPositi
 
 
 async def commit(client: Client, group: str, positions: Offsets, timeout_ms: int) -> list[CommitPartition]:
-    """One for each that was asked for, in the order in which they were."""
+    """One for each that was asked for, in the order in which they were. What is refused for now, such as of a topic
+    that is being opened, is asked for again."""
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + timeout_ms / 1000
+    backoff = Backoff(client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
+    found: dict[tuple[str, int], CommitPartition] = {}
+    wanted = {(topic, partition): offset for (topic, partition), offset in positions.items()}
+    due = wanted
+    while True:
+        for one in await _commit_once(client, group, due, max(round((give_up - loop.time()) * 1000), 1)):
+            found[one.topic, one.partition] = one
+        passing = {place: one.error for place, one in found.items() if one.error is not None and one.error.retriable}
+        wait_s = backoff.next_s(max((error.retry_after_ms for error in passing.values()), default=0))
+        if not passing or loop.time() + wait_s >= give_up:
+            return list(found.values())
+        await asyncio.sleep(wait_s)
+        due = {place: wanted[place] for place in passing}
+
+
+async def _commit_once(client: Client, group: str, positions: Offsets, timeout_ms: int) -> list[CommitPartition]:
     asked = marks(positions)
     known = await client.fetch({topic.topic for topic in asked})
     message = groups_pb.Commit(group=group)

@@ -70,7 +70,8 @@ class GroupStream(FakeStream):
 
     def _on_commit(self, request: int, commit: groups_pb.Commit) -> None:
         self._check("commit", commit)
-        self._known(commit.member)
+        if commit.member:
+            self._known(commit.member)
         self.broker.commits.append(commit)
         self.send(pb.ServerFrame(request=request, committed=self.broker.commit(commit)))
 
