@@ -31,7 +31,7 @@ PARTITIONS_AT_ONCE: Final = 1_000
 TOPICS_AT_ONCE: Final = 50
 SWEEP_TICKS: Final = 10  # what is gone is forgotten so often, and what many logs take on disk is added up
 EARLY_US: Final = 1_000  # a timer may ring so much before its time
-AGAIN_S_MAX: Final = 0.5  # and then once more; the same second long after says that the clock was set back
+AGAIN_S_MAX: Final = 1.0  # and then once more, late or not; the same second after that says that the clock was set back
 SHARES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 
 Counts = tuple[int, int, int, int]  # records and bytes in, records and bytes out

@@ -169,6 +169,19 @@ def test_a_stall_is_a_gap() -> None:
     scenario(test)
 
 
+def test_a_second_that_was_told_a_moment_early_is_kept_through_a_stall() -> None:
+    async def test(world: World) -> None:
+        await world.until(0.5)
+        await world.send(10)
+        world.clock.jump(-0.0005)
+        await asyncio.sleep(0.5002)  # it has looked, a moment before the second began, and is about to look again
+        world.clock.stall(0.7)
+        await world.until(0.5)
+        assert (await world.track("records_in")).values[-2:] == (10, 0)
+
+    scenario(test)
+
+
 def test_a_clock_that_jumps_ahead_leaves_a_gap_and_one_that_is_set_back_nothing_to_come() -> None:
     async def test(world: World) -> None:
         await world.until(0.5)
