@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Iterator
@@ -252,6 +253,24 @@ def test_a_batch_ends_where_the_log_reaches(world: World, caplog: pytest.LogCapt
     with pytest.raises(DataLoss, match="quotes/1 ends at 2, before 9"):
         planned(endingOffsets=beyond)
     assert planned(endingOffsets=beyond, failOnDataLoss="false") == [(3, 1), (2, 1)]
+
+
+def test_a_batch_does_not_begin_behind_the_end_of_a_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.held[0] = 2
+
+    def planned(first: int, **options: str) -> list[Any]:
+        starting = json.dumps({"quotes": {"0": first, "1": 0}})
+        given = {"bootstrap": ADDRESS, "subscribe": "quotes", "startingOffsets": starting, **options}
+        reader = CometSource(given).reader(StructType())
+        return [(part.partition, part.start) for one in reader.partitions() for part in one.parts]  # type: ignore[attr-defined]
+
+    for first in (2, 3, 4):
+        assert planned(first) == [(1, 0)], "a transaction is open there"
+    with pytest.raises(DataLoss, match="quotes/0 ends before 5, where it was to begin"):
+        planned(5)
+    assert not caplog.records
+    assert planned(5, failOnDataLoss="false") == [(1, 0)]
+    assert "quotes/0 ends before 5" in caplog.text
 
 
 def test_what_holds_nothing_is_read_as_nothing(world: World) -> None:

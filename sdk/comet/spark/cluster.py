@@ -154,6 +154,22 @@ class Cluster:
                 found[place] = last
         return await self.completed(found)
 
+    async def check_reached(self, starts: Marks, ends: Marks, options: SourceOptions) -> None:
+        """Raises DataLoss for a start behind all that its log has; what no reader may see yet is in it, too."""
+        for place, mark in starts.items():
+            if mark.offset <= ends[place].offset:
+                continue
+            try:
+                await self.reader.fetch(
+                    *place, mark.offset, records_max=1, bytes_max=1, topic_id=bytes.fromhex(mark.topic_id)
+                )
+            except OffsetOutOfRange as error:
+                told = f"{place.topic}/{place.partition} ends before {mark.offset}, where it was to begin: {error}"
+                if options.fail_on_loss:
+                    details = {"topic": place.topic, "partition": str(place.partition)}
+                    raise DataLoss(told, details=details) from error
+                log.warning("%s", told)
+
     async def _named(
         self, places: Places, options: SourceOptions, where: Ends, time_ms: int | None
     ) -> dict[TopicPartition, Mark]:

@@ -143,7 +143,9 @@ class BatchReader(_Reading, DataSourceReader):
         cluster = Cluster.of(options)
         places = await cluster.places(options)
         end = await cluster.ends(places, options)
-        return between(await cluster.starts(places, options, "earliest"), end)
+        start = await cluster.starts(places, options, "earliest")
+        await cluster.check_reached(start, end, options)
+        return between(start, end)
 
 
 class FilteredReader(BatchReader):
