@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from comet._client import Addresses
 from comet._run import loop_factory
-from comet.errors import InvalidArgument, Timeout
+from comet.errors import Closed, InvalidArgument, Timeout
 
 T = TypeVar("T")
 
@@ -32,6 +33,9 @@ def _background_loop() -> asyncio.AbstractEventLoop:
 
 def begin(work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
     """Has a coroutine run on the background loop while the caller goes on."""
+    if sys.is_finalizing():
+        work.close()
+        raise Closed("the program is ending, and with it the loop of comet.sync: close what is open before")
     loop = _background_loop()
     if threading.current_thread() is _thread:
         work.close()

@@ -6,6 +6,7 @@ asynchronous    parts on the running loop ─► columns, in a thread beside it
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -113,7 +114,8 @@ class Scan:
                 yield from gathering.add(part)
             yield from gathering.rest()
         finally:
-            call(_closed(coming))
+            if not sys.is_finalizing():  # else it was kept to the end of the program, and ends with that
+                call(_closed(coming))
 
     def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
         return self.batches()

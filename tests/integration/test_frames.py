@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -170,6 +171,20 @@ async def test_a_scan_ends_where_the_topic_ended_when_it_began(address: str) -> 
         assert rows == 70_001
 
 
+def test_a_scan_does_not_go_on_in_another_topic_of_the_name(address: str) -> None:
+    topic, rows = made(address), [b"x" * 1000] * 20_000
+    with comet.sync.Producer(address) as producer:
+        producer.send_many(topic, rows).result()
+    batches = comet.read(topic, columns=["value"], bootstrap=address).batches()
+    next(batches)
+    with comet.sync.Admin(address) as admin, comet.sync.Producer(address) as producer:
+        admin.delete_topic(topic)
+        admin.create_topic(topic)
+        producer.send_many(topic, rows).result()
+    with pytest.raises(TopicNotFound, match="another one has its name now"):
+        list(batches)
+
+
 async def test_scans_see_what_is_committed(address: str) -> None:
     topic = made(address)
     async with comet.TransactionalProducer(address, f"writer-of-{topic}") as producer:
@@ -212,6 +227,22 @@ def test_what_cannot_be_read_is_said(address: str, topic: str) -> None:
     for wrong in wrongs:
         with pytest.raises(InvalidArgument):
             comet.read(topic, bootstrap=address, **wrong)
+
+
+KEPT = """
+def records():
+    with comet.sync.Consumer(address, topic) as consumer:
+        yield from consumer
+"""
+
+
+@pytest.mark.parametrize(("made", "said"), [("iter(comet.read(topic, bootstrap=address))", False), ("records()", True)])
+def test_what_is_kept_open_lets_the_program_end(address: str, topic: str, made: str, said: bool) -> None:
+    write(address, topic)
+    program = f"import comet\n{address=}\n{topic=}\n{KEPT}\nkept = {made}\nnext(kept)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0
+    assert (b"comet.errors.Closed: the program is ending" in done.stderr) == said == bool(done.stderr)
 
 
 @pytest.mark.parametrize("library", ["polars", "pandas"])
