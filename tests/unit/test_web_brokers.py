@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from comet_web import facts
 from comet_web.asked import Asked
-from comet_web.document import DASH, Table
+from comet_web.document import DASH, Column, Table
+from comet_web.tables import shaped
 from comet_web.views import broker as broker_view
 from comet_web.views import brokers as brokers_view
 
@@ -120,6 +123,17 @@ def test_logs_say_where_they_are_and_what_is_wrong() -> None:
     assert cell(table, "quotes/10", "unflushed") == "5"
     assert cell(table, "quotes/2", "state") == "failed: disk <b>gone</b>"
     assert cell(table, "quotes/2", "behind") == DASH
+
+
+@pytest.mark.parametrize("column", broker_view.LOGS, ids=lambda column: column.key)
+def test_logs_are_sorted_by_whole_rows_though_none_is_made_for_it(column: Column) -> None:
+    logs = tuple({**LOGS[number % 2], "partition": number, "log_end": 7 * number % 120} for number in range(150))
+    detail = replace(DETAIL, logs=logs)
+    whole = {row.key: row for log in logs for row in [broker_view._log(log)]}
+    for sort in (column.key, f"-{column.key}"):
+        asked = Asked("/brokers/1", query={"sort": sort, "filter": "quotes/1"}, matches=lambda text: "quotes/1" in text)
+        shown = broker_view.view(detail, asked).tables["logs"]
+        assert shown == shaped("logs", broker_view.LOGS, whole.values(), asked, text=lambda row: row.key)
 
 
 def test_charts_share_an_axis_and_leave_gaps() -> None:

@@ -171,18 +171,18 @@ def _key(log: Log) -> str:
     return f"{topic}/{index}"
 
 
-def _log(log: Log, only: str = "") -> Row:
-    """`only` names the one column that is wanted, to sort by: of thousands of logs a page shows a part."""
-    cells = tuple(make(log) if not only or key == only else UNKNOWN for key, make in _CELLS.items())
-    return Row(_key(log), cells, "" if only else path("topics", _place(log)[0]))
+def _log(log: Log) -> Row:
+    return Row(_key(log), tuple(make(log) for make in _CELLS.values()), path("topics", _place(log)[0]))
 
 
 def _logs(detail: BrokerDetail, asked: Asked) -> Table:
+    """Of thousands of logs a page shows a hundred; of the others only the cell is made that they are sorted by."""
     sort = asked.query.get("sort", "").removeprefix("-")
-    only = sort if sort in _CELLS else "partition"
-    rows = (_log(log, only) for log in detail.logs)
-    table = shaped("logs", LOGS, rows, asked, sort="partition", text=lambda row: row.key)
+    at = list(_CELLS).index(sort if sort in _CELLS else "partition")
+    make, before, after = list(_CELLS.values())[at], (UNKNOWN,) * at, (UNKNOWN,) * (len(_CELLS) - at - 1)
     known = {_key(log): log for log in detail.logs}
+    rows = (Row(key, (*before, make(log), *after)) for key, log in known.items())
+    table = shaped("logs", LOGS, rows, asked, sort="partition", text=lambda row: row.key)
     return replace(table, rows=tuple(_log(known[row.key]) for row in table.rows))
 
 
