@@ -81,9 +81,13 @@ class GroupConsumer(Generic[T]):
     def batches(self) -> Iterator[RecordBatch[T]]:
         """Whole batches, the fastest way to read."""
         while True:
-            batch = call(self._consumer.get_batch())
+            batch = self.get_batch()
             assert batch is not None, "without a time-out there is always one"
             yield batch
+
+    def get_batch(self, timeout_s: float | None = None) -> RecordBatch[T] | None:
+        """The next batch; None if none came in time. Whoever asks is done with the one before."""
+        return call(self._consumer.get_batch(timeout_s))
 
     def arrow(
         self, *, columns: Iterable[str] | None = None, rows_max: int = 65_536, wait_ms: float = 1_000
@@ -96,6 +100,24 @@ class GroupConsumer(Generic[T]):
     def commit(self, handled: Handled | None = None) -> None:
         """The group's positions move behind these, or behind all that was handed out; see comet.GroupConsumer."""
         call(self._consumer.commit(handled))
+
+    def commit_soon(self, handled: Handled) -> None:
+        """As `commit`, with whatever else is due, and nobody waits for it."""
+        call(computed(lambda: self._consumer.commit_soon(handled)))
+
+    def rewind(self) -> None:
+        """Goes back to what is committed, in all partitions."""
+        call(self._consumer.rewind())
+
+    @property
+    def member(self) -> str:
+        """The id that the coordinator has given this member; empty while it is none."""
+        return self._consumer.member
+
+    @property
+    def generation(self) -> int:
+        """Rises whenever the partitions of the group are given out anew."""
+        return self._consumer.generation
 
     def positions(self) -> dict[TopicPartition, int]:
         """Per partition that this member owns the offset of the next record."""

@@ -279,8 +279,7 @@ class Consumer(Generic[T]):
             record = next(self._records, None)
         except SerdeError as error:
             self._next_offset = int(error.details["offset"]) + 1
-            rest = self._batch.after(self._next_offset)
-            self._batch = self._records = None
+            rest = self._rest()
             if rest is not None:
                 self._open(rest)
             raise
@@ -292,26 +291,30 @@ class Consumer(Generic[T]):
 
     def batches(self) -> Iterator[RecordBatch[T]]:
         """Whole batches, the fastest way to read."""
-        if self._batch is not None:
-            rest = self._batch.after(self._next_offset)
-            self._batch = self._records = None
-            if rest is not None:
-                yield rest
         while True:
-            batch = call(self._consumer.get_batch())
+            batch = self.get_batch()
             assert batch is not None, "without a time-out there is always one"
             yield batch
+
+    def get_batch(self, timeout_s: float | None = None) -> RecordBatch[T] | None:
+        """The next batch; None if none came in time."""
+        return self._rest() or call(self._consumer.get_batch(timeout_s))
+
+    def _rest(self) -> RecordBatch[T] | None:
+        """What is left of a batch that was read record by record."""
+        if self._batch is None:
+            return None
+        rest = self._batch.after(self._next_offset)
+        self._batch = self._records = None
+        return rest
 
     def arrow(
         self, *, columns: Iterable[str] | None = None, rows_max: int = 65_536, wait_ms: float = 1_000
     ) -> Iterator[pyarrow.Table]:
         """Tables of what comes; see comet.Consumer.arrow."""
         tables = call(tables_of(self._consumer, columns, rows_max, wait_ms))
-        if self._batch is not None:
-            rest = self._batch.after(self._next_offset)
-            self._batch = self._records = None
-            if rest is not None:
-                yield tables.of(rest)
+        if (rest := self._rest()) is not None:
+            yield tables.of(rest)
         while True:
             yield call(next_table(tables))
 
@@ -324,10 +327,10 @@ class Consumer(Generic[T]):
 
     def lag(self) -> dict[int, int]:
         """Per partition how many records were not read yet."""
-        read = self.positions()
-        found = call(computed(self._consumer.lag))
-        at = call(computed(self._consumer.positions))
-        return {partition: lag + at[partition] - read[partition] for partition, lag in found.items()}
+        found, at = call(computed(lambda: (self._consumer.lag(), self._consumer.positions())))  # of one moment
+        if self._batch is not None and self._batch.partition in found:
+            found[self._batch.partition] += at[self._batch.partition] - self._next_offset
+        return found
 
     def end_offsets(self) -> dict[int, int]:
         """Per partition the offset after the last record."""

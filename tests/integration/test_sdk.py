@@ -247,10 +247,42 @@ def test_the_synchronous_face_from_several_threads() -> None:
             consumer.seek("earliest")
             batch = next(iter(consumer.batches()))
             assert batch.first_offset == 0
+            consumer.seek("earliest")
+            assert consumer.get() is not None
+            left = 0
+            while left < 199:
+                rest = consumer.get_batch(30)
+                assert rest is not None
+                left += len(rest)
+            assert left == 199, "what was left of the batch that was begun, and all others"
+            assert consumer.get_batch(0.01) is None
             with pytest.raises(comet.Timeout):
                 comet.sync.call(asyncio.Event().wait(), timeout_s=0.05)
         with pytest.raises(comet.Closed):
             producer.send("quotes", b"1")
+
+
+class Finding:
+    """A consumer that finds another partition in each turn of its loop."""
+
+    def __init__(self) -> None:
+        self._found = 1
+
+    def positions(self) -> dict[int, int]:
+        asyncio.get_running_loop().call_soon(self._find)
+        return dict.fromkeys(range(self._found), 2)
+
+    def lag(self) -> dict[int, int]:
+        return dict.fromkeys(self.positions(), 3)
+
+    def _find(self) -> None:
+        self._found += 1
+
+
+def test_the_synchronous_lag_is_of_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = comet.sync.Consumer("localhost", "quotes")
+    monkeypatch.setattr(consumer, "_consumer", Finding())
+    assert consumer.lag() == {0: 3}
 
 
 def interrupt_once_it_waits(thread: int) -> None:

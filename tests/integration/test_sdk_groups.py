@@ -232,3 +232,25 @@ async def test_a_loop_that_is_held_up_is_told_of_with_the_code_that_does(caplog:
     held_up = next(record.getMessage() for record in caplog.records if "held up" in record.getMessage())
     assert "test_a_loop_that_is_held_up" in held_up
     assert __file__ in held_up
+
+
+def test_a_member_without_a_loop_reads_batches_and_goes_back_to_what_is_committed() -> None:
+    with comet.testing.broker(["quotes"]) as broker:
+        with comet.sync.Producer(broker.address) as producer:
+            producer.send_many("quotes", [b"0", b"1", b"2"]).result()
+        with comet.sync.GroupConsumer(
+            broker.address, "quotes", group="g", start="earliest", auto_commit=False
+        ) as consumer:
+            batch = consumer.get_batch(30)
+            assert batch is not None
+            assert list(batch.values) == [b"0", b"1", b"2"]
+            consumer.commit({("quotes", 0): 1})
+            consumer.rewind()
+            again = consumer.get(30)
+            assert again is not None
+            assert again.offset == 1
+            consumer.commit_soon(again)
+            assert consumer.member
+            assert consumer.generation
+        with comet.sync.Admin(broker.address) as admin:
+            assert [one.offset for one in admin.group_positions("g")] == [2]
