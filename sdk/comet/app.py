@@ -14,7 +14,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from random import Random, SystemRandom
 from typing import Any, Final, Literal, TypeVar
 
@@ -126,7 +126,7 @@ class App:
         instance: str = "",
         session_timeout_ms: int = limits.SESSION_TIMEOUT_MS,
         shared: bool = False,
-        lease_ms: int = 30_000,
+        lease_ms: int = limits.LEASE_MS,
         in_flight: int = 0,
         by_key: bool = False,
         isolation: Literal["committed", "uncommitted"] = "committed",
@@ -164,6 +164,13 @@ class App:
             raise InvalidArgument(f'on_error is "stop" or "skip", not {on_error!r}')
         if dead_letter:
             check_topic_name(dead_letter)
+        of_shared: dict[str, Any] = {"lease_ms": lease_ms != limits.LEASE_MS, "in_flight": in_flight, "by_key": by_key}
+        of_others: dict[str, Any] = {
+            "instance": instance, "isolation": isolation != "committed", "on_out_of_range": on_out_of_range != "raise",
+            "on_gap": on_gap, "read_from": read_from != "leader", "rack": rack,
+            "buffer_bytes": buffer_bytes != limits.CONSUMER_BUFFER_BYTES,
+        }  # fmt: skip
+        _check_heeded(of_shared, of_others, shared=shared)
         names = sys._getframe(1).f_locals  # a class defined beside the handler, inside a function, is found here
         options: dict[str, Any] = {"start": start, "buffer_bytes": buffer_bytes, "isolation": isolation}
         reading = {"on_out_of_range": on_out_of_range, "on_gap": on_gap, "read_from": read_from, "rack": rack}
@@ -179,12 +186,13 @@ class App:
                 options = {
                     "start": start, "lease_ms": lease_ms, "in_flight": in_flight or concurrency + _IN_FLIGHT_SPARE,
                     "attempts_max": retries + 1 + _DEATHS_SPARE, "dead_letter": dead_letter, "by_key": by_key,
+                    "session_timeout_ms": session_timeout_ms,
                 }  # fmt: skip
             else:
                 options |= reading | {"instance": instance, "session_timeout_ms": session_timeout_ms}
         else:
-            given = {"retries": retries, "dead_letter": dead_letter, "shared": shared, "instance": instance}
-            if delivery != "at_least_once" or concurrency != 1 or any(given.values()):
+            for_members = {"retries": retries, "dead_letter": dead_letter, "shared": shared, "instance": instance}
+            if delivery != "at_least_once" or concurrency != 1 or any(for_members.values()):
                 raise InvalidArgument(
                     "delivery, retries, dead_letter, concurrency, shared and instance are for members of a group: "
                     "give group= as well"
@@ -428,3 +436,10 @@ class App:
             }
             for one in self._bindings
         ]
+
+
+def _check_heeded(of_shared: Mapping[str, Any], of_others: Mapping[str, Any], *, shared: bool) -> None:
+    """Raises InvalidArgument for options that the handler would have no use for."""
+    for name, given in (of_others if shared else of_shared).items():
+        if given:
+            raise InvalidArgument(f"{name} is {'not ' if shared else ''}for shared=True: leave it out")

@@ -103,7 +103,8 @@ def test_what_is_refused_is_refused_by_line(up: Up) -> None:
 def test_a_topic_lives_and_dies(up: Up) -> None:
     up.run("topic", "create", "mayfly", "--partitions", "2", "--set", "retention_ms=7d", "--set", "flush=always")
     up.run("topic", "create", "mayfly", code=1)
-    up.run("topic", "create", "mayfly", "--if-missing")
+    again = up.run("topic", "create", "mayfly", "--if-missing")
+    assert b"exists already" in again.stderr and b"created" not in again.stdout
     up.run("topic", "alter", "mayfly", "--set", "retention_bytes=1GiB", "--partitions", "3")
     described = up.json("topic", "describe", "mayfly")
     assert isinstance(described, dict)

@@ -66,6 +66,26 @@ def test_the_annotation_says_what_a_handler_gets(handler: Any, shape: Shape, kin
     assert (signature.shape, signature.type) == (shape, kind)
 
 
+@pytest.mark.parametrize(
+    ("shared", "options"),
+    [
+        (False, {"lease_ms": 5_000}),
+        (False, {"in_flight": 5}),
+        (False, {"by_key": True}),
+        (True, {"instance": "one"}),
+        (True, {"isolation": "uncommitted"}),
+        (True, {"on_out_of_range": "earliest"}),
+        (True, {"on_gap": print}),
+        (True, {"read_from": "nearest"}),
+        (True, {"rack": "a"}),
+        (True, {"buffer_bytes": 1 << 20}),
+    ],
+)
+def test_what_a_handler_would_not_heed_is_refused(shared: bool, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument, match=f"{next(iter(options))} is (not )?for shared=True"):
+        App(ADDRESS).on("quotes", group="g", shared=shared, **options)
+
+
 def test_handlers_that_cannot_be_called_are_refused() -> None:
     async def none() -> None: ...
     async def two(a: Quote, b: Quote) -> None: ...

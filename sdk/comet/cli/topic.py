@@ -55,6 +55,8 @@ async def create(
                 raise
             topic, _ = await admin.describe_topic(name)
             note(f"{name} exists already")
+            if not json_output:
+                return
     if json_output:
         print_json(topic_document(topic))
     else:
