@@ -6,9 +6,10 @@ Anything long is put together a piece at a time, so that clients of the broker d
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from typing import Final
+
+import msgspec
 
 from comet.errors import CometError, InvalidArgument, LimitExceeded
 from comet.v1 import admin_pb2 as pb
@@ -38,7 +39,7 @@ class Watching:
             numbers["topics"] = await self._broker.recorder.topics()
         if request.groups:
             numbers["groups"] = await groups_here(self._broker)
-        return pb.StatisticsResponse(json=json.dumps(numbers))
+        return pb.StatisticsResponse(json=msgspec.json.encode(numbers).decode())
 
     async def history(self, request: pb.HistoryRequest) -> pb.HistoryResponse:
         step_s = request.step_s or 1

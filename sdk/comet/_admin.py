@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
 from google.protobuf.message import Message
 
 from comet import _wire
@@ -318,7 +318,7 @@ class Admin(GroupAdmin):
         """
         request = admin.StatisticsRequest(brief=brief, topics=topics, groups=groups)
         answer = await self._ask_at(broker, "Statistics", request, admin.StatisticsResponse)
-        found: dict[str, Any] = json.loads(answer.json)
+        found: dict[str, Any] = msgspec.json.decode(answer.json)
         return found
 
     async def history(
