@@ -130,7 +130,9 @@ class Server:
         except RuntimeError:
             port = 0
         if port == 0:
-            raise Unavailable(f"cannot listen on {wanted}: is something else there? Choose another --port")
+            raise Unavailable(
+                f"cannot listen on {wanted}: is something else there?", details={"hint": "choose another --port"}
+            )
         self.broker.port = port
         self.address = f"{self.config.host}:{port}"
         await server.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from comet_gateway.schemas.common import Int64, Model
 from comet_gateway.schemas.lists import BROKER_MAX, DRY_RUN_TEXT, PARTITION_MAX, Name, Strict
@@ -82,6 +82,13 @@ class LeaderMove(Strict):
 
 class LeaderMoves(Strict):
     """Which partitions are to have another leader."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        json_schema_extra={"examples": [{"partitions": [{"topic": "quotes", "partition": 0, "broker": 2}]}]},
+    )
 
     partitions: Annotated[list[LeaderMove], Field(min_length=1, max_length=MOVES_MAX)] | None = Field(
         None, description="Null: those that it takes for all brokers to lead about as many."
