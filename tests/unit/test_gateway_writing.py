@@ -7,12 +7,15 @@ import json
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 import comet
 from comet.types import Receipt
 from comet_gateway.backend import Backend
 from comet_gateway.config import Limits
 from comet_gateway.metrics import Metrics
 from comet_gateway.push import frames
+from comet_gateway.push.wire import Gone
 from comet_gateway.push.writing import Writing
 from comet_gateway.traffic import Traffic
 
@@ -72,5 +75,27 @@ async def test_what_is_not_answered_at_the_end_of_a_connection_is_let_go() -> No
     running = asyncio.create_task(writing.run())
     running.cancel()  # before it had its first turn
     await asyncio.wait([running])
+    writing.close()
+    assert traffic.body_bytes == 0
+
+
+async def test_the_reader_does_not_wait_for_receipts_that_a_client_who_went_cannot_be_told() -> None:
+    """The first answer leaves too little room still, and there is no second."""
+
+    async def gone(_: bytes) -> None:
+        raise Gone
+
+    producer, traffic = Producer(), Traffic(LIMITS)
+    backend = cast(Backend, SimpleNamespace(producers=dict.fromkeys(comet.Acks, producer)))
+    writing = Writing(backend, gone, LIMITS, Metrics(), traffic)
+    for number, size in enumerate([10, 3_000, 3_000]):
+        await writing.write(*frame(str(number), size))
+    running = asyncio.create_task(writing.run())
+    reading = asyncio.create_task(writing.write(*frame("3", 10)))
+    producer.answers.set_result(None)
+    await asyncio.wait([running])
+    assert isinstance(running.exception(), Gone)
+    with pytest.raises(Gone):
+        await asyncio.wait_for(reading, 5)
     writing.close()
     assert traffic.body_bytes == 0

@@ -331,8 +331,9 @@ class SharedMember:
         """The answer, once it is kept."""
         assert frame.records is not None
         waiting: list[tuple[Key, Awaitable[None] | None]] = []
-        for one in frame.records:
-            key = self._topic(one), one.partition, int(one.offset)
+        # All are looked at before any is settled: a frame that is refused has changed nothing.
+        keys = [(self._topic(one), one.partition, int(one.offset)) for one in frame.records]
+        for key in keys:
             held = self._held.get(key)
             waiting.append((key, None if held is None else self._say(frame, key, held[1])))
         results = [await _settled(key, what) for key, what in waiting]

@@ -158,7 +158,6 @@ class WebSocketConnection:
 
     def _open(self, action: session.Open) -> None:
         pump = self._pump(action.id, action.asked)
-        self._connections.subscriptions += 1
         task = asyncio.create_task(self._run(action.id, pump, action.asked))
         self._pumps[action.id] = pump, task
 
@@ -182,6 +181,7 @@ class WebSocketConnection:
                 return Follower(id_, lambda: hub.subscribe(asked), wire, limits.delivery_bytes, asked.topics)
 
     async def _run(self, id_: str, pump: Pump, asked: Asked | Joined | Played) -> None:
+        self._connections.subscriptions += 1  # here: what is dropped before its first turn never comes to the end
         try:
             match asked:
                 case Joined():

@@ -21,6 +21,7 @@ from comet_gateway.config import Limits
 from comet_gateway.metrics import Metrics
 from comet_gateway.problems import Problem
 from comet_gateway.push import frames
+from comet_gateway.push.wire import Gone
 from comet_gateway.schemas.records import read_records
 from comet_gateway.traffic import Traffic
 from comet_gateway.writing import Written, write, write_once
@@ -47,10 +48,14 @@ class Writing:
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
+        self._over = False  # nobody says receipts any more
 
     async def write(self, frame: frames.Produce, text: str | bytes) -> None:
-        """Hands over the records of a frame, which came as this text. Its receipt says what is wrong with them."""
+        """Hands over the records of a frame, which came as this text. Its receipt says what is wrong with them. Raises
+        Gone."""
         await self._room.wait()
+        if self._over:
+            raise Gone
         deadline, size = asyncio.get_running_loop().time() + TIMEOUT_S, len(text)
         outcome: Outcome
         try:
@@ -75,6 +80,13 @@ class Writing:
 
     async def run(self) -> None:
         """Says the receipts. Cancelled at the end of the connection; what was handed over is written all the same."""
+        try:
+            await self._run()
+        finally:
+            self._over = True
+            self._room.set()  # the reader waits for receipts that nobody says
+
+    async def _run(self) -> None:
         while True:
             while not self._waiting:
                 self._changed.clear()

@@ -1,0 +1,88 @@
+"""One WebSocket, without a server: frames that come together, and what is left when it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+import comet
+from comet_gateway.backend import Backend
+from comet_gateway.config import GatewayConfig, Limits
+from comet_gateway.metrics import Metrics
+from comet_gateway.problems import Problem
+from comet_gateway.push import frames
+from comet_gateway.push.asked import Values
+from comet_gateway.push.asking import join
+from comet_gateway.push.connections import Connections
+from comet_gateway.push.members import SharedMember
+from comet_gateway.push.websocket import WebSocketConnection
+from comet_gateway.push.wire import AsgiWire
+from comet_gateway.traffic import Traffic
+
+
+def connection(messages: list[dict[str, Any]], connections: Connections) -> WebSocketConnection:
+    """Its client has sent all of it before anything is read, and is gone then."""
+    coming = iter(messages)
+
+    async def receive() -> Any:
+        return next(coming)
+
+    async def send(_: Any) -> None:
+        pass
+
+    config = GatewayConfig()
+    state = SimpleNamespace(
+        config=config, hub=None, backend=None, connections=connections, metrics=Metrics(),
+        traffic=Traffic(config.limits),
+    )  # fmt: skip
+    scope = {"type": "websocket", "app": SimpleNamespace(state=state)}
+    return WebSocketConnection(scope, receive, send)
+
+
+def said(**frame: Any) -> dict[str, Any]:
+    return {"type": "websocket.receive", "text": json.dumps(frame)}
+
+
+@pytest.mark.parametrize("then", [[said(type="unsubscribe", id="a")], []], ids=["dropped", "gone"])
+async def test_a_subscription_that_ends_before_its_first_turn_is_not_counted_for_ever(
+    then: list[dict[str, Any]],
+) -> None:
+    connections = Connections(Limits(), asyncio.Event())
+    subscribe = said(type="subscribe", id="a", topic="t")
+    messages = [{"type": "websocket.connect"}, subscribe, *then, {"type": "websocket.disconnect"}]
+    await connection(messages, connections).run()
+    assert connections.statistics()["subscriptions"] == 0
+    assert connections.statistics()["connections"] == 0
+
+
+async def test_a_frame_that_is_refused_has_settled_none_of_its_records() -> None:
+    acked: list[int] = []
+
+    class Record:
+        topic, partition, offset = "t", 0, 7
+
+        async def ack(self) -> None:
+            acked.append(self.offset)
+
+    async def send(_: Any) -> None:
+        pass
+
+    joined = join(
+        frames.Group("g", kind="shared"), topics=["t", "u"], pattern="", start="latest", values=Values.AUTO,
+        permits=None, now_us=0,
+    )  # fmt: skip
+    backend = cast(Backend, SimpleNamespace(bootstrap="127.0.0.1:1"))
+    member = SharedMember("a", joined, backend, AsgiWire(send), Limits())
+    member._hold(cast("comet.SharedRecord[bytes]", Record()))
+    of_none = frames.Ack("a", records=[frames.Place(0, 7, "t"), frames.Place(0, 8)])
+    with pytest.raises(Problem, match="say the topic"):
+        await member.settle(of_none)
+    answer = await member.settle(frames.Ack("a", records=[frames.Place(0, 7, "t")]))
+    assert isinstance(answer, frames.Acked)
+    assert answer.results is not None
+    assert answer.results[0].problem is None, "it is in hand still"
+    assert acked == [7]
