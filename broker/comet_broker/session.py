@@ -25,6 +25,7 @@ from comet._wire import error_to_pb, position_from_pb
 from comet.errors import (
     CometError,
     Draining,
+    Internal,
     InvalidArgument,
     LimitExceeded,
     MalformedFrame,
@@ -343,6 +344,8 @@ class Session(Speaker):
     def _subscribed(
         self, request: int, subscribe: pb.Subscribe, partitions: list[Partition], offsets: list[int]
     ) -> None:
+        if self.closed:  # while times were looked up: nobody would ever take its readers out of the partitions
+            return
         number = subscribe.subscription
         for partition in partitions:  # all or none: some may have gone while their times were looked up
             if partition.closed is not None:
@@ -402,6 +405,9 @@ class Session(Speaker):
                 await work
             except CometError as error:
                 self.fail(request, error)
+            except Exception as error:
+                self.fail(request, Internal(f"the request broke: {error!r}"))
+                raise
             finally:
                 self._tasks -= 1
                 self.rouse()

@@ -15,6 +15,7 @@ from comet.v1 import types_pb2 as types
 from comet_broker import limits
 from comet_broker.broker import Broker
 from tests.integration.stream_client import MIB, Call, Client, idle, read
+from tests.sim.waiting import until
 
 
 async def test_produced_values_are_acknowledged_and_delivered(broker: Broker, topic: types.Topic) -> None:
@@ -227,6 +228,36 @@ async def test_a_closed_stream_leaves_nothing_behind(broker: Broker, topic: type
     assert await client.session.next_frame() is None
     assert len(partition.readers) == len(partition.idle) == 0
     assert broker.statistics()["session_count"] == 0
+
+
+async def test_a_stream_that_ends_while_a_time_is_looked_up_leaves_no_reader_behind(
+    broker: Broker, topic: types.Topic
+) -> None:
+    client = Client(broker)
+    handle = await client.attach()
+    before = len(broker.tasks)
+    start = pb.Start(partition=handle, position=types.Position(timestamp_us=1))
+    client.send(subscribe=pb.Subscribe(subscription=1, starts=[start], credit=MIB))
+    client.session.close()
+    assert await until(lambda: len(broker.tasks) == before, within_s=30)
+    assert not broker.topics.partition("t", 0).readers
+
+
+async def test_a_slow_request_that_breaks_is_answered(
+    broker: Broker, topic: types.Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: int) -> int:
+        raise ZeroDivisionError
+
+    client = Client(broker)
+    handle = await client.attach()
+    monkeypatch.setattr(broker.topics.partition("t", 0).log, "find_time", broken)
+    position = types.Position(timestamp_us=1)
+    request = client.send(find_offset=pb.FindOffset(partition=handle, position=position))
+    answer = await client.answer()
+    assert (answer.request, answer.error.error.code) == (request, types.ERROR_CODE_INTERNAL)
+    assert await until(lambda: broker.statistics()["failures"] == 1, within_s=30)
+    broker.tasks.failed.clear()  # as it was meant to
 
 
 async def test_a_reader_far_behind_reads_everything_once(broker: Broker, topic: types.Topic) -> None:
