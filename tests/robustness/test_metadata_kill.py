@@ -42,16 +42,19 @@ async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(tmp_path:
 def _run_and_kill(path: Path, name: str, lines: int) -> list[str]:
     """Kills the writer after so many lines; returns them with all that it had reported by then."""
     command = [sys.executable, "-m", "tests.robustness.metadata_writer", str(path), name]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        seen = [process.stdout.readline() for _ in range(lines)]
-    finally:
-        process.kill()
-    rest, errors = process.communicate()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            reported = [process.stdout.readline() for _ in range(lines)]
+        finally:
+            process.kill()
+        # Not by `communicate`: it reads the pipe itself and leaves out what `readline` has in its buffer.
+        reported += process.stdout.readlines()
+        errors = process.stderr.read()
     assert process.returncode == -9, errors
     # The last line may have been cut off in the middle.
-    return [line for line in [*seen, *rest.splitlines(keepends=True)] if line.endswith("\n")]
+    return [line for line in reported if line.endswith("\n")]
 
 
 def _check_pairs(items: dict[str, KeyValue]) -> None:
