@@ -84,10 +84,7 @@ class LeaderMoves(Strict):
     """Which partitions are to have another leader."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        json_schema_extra={"examples": [{"partitions": [{"topic": "quotes", "partition": 0, "broker": 2}]}]},
+        json_schema_extra={"examples": [{"partitions": [{"topic": "quotes", "partition": 0, "broker": 2}]}]}
     )
 
     partitions: Annotated[list[LeaderMove], Field(min_length=1, max_length=MOVES_MAX)] | None = Field(

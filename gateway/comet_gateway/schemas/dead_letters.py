@@ -116,15 +116,12 @@ class Redrive(Chosen):
     """Which letters to write again, and how."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
         json_schema_extra={
             "examples": [
                 {"filter": {"group": "work", "cause": "ValueError: order # is late"}, "rate": 50},
                 {"letters": [{"partition": 0, "offset": "17"}], "record": {"text": "order 17, on time"}},
             ]
-        },
+        }
     )
 
     to: Name | None = Field(default=None, description="Another topic than the one that each comes from.")
@@ -144,9 +141,7 @@ class Redrive(Chosen):
 class Discard(Chosen):
     """Which letters to settle without writing them again. They stay in the log for as long as it keeps them."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, json_schema_extra={"examples": [{"filter": {"group": "work"}}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{"filter": {"group": "work"}}]})
 
 
 class Target(Model):

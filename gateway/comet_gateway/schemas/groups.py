@@ -118,10 +118,7 @@ def _each_once(positions: list[NewPosition]) -> None:
 
 class NewPositions(Strict):
     model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        json_schema_extra={"examples": [{"positions": [{"topic": "quotes", "partition": 0, "offset": "1042"}]}]},
+        json_schema_extra={"examples": [{"positions": [{"topic": "quotes", "partition": 0, "offset": "1042"}]}]}
     )
 
     positions: list[NewPosition] = Field(min_length=1, max_length=POSITIONS_MAX)
@@ -154,9 +151,6 @@ class Reset(Strict):
     has positions of. A group that does not exist is made by naming topics."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
         json_schema_extra={
             "examples": [
                 {"to": "earliest", "topics": ["quotes"]},
@@ -164,7 +158,7 @@ class Reset(Strict):
                 {"shift": "-1000", "topics": [{"topic": "quotes", "partitions": [0, 1]}]},
                 {"offsets": [{"topic": "quotes", "partition": 0, "offset": "1042"}]},
             ]
-        },
+        }
     )
 
     to: str | None = Field(

@@ -23,7 +23,7 @@ def _whole(value: Any) -> Any:
 class Strict(Model):
     """A request's body: a number is a number there, and "5" is none. 5.0 is 5, as JSON Schema has it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(strict=True)
 
     @model_validator(mode="before")
     @classmethod

@@ -37,9 +37,7 @@ class TopicSettings(Model):
 class TopicChanges(Strict):
     """Settings. What is left out, or null, stays as it is, or takes the default of the broker."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, json_schema_extra={"examples": [{"retention_ms": "3600000"}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{"retention_ms": "3600000"}]})
 
     retention_ms: Int64 | None = Field(default=None, description=f"How long records are kept. {_NO_LIMIT}")
     retention_bytes: Int64 | None = Field(default=None, description=f"Of one partition. {_NO_LIMIT}")
@@ -55,10 +53,7 @@ class TopicChanges(Strict):
 
 class TopicCreation(Strict):
     model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        json_schema_extra={"examples": [{"name": "quotes", "partitions": 3, "config": {"retention_ms": "3600000"}}]},
+        json_schema_extra={"examples": [{"name": "quotes", "partitions": 3, "config": {"retention_ms": "3600000"}}]}
     )
 
     name: Name
@@ -183,7 +178,7 @@ class TopicAlteration(Model):
 
 
 class PartitionsWanted(Strict):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, json_schema_extra={"examples": [{"total": 6}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"total": 6}]})
 
     total: int = Field(ge=1, le=PARTITIONS_MAX, description="How many there shall be.")
 
@@ -210,16 +205,13 @@ class RecordsDeletion(Strict):
     """Either `before`, for all `partitions` or those that are named, or `offsets`."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
         json_schema_extra={
             "examples": [
                 {"before": "-1h"},
                 {"before": "latest", "partitions": [0, 2]},
                 {"offsets": [{"partition": 0, "before": "1042"}]},
             ]
-        },
+        }
     )
 
     before: str | None = Field(
@@ -256,9 +248,7 @@ class RecordsDeleted(Model):
 
 
 class Move(Strict):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, json_schema_extra={"examples": [{"replicas": [2, 3, 1]}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{"replicas": [2, 3, 1]}]})
 
     replicas: list[Annotated[int, Field(ge=1, le=BROKER_MAX)]] = Field(
         min_length=1, max_length=REPLICAS_MAX, description="Ids of brokers, the preferred leader first."
@@ -279,9 +269,7 @@ class Moved(Model):
 
 
 class Election(Strict):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, json_schema_extra={"examples": [{"broker": 2, "accept_loss": True}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{"broker": 2, "accept_loss": True}]})
 
     broker: int = Field(ge=1, le=BROKER_MAX, description="Who is to lead, whatever it lacks.")
     accept_loss: bool = Field(
