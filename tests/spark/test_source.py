@@ -158,11 +158,25 @@ def test_columns_are_those_of_a_class_whatever_json_calls_them(
 def test_values_that_are_no_events_are_named(spark: SparkSession, broker: Broker, values: list[bytes]) -> None:
     with comet.sync.Producer(broker.address) as producer:
         producer.send_many("quotes", [b'{"symbol": "A"}', *values], partition=0).result()
-    with pytest.raises(PySparkException, match="record 1 of quotes/0 is no struct"):
+    with pytest.raises(PySparkException, match="record 1 of quotes/0 has a value that is no struct"):
         _read(spark, broker, schema="symbol string").collect()
     rows = _read(spark, broker, schema="symbol string", mode="permissive").orderBy("offset").collect()
     assert rows[0].value.symbol == "A"
     assert [row.value for row in rows[1:]] == [None] * len(values)
+
+
+def test_text_that_is_none_is_named(spark: SparkSession, broker: Broker) -> None:
+    with comet.sync.Producer(broker.address) as producer:
+        producer.send_many("quotes", [b"a", b"\xffb"], keys=[None, b"\xfec"], partition=0).result()
+
+    def read(schema: str) -> list[Any]:
+        reader = spark.read.format("comet").options(bootstrap=broker.address, subscribe="quotes").schema(schema)
+        return reader.load().collect()
+
+    assert [row.value for row in read("value binary")] == [b"a", b"\xffb"]
+    for column, begins in (("value", "xffb"), ("key", "xfec")):
+        with pytest.raises(PySparkException, match=f"record 1 of quotes/0 has a {column} that is no UTF-8.*{begins}"):
+            read(f"{column} string")
 
 
 def test_a_stream_goes_on_where_its_checkpoint_says(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:

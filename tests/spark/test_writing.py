@@ -26,7 +26,7 @@ from comet.errors import (
 from comet.spark import writing
 from comet.spark.sink_options import SinkOptions
 from comet.spark.units import Unit
-from comet.spark.writing import Wrote, write_rows, write_unit
+from comet.spark.writing import Rows, Wrote, write_rows, write_unit
 from tests.robustness.process import BrokerProcess, free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -127,6 +127,17 @@ def test_an_attempt_that_died_leaves_nothing(broker: Broker, unit: Unit) -> None
     assert _read(broker.address) == []
     assert write_unit(unit, _batches(), _options(broker.address)) == Wrote(12)
     assert _read(broker.address) == list(range(12))
+
+
+def test_rows_that_an_attempt_did_not_come_to_are_counted_by_the_next() -> None:
+    rows = Rows(_batches())
+    assert sum(map(len, rows)) == rows.count == 12
+    assert rows.rewind()
+    assert len(next(iter(rows))) == 3, "and then the attempt fails"
+    assert sum(map(len, rows)) == 9
+    assert rows.count == 12
+    assert rows.rewind()
+    assert sum(map(len, rows)) == rows.count == 12
 
 
 @pytest.mark.parametrize("held", [True, False])

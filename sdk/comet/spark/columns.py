@@ -92,6 +92,8 @@ def _maker(field: pa.Field, options: SourceOptions, names: events.Names | None) 
         return lambda batch, _: pa.repeat(pa.scalar(getattr(batch, name), kind), len(batch))
     if name == "value" and pa.types.is_struct(kind):
         return _decoded(kind, options, names)
+    if pa.types.is_string(kind):
+        return _text(name, kind)
     if name in {"key", "value", "offset", "timestamp"}:
         return lambda _, arrow: _as(arrow.column(name), kind)
     if name == "headers":
@@ -102,6 +104,35 @@ def _maker(field: pa.Field, options: SourceOptions, names: events.Names | None) 
 
 def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return array if array.type == kind else array.cast(kind)
+
+
+def _text(name: str, kind: pa.DataType) -> Maker:
+    def text(batch: Columnar, arrow: pa.RecordBatch) -> pa.Array:
+        try:
+            return arrow.column(name).cast(kind)
+        except pa.ArrowInvalid:
+            at, found = next(
+                (at, found) for at, found in enumerate(arrow.column(name).to_pylist()) if not _is_text(found)
+            )
+            raise _wrong(batch, at, f"a {name} that is no UTF-8", found, "As binary it can be read") from None
+
+    return text
+
+
+def _is_text(value: bytes | None) -> bool:
+    try:
+        (value or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _wrong(batch: Columnar, at: int, what: str, value: bytes, hint: str) -> SerdeError:
+    offset = batch.offsets[at]
+    return SerdeError(
+        f"record {offset} of {batch.topic}/{batch.partition} has {what}. It begins with {value[:_SHOWN]!r}. {hint}",
+        details={"topic": batch.topic, "partition": str(batch.partition), "offset": str(offset)},
+    )
 
 
 def _headers(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -118,11 +149,8 @@ def _decoded(kind: pa.DataType, options: SourceOptions, names: events.Names | No
         try:
             return decoder.decode(arrow.column("value"), permissive=options.permissive)
         except Undecodable as error:
-            offset, value = batch.offsets[error.at], batch.values[error.at]
-            raise SerdeError(
-                f"record {offset} of {batch.topic}/{batch.partition} is no {kind}: {error}. Its value begins with "
-                f"{(value or b'')[:_SHOWN]!r}. With the option mode=permissive it would be null",
-                details={"topic": batch.topic, "partition": str(batch.partition), "offset": str(offset)},
-            ) from None
+            value = batch.values[error.at] or b""
+            hint = "With the option mode=permissive it would be null"
+            raise _wrong(batch, error.at, f"a value that is no {kind}: {error}", value, hint) from None
 
     return decode

@@ -39,7 +39,9 @@ class Decoder:
         self._fields = list(kind)
         fields = list(_in_json(kind, names or {}))
         self._decode, self._columns_of = _reader(fields)
-        decode, _ = _reader([field.with_nullable(True) for field in fields])
+        decode = self._decode
+        if not all(field.nullable for field in fields):
+            decode, _ = _reader([field.with_nullable(True) for field in fields])
         self._nothing = decode(b"{}")
 
     def decode(self, values: pa.Array, *, permissive: bool) -> pa.Array:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -140,12 +141,12 @@ class Rows:
         self._batches = iter(batches)
         self._held: list[pa.RecordBatch] | None = []
         self._bytes = 0
-        self._again: list[pa.RecordBatch] = []
+        self._again: deque[pa.RecordBatch] = deque()
         self.count = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        again, self._again = self._again, []
-        for batch in again:
+        while self._again:  # what is not taken of it comes next time
+            batch = self._again.popleft()
             self.count += len(batch)
             yield batch
         for batch in self._batches:
@@ -166,7 +167,7 @@ class Rows:
         """Whether all that was read comes again."""
         if self._held is None:
             return False
-        self._again, self.count = list(self._held), 0
+        self._again, self.count = deque(self._held), 0
         return True
 
 
