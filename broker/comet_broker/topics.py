@@ -274,11 +274,11 @@ class TopicTable:
         if topic is None:
             # Known from here on: if one of its logs cannot be opened, the others are not opened a second time.
             topic = self.by_name[name] = Topic(name, spec)
-        await self._open_all(topic, spec)
-        if spec.config != topic.spec.config:
+        if spec.config != topic.spec.config:  # first: one that cannot be opened must not keep it from the others
             for partition in topic.partitions.values():
                 partition.configure(spec.config)
         topic.spec = spec
+        await self._open_all(topic, spec)
 
     async def _open_all(self, topic: Topic, spec: TopicSpec) -> None:
         """Opens what is to be here and is not, closes and deletes what others hold now."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from comet.v1 import admin_pb2 as admin
+from comet.v1 import types_pb2 as types
 from comet_broker import reports
 from comet_broker.core.cluster import NOBODY
 from comet_broker.storage.files import RealFiles
@@ -103,6 +104,28 @@ async def test_a_log_that_cannot_be_opened_keeps_no_other_from_being_opened(clus
     await until(lambda: len(cluster.state("t", 1).in_sync) == 3, "it has caught up")
     assert not broker.topics.problems
     assert broker.statistics()["failures"] >= 1
+    broker.tasks.failed.clear()
+
+
+async def test_a_log_that_cannot_be_opened_keeps_no_other_from_what_is_set(cluster: LocalCluster) -> None:
+    await make(cluster, "t")
+    await cluster.stop(2)
+    made: list[Files] = []
+
+    def files(folder: Path) -> Files:
+        made.append(Files(folder))
+        return made[0]
+
+    broker = await cluster.start(2, files)
+    await until(lambda: unfit(cluster, 2, 1), "the cluster is told")
+    config = types.TopicConfig(min_insync=3)
+    await cluster.call("comet.v1.Admin/AlterTopic", admin.AlterTopicRequest(name="t", config=config), on=1)
+    opened = broker.topics.by_name["t"].partitions
+    await until(lambda: all(one.min_insync == 3 for one in opened.values()), "they are as the topic says")
+    assert opened.keys() == {0, 2, 3, 4, 5}
+    made[0].healed = True
+    await until(lambda: 1 in opened and not broker.topics.problems, "it was tried again")
+    assert opened[1].min_insync == 3
     broker.tasks.failed.clear()
 
 
