@@ -230,7 +230,7 @@ def test_what_is_shorter_than_it_was_is_said_once(world: World, caplog: pytest.L
         for length in (1, 2, 3):
             world.topics["quotes"].partitions[0] = [1] * length
             assert again(reader, start) == start
-    assert len(caplog.records) == 1 and "quotes/0 ends at 1, before 4, where to read on" in caplog.text
+    assert len(caplog.records) == 1 and "quotes/0 ends at 1, before 4, where to go on" in caplog.text
 
 
 def test_assigned_partitions_have_to_be_there(world: World) -> None:

@@ -130,7 +130,7 @@ def kept(start: Marks, newest: Marks) -> tuple[dict[TopicPartition, Mark], list[
             )
         elif now.offset < mark.offset:
             kind = "shorter"
-            told = f"ends at {now.offset}, before {mark.offset}, where to read on: was the topic deleted, or made again?"
+            told = f"ends at {now.offset}, before {mark.offset}, where to go on: was the topic deleted, or made again?"
             found[place] = mark._replace(topic_id=mark.topic_id or now.topic_id)
         else:
             continue
