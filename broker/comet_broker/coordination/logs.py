@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from comet._wire import error_from_pb, error_to_pb
-from comet.errors import CometError, OffsetOutOfRange, Unavailable
+from comet.errors import CometError, Internal, OffsetOutOfRange, Unavailable
 from comet.v1 import coordination_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet_broker.coordination.ends import answer_ends
@@ -147,6 +147,9 @@ class Logs:
                 answer = await self._call(leader, pb.PartitionEndsRequest(asked=chunk))
             except CometError as error:
                 ends += [pb.PartitionEnd(code=error_to_pb(error).code)] * len(chunk)
+            except Exception as error:  # noqa: BLE001 - whoever asks is answered, and goes on with the other leaders
+                self._broker.tasks.report(f"asking broker {leader} for ends", error)
+                ends += [pb.PartitionEnd(code=error_to_pb(Internal(repr(error))).code)] * len(chunk)
             else:
                 ends += answer.ends
         for one, end in zip(asked, ends, strict=True):
@@ -207,5 +210,5 @@ class _Queue:
 
 def unknown(end: pb.PartitionEnd) -> CometError:
     """Why a leader has not said how far a partition reaches. Whatever it was, it may be otherwise soon."""
-    code = error_from_pb(types.Error(code=types.ErrorCode.Name(end.code))).code
+    code = error_from_pb(types.Error(code=cast("types.ErrorCode", end.code))).code  # one of a later version, it may be
     return Unavailable(f"the partition's leader could not say how far it reaches: {code}", retry_after_ms=50)
