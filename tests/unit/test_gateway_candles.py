@@ -134,6 +134,7 @@ def test_quotes_of_the_demo_are_understood() -> None:
         (None, b'{"price": 2}', "neither a symbol nor a key"),
         (b"A", b'{"bid": 2}', "no price: neither last, nor price, nor bid and ask"),
         (b"A", b'{"price": "dear"}', "not JSON with numbers as prices"),
+        (b"A", b'{"price": 2, "x": ' + b"[" * 10_000, "not JSON with numbers as prices"),
         (b"A", b'{"price": "nan"}', "a price that is no number"),
         (b"A", b'{"price": 1, "bid": -1e308, "ask": 1e308}', "a price that is no number"),
         (b"A", b"[1]", "not JSON with numbers as prices"),

@@ -58,7 +58,7 @@ def tick_of(key: bytes | None, value: bytes | None, timestamp_us: int) -> Tick |
         return "no value"
     try:
         wire = _decode(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return "not JSON with numbers as prices"
     symbol = wire.symbol or ("" if key is None else key.decode("utf-8", "replace"))
     if not symbol:
