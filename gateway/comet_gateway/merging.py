@@ -36,6 +36,7 @@ Isolation = Literal["committed", "uncommitted"]
 
 AT_ONCE: Final = 16  # calls to brokers
 LEAST: Final = 16  # records that are asked for
+MOST: Final = 1 << 20  # and that are, after many reads
 BYTES_LEAST: Final = 64 * KIB
 FURTHER_CALLS: Final = 64  # to brokers, of one request, beside two for each partition
 
@@ -154,7 +155,7 @@ class OldestLane(Lane):
         self.done = ended or (bound is not None and found.next_offset >= bound)
         if not self.rows:
             self.place = Place(found.next_offset, found.epoch)
-        self.chunk *= 2
+        self.chunk = min(2 * self.chunk, MOST)
 
     def took(self, row: Row) -> None:
         self.place = Place(row.offset + 1, row.batch.epoch)
@@ -197,7 +198,7 @@ class NewestLane(Lane):
         # With nothing in it, it was markers and what was aborted.
         self.place = Place(end if self.rows else start)
         self.done = start <= self._floor()
-        self.chunk *= 2
+        self.chunk = min(2 * self.chunk, MOST)
 
     def _keep(self, found: comet.Fetched, end: int) -> None:
         for batch in reversed(found.batches):

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import comet
+from comet._limits import UINT32_MAX
 from comet.errors import OffsetOutOfRange
 from comet.types import AtOffset, AtTime, Earliest, Latest, Position
 from comet_gateway.cursor import Place
@@ -38,6 +39,8 @@ class FakeReader:
         self, topic: str, partition: int, start: Position, *, epoch: int | None, records_max: int, bytes_max: int,
         isolation: str,
     ) -> comet.Fetched:  # fmt: skip
+        assert 0 < records_max <= UINT32_MAX
+        assert 0 < bytes_max <= UINT32_MAX
         self.calls += 1
         low, high = self.ends(partition)
         rows = [row for batch in self.partitions[partition] for row in batch]
@@ -214,6 +217,14 @@ async def test_records_that_are_larger_than_was_thought_cost_few_bytes() -> None
     assert [row.offset for row in merged.rows] == list(range(4999, 4979, -1))
     assert log.bytes < 1_000_000
     assert log.calls < 20
+
+
+async def test_a_partition_that_is_read_on_many_times_is_never_asked_for_more_records_than_there_are_numbers() -> None:
+    """Its share of the bytes is one record, and it is the oldest of many."""
+    others = {partition: [[(0, 100, 1)]] for partition in range(1, 64)}
+    log = FakeReader({0: [[(offset, offset, 100_000) for offset in range(40)]], **others}, dict.fromkeys(range(64), 0))
+    merged = await read(log, Order.OLDEST, ends_of(log, Order.OLDEST), records_max=100, bytes_max=1 << 22)
+    assert [row.offset for row in merged.rows[:40]] == list(range(40))
 
 
 async def test_a_request_makes_so_many_calls_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
