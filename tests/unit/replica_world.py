@@ -30,6 +30,8 @@ STATE = PartitionState(leader=1, epoch=1, replicas=(1, 2, 3), in_sync={1: 10})
 class HeldWorker:
     """ports.Worker: runs at once, or when it is let go."""
 
+    hold_after = 0  # it is held again after so many; 0: it is not
+
     def __init__(self) -> None:
         self.free = asyncio.Event()
         self.free.set()
@@ -37,6 +39,10 @@ class HeldWorker:
     async def run(self, work: Callable[[], R]) -> R:
         await asyncio.sleep(0)
         await self.free.wait()
+        if self.hold_after:
+            self.hold_after -= 1
+            if not self.hold_after:
+                self.free.clear()
         return work()
 
     def close(self) -> None:

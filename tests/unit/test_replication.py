@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 
+from comet import records
+from comet._frames import delivery_prefix
 from comet.errors import MalformedFrame, Unavailable
 from comet.types import TopicConfig
 from comet.v1 import replication_pb2 as pb
 from comet_broker import limits
+from comet_broker.replication import follower
 from comet_broker.replication.follower import Replicator
 from comet_broker.replication.leader import ReplicaSession
+from tests.sim.waiting import until
 from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
-from tests.unit.storage_world import IDENTITY
+from tests.unit.storage_world import IDENTITY, batch
 
 HELLO = pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="c", broker=2, incarnation=20))
 
@@ -144,6 +148,25 @@ async def test_a_follower_hears_at_once_of_what_is_deleted() -> None:
     await world.tasks.close()
 
 
+async def test_a_follower_that_cuts_back_first_hears_of_what_was_said_meanwhile() -> None:
+    world = ReplicaWorld(TopicConfig(min_insync=1))
+    await world.lead(in_sync={1: 10, 3: 30})
+    world.produce(3)
+    world.follow(3, 2)
+    session = session_on(world)
+    tell(session, HELLO, follow(log_end=5, epochs=[pb.EpochStart(epoch=1, start_offset=0)]))
+    (begin,) = answers(session)
+    assert (begin.following.high_watermark, getattr(begin.following, "from")) == (2, 3)
+    world.progress(3, 3)
+    session._watermarks()
+    answers(session)  # which a follower does not look at while it cuts back
+    tell(session, progress(3, 3))
+    marks = [frame.watermark for frame in answers(session)]
+    assert [mark.high_watermark for mark in marks] == [3]
+    session.close()
+    await world.tasks.close()
+
+
 # ---- the follower's side
 
 
@@ -192,7 +215,10 @@ async def nothing(*_: object) -> None:
     return
 
 
-def replicator_on(world: ReplicaWorld, network: Streams, where: dict[int, str]) -> Replicator:
+def replicator_on(
+    world: ReplicaWorld, network: Streams, where: dict[int, str], broken: list[Exception] | None = None
+) -> Replicator:
+    broken = [] if broken is None else broken
     broker = SimpleNamespace(
         cluster_id="c",
         config=SimpleNamespace(broker_id=1),
@@ -202,7 +228,7 @@ def replicator_on(world: ReplicaWorld, network: Streams, where: dict[int, str]) 
         membership=SimpleNamespace(incarnation=10),
         address_of=where.get,
         suspect=nothing,
-        mended=lambda _: None,
+        fitness=SimpleNamespace(mended=lambda _: None, broke=lambda _, error: broken.append(error)),
     )
     return Replicator(broker)  # type: ignore[arg-type]
 
@@ -222,7 +248,9 @@ async def test_a_link_that_broke_off_as_none_should_is_made_again() -> None:
     await world.tasks.close()
 
 
-async def test_a_leader_that_is_elsewhere_now_is_followed_there_at_once() -> None:
+async def test_a_leader_that_is_elsewhere_now_is_followed_there_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "RETRY_S", 3_600)
+    monkeypatch.setattr(follower, "RETRY_S_MAX", 3_600)
     world = ReplicaWorld()
     world.partition.apply(await world.put(replace_state(STATE, leader=2, in_sync={2: 20})))
     network = Streams()
@@ -237,5 +265,122 @@ async def test_a_leader_that_is_elsewhere_now_is_followed_there_at_once() -> Non
         replicator.update(world.partition)
         await network.connected.wait()
     assert network.addresses == ["there", "elsewhere"]
+    await replicator.close()
+    await world.tasks.close()
+
+
+class LeaderStream(BrokenStream):
+    """A stream whose other end is the test: what it says, and what it was told."""
+
+    def __init__(self) -> None:
+        super().__init__(broken=False)
+        self.said: asyncio.Queue[bytes] = asyncio.Queue()
+        self.told: list[pb.FollowerFrame] = []
+
+    async def read(self) -> bytes | None:
+        return await self.said.get()
+
+    async def write(self, frame: bytes) -> None:
+        self.told.append(pb.FollowerFrame.FromString(frame))
+
+    async def say(self, *frames: pb.LeaderFrame) -> None:
+        for frame in frames:
+            await self.said.put(frame.SerializeToString())
+        await settle()
+
+    async def deliver(self, world: ReplicaWorld, base_offset: int, *, high_watermark: int) -> None:
+        """One record, as the leader of epoch 2 wrote it."""
+        _, data = batch([b"theirs"])
+        stamp = records.make_stamp(base_offset, world.clock.wall_us(), 2, len(data))
+        body = stamp + data[records.STAMP_BYTES :]
+        await self.said.put(delivery_prefix(7, high_watermark, 2, len(body)) + body)
+        await settle()
+
+    def asked(self) -> list[pb.FollowerFrame]:
+        return [frame for frame in self.told if frame.WhichOneof("frame") == "follow"]
+
+    def ends_told(self) -> list[int]:
+        return [frame.progress.log_end for frame in self.told if frame.WhichOneof("frame") == "progress"]
+
+
+class OneLeader(Streams):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stream = LeaderStream()
+
+    def replicate(self) -> LeaderStream:
+        return self.stream
+
+
+def following(begin: int, **changes: Any) -> pb.LeaderFrame:
+    said = pb.Following(topic_id=IDENTITY.topic_id, partition=0, leader_epoch=2, handle=7, **changes)
+    setattr(said, "from", begin)
+    return pb.LeaderFrame(following=said)
+
+
+async def behind_a_leader(
+    world: ReplicaWorld, broken: list[Exception] | None = None
+) -> tuple[Replicator, LeaderStream]:
+    """It has led, and written three records; another leads now, in epoch 2."""
+    await world.lead()
+    world.produce(3)
+    state = replace_state(STATE, leader=2, epoch=2, in_sync={2: 20})
+    world.partition.apply(await world.put(state))
+    network = OneLeader()
+    replicator = replicator_on(world, network, {2: "there"}, broken)
+    replicator.update(world.partition)
+    await settle()
+    assert [frame.WhichOneof("frame") for frame in network.stream.told] == ["hello", "follow"]
+    return replicator, network.stream
+
+
+async def test_what_the_leader_was_told_of_is_not_cut_away_by_an_answer_that_comes_late() -> None:
+    world = ReplicaWorld()
+    replicator, leader = await behind_a_leader(world)
+    partition = world.partition
+    world.worker.free.clear()
+    await leader.say(following(2))
+    trimming = asyncio.create_task(partition.delete_before(1))  # when the log is cut back, and no sooner
+    await settle()
+    await leader.say(following(2))  # it had asked twice
+    world.worker.hold_after = 1
+    world.worker.free.set()
+    await settle()
+    assert partition.log.log_end == 2 == leader.ends_told()[-1]
+    await leader.deliver(world, 2, high_watermark=3)
+    assert leader.ends_told()[-1] == 3
+    world.worker.free.set()
+    await trimming
+    await settle()
+    assert partition.log.log_end == 3 == partition.committed
+    await replicator.close()
+    await world.tasks.close()
+
+
+def raiser(*_: object, **__: object) -> None:
+    raise RuntimeError("nobody has thought of this")
+
+
+@pytest.mark.parametrize("where", ["replicate", "cut_back"])
+async def test_what_breaks_with_one_partition_is_said_and_the_link_goes_on(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = ReplicaWorld()
+    broken: list[Exception] = []
+    replicator, leader = await behind_a_leader(world, broken)
+    monkeypatch.setattr(follower, "RETRY_S_MAX", 0)
+    with monkeypatch.context() as bug:
+        bug.setattr(world.partition, where, raiser)
+        if where == "cut_back":
+            await leader.say(following(2))
+        else:
+            await leader.say(following(3))
+            await leader.deliver(world, 3, high_watermark=3)
+        assert await until(lambda: len(leader.asked()) == 2, within_s=60), "it asks again"
+    assert len(broken) == 1
+    assert not leader.cancelled.is_set()
+    await leader.say(following(2))
+    await leader.deliver(world, 2, high_watermark=3)
+    assert leader.ends_told()[-1] == 3 == world.partition.committed
     await replicator.close()
     await world.tasks.close()

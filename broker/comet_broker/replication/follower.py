@@ -103,6 +103,7 @@ class LeaderLink:
         self._by_handle: dict[int, tuple[Partition, int]] = {}  # the leader's handle -> partition, epoch
         self._theirs: dict[int, int] = {}  # own handle -> the leader's
         self._moved: dict[int, Partition] = {}  # Progress is due
+        self._cutting: set[int] = set()  # own handles of those to be cut back: until then they begin nowhere
         self._trimming: set[int] = set()  # own handles of those whose records are being deleted as at the leader
         self._address: str | None = None  # where the leader was last looked for
         self._frames: deque[bytes] = deque()
@@ -176,6 +177,7 @@ class LeaderLink:
         channel: PeerChannel | None = None
         try:
             while True:
+                self._again.clear()
                 address = self._broker.address_of(self.leader)
                 if address is not None and self._broker.membership.incarnation:
                     self._address = address
@@ -194,7 +196,6 @@ class LeaderLink:
                     if self._broker.clock.monotonic() - began > RETRY_S_MAX:
                         wait_s = RETRY_S
                     await self._broker.suspect(self.leader)
-                self._again.clear()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
                         await self._again.wait()
@@ -307,8 +308,14 @@ class LeaderLink:
                 self.leave(partition)
                 return
             self._ask_again(partition, RETRY_S_MAX if isinstance(error, CometError) else 0)
+        except Exception as error:  # noqa: BLE001 - what is wrong with one is not to keep the others from following
+            self._broke(partition, error)
         else:
             self._progress_due(partition)
+
+    def _broke(self, partition: Partition, error: Exception) -> None:
+        self._broker.fitness.broke(partition, error)
+        self._ask_again(partition, RETRY_S_MAX)
 
     def _find(self, topic_id: bytes, index: int, epoch: int) -> Partition | None:
         partition = self._places.get((topic_id, index))
@@ -316,12 +323,13 @@ class LeaderLink:
 
     def _following(self, following: pb.Following) -> None:
         partition = self._find(following.topic_id, following.partition, following.leader_epoch)
-        if partition is None or partition.leads:
-            return
+        if partition is None or partition.leads or partition.handle in self._cutting:
+            return  # an answer to what was asked twice may come when the leader has been told of more
         start: int = getattr(following, "from")
         if start == partition.log.log_end and not following.restart:
             self._begin(partition, following)
         else:
+            self._cutting.add(partition.handle)
             self._broker.tasks.spawn(self._cut_back(partition, following, start), f"cut back {partition}")
 
     async def _cut_back(self, partition: Partition, following: pb.Following, start: int) -> None:
@@ -336,6 +344,11 @@ class LeaderLink:
             else:
                 self._ask_again(partition, RETRY_S_MAX)
             return
+        except Exception as error:  # noqa: BLE001 - it is to be tried again
+            self._broke(partition, error)
+            return
+        finally:
+            self._cutting.discard(partition.handle)
         if partition.leads or self.wanted.get(partition.handle) is not partition:
             return
         if self._stream is not stream or partition.leader_epoch != following.leader_epoch:
