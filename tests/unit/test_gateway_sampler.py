@@ -16,7 +16,7 @@ import pytest
 import comet
 from comet.errors import BrokerNotFound, LimitExceeded, Unavailable
 from comet_gateway.dashboard.histories import LOOKED_S, TREND_S
-from comet_gateway.dashboard.members import ANSWER_S
+from comet_gateway.dashboard.members import ANSWER_S, TAKEN_OVER_S
 from comet_gateway.dashboard.sampler import AFTER_S, GATHER_S, HURRY_S, PATIENCE_S, Sampler
 from comet_web import facts
 from tests.sim import loop as sim
@@ -42,6 +42,7 @@ class World:
         self.at: dict[str, int] = {f"b{broker}:1": broker for broker in brokers}
         self.closed: list[int] = []
         self.long = True  # histories of topics are not too long
+        self.set_back_s = 0  # all clocks were
 
     def connect(self, address: str) -> comet.Admin:
         return cast(comet.Admin, FakeAdmin(self, address))
@@ -50,7 +51,7 @@ class World:
         return Sampler("any:1", self.connect("any:1"), self.connect, clock_us=self.now_us)
 
     def now_us(self) -> int:
-        return round((asyncio.get_running_loop().time() + EPOCH_S) * 1e6)
+        return round((asyncio.get_running_loop().time() + EPOCH_S - self.set_back_s) * 1e6)
 
     def infos(self) -> list[comet.TopicInfo]:
         return [
@@ -124,7 +125,7 @@ class FakeAdmin:
         world, me = self._world, await self._broker(f"history {step_s}")
         if every_topic and not world.long:
             raise LimitExceeded("too much")
-        end = int(asyncio.get_running_loop().time() + EPOCH_S) // step_s
+        end = world.now_us() // (step_s * 1_000_000)
         first = max(end - 5, since_us // (step_s * 1_000_000) + 1)
 
         def track(topic: str, group: str, figure: str) -> comet.HistoryTrack:
@@ -216,6 +217,17 @@ async def test_history_is_asked_for_as_a_whole_and_then_for_what_is_new(world: W
     assert values[-11:] == [6.0] * 11
     assert values[-12] is None
     assert found.tracks["records_in"].end_us == int(asyncio.get_running_loop().time() + EPOCH_S) * 1_000_000
+
+
+@on_virtual_time
+async def test_charts_go_on_at_once_when_the_clocks_of_brokers_are_set_back(world: World, sampler: Sampler) -> None:
+    """They have nothing new to say, and would not for as long as they were set back."""
+    await sampler.cluster()
+    await after(5, sampler)
+    world.set_back_s = 3_600
+    track = (await after(3, sampler)).tracks["records_in"]
+    assert track.end_us == world.now_us() // 1_000_000 * 1_000_000
+    assert track.values[-1] == 6.0
 
 
 @on_virtual_time
@@ -415,6 +427,17 @@ async def test_a_topic_and_a_group_have_histories_of_their_own(world: World, sam
     assert (await after(1, sampler)).groups["engine"].coordinator == 3
     world.groups = {}
     assert (await after(1, sampler)).groups == {}
+
+
+@on_virtual_time
+async def test_a_group_that_nobody_took_over_from_a_lost_broker_was_deleted(world: World, sampler: Sampler) -> None:
+    world.groups[3] = [{"group": "engine", "kind": "shared", "state": "empty", "members": 0, "topics": ["quotes"]}]
+    await sampler.cluster()
+    world.dead.add(3)
+    world.alive.discard(3)
+    world.revision += 1
+    assert list((await after(ANSWER_S + 1, sampler)).groups) == ["engine"]  # another one may be about to
+    assert not (await after(TAKEN_OVER_S, sampler)).groups
 
 
 @on_virtual_time

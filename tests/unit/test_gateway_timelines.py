@@ -89,6 +89,10 @@ def test_what_is_new_is_asked_for_with_the_last_steps_again() -> None:
     assert book.since_us(1) == 0
     book.take(1, [told(10, [1])])
     assert book.since_us(1) == 8_000_000
+    book.take(1, [])  # nothing, not even those: its clock was set back
+    assert book.since_us(1) == 0
+    book.take(1, [told(5, [1])])
+    assert book.since_us(1) == 3_000_000
     book.forget(1)
     assert book.since_us(1) == 0
     assert book.track(IN, 10, 1).values == [None]

@@ -161,13 +161,15 @@ def _sum(parts: Sequence[Numbers], name: str) -> Any:
 # ---- groups
 
 
-def groups(said: Mapping[int, Mapping[str, facts.Group]], before: Mapping[str, facts.Group]) -> dict[str, facts.Group]:
-    """Those that each broker which answers coordinates. Those of a silent one are still there; of how far they are
-    behind nothing is known until another one coordinates them."""
+def groups(
+    said: Mapping[int, Mapping[str, facts.Group]], before: Mapping[str, facts.Group], coordinating: Container[int]
+) -> dict[str, facts.Group]:
+    """Those that each broker which answers coordinates. Those of a silent one are still there, as long as it may
+    coordinate; of how far they are behind nothing is known until another one does."""
     found = {
         name: replace(group, lag=None, lags={}, age_s=None, drain_s=None, growing=None, trend=None)
         for name, group in before.items()
-        if group.coordinator not in said
+        if group.coordinator not in said and group.coordinator in coordinating
     }
     for coordinated in said.values():
         found |= coordinated

@@ -21,6 +21,7 @@ from comet_web import facts
 log = logging.getLogger(__name__)
 
 ANSWER_S: Final = 3.0  # that one may take to answer; who has not for as long has no numbers
+TAKEN_OVER_S: Final = 30.0  # after a broker was lost, others have its groups
 GONE_S: Final = 3_600.0  # that a broker which is no more is still shown
 BROKERS_MAX: Final = 100
 Connect = Callable[[str], comet.Admin]
@@ -74,6 +75,11 @@ class Members:
     def admins(self) -> dict[int, comet.Admin]:
         """Of those who answer."""
         return {id_: one.admin for id_, one in self.answering().items()}
+
+    def coordinating(self) -> set[int]:
+        """Those who may coordinate groups: the cluster has them, or lost them so lately that nobody took over yet."""
+        now = asyncio.get_running_loop().time()
+        return {id_ for id_, one in self._all.items() if one.alive or now - one.lost_at < TAKEN_OVER_S}
 
     def newest(self) -> Member | None:
         """Who knows most of those who answer."""

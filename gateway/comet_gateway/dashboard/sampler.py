@@ -263,7 +263,8 @@ class Sampler:
         numbers = {id_: one.numbers for id_, one in answering.items() if one.numbers is not None}
         controller, replicas = newest.cluster.controller or None, self._topics.replicas
         coordinated = {id_: one.groups for id_, one in answering.items()}
-        groups = assembling.groups(coordinated, {} if self._known is None else self._known.groups)
+        before = {} if self._known is None else self._known.groups
+        groups = assembling.groups(coordinated, before, self._members.coordinating())
         led = {id_: said.get("topics") or {} for id_, said in numbers.items()}
         self._known = facts.Cluster(
             time_us=max(one.answered_us for one in answering.values()),

@@ -7,7 +7,7 @@ as slow as its slowest broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import comet
@@ -68,10 +68,16 @@ class Book:
         self.length = length
         self._lines: dict[Series, dict[int, Timeline]] = {}
         self._ends: dict[int, int] = {}  # of each broker: the last step that it has told of
+        self._set_back: set[int] = set()  # brokers that have yet to come to the steps that they have told of
 
     def take(
-        self, broker: int, tracks: Iterable[comet.HistoryTrack], wanted: Callable[[Series], bool] | None = None
+        self, broker: int, tracks: Collection[comet.HistoryTrack], wanted: Callable[[Series], bool] | None = None
     ) -> None:
+        """An answer to a question for what is new, `since_us`."""
+        if tracks:
+            self._set_back.discard(broker)
+        else:
+            self._set_back.add(broker)
         for told in tracks:
             if told.step_s != self.step_s or not told.values:
                 continue
@@ -91,12 +97,14 @@ class Book:
             self._ends[broker] = end
 
     def since_us(self, broker: int) -> int:
-        """What that broker was heard of up to; the last steps may be told again, more exactly."""
-        end = self._ends.get(broker)
+        """What that broker was heard of up to; the last steps may be told again, more exactly. Who has not even those
+        to tell has had its clock set back, and is asked for everything."""
+        end = None if broker in self._set_back else self._ends.get(broker)
         return 0 if end is None else max(0, end - 2) * self.step_s * 1_000_000
 
     def forget(self, broker: int) -> None:
         self._ends.pop(broker, None)
+        self._set_back.discard(broker)
         for lines in self._lines.values():
             lines.pop(broker, None)
 
