@@ -128,12 +128,19 @@ class Server(uvicorn.Server):
             self._on_ready(self.url)
 
     async def main_loop(self) -> None:
+        looking = asyncio.create_task(self._look())
         while not self._stop.is_set():
             await self.on_tick(0)  # the date of answers
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):
                     await self._stop.wait()
+        looking.cancel()
         await self._drain()
+
+    async def _look(self) -> None:
+        """Says it once where there is no broker, to whoever waits for the gateway to be of use."""
+        for reason in await self.app.state.readiness.reasons():
+            log.warning("%s; the gateway goes on trying", reason)
 
     async def _drain(self) -> None:
         """Returns when nobody is left, or the time is over."""
