@@ -244,6 +244,8 @@ async def test_a_partition_tells_of_each_copy(filled: Api) -> None:
     assert (copy["broker"], copy["leader"], copy["in_sync"], copy["log_end"]) == (1, True, True, "10")
     assert (await filled.get("/topics/quotes/partitions/3", status=404))["code"] == "PARTITION_NOT_FOUND"
     assert (await filled.get("/topics/quotes/partitions/x", status=422))["code"] == "VALIDATION"
+    assert (await filled.get(f"/topics/quotes/partitions/{2:050}"))["partition"] == 2
+    assert (await filled.get(f"/topics/quotes/partitions/{10**100}", status=422))["code"] == "VALIDATION"
 
 
 async def test_positions_stand_for_offsets(filled: Api) -> None:

@@ -38,9 +38,11 @@ class Strict(Model):
 
 def _integer(value: Any) -> Any:
     """Digits as everyone writes them, and nothing else that Python would take for a number."""
-    if not isinstance(value, str) or not value.removeprefix("-").isascii() or not value.removeprefix("-").isdecimal():
+    digits = value.removeprefix("-") if isinstance(value, str) else ""
+    if not digits.isascii() or not digits.isdecimal():
         raise ValueError("not a whole number")
-    return int(value[:20])
+    number = int(digits.lstrip("0")[:20] or "0")  # what has more digits is out of all bounds, too
+    return number if digits == value else -number
 
 
 def _boolean(value: Any) -> Any:
