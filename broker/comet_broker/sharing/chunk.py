@@ -12,6 +12,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from comet import records
+from comet.errors import CorruptBatch
 from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
 from comet_broker.core.isolation import AbortedTransaction
@@ -123,12 +124,16 @@ def _add_runs(runs: list[Range], batch: memoryview, base: int, end: int, *, dens
 
 
 def _keys(batch: memoryview, base: int, end: int) -> list[int | None]:
-    """One entry for each offset. Two keys that hash alike wait for each other, which does no harm."""
-    decoded = records.decode(batch, check=False)
-    hashed: list[int | None] = [None if key is None else hash(key) for key in decoded.keys]
-    if len(hashed) == end - base:
-        return hashed
+    """One entry for each offset. Two keys that hash alike wait for each other, which does no harm. Keys that cannot be
+    read are none: its members see what is wrong with the batch, and nobody is kept from what is behind it."""
     places: list[int | None] = [None] * (end - base)
-    for offset, key in zip(decoded.offsets, hashed, strict=True):
-        places[offset - base] = key
+    try:
+        decoded = records.decode(batch, check=False)
+        hashed: list[int | None] = [None if key is None else hash(key) for key in decoded.keys]
+        if len(hashed) == end - base:
+            return hashed
+        for offset, key in zip(decoded.offsets, hashed, strict=True):
+            places[offset - base] = key
+    except CorruptBatch:
+        pass
     return places

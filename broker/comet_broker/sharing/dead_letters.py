@@ -16,7 +16,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from comet import records
-from comet.errors import CometError, DataLoss, OffsetOutOfRange, Unavailable
+from comet.errors import CometError, CorruptBatch, DataLoss, OffsetOutOfRange, Unavailable
 from comet.v1 import events_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL
 from comet_broker.core.shares import Dead
@@ -85,6 +85,10 @@ class DeadLetters:
                 log.warning("%s: dead record %d is not written yet: %s", state, offset, error)
             self.problem = error.message
             return False
+        except Exception as error:  # noqa: BLE001 - those that are being written with it must not be written again
+            state.table.broker.tasks.report(f"writing dead record {offset} of {state}", error)
+            self.problem = f"it broke: {error!r}"
+            return False
         state.shares.buried(offset)
         state.changed()
         return True
@@ -110,7 +114,11 @@ class DeadLetters:
                 log.error("%s: dead record %d is damaged and cannot be written elsewhere", self._state, offset)
                 return None
             raise shown from error
-        return _find(data[:size], offset)
+        try:
+            return _find(data[:size], offset)
+        except CorruptBatch as error:  # whoever wrote it wrote it so; the broker has not looked into it until now
+            log.error("%s: dead record %d cannot be read, and so not written elsewhere: %s", self._state, offset, error)
+            return None
 
     async def _publish(self, record: pb.Record, offset: int, dead: Dead) -> None:
         from comet_broker.thin import Thin  # which needs the broker, which has this
