@@ -11,7 +11,7 @@ from playwright.async_api import Browser, Locator, Page, Route, expect
 
 import comet
 from tests.browser.axe import axe
-from tests.browser.conftest import Stage, Watched, live, settled, shot, watched
+from tests.browser.conftest import Stage, Watched, live, settled, shot, told, watched
 
 
 def row(page: Page, key: str, table: str = "partitions") -> Locator:
@@ -60,6 +60,7 @@ async def positions(admin: comet.Admin, name: str) -> dict[int, int]:
 
 
 async def test_groups_are_there_before_any_script(browser: Browser, stage: Stage) -> None:
+    await told(stage.at("/groups"), ">stopped<")  # which is known when it was looked at for a while
     async with watched(browser, java_script_enabled=False) as found:
         page = await found.context.new_page()
         await page.goto(stage.at("/groups"))
