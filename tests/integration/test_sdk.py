@@ -211,12 +211,12 @@ async def test_errors_cross_grpc_with_all_they_say() -> None:
 async def test_what_is_no_comet_broker_is_named_as_such() -> None:
     channel = connect("127.0.0.1:1")
     with pytest.raises(comet.Unavailable):
-        await channel.unary("comet.v1.Comet/FetchMetadata", pb.FetchMetadataRequest(), pb.FetchMetadataResponse, 1.0)
+        await channel.unary("comet.v1.Comet/FetchMetadata", pb.FetchMetadataRequest(), pb.FetchMetadataResponse, 30.0)
     await channel.close()
     async with comet.testing.broker() as broker:
         channel = connect(broker.address)
         with pytest.raises(comet.UnsupportedVersion):
-            await channel.unary("comet.v1.Comet/Nothing", pb.FetchMetadataRequest(), pb.FetchMetadataResponse, 1.0)
+            await channel.unary("comet.v1.Comet/Nothing", pb.FetchMetadataRequest(), pb.FetchMetadataResponse, 30.0)
         await channel.close()
 
 
