@@ -172,14 +172,14 @@ async def test_topics_that_match_are_read_also_when_they_are_made_later() -> Non
     async with comet.testing.broker(["orders-eu"]) as broker, comet.Producer(broker.address) as producer:
         await producer.publish("orders-eu", b"1")
         async with comet.GroupConsumer(broker.address, pattern="orders-.*", group="g", start="earliest") as consumer:
-            record = await consumer.get(timeout_s=10)
+            record = await consumer.get(timeout_s=30)
             assert record is not None
             assert (record.topic, record.value) == ("orders-eu", b"1")
             async with comet.Admin(broker.address) as admin:
                 await admin.create_topic("orders-us", partitions=2)
                 await admin.create_topic("trades")
             await producer.publish("orders-us", b"2", partition=1)
-            record = await consumer.get(timeout_s=10)
+            record = await consumer.get(timeout_s=30)
             assert record is not None
             assert (record.topic, record.partition, record.value) == ("orders-us", 1, b"2")
 
@@ -199,13 +199,13 @@ async def test_nothing_of_a_transaction_that_is_aborted_is_seen_and_all_of_one_t
             except ZeroDivisionError:
                 pass
         async with comet.Consumer(broker.address, "t") as consumer:
-            values = [await consumer.get(timeout_s=5) for _ in range(9)]
+            values = [await consumer.get(timeout_s=30) for _ in range(9)]
             assert [int(one.value) for one in values if one] == [10 * n + m for n in (0, 2, 4) for m in range(3)]
             assert await consumer.get(timeout_s=0.2) is None
             while consumer.positions() != {0: 24}:  # markers and what was aborted have offsets too
                 assert await consumer.get(timeout_s=0.2) is None
         async with comet.Consumer(broker.address, "t", isolation="uncommitted") as consumer:
-            everything = [await consumer.get(timeout_s=5) for _ in range(18)]
+            everything = [await consumer.get(timeout_s=30) for _ in range(18)]
             assert [int(one.value) for one in everything if one] == [10 * n + m for n in range(6) for m in range(3)]
 
 

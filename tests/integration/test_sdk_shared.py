@@ -85,7 +85,7 @@ async def test_what_a_member_had_when_it_vanished_comes_to_another_at_once(clust
     await write(cluster, values)
     first = sharer(cluster, lease_ms=60_000)
     await first.start()
-    taken = await first.get(timeout_s=10)
+    taken = await first.get(timeout_s=30)
     assert taken is not None
     await first._client.close()
     crew = Crew(set(values))
@@ -131,7 +131,7 @@ async def test_what_fails_too_often_is_set_aside_with_why() -> None:
             comet.Consumer(broker.address, "dead") as dead,
         ):
             while attempts[b"bad"] < 3 or not attempts[b"worse"]:
-                record = await consumer.get(timeout_s=10)
+                record = await consumer.get(timeout_s=30)
                 assert record is not None
                 attempts[record.value] += 1
                 assert record.attempt == attempts[record.value]
@@ -142,7 +142,7 @@ async def test_what_fails_too_often_is_set_aside_with_why() -> None:
                         await record.nack()
                     case _:
                         await record.reject("it makes no sense")
-            letters = {letter.value: letter for letter in [await dead.get(timeout_s=10) for _ in range(2)] if letter}
+            letters = {letter.value: letter for letter in [await dead.get(timeout_s=30) for _ in range(2)] if letter}
         assert attempts == {b"good": 1, b"bad": 3, b"worse": 1}
         bad = letters[b"bad"]
         headers = dict(bad.headers)

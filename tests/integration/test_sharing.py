@@ -178,7 +178,7 @@ async def test_by_key_one_event_of_a_key_is_out_at_a_time(broker: Broker, handle
 
 async def any_of(*members: Member) -> tuple[Member, list[tuple[int, bytes | None, int]]]:
     """What comes next, and to whom."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while True:
             for member in members:
                 for shared in member.now():
