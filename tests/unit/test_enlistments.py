@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,10 @@ from comet.errors import (
     Unavailable,
 )
 from comet.types import Consistency, TopicConfig
+from comet.v1 import coordination_pb2 as pb
+from comet.v1 import types_pb2 as types
 from comet_broker import enlistments, limits
+from comet_broker.coordination.markers import write_here
 from comet_broker.core.slots import producer_in
 from comet_broker.enlistments import NotEnlisted
 from comet_broker.site import Accepted
@@ -266,6 +271,33 @@ async def test_an_end_counts_once_the_marker_is_on_all_in_sync_replicas() -> Non
     world.progress(2, 2)
     await asyncio.gather(marking, again)
     assert one.stable_end == 2
+    await world.tasks.close()
+
+
+async def test_whoever_asks_again_and_again_for_a_marker_that_cannot_count_now_is_not_kept_waiting() -> None:
+    world = ReplicaWorld(TopicConfig(min_insync=2))
+    await world.lead(in_sync={1: 10, 2: 20})
+    partition = world.partition
+    broker: Any = SimpleNamespace(
+        view=SimpleNamespace(state=SimpleNamespace(deleted={})),
+        topics=SimpleNamespace(state_of=lambda *_: partition.state, leading=lambda *_: partition),
+    )
+    place = pb.PlaceOf(topic_id=partition.topic_id, partition=partition.index)
+    request = pb.WriteMarkersRequest(producer_id=ME, epoch=1, commit=True, places=[place])
+    waiting = asyncio.create_task(write_here(broker, request))
+    await settle()
+    assert (partition.log.log_end, partition.acks_waiting) == (1, 1)
+    partition.apply(await world.put(replace_state(STATE, in_sync={1: 10}, eligible={2: 20})))
+    for _ in range(3):
+        async with asyncio.timeout(30):
+            answer = await write_here(broker, request)
+        assert list(answer.codes) == [types.ERROR_CODE_NOT_ENOUGH_REPLICAS]
+    assert (partition.log.log_end, partition.acks_waiting) == (1, 1)
+    world.follow(2, 1)
+    partition.apply(await world.put(replace_state(STATE, in_sync={1: 10, 2: 20})))
+    assert list((await waiting).codes) == [0]
+    partition.apply(await world.put(replace_state(STATE, in_sync={1: 10}, eligible={2: 20})))
+    assert list((await write_here(broker, request)).codes) == [0], "it counts already"
     await world.tasks.close()
 
 

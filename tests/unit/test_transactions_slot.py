@@ -22,7 +22,8 @@ from comet.errors import (
     Unavailable,
 )
 from comet.v1 import groups_pb2 as pb
-from comet_broker.core.cluster import partition_key
+from comet_broker.coordination.markers import CALLS_MAX
+from comet_broker.core.cluster import PartitionState, partition_key
 from comet_broker.core.slots import slot_of_producer
 from comet_broker.core.transactions import State
 from tests.unit.transactions_world import HERE, SLOT, SLOT_PREFIX, THERE, Cluster, Producer, settled, with_cluster
@@ -286,6 +287,24 @@ async def test_a_marker_is_sent_again_as_soon_as_the_cluster_has_moved(cluster: 
     cluster.transactions.view_moved([partition_key(THERE)])
     await asyncio.sleep(0.05)
     assert ending.done()
+
+
+@with_cluster
+async def test_a_partition_that_stands_still_keeps_no_marker_from_the_others_here(cluster: Cluster) -> None:
+    await cluster.world.put(partition_key(THERE), PartitionState(1, 2, (1, 2), {1: 1, 2: 2}).encode())
+    cluster.stuck.add(HERE)
+    ends: list[asyncio.Task[int]] = []
+    for number in range(CALLS_MAX):
+        one = await cluster.open(f"stuck-{number}")
+        await one.enlist(HERE)
+        ends.append(asyncio.create_task(one.end(commit=True)))
+    await settled(lambda: cluster.asked == CALLS_MAX)
+    other = await cluster.open("other")
+    await other.enlist(THERE)
+    await other.end(commit=True)
+    assert not any(end.done() for end in ends)
+    cluster.stuck.clear()
+    await asyncio.gather(*ends)
 
 
 @with_cluster

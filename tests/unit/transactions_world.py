@@ -42,6 +42,8 @@ SLOT_PREFIX = f"coordination/{SLOT}/"
 class Leader:
     """A partition at its leader, as far as markers go."""
 
+    leadership = None
+
     def __init__(self, world: Cluster, place: Place) -> None:
         self.world = world
         self.place = place
@@ -49,6 +51,8 @@ class Leader:
     async def write_marker(self, producer_id: int, epoch: int, commit: bool) -> None:
         self.world.asked += 1
         await self.world.may_mark.wait()
+        if self.place in self.world.stuck:
+            await asyncio.get_running_loop().create_future()
         if self.world.refusals:
             raise self.world.refusals.pop(0)
         before = self.world.marks.setdefault((self.place, producer_id, epoch), commit)
@@ -92,6 +96,7 @@ class Cluster:
         self.may_mark = asyncio.Event()
         self.may_mark.set()
         self.refusals: list[Exception] = []  # of leaders, one per marker
+        self.stuck: set[Place] = set()  # too few of their replicas are in sync
         self.broken: list[Exception] = []  # calls that end as nobody has thought of
         self.reachable = True
         self.broker: Any = SimpleNamespace(

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from comet._wire import error_to_pb
-from comet.errors import Closed, CometError, Internal, InvalidArgument, Unavailable
+from comet.errors import Closed, CometError, Internal, InvalidArgument, NotEnoughReplicas, Timeout, Unavailable
 from comet.v1 import coordination_pb2 as pb
 from comet_broker import limits
 from comet_broker.core.cluster import NOBODY, Place, partition_key
@@ -105,7 +105,11 @@ class Markers:
 
     async def _call(self, leader: int, request: pb.WriteMarkersRequest) -> pb.WriteMarkersResponse:
         if leader == self._broker.config.broker_id:
-            return await write_here(self._broker, request)
+            try:
+                async with asyncio.timeout(CALL_S_MAX):  # one partition may stand still, and others wait for their turn
+                    return await write_here(self._broker, request)
+            except TimeoutError:
+                raise Timeout(f"a marker has not reached all in-sync replicas in {CALL_S_MAX} s") from None
         address = self._broker.address_of(leader)
         if address is None:
             raise Unavailable(f"broker {leader} is not there")
@@ -168,4 +172,9 @@ async def _write_one(broker: Broker, place: Place, request: pb.WriteMarkersReque
     if state is None:
         raise Unavailable("this broker has not heard of the partition yet", retry_after_ms=50)
     partition = broker.topics.leading(place, state.epoch)
+    if partition.leadership is not None and not partition.leadership.replicas.enough:
+        ended = partition.isolation.ended(request.producer_id, request.epoch)
+        if ended is not None and ended.offset >= partition.committed:
+            # It is appended. Who asks for it once in a while is not to wait for it many times over.
+            raise NotEnoughReplicas(f"{partition} has too few in-sync replicas for its marker", retry_after_ms=100)
     await partition.write_marker(request.producer_id, request.epoch, request.commit)
