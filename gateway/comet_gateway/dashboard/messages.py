@@ -11,11 +11,12 @@ A client that says {"stop": true} hears the end at once, with a cursor to go on 
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from comet.errors import CometError
 from comet.types import Earliest, Latest, Position, position
@@ -35,9 +36,11 @@ from comet_web.facts import Message, Progress, TopicDetail, TopicMessages
 from comet_web.views import messages as view
 
 FIRST_S: Final = 0.3  # that the first content may take to be found
+WAIT_S: Final = 5.0  # that it waits for brokers which do not answer
 FIRST_RECORDS: Final = 100_000
 FIRST_BYTES: Final = 64 << 20
 PARTITIONS_MAX: Final = 256  # that one page merges; of more, one is chosen
+NAMED_MAX: Final = 10  # of those that are left out
 SHOWN_BYTES: Final = 1_024  # of a key or value, in a list
 EVENT_S: Final = 0.1  # between two events of a search
 PARAMETER_CHARACTERS_MAX: Final = 2_000
@@ -49,15 +52,30 @@ async def load(sources: Sources, asked: Asked, detail: TopicDetail) -> TopicMess
         return TopicMessages(detail)
     name = asked.params["topic"]
     try:
-        scan, topic_id, found = await _first(sources, name, asked)
+        async with asyncio.timeout(WAIT_S):
+            walk, found = await _first(sources, name, asked)
+    except TimeoutError:
+        why = f"No answer came within {WAIT_S:.0f} s. Where one partition is silent, another may be read: choose it."
+        return TopicMessages(detail, problem=why)
     except (Problem, CometError) as error:
         problem = error if isinstance(error, Problem) else Problem.of(error)
         return TopicMessages(detail, problem=problem.detail, faulty=_faulty(problem))
-    cursor = str(Cursor(topic_id, scan.cursor()))
-    return TopicMessages(detail, tuple(found), progress(scan), scan.reason, cursor)
+    without = f"Shown {walk.without} now." if walk.without else ""
+    return TopicMessages(detail, tuple(found), progress(walk.scan), walk.scan.reason, walk.cursor(), problem=without)
 
 
-async def _first(sources: Sources, name: str, asked: Asked) -> tuple[Scan, bytes, list[Message]]:
+class Walk(NamedTuple):
+    """A scan of a topic."""
+
+    scan: Scan
+    topic_id: bytes
+    without: str  # what it leaves out
+
+    def cursor(self) -> str:
+        return str(Cursor(self.topic_id, self.scan.cursor()))
+
+
+async def _first(sources: Sources, name: str, asked: Asked) -> tuple[Walk, list[Message]]:
     query = asked.query
     selection = selected(query)
     who = "" if asked.open else asked.who
@@ -65,18 +83,30 @@ async def _first(sources: Sources, name: str, asked: Asked) -> tuple[Scan, bytes
     found: list[Message] = []
     # Who only wants to see the newest is not kept waiting by those who search.
     with sources.kept(Slots).take(who) if selection.filters else nullcontext():
-        scan, topic_id = await _scan(sources, name, selection, budget)
-        async for hits in scan.run():
+        walk = await _walk(sources, name, selection, budget)
+        async for hits in walk.scan.run():
             found += [message(hit.batch, hit.number) for hit in hits]
-    return scan, topic_id, found
+    return walk, found
 
 
-async def _scan(sources: Sources, name: str, selection: Selection, budget: Budget) -> tuple[Scan, bytes]:
+async def _walk(sources: Sources, name: str, selection: Selection, budget: Budget) -> Walk:
+    """Of all partitions, those that somebody leads: the others would be waited for."""
     backend = sources.backend
     info = await backend.catalog.topic(name)
+    led = tuple(one.index for one in info.partitions if one.leader)
+    without = ""
+    if not selection.partitions and 0 < len(led) < len(info.partitions):
+        selection = replace(selection, partitions=led)
+        without = _without([one.index for one in info.partitions if not one.leader])
     most = max(sources.config.limits.merged_partitions_max, PARTITIONS_MAX)
     wanted = await located(selection, info, backend, most)
-    return Scan(backend.reader, wanted, budget), info.id
+    return Walk(Scan(backend.reader, wanted, budget), info.id, without)
+
+
+def _without(partitions: Sequence[int]) -> str:
+    names = ", ".join(map(str, partitions[:NAMED_MAX])) + (", …" if len(partitions) > NAMED_MAX else "")
+    which = f"partition {names}" if len(partitions) == 1 else f"{len(partitions)} partitions ({names})"
+    return f"without {which}, which nobody leads"
 
 
 def selected(query: Mapping[str, str]) -> Selection:
@@ -176,7 +206,8 @@ async def search(seat: Seat, params: Mapping[str, Any]) -> AsyncIterator[Mapping
         selection = replace(selection, cursor=Cursor.parse(query["cursor"]))
     budget = Budget(view.limit_of(query), limits.search_records_max, limits.search_bytes_max, limits.search_s)
     with seat.sources.kept(Slots).take(whose(seat.who)):
-        scan, topic_id = await _scan(seat.sources, name, selection, budget)
+        walk = await _walk(seat.sources, name, selection, budget)
+        scan = walk.scan
         waiting: list[Any] = []
         told_at = 0.0
         reason: str = ""
@@ -185,17 +216,17 @@ async def search(seat: Seat, params: Mapping[str, Any]) -> AsyncIterator[Mapping
             now = time.monotonic()
             if now - told_at >= EVENT_S:
                 told_at = now
-                yield _event(scan, query, waiting, "budget")
+                yield _event(walk, query, waiting, "budget")
                 waiting = []
             if any("stop" in said for said in seat.said()):
                 reason = "stopped"
                 break
         reason = reason or scan.reason
-        cursor = str(Cursor(topic_id, scan.cursor()))
-        yield {**_event(scan, query, waiting, reason), "end": {"reason": reason, "cursor": cursor}}
+        yield {**_event(walk, query, waiting, reason), "end": {"reason": reason, "cursor": walk.cursor()}}
 
 
-def _event(scan: Scan, query: Mapping[str, str], rows: list[Any], reason: str) -> dict[str, Any]:
-    told = view.told(progress(scan), reason, query)
+def _event(walk: Walk, query: Mapping[str, str], rows: list[Any], reason: str) -> dict[str, Any]:
+    scan = walk.scan
+    text = " · ".join(filter(None, (view.told(progress(scan), reason, query).text, walk.without)))
     share = 1.0 if not scan.of else 1 - scan.left / scan.of
-    return {"rows": rows, "text": told.text, "share": round(share, 4), "matched": scan.matched, "scanned": scan.scanned}
+    return {"rows": rows, "text": text, "share": round(share, 4), "matched": scan.matched, "scanned": scan.scanned}

@@ -1,0 +1,100 @@
+"""The page of a topic's messages where not every partition can be read: what it shows, and how long it waits.
+
+On virtual time (tests.sim.loop).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import comet
+from comet.types import AtOffset, Latest, Position
+from comet_gateway.config import Limits
+from comet_gateway.dashboard import messages
+from comet_gateway.dashboard.assembling import placed
+from comet_gateway.dashboard.seat import Seat
+from comet_gateway.dashboard.sources import Sources
+from comet_gateway.searching.slots import Slots
+from comet_web.asked import Asked
+from comet_web.facts import Cluster, TopicDetail, TopicMessages
+from tests.sim import loop as sim
+from tests.unit.gateway_world import TOPIC, TOPIC_ID, batch_of
+
+RECORDS = 3  # in each partition
+INFO = comet.TopicInfo(TOPIC, TOPIC_ID, (), comet.TopicConfig(), 0)
+DETAIL = TopicDetail(Cluster(time_us=0), placed(INFO).topic, (), ())
+
+
+class Reader:
+    """As comet.Reader; of a partition that is silent it waits for ever."""
+
+    def __init__(self, silent: Sequence[int]) -> None:
+        self.silent = silent
+
+    async def fetch(self, topic: str, partition: int, start: Position, **asked: Any) -> comet.Fetched:
+        if partition in self.silent:
+            await asyncio.get_running_loop().create_future()
+        first = start.offset if isinstance(start, AtOffset) else RECORDS if isinstance(start, Latest) else 0
+        batches = [batch_of(partition, range(first, RECORDS))] if first < RECORDS else []
+        return comet.Fetched(batches, first, RECORDS, 1, 0, RECORDS)
+
+
+def sources_of(leaders: Sequence[int], silent: Sequence[int]) -> Sources:
+    places = tuple(comet.PartitionInfo(index, leader, 1, (1, 2), (1, 2)) for index, leader in enumerate(leaders))
+
+    async def topic(name: str) -> comet.TopicInfo:
+        return replace(INFO, partitions=places)
+
+    backend = SimpleNamespace(catalog=SimpleNamespace(topic=topic), reader=Reader(silent))
+    found = SimpleNamespace(backend=backend, config=SimpleNamespace(limits=Limits()))
+    slots = Slots(cast(Sources, found))
+    found.kept = lambda kind: slots
+    return cast(Sources, found)
+
+
+def shown(leaders: Sequence[int], silent: Sequence[int], **query: str) -> tuple[TopicMessages, float]:
+    """The first content, and how long it took."""
+
+    async def main(loop: sim.SimLoop) -> tuple[TopicMessages, float]:
+        asked = Asked(path="/", params={"topic": TOPIC}, query=query, open=True, first=True)
+        return await messages.load(sources_of(leaders, silent), asked, DETAIL), loop.time()
+
+    return sim.run(main)
+
+
+def test_a_partition_that_nobody_leads_hides_no_other() -> None:
+    for query in ({}, {"start": "beginning"}, {"start": "time", "time": "-15m"}):
+        found, _ = shown([1, 0, 2], [1], **query)
+        assert {message.partition for message in found.messages} == {0, 2}
+        assert len(found.messages) == 2 * RECORDS
+        assert found.reason == "end"
+        assert found.problem == "Shown without partition 1, which nobody leads now."
+    found, _ = shown([0, 0, 2], [0, 1])
+    assert found.problem == "Shown without 2 partitions (0, 1), which nobody leads now."
+    found, _ = shown([1, 1, 2], [])
+    assert (len(found.messages), found.problem) == (3 * RECORDS, "")
+
+
+def test_the_page_waits_for_brokers_that_are_silent_and_not_for_ever() -> None:
+    for leaders, query in (([1, 2], {}), ([1, 0], {"partition": "1"}), ([0, 0], {})):
+        found, took = shown(leaders, [0, 1], **query)
+        assert not found.messages
+        assert found.problem.startswith(f"No answer came within {messages.WAIT_S:.0f} s.")
+        assert took == messages.WAIT_S
+
+
+def test_a_search_goes_on_without_a_partition_that_nobody_leads_and_says_so() -> None:
+    async def main(loop: sim.SimLoop) -> dict[str, Any]:
+        seat = SimpleNamespace(sources=sources_of([1, 0, 2], [1]), who=SimpleNamespace(name="me"), said=list)
+        async for event in messages.search(cast(Seat, seat), {"topic": TOPIC, "key": "", "value": "/"}):
+            found = event
+        return dict(found)
+
+    end = sim.run(main)
+    assert end["end"]["reason"] == "end"
+    assert end["matched"] == 2 * RECORDS
+    assert end["text"].endswith(" · without partition 1, which nobody leads")
