@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
@@ -319,10 +319,9 @@ class Session(Speaker):
         handles = {partition.handle for partition, _ in starts}
         if len(handles) < len(starts):
             raise InvalidArgument("one partition was named twice in a subscribe")
-        for handle in handles:
-            self._feed.push.check_free(handle)
-        self._feed.push.open(subscribe.subscription)
+        self._check_free(handles)
         if any(isinstance(position, AtTime) for _, position in starts):
+            self._feed.push.open(subscribe.subscription)  # so that credit that comes meanwhile counts
             self.spawn(request, self._subscribe_later(request, subscribe, starts))
         else:
             offsets = [
@@ -352,7 +351,7 @@ class Session(Speaker):
                 raise partition.closed
             if subscribe.leader_only and not partition.named:
                 raise partition.not_leader()
-            self._feed.push.check_free(partition.handle)
+        self._check_free([partition.handle for partition in partitions])
         self._feed.push.open(number)
         self._feed.push.grant(number, subscribe.credit)
         answer = pb.Subscribed(subscription=number)
@@ -362,6 +361,13 @@ class Session(Speaker):
             )
             answer.partitions.add(partition=partition.handle, offset=offset, high_watermark=partition.high_watermark)
         self.answer(pb.ServerFrame(request=request, subscribed=answer))
+
+    def _check_free(self, handles: Collection[int]) -> None:
+        """Raises unless the stream may read all of these, too."""
+        for handle in handles:
+            self._feed.push.check_free(handle)
+        if len(self._feed.push.cursors) + len(handles) > limits.SESSION_CURSORS_MAX:
+            raise LimitExceeded(f"a stream reads at most {limits.SESSION_CURSORS_MAX} partitions; open another stream")
 
     def _unsubscribe(self, request: int, unsubscribe: pb.Unsubscribe) -> None:
         self._feed.remove(unsubscribe.subscription, list(unsubscribe.partitions))

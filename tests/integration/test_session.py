@@ -283,3 +283,24 @@ async def test_with_flush_os_full_segments_are_finished_all_the_same(broker: Bro
     while partition.log.unfinished:  # noqa: ASYNC110 - the sync runs on a worker thread
         await asyncio.sleep(0)
     assert partition.log.flushed_end == 8
+
+
+async def test_what_is_refused_subscribes_to_nothing(
+    broker: Broker, topic: types.Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SESSION_CURSORS_MAX", 1)
+    client = Client(broker)
+    handles = [await client.attach(partition=index) for index in (0, 1)]
+    client.produce(handles[0], b"a")
+    await client.answer()
+    earliest = types.Position(earliest=True)
+    both = [pb.Start(partition=handle, position=earliest) for handle in handles]
+    beyond = [pb.Start(partition=handles[0], position=types.Position(offset=99))]
+    for starts, code in ((both, types.ERROR_CODE_LIMIT_EXCEEDED), (beyond, types.ERROR_CODE_OFFSET_OUT_OF_RANGE)):
+        client.send(subscribe=pb.Subscribe(subscription=1, starts=starts, credit=MIB))
+        assert (await client.answer()).error.error.code == code
+        await idle(client)
+        found = client.session.statistics()
+        assert (found["partitions"], found["subscriptions"]) == (0, 0)
+    assert (await client.subscribe(handles[0])).subscribed.partitions
+    client.session.close()
