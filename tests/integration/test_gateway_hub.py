@@ -16,7 +16,7 @@ from comet.cli._local_cluster import HeldPorts
 from comet.types import AtOffset, AtTime, Earliest
 from comet_gateway.config import Limits
 from comet_gateway.cursor import Cursor, Place
-from comet_gateway.push.asked import Asked
+from comet_gateway.push.asked import Asked, Policy
 from comet_gateway.push.events import Begun, Failed, Missing
 from tests.integration.gateway_hub_world import QUOTES, SMALL, Client, begun, gateway, one, write
 from tests.integration.local_cluster import until
@@ -215,6 +215,45 @@ async def test_a_broker_that_is_away_is_waited_for(tmp_path: Path, held: HeldPor
             assert sorted(await live.have(3000)) == list(range(3000))
             assert sorted(await waiting) == list(range(3000))
             assert not live.lost + behind.lost
+    finally:
+        broker.kill()
+
+
+async def test_who_would_begin_while_nobody_leads_is_told_so_and_leaves_nothing_behind(
+    tmp_path: Path, held: HeldPorts
+) -> None:
+    broker = Process(tmp_path, held.numbers[0])
+    await broker.start()
+    conflated = replace(QUOTES, policy=Policy.CONFLATE)
+    try:
+        async with (
+            comet.Admin(broker.address) as admin,
+            comet.Producer(broker.address) as producer,
+            gateway(broker.address, replace(SMALL, feed_start_s=0.2)) as hub,
+        ):
+            await admin.create_topic("quotes")
+            live = Client(await hub.subscribe(QUOTES))
+            await begun(live.subscription)
+            await write(producer, 0, 200)
+            await live.have(1)
+            cursors = {"quotes": Cursor.parse(live.cursor)}
+            await live.have(200)
+            broker.kill()
+            for asked in (
+                replace(QUOTES, snapshot=True),
+                replace(conflated, snapshot=True),
+                replace(conflated, cursors=cursors),  # which the ring vouches for: only the table has to be filled
+                replace(conflated, start=Earliest()),
+                replace(QUOTES, start=Earliest()),
+                replace(QUOTES, start=AtOffset(1)),
+            ):
+                async with asyncio.timeout(20):
+                    waiting = [asyncio.create_task(hub.subscribe(asked)) for _ in range(3)]
+                    told = await asyncio.gather(*waiting, return_exceptions=True)
+                assert [type(one) for one in told] == [comet.Unavailable] * 3, asked
+            statistics = hub.statistics()
+            assert (statistics["subscriptions"], statistics["waiting_for_brokers"], hub._log._flights) == (1, 0, {})
+            assert not any(table["users"] for table in statistics["feeds"]["quotes"]["tables"].values())
     finally:
         broker.kill()
 

@@ -1,7 +1,8 @@
 """Reading the log for those whom the ring does not help: where they begin, and what lies behind the ring.
 
 All of the gateway's subscribers read through one Log. Several who are at the same place at the same time, as after a
-restart, share what is read. No broker there: they wait.
+restart, share what is read; where the last of them goes, it is read no more. No broker there: they wait, and whoever
+is yet to begin does so for `feed_start_s`.
 
     deleted      the log begins behind the place           on where it begins
     truncated    it was cut back before the place           on from the cut
@@ -12,14 +13,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from random import uniform
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from comet.errors import CometError, DataLoss, OffsetOutOfRange, PartitionNotFound, Timeout, Truncated, Unavailable
+from comet.errors import (
+    CometError,
+    DataLoss,
+    NotLeader,
+    OffsetOutOfRange,
+    PartitionNotFound,
+    Timeout,
+    Truncated,
+    Unavailable,
+)
 from comet.types import AtOffset, Earliest, Position
 from comet_gateway.cursor import INT64_MAX, Cursor, Place
+from comet_gateway.patience import Flight, together
 from comet_gateway.push.chunk import Source
 from comet_gateway.push.events import Missing
 from comet_gateway.push.ring import Ring
@@ -34,9 +46,12 @@ log = logging.getLogger("comet.gateway")
 _BACKOFF_FIRST_S: Final = 0.05
 _BACKOFF_MAX_S: Final = 2.0
 _PATIENCE_S: Final = 1.0
+_UNKNOWN_S: Final = 5.0  # that brokers may say that there is no such partition: it may have been added just now
 _SHARES: Final = 4  # one topic may use this part of all reads
 _WAIT_MS: Final = 100  # for what should be there in a moment
 ANEW: Final = "topic made again"
+
+_Key = tuple[str, bytes, int, Place, int]  # topic, its id, partition, place, bytes at most
 
 
 class Piece(NamedTuple):
@@ -64,33 +79,28 @@ class Log:
         self._admin = backend.admin
         self._limits = limits
         self._room = asyncio.Semaphore(limits.reads_max)
-        self._flights: dict[tuple[str, int, Place, int], asyncio.Task[Piece]] = {}
-        self._since: dict[asyncio.Task[Piece], float] = {}  # when they began
+        self._flights: dict[_Key, Flight[Piece]] = {}
         # What a topic that cannot be read keeps busy is not all there is.
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def close(self) -> None:
-        flights = list(self._flights.values())
-        for flight in flights:
-            flight.cancel()
-        if flights:
-            await asyncio.wait(flights)
+        await asyncio.gather(*(flight.close() for flight in list(self._flights.values())))
 
     @property
     def waiting(self) -> int:
         """Reads that no broker has answered for so long that there seems to be none."""
         now = asyncio.get_running_loop().time()
-        return sum(now - since > _PATIENCE_S for since in self._since.values())
+        return sum(now - flight.began_s > _PATIENCE_S for flight in self._flights.values())
 
     # ---- where to begin
 
     async def begin(self, ring: Ring, start: Position, partitions: frozenset[int] | None) -> Beginning:
-        """A start that is not the end. What an offset stands for is checked; what was deleted is said."""
+        """A start that is not the end. What an offset stands for is checked; what is gone there is said."""
         chosen = sorted(ring.places if partitions is None else partitions)
         if isinstance(start, AtOffset):
-            pieces = await asyncio.gather(*(self.look(ring, index, Place(start.offset)) for index in chosen))
+            pieces = await together(self.look(ring, index, Place(start.offset)) for index in chosen)
             for index, piece in zip(chosen, pieces, strict=True):
-                if piece.missing is not None and piece.missing.reason != "deleted":
+                if piece.missing is not None and piece.missing.reason == "truncated":
                     end = piece.following.offset
                     raise OffsetOutOfRange(
                         f"{ring.topic}/{index} holds records up to {end}, not {start.offset}",
@@ -100,7 +110,7 @@ class Log:
             return Beginning(
                 {index: piece.following for index, piece in zip(chosen, pieces, strict=True)}, None, missing
             )
-        offsets = await self._admin.offsets(ring.topic, start)
+        offsets = await self._offsets(ring.topic, start)
         return Beginning({index: Place(offsets[index]) for index in chosen if index in offsets}, None, ())
 
     async def resume(self, ring: Ring, cursor: Cursor, partitions: frozenset[int] | None) -> Beginning:
@@ -115,69 +125,92 @@ class Log:
 
     async def _pieces(self, ring: Ring, wanted: Mapping[int, Place]) -> Beginning:
         unsure = [index for index, place in wanted.items() if not ring.vouches(index, place)]
-        pieces = await asyncio.gather(*(self.look(ring, index, wanted[index]) for index in unsure))
+        pieces = await together(self.look(ring, index, wanted[index]) for index in unsure)
         found = dict(wanted) | {index: piece.following for index, piece in zip(unsure, pieces, strict=True)}
         missing = tuple(piece.missing for piece in pieces if piece.missing is not None)
         return Beginning(found, not missing, missing)
 
     async def look(self, ring: Ring, partition: int, place: Place) -> Piece:
         """Whether the log can be read on at a place. Raises what it answers, when it cannot be asked for long."""
+        async with self._soon(f"{ring.topic}/{partition}"):
+            piece = await self._shared(ring, partition, place, 0)
+        return piece if piece.missing is not None else Piece([], place)
+
+    async def earliest(self, topic: str) -> dict[int, int]:
+        """Where each partition begins. Raises Unavailable as `look` does."""
+        return await self._offsets(topic, Earliest())
+
+    async def _offsets(self, topic: str, at: Position) -> dict[int, int]:
+        async with self._soon(topic):
+            return await self._admin.offsets(topic, at)
+
+    @asynccontextmanager
+    async def _soon(self, what: str) -> AsyncIterator[None]:
+        """Who is yet to begin waits no longer than for a topic that he is the first to follow."""
         try:
             async with asyncio.timeout(self._limits.feed_start_s):
-                piece = await self._shared(ring.topic, partition, place, 0)
-        except TimeoutError:
-            raise Unavailable(
-                f"{ring.topic}/{partition} cannot be read for now: no leader answers", retry_after_ms=1000
-            ) from None
-        return piece if piece.missing is not None else Piece([], place)
+                yield
+        except (TimeoutError, Timeout, NotLeader):
+            raise Unavailable(f"{what} cannot be read for now: no leader answers", retry_after_ms=1000) from None
 
     # ---- reading
 
-    async def read(self, ring: Ring, partition: int, place: Place, bytes_max: int = 0) -> Piece:
+    async def read(self, ring: Ring, partition: int, place: Place) -> Piece:
         """A piece of a partition. Waits for brokers for as long as it takes. Raises what no waiting helps against."""
-        return await self._shared(ring.topic, partition, place, bytes_max or self._limits.delivery_bytes)
+        return await self._shared(ring, partition, place, self._limits.delivery_bytes)
 
-    async def earliest(self, topic: str) -> dict[int, int]:
-        """Where each partition begins."""
-        return await self._admin.offsets(topic, Earliest())
+    async def read_soon(self, ring: Ring, partition: int, place: Place, bytes_max: int) -> Piece:
+        """A piece in which there is something, for somebody who is yet to begin. Raises Unavailable as `look` does."""
+        async with self._soon(f"{ring.topic}/{partition}"):
+            while True:
+                piece = await self._shared(ring, partition, place, bytes_max)
+                if piece.following != place:
+                    return piece
 
-    async def _shared(self, topic: str, partition: int, place: Place, bytes_max: int) -> Piece:
-        key = (topic, partition, place, bytes_max)
+    async def _shared(self, ring: Ring, partition: int, place: Place, bytes_max: int) -> Piece:
+        key = (ring.topic, ring.topic_id, partition, place, bytes_max)
         flight = self._flights.get(key)
-        if flight is None:
-            flight = self._flights[key] = asyncio.create_task(
-                self._until_answered(*key), name=f"gateway: read {topic}/{partition}"
-            )
-            self._since[flight] = asyncio.get_running_loop().time()
-            flight.add_done_callback(lambda done: self._landed(key, done))
-        return await asyncio.shield(flight)
+        if flight is None or flight.over:
+            name = f"gateway: read {ring.topic}/{partition}"
+            flight = Flight(self._until_answered(*key), name, lambda landed: self._landed(key, landed))
+            self._flights[key] = flight
+        return await flight.wait()
 
-    def _landed(self, key: Any, flight: asyncio.Task[Piece]) -> None:
-        del self._flights[key], self._since[flight]
-        if not flight.cancelled():
-            flight.exception()  # whoever waits is told; nobody may
+    def _landed(self, key: _Key, flight: Flight[Piece]) -> None:
+        if self._flights.get(key) is flight:  # and not one that was begun while this was ending
+            del self._flights[key]
 
-    async def _until_answered(self, topic: str, partition: int, place: Place, bytes_max: int) -> Piece:
+    async def _until_answered(
+        self, topic: str, topic_id: bytes, partition: int, place: Place, bytes_max: int
+    ) -> Piece:  # fmt: skip
         wait_s = _BACKOFF_FIRST_S
+        loop = asyncio.get_running_loop()
+        unknown_until: float | None = None
         share = self._shares.get(topic)
         if share is None:
             share = self._shares[topic] = asyncio.Semaphore(max(self._limits.reads_max // _SHARES, 1))
         while True:
             try:
                 async with share, self._room:
-                    return await self._once(topic, partition, place, bytes_max)
+                    return await self._once(topic, topic_id, partition, place, bytes_max)
             except CometError as error:
                 found = gone(error, partition, place)
                 if found is not None:
                     return found
-                if not (error.retriable or isinstance(error, Timeout | PartitionNotFound)):
+                if isinstance(error, PartitionNotFound):
+                    unknown_until = loop.time() + _UNKNOWN_S if unknown_until is None else unknown_until
+                    if loop.time() >= unknown_until:
+                        raise
+                elif error.retriable or isinstance(error, Timeout):
+                    unknown_until = None
+                else:
                     raise
                 log.debug("gateway: %s/%d at %d: %s", topic, partition, place.offset, error)
                 pause_s = max(error.retry_after_ms / 1000, uniform(wait_s / 2, wait_s))
             await asyncio.sleep(pause_s)
             wait_s = min(wait_s * 2, _BACKOFF_MAX_S)
 
-    async def _once(self, topic: str, partition: int, place: Place, bytes_max: int) -> Piece:
+    async def _once(self, topic: str, topic_id: bytes, partition: int, place: Place, bytes_max: int) -> Piece:
         self.reads += 1
         fetched: comet.Fetched = await self._reader.fetch(
             topic,
@@ -187,6 +220,7 @@ class Log:
             records_max=self._limits.records_max if bytes_max else 1,
             bytes_max=bytes_max or 1,
             wait_ms=_WAIT_MS if bytes_max else 0,
+            topic_id=topic_id,  # another that has its name since is none of ours
         )
         epoch = place.epoch if fetched.next_offset == place.offset else fetched.epoch
         return Piece([Source(batch) for batch in fetched.batches], Place(fetched.next_offset, epoch))

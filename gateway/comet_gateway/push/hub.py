@@ -14,6 +14,7 @@ from comet.errors import Draining, Unavailable
 from comet.patterns import compiled
 from comet.types import Position
 from comet_gateway.config import GatewayConfig
+from comet_gateway.patience import together
 from comet_gateway.problems import Problem
 from comet_gateway.push.asked import Asked, check
 from comet_gateway.push.catchup import Log
@@ -54,8 +55,11 @@ class Hub:
         await self._watch.close()
         for timer in self._idle.values():
             timer.cancel()
-        for task in self._starting.values():
+        starting = list(self._starting.values())
+        for task in starting:
             task.cancel()
+        if starting:
+            await asyncio.wait(starting)
         stopping = Failed("DRAINING", "the gateway is stopping", {}, 1000)
         feeds = list(self._feeds.values())
         await asyncio.gather(*(feed.close(replace(stopping, topic=feed.topic)) for feed in feeds), *self._closing)
@@ -74,7 +78,7 @@ class Hub:
             if expression is not None:
                 await self._watch.add(subscription, expression)
             else:
-                await asyncio.gather(*(self._join(subscription, topic) for topic in asked.topics))
+                await together(self._join(subscription, topic) for topic in asked.topics)
         except BaseException:
             subscription.close()
             raise

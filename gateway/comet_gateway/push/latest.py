@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from comet_gateway.cursor import Place
 from comet_gateway.push.asked import Values
 from comet_gateway.push.chunk import Source
 from comet_gateway.push.ring import Ring
@@ -107,6 +108,14 @@ class LatestTable:
         for key in [key for key, kept in self._kept.items() if kept.partition == partition and kept.offset >= offset]:
             self._remove(key)
             self.lossy = True
+        if offset < self.filled_from.get(partition, 0):
+            self.filled_from[partition] = offset  # what follows there is applied, at offsets that were there before
+
+    def lacks(self, since: Mapping[int, Place] | None) -> bool:
+        """It does not have all that was written since; None: of the whole log."""
+        if self.whole or since is None:
+            return not self.whole
+        return any(place.offset < self.filled_from.get(index, 0) for index, place in since.items())
 
     def filled(self, filling: Filling) -> None:
         """What was read of the log before all that was applied. It is new to nobody."""

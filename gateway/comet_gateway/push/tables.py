@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from comet_gateway.cursor import Place
+from comet_gateway.patience import Flight, together
 from comet_gateway.problems import Problem
 from comet_gateway.push.asked import Values
 from comet_gateway.push.catchup import Log
@@ -75,11 +76,15 @@ class Table:
     def __init__(self, table: LatestTable) -> None:
         self.latest = table
         self.users = 0
-        self.filling = asyncio.Lock()
+        self.filling: Flight[None] | None = None  # for all who wait for it
         self.snapshots: WeakSet[Snapshot] = WeakSet()
         self.newest: Snapshot | None = None
         self.clockworks: dict[int, Clockwork] = {}
         self.idle: asyncio.TimerHandle | None = None
+
+    def landed(self, filling: Flight[None]) -> None:
+        if self.filling is filling:
+            self.filling = None
 
 
 class Tables:
@@ -157,9 +162,14 @@ class Tables:
     # ---- the past
 
     async def snapshot(self, table: Table, since: Mapping[int, Place] | None = None) -> Snapshot:
-        """The latest record of each key of the whole log, or of what was written since."""
-        async with table.filling:
-            await self._fill(table.latest, since)
+        """The latest record of each key of the whole log, or of what was written since. Raises Unavailable where no
+        leader answers."""
+        while table.latest.lacks(since):
+            filling = table.filling
+            if filling is None or filling.over:
+                name = f"gateway: fill a table of {self._ring.topic}"
+                filling = table.filling = Flight(self._fill(table.latest, since), name, table.landed)
+            await filling.wait()
         loop = asyncio.get_running_loop()
         newest = table.newest
         fresh = newest is not None and loop.time() - newest.taken_s < SNAPSHOT_AGE_S
@@ -188,8 +198,6 @@ class Tables:
         )
 
     async def _fill(self, latest: LatestTable, since: Mapping[int, Place] | None) -> None:
-        if latest.whole:
-            return
         if since is None:
             wanted = await self._log.earliest(self._ring.topic)
         else:
@@ -200,19 +208,14 @@ class Tables:
         most = self._limits.table_scan_records_max // max(len(begin), 1)
         ways = {index: max(offset, ends[index] - most) for index, offset in begin.items()}
         filling.lossy = ways != begin
-        scans = [asyncio.create_task(self._scan(filling, index, at, ends[index])) for index, at in ways.items()]
-        try:
-            await asyncio.gather(*scans)
-        finally:
-            for scan in scans:
-                scan.cancel()
+        await together(self._scan(filling, index, at, ends[index]) for index, at in ways.items())
         latest.filled(filling)
         latest.whole = latest.whole or since is None
 
     async def _scan(self, filling: Filling, partition: int, offset: int, end: int) -> None:
         place = Place(offset)
         while place.offset < end:
-            piece = await self._log.read(self._ring, partition, place, FILL_BYTES)
+            piece = await self._log.read_soon(self._ring, partition, place, FILL_BYTES)
             for source in piece.sources:
                 filling.apply(source, end)
             place = piece.following
