@@ -82,7 +82,8 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A topic of the subscription, or all of it, is over: it is gone, or cannot be read."""
+    """A topic of the subscription, or all of it, is over: it is gone, or cannot be read. Of a pattern, a topic that
+    cannot be followed yet: it begins later."""
 
     code: str  # as in problems.py
     detail: str

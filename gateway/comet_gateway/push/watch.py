@@ -12,7 +12,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from comet.errors import CometError, TopicNotFound
+from comet.errors import CometError, Draining, TopicNotFound, Unavailable
 from comet.types import Earliest, Position
 from comet_gateway.problems import Problem
 from comet_gateway.push.events import Failed
@@ -24,7 +24,27 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("comet.gateway")
 
+_Known = tuple[str, bytes]
 Join = Callable[[Subscription, str, "Position | None"], Awaitable[None]]
+
+
+class _Watched:
+    """One subscription. Topics are known by name and id: one that is made again is another."""
+
+    def __init__(self, expression: re.Pattern[str]) -> None:
+        self.expression = expression
+        self.given_up: set[_Known] = set()  # could not be joined: they are not tried again and again
+        self.late: dict[_Known, Position | None] = {}  # were there at first, without a leader; and where they begin
+        self.joining: dict[str, asyncio.Task[None]] = {}  # by name: one that has to be waited for holds up no other
+
+    def keep(self, known: set[_Known]) -> None:
+        """Only these are there."""
+        self.given_up &= known
+        self.late = {one: start for one, start in self.late.items() if one in known}
+
+    def close(self) -> None:
+        for task in self.joining.values():
+            task.cancel()
 
 
 class Watch:
@@ -32,42 +52,48 @@ class Watch:
         self._admin = admin
         self._limits = limits
         self._join = join
-        self._patterns: dict[Subscription, re.Pattern[str]] = {}
-        # Topics that could not be joined, by name and id: they are not tried again and again.
-        self._given_up: dict[Subscription, set[tuple[str, bytes]]] = {}
+        self._watched: dict[Subscription, _Watched] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
-        self._patterns.clear()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        tasks = [task for watched in self._watched.values() for task in watched.joining.values()]
+        tasks += [] if self._task is None else [self._task]
+        self._watched.clear()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def add(self, subscription: Subscription, expression: re.Pattern[str]) -> None:
-        """Joins all topics that match now. Raises Problem where there are too many, CometError."""
+        """Joins all topics that match now; those that cannot be followed yet are told of, and joined later. Raises
+        Problem where there are too many, CometError, Unavailable where none can be followed."""
         asked = subscription.asked
-        names = [topic.name for topic in await self._admin.list_topics() if expression.fullmatch(topic.name)]
-        if len(names) > self._limits.pattern_topics_max:
+        topics = [topic for topic in await self._admin.list_topics() if expression.fullmatch(topic.name)]
+        if len(topics) > self._limits.pattern_topics_max:
             raise Problem(
-                "TOO_MANY_REQUESTS", f"{len(names)} topics match; at most {self._limits.pattern_topics_max} may"
+                "TOO_MANY_REQUESTS", f"{len(topics)} topics match; at most {self._limits.pattern_topics_max} may"
             )  # fmt: skip
         start = Earliest() if asked.cursors else None
         results = await asyncio.gather(
-            *(self._join(subscription, name, start) for name in names), return_exceptions=True
+            *(self._join(subscription, topic.name, start) for topic in topics), return_exceptions=True
         )
-        for result in results:
-            if isinstance(result, BaseException) and not isinstance(result, TopicNotFound):
+        watched = _Watched(expression)
+        for topic, result in zip(topics, results, strict=True):
+            if isinstance(result, Unavailable) and not isinstance(result, Draining) and subscription.seats:
+                watched.late[topic.name, topic.id] = start
+                subscription.tell(failed(topic.name, result))
+            elif isinstance(result, BaseException) and not isinstance(result, TopicNotFound):
                 raise result
-        self._patterns[subscription] = expression
-        self._given_up[subscription] = set()
+        self._watched[subscription] = watched
         if self._task is None:
             self._task = asyncio.create_task(self._look(), name="gateway: look for topics")
             self._task.add_done_callback(self._ended)
 
     def remove(self, subscription: Subscription) -> None:
-        self._patterns.pop(subscription, None)
-        self._given_up.pop(subscription, None)
-        if not self._patterns and self._task is not None:
+        watched = self._watched.pop(subscription, None)
+        if watched is not None:
+            watched.close()
+        if not self._watched and self._task is not None:
             self._task.cancel()
             self._task = None
 
@@ -79,14 +105,12 @@ class Watch:
             except CometError as error:
                 log.debug("gateway: no list of topics: %s", error)
                 continue
-            await asyncio.gather(
-                *(
-                    self._appeared(subscription, topic)
-                    for subscription, expression in self._patterns.items()
-                    for topic in topics
-                    if topic.name not in subscription.seats and expression.fullmatch(topic.name)
-                )
-            )
+            known = {(topic.name, topic.id) for topic in topics}
+            for subscription, watched in self._watched.items():
+                watched.keep(known)
+                for topic in topics:
+                    if topic.name not in subscription.seats and watched.expression.fullmatch(topic.name):
+                        self._appeared(subscription, watched, topic)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """It never ends well, but when it is cancelled: whoever relies on it is told."""
@@ -95,25 +119,46 @@ class Watch:
         error = task.exception()
         log.error("gateway: looking for topics broke", exc_info=error)
         self._task = None
-        for subscription in list(self._patterns):
+        for subscription, watched in self._watched.items():
+            watched.close()
             subscription.tell(Failed("INTERNAL", f"looking for topics broke: {error!r}", {}))
-        self._patterns.clear()
+        self._watched.clear()
 
-    async def _appeared(self, subscription: Subscription, topic: comet.TopicInfo) -> None:
-        given_up = self._given_up.get(subscription)
-        if given_up is None or (topic.name, topic.id) in given_up:
+    def _appeared(self, subscription: Subscription, watched: _Watched, topic: comet.TopicInfo) -> None:
+        most = self._limits.pattern_topics_max
+        if (topic.name, topic.id) in watched.given_up or topic.name in watched.joining:
             return
+        if len(subscription.seats) >= most:
+            watched.given_up.add((topic.name, topic.id))
+            subscription.tell(_told(topic.name, Problem("TOO_MANY_REQUESTS", f"more than {most} topics match")))
+        elif len(subscription.seats) + len(watched.joining) < most:  # else the next time, perhaps
+            watched.joining[topic.name] = asyncio.create_task(
+                self._follow(subscription, watched, topic), name=f"gateway: join {topic.name}"
+            )
+
+    async def _follow(self, subscription: Subscription, watched: _Watched, topic: comet.TopicInfo) -> None:
+        known = topic.name, topic.id
         try:
-            if len(subscription.seats) >= self._limits.pattern_topics_max:
-                raise Problem("TOO_MANY_REQUESTS", f"more than {self._limits.pattern_topics_max} topics match")
-            await self._join(subscription, topic.name, Earliest())
+            await self._join(subscription, topic.name, watched.late.get(known, Earliest()))
         except TopicNotFound:
             return  # it is gone again
         except CometError as error:
             if error.retriable:
                 return  # the next time, perhaps
-            subscription.tell(failed(topic.name, error))
+            told = failed(topic.name, error)
         except Problem as problem:
-            subscription.tell(Failed(problem.code, problem.detail, {}, round(problem.retry_after_s * 1000), topic.name))
-        if topic.name not in subscription.seats:
-            given_up.add((topic.name, topic.id))
+            told = _told(topic.name, problem)
+        except Exception as error:
+            log.error("gateway: joining %s broke", topic.name, exc_info=error)
+            told = Failed("INTERNAL", f"joining {topic.name} broke: {error!r}", {}, topic=topic.name)
+        else:
+            watched.late.pop(known, None)
+            return
+        finally:
+            del watched.joining[topic.name]
+        watched.given_up.add(known)
+        subscription.tell(told)
+
+
+def _told(topic: str, problem: Problem) -> Failed:
+    return Failed(problem.code, problem.detail, {}, round(problem.retry_after_s * 1000), topic)
