@@ -64,7 +64,11 @@ class ClusterProcesses:
             return (await admin.describe_topic(name))[0]
 
     async def leader(self, name: str, index: int = 0) -> int:
-        return (await self.topic(name)).partitions[index].leader
+        """Who leads, once somebody does: while machines stand still a lease may run out without any fault of ours."""
+        async with asyncio.timeout(WELL_S_MAX):
+            while not (found := (await self.topic(name)).partitions[index].leader):
+                pass  # a look takes long enough
+        return found
 
     async def well(self, name: str, *, replicas: int | None = None) -> None:
         """Waits until every partition has a leader and all its replicas in sync."""
