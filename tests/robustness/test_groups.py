@@ -26,8 +26,9 @@ async def test_members_and_brokers_that_die_or_stand_still_lose_and_repeat_nothi
     assert report.verdict.counts["exactly once: committed"] > 10, str(report)
     assert report.verdict.counts["transfers: committed"] > 10, str(report)
     assert report.acked > 1_000 and report.balances and report.take_overs, str(report)
-    assert max(report.left_ms) < LEFT_MS_MAX, str(report)
-    assert max(report.killed_ms) < KILLED_MS_MAX, str(report)
+    # None where the machine stood still in each try.
+    assert max(report.left_ms, default=0.0) < LEFT_MS_MAX, str(report)
+    assert max(report.killed_ms, default=0.0) < KILLED_MS_MAX, str(report)
 
 
 def life(*notes: str, name: str = "m") -> Life:
