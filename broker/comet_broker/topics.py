@@ -391,8 +391,15 @@ class TopicTable:
     async def close(self, error: CometError) -> None:
         self._closing = True
         async with self._changing:  # a log that is being opened is to be closed, too
-            for partition in list(self.by_handle.values()):
-                await partition.close(error)
+            open_ = iter(list(self.by_handle.values()))
+
+            async def some() -> None:
+                for partition in open_:
+                    await partition.close(error)
+
+            async with asyncio.TaskGroup() as closing:
+                for _ in range(limits.BLOCKING_THREADS):  # disks take many syncs in the time of one
+                    closing.create_task(some())
 
 
 def _pop(table: dict[str, None]) -> str:

@@ -21,6 +21,7 @@ from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import KeyValue, MetadataStore, Put, StoreUnavailable
 from comet_broker.server import Server, _serve
 from comet_broker.storage.files import RealFiles
+from comet_broker.storage.log import Log
 from comet_broker.system import SystemClock, ThreadWorker
 
 TOPIC_ID = "a" * 32
@@ -157,4 +158,27 @@ async def test_a_partition_that_is_moved_on_while_it_is_opened_does_not_stay(tmp
     assert not broker.topics.by_handle
     assert not files.exists(f"topics/{TOPIC_ID}/0")
     await broker.close()
+    await one.close()
+
+
+async def test_a_broker_that_stops_closes_several_logs_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = OneOfMany(tmp_path / "1")
+    broker = one.broker()
+    await broker.start()
+    spec = TopicSpec(id=TOPIC_ID, partitions=10, created_us=1, config=TopicConfig(), replicas=1)
+    here = PartitionState(leader=0, epoch=1, replicas=(1,), in_sync={})
+    states = [Put(partition_key((TOPIC_ID, index)), here.encode()) for index in range(10)]
+    made = await one.store.transact([], [Put(topic_key("t"), spec.encode()), *states])
+    await broker.topics.applied.wait(made.revision)
+    meeting, closing = threading.Barrier(2, timeout=30), Log.close
+    closed: list[Log] = []
+
+    def close(log: Log) -> None:
+        meeting.wait()
+        closing(log)
+        closed.append(log)
+
+    monkeypatch.setattr(Log, "close", close)
+    await broker.close()
+    assert len(set(map(id, closed))) == len(closed) == 10
     await one.close()
