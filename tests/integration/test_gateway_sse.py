@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 import comet
+from comet_gateway.push import replay
 from tests.integration.live_gateway import PATIENCE_S, Gateway, live_gateway, small
 from tests.sim.waiting import until
 
@@ -152,6 +154,90 @@ async def test_a_client_that_goes_is_noticed_at_once(gateway: Gateway) -> None:
         assert await until(lambda: state.hub.statistics()["subscriptions"] == 0, within_s=PATIENCE_S)
         assert await until(lambda: state.traffic.statistics()["streams"] == 0, within_s=PATIENCE_S)
         assert await until(lambda: state.connections.statistics() == nothing, within_s=PATIENCE_S)
+
+
+class Silent:
+    """A reader that no broker answers."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def fetch(self, *_: Any, **__: Any) -> comet.Fetched:
+        self.asked += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.asked -= 1
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["?snapshot=latest", "?start=earliest&policy=conflate", "?start=1", "?from=-1h"],
+)
+@pytest.mark.parametrize("end", ["the client goes", "the gateway stops"])
+async def test_who_goes_before_it_has_begun_leaves_nothing_behind(path: str, end: str) -> None:
+    async with (
+        live_gateway(["one"], limits=small(feed_start_s=3600.0)) as gateway,
+        comet.Producer(gateway.broker) as producer,
+    ):
+        await producer.publish("one", "a record")
+        state = gateway.server.app.state
+        silent = state.hub._log._reader = state.backend.reader = Silent()
+
+        async def ask() -> int:
+            async with gateway.stream(f"one/stream{path}") as stream:
+                return stream.status
+
+        asking = asyncio.create_task(ask())
+        assert await until(lambda: silent.asked == 1, within_s=PATIENCE_S)
+        if end == "the client goes":
+            asking.cancel()
+        else:
+            gateway.server.stop()
+            assert await asking == 503
+        assert await until(lambda: silent.asked == 0, within_s=PATIENCE_S)
+        hub = state.hub.statistics()
+        assert (hub["subscriptions"], hub["waiting_for_brokers"], state.hub._log._flights) == (0, 0, {})
+        assert await until(lambda: state.traffic.statistics()["requests"] == 0, within_s=PATIENCE_S)
+        nothing = {"connections": 0, "subscriptions": 0, "members": 0, "replays": 0}
+        assert state.connections.statistics() == nothing
+        tables = [table for feed in hub["feeds"].values() for table in feed["tables"].values()]
+        assert sum(table["users"] for table in tables) == 0
+
+
+class Failing:
+    """A reader that brokers answer so many times."""
+
+    def __init__(self, reader: comet.Reader, times: int) -> None:
+        self._reader = reader
+        self._left = times
+
+    async def fetch(self, *what: Any, **options: Any) -> comet.Fetched:
+        self._left -= 1
+        if self._left < 0:
+            raise comet.Unavailable("nobody leads it", retry_after_ms=300)
+        return await self._reader.fetch(*what, **options)
+
+
+async def test_a_replay_that_cannot_go_on_ends_with_a_problem(
+    gateway: Gateway, producer: comet.Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "FETCH_RECORDS", 1)
+    for text in ("first", "second"):
+        await producer.publish("one", text)
+    backend = gateway.server.app.state.backend
+    monkeypatch.setattr(backend, "reader", Failing(backend.reader, 3))  # where it begins and ends, and the first record
+    async with gateway.stream("one/stream?from=-1h&speed=0") as stream:
+        assert (await stream.next())[0] == "subscribed"
+        assert [record["text"] for _, record in await stream.records(1)] == ["first"]
+        name, problem = await stream.next()
+        assert (name, problem["code"], problem["retry_after_ms"]) == ("error", "UNAVAILABLE", 300)
+        with pytest.raises(StopAsyncIteration):
+            await stream.next()
+    monkeypatch.setattr(backend, "reader", Failing(backend.reader, 0))
+    async with gateway.stream("one/stream?from=-1h") as stream:
+        assert (stream.status, stream.answer.json()["code"]) == (503, "UNAVAILABLE")
 
 
 async def test_a_gateway_that_stops_says_when_to_come_back(gateway: Gateway) -> None:

@@ -95,6 +95,8 @@ class Log:
         self.partitions = partitions
         self.starts = starts or {}
         self.damaged: dict[int, tuple[int, int]] = {}
+        self.leaderless: set[int] = set()
+        self.id = TOPIC_ID
         self.fetches = 0
 
     async def describe_topic(self, name: str) -> tuple[TopicInfo, list[Any]]:
@@ -103,10 +105,14 @@ class Log:
 
     async def fetch(
         self, topic: str, partition: int, start: Position, *, epoch: int | None = None, records_max: int = 100,
-        bytes_max: int = 0, wait_ms: int = 0,
+        bytes_max: int = 0, wait_ms: int = 0, topic_id: bytes = b"",
     ) -> comet.Fetched:  # fmt: skip
         self.fetches += 1
         await asyncio.sleep(0)
+        if topic_id not in (b"", self.id):
+            raise comet.TopicNotFound("it was made again")
+        if partition in self.leaderless:
+            raise comet.Unavailable("nobody leads it")
         times, log_start = self.partitions[partition], self.starts.get(partition, 0)
         first = {Earliest: log_start, Latest: len(times)}.get(type(start), -1)
         if isinstance(start, AtOffset):
@@ -223,6 +229,26 @@ async def test_a_log_that_was_cut_back_ends_the_replay_of_it() -> None:
         events.append(await replay.next())
     (lost,) = [event for event in events if isinstance(event, Lost)]
     assert (lost.missing[0].end, lost.missing[0].reason) == (10, "truncated")
+
+
+async def test_where_a_log_cannot_be_read_it_raises_what_the_brokers_say() -> None:
+    log = Log([list(range(10)), list(range(10))])
+    log.leaderless.add(1)
+    with pytest.raises(comet.Unavailable):
+        await Replay.begin(played(), log, log, Limits())  # type: ignore[arg-type]
+    log.leaderless.clear()
+    replay = await Replay.begin(played(), log, log, Limits())  # type: ignore[arg-type]
+    assert places([await replay.next(), await replay.next()])
+    log.id = bytes(16)
+    with pytest.raises(comet.TopicNotFound):
+        await replay.next()
+
+
+async def test_an_offset_that_is_not_there_yet_is_not_waited_for() -> None:
+    log = Log([list(range(3)), list(range(6))])
+    assert sorted(places(await everything(log, played(end=AtOffset(5))))) == [
+        (partition, offset) for partition, end in ((0, 3), (1, 5)) for offset in range(end)
+    ]
 
 
 async def test_only_so_much_is_read_ahead() -> None:

@@ -21,9 +21,10 @@ from typing import Any, Final, NamedTuple
 
 import comet
 from comet.errors import CometError
-from comet.types import AtOffset, AtTime, Gap, Position
+from comet.types import AtOffset, AtTime, Gap, Latest, Position
 from comet_gateway.config import Limits
 from comet_gateway.cursor import Cursor, Place, place_text
+from comet_gateway.patience import together
 from comet_gateway.problems import Problem
 from comet_gateway.push.asked import Values
 from comet_gateway.push.asking import Played, check_span
@@ -293,15 +294,16 @@ class Replay:
             async with turns:
                 await do(lane)
 
-        async with asyncio.TaskGroup() as group:
-            for lane in lanes:
-                group.create_task(one(lane))
+        await together(map(one, lanes))
 
     async def _open(self, partition: int) -> None:
         """Where the window begins and ends in a partition."""
         played = self._played
         known = None if played.cursor is None else played.cursor.places.get(partition)
-        end = await self._find(partition, played.end)
+        # An offset that is not there yet is not waited for.
+        end = await self._find(partition, Latest() if isinstance(played.end, AtOffset) else played.end)
+        if isinstance(played.end, AtOffset):
+            end = min(played.end.offset, end)
         if known is not None:
             lane = Lane(partition, known.offset, end, known.epoch, known.offset)
         else:
@@ -313,7 +315,10 @@ class Replay:
     async def _find(self, partition: int, where: Position) -> int:
         if isinstance(where, AtOffset):
             return where.offset
-        return (await self._reader.fetch(self._played.topic, partition, where, records_max=1)).first_offset
+        found = await self._reader.fetch(
+            self._played.topic, partition, where, records_max=1, topic_id=self._topic_id
+        )  # fmt: skip
+        return found.first_offset
 
     def _check_span(self) -> None:
         """With a beginning that is no time it is known only now how long the window is."""
@@ -344,6 +349,7 @@ class Replay:
                 found = await self._reader.fetch(
                     played.topic, lane.partition, AtOffset(lane.reading), epoch=lane.epoch,
                     records_max=FETCH_RECORDS, bytes_max=self._fetch_bytes, wait_ms=WAIT_MS if lane.stuck else 0,
+                    topic_id=self._topic_id,
                 )  # fmt: skip
             except CometError as error:
                 self._pass(lane, error)

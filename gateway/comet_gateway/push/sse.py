@@ -26,17 +26,21 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Struct
+from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from comet.errors import CometError
 from comet_gateway.config import Limits
+from comet_gateway.patience import while_there
 from comet_gateway.problems import Problem
 from comet_gateway.push import frames
-from comet_gateway.push.asked import Policy, Values
-from comet_gateway.push.asking import follow, window
+from comet_gateway.push.asked import Asked, Policy, Values
+from comet_gateway.push.asking import Played, follow, window
 from comet_gateway.push.connections import Connections
 from comet_gateway.push.events import Begun, Event, Failed, Latest, Lost
 from comet_gateway.push.following import Subscription, missing_of, problem_of
 from comet_gateway.push.replay import Ended, Replay
+from comet_gateway.push.subscription import failed
 
 RETRY_MS: Final = 1_000
 QUERY_CHARS_MAX: Final = 64 * 1024
@@ -86,50 +90,62 @@ def read_partitions(text: str | None) -> list[int] | None:
     return [int(part) for part in parts]
 
 
-async def open_stream(scope: Scope, receive: Receive, topic: str, *, now_us: int) -> EventStream:
-    """Subscribes; the answer to the request. Raises Problem, CometError while it is still time for a status."""
-    state = scope["app"].state
-    limits: Limits = state.config.limits
+def read_asked(scope: Scope, topic: str, limits: Limits, *, now_us: int) -> Asked | Played:
+    """What a request asks for. Raises Problem."""
     asked = read_query(scope["query_string"])
     cursor = scope["comet.headers"].get(b"last-event-id", b"").decode("latin-1") or asked.cursor
     partitions = read_partitions(asked.partitions)
+    if asked.replay_from is not None:
+        if asked.policy is not Policy.BLOCK or asked.snapshot != "none":
+            raise Problem("INVALID_ARGUMENT", "policy and snapshot: not with a replay")
+        said = frames.Window(
+            asked.replay_from,
+            "latest" if asked.replay_to is None else asked.replay_to,
+            1.0 if asked.speed is None else asked.speed,
+        )
+        if not 0 <= said.speed <= 1_000_000:
+            raise Problem("INVALID_ARGUMENT", "speed is from 0 to 1000000")
+        return window(
+            topic, said, now_us=now_us, span_ms_max=limits.replay_ms_max, partitions=partitions,
+            cursor=cursor, values=asked.values,
+        )  # fmt: skip
+    if asked.replay_to is not None or asked.speed is not None:
+        raise Problem("INVALID_ARGUMENT", "`to` and `speed` are of a replay, which has `from`")
+    return follow(
+        topics=[topic],
+        start=asked.start,
+        cursors=None if cursor is None else {topic: cursor},
+        partitions=partitions,
+        values=asked.values,
+        policy=asked.policy,
+        buffer=asked.buffer,
+        interval_ms=asked.interval_ms,
+        snapshot=asked.snapshot == "latest",
+        now_us=now_us,
+    )
+
+
+async def open_stream(request: Request, topic: str, *, now_us: int) -> EventStream:
+    """Subscribes, while the client is there; the answer to the request. Raises Problem, CometError while it is still
+    time for a status."""
+    state = request.scope["app"].state
+    limits: Limits = state.config.limits
     connections: Connections = state.connections
+    asked = read_asked(request.scope, topic, limits, now_us=now_us)
     with ExitStack() as stack:
-        subscription: Subscription
-        if asked.replay_from is not None:
-            if asked.policy is not Policy.BLOCK or asked.snapshot != "none":
-                raise Problem("INVALID_ARGUMENT", "policy and snapshot: not with a replay")
-            said = frames.Window(
-                asked.replay_from,
-                "latest" if asked.replay_to is None else asked.replay_to,
-                1.0 if asked.speed is None else asked.speed,
-            )
-            if not 0 <= said.speed <= 1_000_000:
-                raise Problem("INVALID_ARGUMENT", "speed is from 0 to 1000000")
-            played = window(
-                topic, said, now_us=now_us, span_ms_max=limits.replay_ms_max, partitions=partitions,
-                cursor=cursor, values=asked.values,
-            )  # fmt: skip
-            stack.enter_context(connections.replay())
-            subscription = await Replay.begin(played, state.backend.admin, state.backend.reader, limits)
-        elif asked.replay_to is not None or asked.speed is not None:
-            raise Problem("INVALID_ARGUMENT", "`to` and `speed` are of a replay, which has `from`")
-        else:
-            subscription = await state.hub.subscribe(
-                follow(
-                    topics=[topic],
-                    start=asked.start,
-                    cursors=None if cursor is None else {topic: cursor},
-                    partitions=partitions,
-                    values=asked.values,
-                    policy=asked.policy,
-                    buffer=asked.buffer,
-                    interval_ms=asked.interval_ms,
-                    snapshot=asked.snapshot == "latest",
-                    now_us=now_us,
-                )
-            )
-        return EventStream(subscription, scope, receive, connections, limits, stack.pop_all())
+
+        async def begin() -> Subscription:
+            begun: Subscription
+            if isinstance(asked, Played):
+                stack.enter_context(connections.replay())
+                begun = await Replay.begin(asked, state.backend.admin, state.backend.reader, limits)
+            else:
+                begun = await state.hub.subscribe(asked)
+            stack.callback(begun.close)  # also where nobody waits for it any more
+            return begun
+
+        subscription = await while_there(request, begin(), state.draining)
+        return EventStream(subscription, request.scope, request.receive, connections, limits, stack.pop_all())
 
 
 class EventStream:
@@ -149,8 +165,7 @@ class EventStream:
         self._receive = receive
         self._connections = connections
         self._limits = limits
-        self._stack = stack
-        self._stack.callback(subscription.close)
+        self._stack = stack  # closes the subscription
         self._loop = asyncio.get_running_loop()
         self._raw: Send | None = None  # of the server, once the answer has begun
         self._writing = False
@@ -201,7 +216,10 @@ class EventStream:
         while True:
             # Nothing is taken before the server takes more.
             await self._write(b"")
-            event = await self._subscription.next()
+            try:
+                event = await self._subscription.next()
+            except CometError as error:  # of a replay
+                return event_bytes(failed("", error))
             data = [event_bytes(event)]
             size = len(data[0])
             while size < self._limits.delivery_bytes and not _is_last(event) and self._subscription.ready():

@@ -89,7 +89,7 @@ async def stream(request: Request) -> Answer:
     `error` and `end` nothing follows; after `goaway` the client comes back, to another gateway, with its last id.
     """
     topic: str = request.path_params["topic"]
-    return await open_stream(request.scope, request.receive, topic, now_us=time.time_ns() // 1000)
+    return await open_stream(request, topic, now_us=time.time_ns() // 1000)
 
 
 router.routes.append(
