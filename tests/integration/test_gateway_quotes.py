@@ -16,9 +16,13 @@ import comet.testing
 from comet_gateway.backend import Backend
 from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.dashboard import analytics, quotes
+from comet_gateway.dashboard.past import Past, Record, Stretch
 from comet_gateway.dashboard.quotes import Board, Boards
 from comet_gateway.problems import Problem
+from comet_gateway.push import asked as push
+from comet_gateway.push.events import Failed
 from comet_gateway.push.hub import Hub
+from comet_gateway.push.subscription import Subscription
 from comet_web import facts
 from comet_web.asked import Asked
 from tests.sim import waiting
@@ -134,6 +138,62 @@ async def test_a_topic_that_comes_later_is_followed_and_one_that_goes_is_said_to
         await admin.delete_topic("quotes")
         await until(lambda: board.state == "absent", "it is gone")
         assert look(board).quotes["A"].last == 5.0, "what was known still is"
+
+
+async def test_nothing_is_counted_twice_when_the_feed_fails_while_the_past_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(quotes, "AGAIN_S", 0.02)
+    half = asyncio.Event()
+    go_on = asyncio.Event()
+    add_past = Board._add_past
+
+    def add(board: Board, partition: int, offset: int, record: Record, stretch: Stretch) -> None:
+        add_past(board, partition, offset, record, stretch)
+        half.set()
+
+    async def slowly(past: Past, begins: dict[int, int], stretch: Stretch, add: Any) -> None:
+        await read(past, begins, stretch, add)
+        await go_on.wait()
+
+    read = Past._read
+    monkeypatch.setattr(Board, "_add_past", add)
+    monkeypatch.setattr(Past, "_read", slowly)
+    async with (
+        comet.testing.broker({"quotes": 1}) as broker,
+        comet.Producer(broker.address) as producer,
+        boards(broker.address) as found,
+    ):
+        subscribed: list[Subscription] = []
+        subscribe = found._hub.subscribe
+
+        async def subscribing(asked: push.Asked) -> Subscription:
+            subscription = await subscribe(asked)
+            if asked.topics == ("quotes",):
+                subscribed.append(subscription)
+            return subscription
+
+        monkeypatch.setattr(found._hub, "subscribe", subscribing)
+        for number in range(3):
+            await write(producer, float(number), ago_s=3)
+        await producer.flush()
+        board = found.board("quotes")
+        await asyncio.wait_for(half.wait(), WITHIN_S)
+        await write(producer, 5.0)
+        await producer.flush()
+        await until(lambda: board.records == 1, "what comes is seen")
+        subscribed[0].tell(Failed("UNAVAILABLE", "nobody answers", {}))
+        await until(lambda: len(subscribed) == 2, "it is followed again")
+        go_on.set()
+        await until(lambda: board.state == "live" and board.reach is not None, "the past is read")
+        await write(producer, 6.0)
+        await producer.flush()
+        await until(lambda: board.records == 2, "what comes is seen again")
+        seen = look(board, step="1m")
+        assert (seen.quotes["A"].records, seen.quotes["A"].volume) == (5, 5)
+        assert seen.candles is not None
+        formed = [*seen.candles.volume, seen.candles.forming[4] if seen.candles.forming else 0]
+        assert sum(volume for volume in formed if volume) == 5
 
 
 async def test_no_more_symbols_and_boards_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,11 +70,15 @@ class Board:
         self._latest: Slice | None = None  # and how far it has come since
         self.analytics = Analytics(topic, hub, backend, limits, clock_us)
         self._task = asyncio.create_task(self._run(), name=f"gateway: quotes of {topic}")
+        self._filling: asyncio.Task[None] | None = None  # once: what was read of the past stays, whoever follows on
         self.begun = asyncio.Event()  # something is known, if only that there is nothing
 
     async def close(self) -> None:
         self._task.cancel()
         await asyncio.wait([self._task])
+        if self._filling is not None:
+            self._filling.cancel()
+            await asyncio.wait([self._filling])
         await self.analytics.close()
 
     # ---- following
@@ -107,7 +111,6 @@ class Board:
             cursors={self.topic: Cursor.parse(cursor)} if cursor else {},
         )
         subscription = await self._hub.subscribe(wanted)
-        filling: asyncio.Task[None] | None = None
         try:
             while True:
                 event = await subscription.next()
@@ -115,13 +118,10 @@ class Board:
                     self._take(event)
                     await asyncio.sleep(0)  # others want the loop, too
                 elif isinstance(event, Begun):
-                    self.state, self.reason = "live", ""
                     self._cursor = event.cursor
-                    if self.reach is None:
-                        self.state, self._began_us = "filling", self._clock_us()
-                        places = Cursor.parse(event.cursor).places
-                        ends = {index: place.offset for index, place in places.items()}
-                        filling = asyncio.create_task(self._fill(ends), name=f"gateway: past quotes of {self.topic}")
+                    if self._filling is None:
+                        self._filling = self._fill_before(event.cursor)
+                    self.state, self.reason = "live" if self._filling.done() else "filling", ""
                 elif isinstance(event, Lost):
                     self.lost += event.count
                 elif isinstance(event, Failed):
@@ -130,9 +130,6 @@ class Board:
                     return
         finally:
             subscription.close()
-            if filling is not None:
-                filling.cancel()
-                await asyncio.wait([filling])
 
     def _take(self, part: Slice) -> None:
         now_us = self._clock_us()
@@ -182,6 +179,11 @@ class Board:
         return found
 
     # ---- the past
+
+    def _fill_before(self, cursor: str) -> asyncio.Task[None]:
+        self._began_us = self._clock_us()
+        ends = {index: place.offset for index, place in Cursor.parse(cursor).places.items()}
+        return asyncio.create_task(self._fill(ends), name=f"gateway: past quotes of {self.topic}")
 
     async def _fill(self, ends: dict[int, int]) -> None:
         past = Past(self.topic, self._backend, self._limits, ends, self._began_us)
