@@ -26,6 +26,7 @@ from comet_broker.coordination.markers import CALLS_MAX
 from comet_broker.core.cluster import PartitionState, partition_key
 from comet_broker.core.slots import slot_of_producer
 from comet_broker.core.transactions import State
+from comet_broker.metadata.store import KeyValue
 from tests.unit.transactions_world import HERE, SLOT, SLOT_PREFIX, THERE, Cluster, Producer, settled, with_cluster
 
 OFFSETS = pb.Commit(group="g", member="m", generation=1)
@@ -36,6 +37,10 @@ async def state(cluster: Cluster, name: str = "tx") -> State:
     stored = await cluster.stored(name)
     assert stored is not None
     return stored.state
+
+
+async def broken_get(_: str) -> KeyValue | None:
+    raise KeyError("nobody has thought of it")
 
 
 async def open_both(cluster: Cluster, **fields: Any) -> Producer:
@@ -349,6 +354,10 @@ async def test_a_topic_that_this_broker_has_not_heard_of_is_not_gone(cluster: Cl
     hidden = {place: partitions.pop(place) for place in BOTH}
     ending = asyncio.get_running_loop().create_task(one.end(commit=True))
     await asyncio.sleep(5)
+    assert not ending.done()
+    get, cluster.world.store.get = cluster.world.store.get, broken_get  # type: ignore[method-assign]
+    await asyncio.sleep(5)
+    cluster.world.store.get = get  # type: ignore[method-assign]
     assert not ending.done()
     partitions.update(hidden)
     assert await ending == 2

@@ -129,6 +129,8 @@ class Markers:
                         gone.add(place)
                 except (StoreUnavailable, Closed):
                     continue
+                except Exception:  # as above: it is asked again
+                    log.exception("whether %s is gone", place)
         return gone
 
     def view_moved(self) -> None:
