@@ -39,8 +39,8 @@ async def state(cluster: Cluster, name: str = "tx") -> State:
     return stored.state
 
 
-async def broken_get(_: str) -> KeyValue | None:
-    raise KeyError("nobody has thought of it")
+async def broken_get(key: str) -> KeyValue | None:
+    raise KeyError(key)
 
 
 async def open_both(cluster: Cluster, **fields: Any) -> Producer:
