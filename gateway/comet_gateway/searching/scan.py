@@ -70,6 +70,7 @@ class Wanted:
     epochs: Mapping[int, int | None] = field(default_factory=dict)  # of the record before low, where it is known
     filters: Filters = field(default_factory=Filters)
     isolation: Isolation = "committed"
+    topic_id: bytes = b""  # another that has the name by then is none of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +287,7 @@ class Scan:
         try:
             return await self._reader.fetch(
                 self._wanted.topic, lane.partition, AtOffset(start), epoch=epoch, records_max=most,
-                bytes_max=self._bytes_max, isolation=self._wanted.isolation,
+                bytes_max=self._bytes_max, isolation=self._wanted.isolation, topic_id=self._wanted.topic_id,
             )  # fmt: skip
         except OffsetOutOfRange as error:
             log_start = int(error.details.get("log_start", -1))

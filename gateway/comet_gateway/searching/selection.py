@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import comet
-from comet.errors import CometError
+from comet.errors import CometError, TopicNotFound
 from comet.types import AtOffset, Earliest, Latest, Position, TopicInfo
 from comet_gateway.backend import Backend
 from comet_gateway.cursor import Cursor, Place
@@ -76,9 +76,9 @@ async def located(selection: Selection, info: TopicInfo, backend: Backend, parti
 
     async def part(index: int) -> tuple[int, int]:
         async with gate:
-            edge = await _fetched(backend, info.name, index, Latest())
-            low = await _offset(start, edge, backend, info.name, index)
-            high = await _offset(end, edge, backend, info.name, index)
+            edge = await _fetched(backend, info, index, Latest())
+            low = await _offset(start, edge, backend, info, index)
+            high = await _offset(end, edge, backend, info, index)
         place = places.get(index)
         if place is not None and selection.order is Order.OLDEST:
             low = place.offset
@@ -88,10 +88,10 @@ async def located(selection: Selection, info: TopicInfo, backend: Backend, parti
 
     parts = dict(zip(chosen, await asyncio.gather(*map(part, chosen)), strict=True))
     epochs = {index: place.epoch for index, place in places.items() if selection.order is Order.OLDEST}
-    return Wanted(info.name, selection.order, parts, epochs, selection.filters, selection.isolation)
+    return Wanted(info.name, selection.order, parts, epochs, selection.filters, selection.isolation, info.id)
 
 
-async def _offset(at: Position, edge: comet.Fetched, backend: Backend, topic: str, partition: int) -> int:
+async def _offset(at: Position, edge: comet.Fetched, backend: Backend, info: TopicInfo, partition: int) -> int:
     match at:
         case AtOffset():
             return at.offset
@@ -100,13 +100,15 @@ async def _offset(at: Position, edge: comet.Fetched, backend: Backend, topic: st
         case Latest():
             return edge.log_end
         case _:
-            return (await _fetched(backend, topic, partition, at)).first_offset
+            return (await _fetched(backend, info, partition, at)).first_offset
 
 
-async def _fetched(backend: Backend, topic: str, partition: int, at: Position) -> comet.Fetched:
+async def _fetched(backend: Backend, info: TopicInfo, partition: int, at: Position) -> comet.Fetched:
     try:
-        return await backend.reader.fetch(topic, partition, at, records_max=1)
+        return await backend.reader.fetch(info.name, partition, at, records_max=1, topic_id=info.id)
     except CometError as error:
+        if isinstance(error, TopicNotFound):  # or another has its name since it was looked up
+            backend.catalog.forget(info.name)
         raise problem_of(error, partition) from error
 
 
