@@ -181,13 +181,12 @@ async def test_conflation_gives_the_latest_of_each_key_and_counts_the_others() -
         back = await hub.subscribe(replace(asked, cursors={"quotes": cursor}))
         assert (await begun(back)).recovered
         state = {}
-        while "new" not in state:
+        while "new" not in state or state.get("k1") != 5001:  # each in a partition of its own, which come as they like
             event = await one(back)
             assert isinstance(event, Latest)
             found = json.loads(b"{" + event.write_members() + b"}")["records"]
             state |= {record["key"]: record["value"] for record in found}
-        assert state["k1"] == 5001
-        assert all(int(record["offset"]) >= cursor.places[record["partition"]].offset for record in found)
+            assert all(int(record["offset"]) >= cursor.places[record["partition"]].offset for record in found)
 
 
 async def test_values_come_in_the_form_that_was_asked_for() -> None:
