@@ -75,7 +75,7 @@ async def test_what_was_passed_on_is_not_passed_on_again(tmp_path: Path) -> None
     """Two brokers that each take the other for the leader would never come to an end."""
     async with LocalCluster(tmp_path) as cluster:
         await cluster.call("comet.v1.Admin/CreateTopic", admin.CreateTopicRequest(name="t", partitions=1, replicas=3))
-        await until(lambda: len(cluster.replicas("t")) == 3, "all have opened it")
+        await cluster.opened("t")
         other = next(number for number in cluster.brokers if number != cluster.leader("t"))
         request = admin.DeleteRecordsRequest(name="t", partition=0, before_offset=0, forwarded=True)
         with pytest.raises(comet.NotLeader):

@@ -200,7 +200,7 @@ async def test_nobody_knows_of_a_record_that_was_not_acknowledged_in_time(
     host, port = broker.address.split(":")
     producers = http.gateway.app.state.backend.producers  # type: ignore[attr-defined]
     async with Link(host, int(port)) as link, silent_producer(broker, link) as producer:
-        assert (await _post_through(http, producers, producer, 1, 5_000)).status_code == 200
+        assert (await _post_through(http, producers, producer, 1, 30_000)).status_code == 200
         link.hold(down=True)
         for count in (1, 100):
             problem = problem_of(await _post_through(http, producers, producer, count, 200), 504, "TIMEOUT")
