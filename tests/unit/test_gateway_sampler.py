@@ -43,6 +43,7 @@ class World:
         self.closed: list[int] = []
         self.long = True  # histories of topics are not too long
         self.set_back_s = 0  # all clocks were
+        self.records: Any = 100  # of a partition
 
     def connect(self, address: str) -> comet.Admin:
         return cast(comet.Admin, FakeAdmin(self, address))
@@ -102,8 +103,8 @@ class FakeAdmin:
             "rates": {"records_in": 10.0, "bytes_in": 100.0, "records_out": 5.0, "bytes_out": 50.0, "errors": 0.0},
             "latency": {"ack_p99_ms": 2.0}, "problems": {},
             "topics": {
-                name: {"leading": number, "records": 100 * number, "bytes": 10 * number, "in_rate": 1.0 * number,
-                       "in_bytes_rate": 8.0, "out_rate": 0.5, "last_us": 40 + me}
+                name: {"leading": number, "records": world.records * number, "bytes": 10 * number,
+                       "in_rate": 1.0 * number, "in_bytes_rate": 8.0, "out_rate": 0.5, "last_us": 40 + me}
                 for name, number in led.items()
             },
             "groups": world.groups.get(me, []),
@@ -455,6 +456,16 @@ async def test_what_happened_is_told_once_as_the_one_has_it_who_remembers_most(w
 async def test_what_makes_no_sense_is_the_failure_of_one_broker(world: World, sampler: Sampler) -> None:
     world.groups[2] = [{"nothing": "known"}]
     assert [one.up for one in (await sampler.cluster()).brokers] == [True, False, True]
+
+
+@on_virtual_time
+async def test_what_cannot_be_put_together_is_not_shown_as_what_was_a_while_ago(world: World, sampler: Sampler) -> None:
+    before = await sampler.cluster()
+    world.records = "many"
+    found = await after(2, sampler)
+    assert (found.reachable, found.time_us, "makes no sense" in found.reason) == (False, before.time_us, True)
+    world.records = 100
+    assert (await after(2, sampler)).reachable
 
 
 @on_virtual_time

@@ -215,7 +215,12 @@ class Sampler:
         if more:
             await asyncio.wait(more, timeout=patience)
             self._members.learn(self._topics.replicas)
-        self._assemble()
+        try:
+            self._assemble()
+        except Exception:
+            log.exception("what brokers say cannot be put together")
+            self._reason = "what they say makes no sense to this gateway, whose log says more"
+            self._known = self._unreachable()
         self.rounds += 1
         self._begun_at = began
         self._ticked.set()
