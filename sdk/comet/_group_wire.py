@@ -68,6 +68,8 @@ def lag_from_pb(message: admin.PartitionLag) -> PartitionLag:
         in_flight=message.in_flight,
         redelivered=message.redelivered,
         dead_lettered=message.dead_lettered,
+        dead_waiting=message.dead_waiting,
+        dead_problem=message.dead_problem,
     )
 
 

@@ -288,7 +288,8 @@ class PartitionLag:
     """How far a group is behind in one partition: in events, and in the age of the oldest that is not committed.
 
     `committed` is None where nothing was ever committed, `drain_s` where the lag does not get less. Of a shared group,
-    `committed` is the offset below which everything is settled.
+    `committed` is the offset below which everything is settled, `dead_waiting` how many dead letters could not be
+    written yet, and `dead_problem` why.
 
     >>> PartitionLag("quotes", 0, "m1", committed=40, log_start=0, end=100, lag=60, age_s=1.5, drain_s=12.0).lag
     60
@@ -306,6 +307,8 @@ class PartitionLag:
     in_flight: int = 0
     redelivered: int = 0
     dead_lettered: int = 0
+    dead_waiting: int = 0
+    dead_problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

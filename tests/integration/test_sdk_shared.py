@@ -12,6 +12,7 @@ import pytest
 
 import comet
 import comet.testing
+from comet.cli._lag import unwritten
 from tests.integration.local_cluster import LocalCluster
 
 MEMBERS = 6
@@ -151,6 +152,28 @@ async def test_what_fails_too_often_is_set_aside_with_why() -> None:
         assert headers["comet-dead-letter-group"] == b"g"
         assert headers["comet-dead-letter-attempts"] == b"3"
         assert dict(letters[b"worse"].headers)["comet-dead-letter-reason"] == b"it makes no sense"
+
+
+async def test_why_dead_letters_are_not_written_is_told_to_who_looks_at_the_group() -> None:
+    settings: Any = {"group": "g", "start": "earliest", "dead_letter": "nowhere"}
+    async with comet.testing.broker(["work"]) as broker, comet.Admin(broker.address) as admin:
+        async with comet.Producer(broker.address) as producer:
+            await producer.publish("work", b"worse")
+        async with comet.SharedConsumer(broker.address, "work", **settings) as consumer:
+            record = await consumer.get(timeout_s=30)
+            assert record is not None
+            await record.reject("it makes no sense")
+            (lag,) = (await admin.describe_group("g")).lags
+            while not lag.dead_problem:
+                (lag,) = (await admin.describe_group("g")).lags
+            assert (lag.dead_lettered, lag.dead_waiting) == (0, 1)
+            assert "nowhere" in lag.dead_problem
+            (line,) = unwritten([lag, lag])
+            assert line.startswith("dead letters that are not written yet: 2, because ")
+            await admin.create_topic("nowhere")
+            while lag.dead_waiting:
+                (lag,) = (await admin.describe_group("g")).lags
+            assert (lag.dead_lettered, lag.dead_problem, unwritten([lag])) == (1, "", [])
 
 
 async def test_records_of_one_key_go_to_one_member_at_a_time_in_order() -> None:

@@ -97,6 +97,16 @@ def test_a_shared_group_says_what_is_in_flight_and_dead() -> None:
     assert [column.key for column in document.tables["partitions"].columns][-3:] == ["in_flight", "redelivered", "dead"]
     assert (document.fields["in_flight"].text, document.fields["dead_lettered"].text) == ("7", "1")
     assert "no positions" in document.fields["held"].text
+    assert document.fields["waiting"].text == ""
+
+
+def test_a_shared_group_says_why_dead_letters_are_not_written() -> None:
+    why = "there is no topic 'orders.dead'"
+    lags = [lag(n, dead_lettered=1, dead_waiting=n, dead_problem=why if n else "") for n in range(3)]
+    document = group.view(detail(one("g", kind="shared", lag=40), lags=tuple(lags)), Asked())
+    assert document.fields["waiting"].text == f"3 dead letters not written yet: {why}"
+    cells = {row.cells[1].text: row.cells[-1] for row in document.tables["partitions"].rows}
+    assert (cells["0"].text, cells["2"].text, cells["2"].title) == ("1", "1 + 2 waiting", why)
 
 
 def test_who_holds_a_group_is_why_its_positions_stay() -> None:

@@ -183,6 +183,8 @@ class Lag:
     in_flight: int = 0
     redelivered: int = 0
     dead_lettered: int = 0
+    dead_waiting: int = 0
+    dead_problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def _brokers(cluster: Cluster) -> Iterator[Reason]:
         for problem in broker.problems:
             yield Reason(f"broker {broker.id} {problem}", "bad", f"Broker {broker.id}: {problem}", href)
         if broker.draining:
-            left = f": it still leads {_counted(broker.leading, 'partition')}" if broker.leading else ""
+            left = f": it still leads {numbers.counted(broker.leading, 'partition')}" if broker.leading else ""
             yield Reason(f"broker {broker.id} drained", "warn", f"Broker {broker.id} is drained{left}", href)
     if cluster.reachable and cluster.brokers and cluster.controller is None:
         yield Reason("controller", "bad", "No broker is the controller: nobody elects leaders", "/brokers")
@@ -75,7 +75,7 @@ def _partitions(cluster: Cluster) -> Iterator[Reason]:
         worst = max(hit, key=lambda name: hit[name])
         of = worst if len(hit) == 1 else f"{len(hit):,} topics, most of {worst}"
         href = path("topics", worst)
-        yield Reason(text, tone, f"{_counted(sum(hit.values()), 'partition')} {text}, of {of}", href)
+        yield Reason(text, tone, f"{numbers.counted(sum(hit.values()), 'partition')} {text}, of {of}", href)
 
 
 def keeps_up(group: Group) -> bool:
@@ -94,9 +94,5 @@ def _groups(cluster: Cluster) -> Iterator[Reason]:
         text = f"Group {group.name} falls behind: {group.lag or 0:,} events, and more come than are handled"
         yield Reason(f"group {group.name}", "warn", text, path("groups", group.name))
     if len(behind) > FALLING_BEHIND_MAX:
-        more = _counted(len(behind) - FALLING_BEHIND_MAX, "more group")
+        more = numbers.counted(len(behind) - FALLING_BEHIND_MAX, "more group")
         yield Reason("groups", "warn", f"{more} falling behind", "/groups")
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -26,6 +26,11 @@ def count(value: int | None, *, href: str = "", tone: str = "") -> Cell:
     return UNKNOWN if value is None else Cell(f"{value:,}", value, href=href, tone=tone)
 
 
+def counted(number: int, noun: str) -> str:
+    """1 record, 2,000 records."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def rate(value: float | None, *, what: str = "", href: str = "") -> Cell:
     if value is None:
         return UNKNOWN

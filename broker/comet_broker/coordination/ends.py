@@ -63,6 +63,7 @@ def _answer_one(broker: Broker, asked: pb.AskedEnd) -> tuple[pb.PartitionEnd, Co
     if status is not None:
         end.floor, end.settled, end.in_flight = status.floor, status.settled, status.in_flight
         end.redelivered, end.dead_lettered = status.redelivered, status.dead_lettered
+        end.dead_waiting, end.dead_problem = status.dead, status.problem if status.dead else ""
     needs_offset = asked.HasField("offset")
     if needs_offset:
         at_once = _append_time_at_hand(partition, asked.offset)

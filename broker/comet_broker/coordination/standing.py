@@ -72,6 +72,8 @@ async def shared_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[
             in_flight=end.in_flight,
             redelivered=end.redelivered,
             dead_lettered=end.dead_lettered,
+            dead_waiting=end.dead_waiting,
+            dead_problem=end.dead_problem,
         )
         if end.HasField("floor"):
             oldest_us = next(times).append_time_us

@@ -61,6 +61,8 @@ class Lag(Model):
     in_flight: Int64 = Field(description="Of a shared group: leased now.")
     redelivered: Int64 = Field(description="Of a shared group.")
     dead_lettered: Int64 = Field(description="Of a shared group.")
+    dead_waiting: Int64 = Field(description="Of a shared group: dead letters that could not be written yet.")
+    dead_problem: str = Field(description="Why not; empty: none waits, or nothing is in the way.")
 
 
 class GroupDetails(Model):

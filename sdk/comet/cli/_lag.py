@@ -38,6 +38,15 @@ def lag_rows(lags: Sequence[PartitionLag], *, shared: bool) -> list[list[object]
     ]
 
 
+def unwritten(lags: Sequence[PartitionLag]) -> list[str]:
+    """What stands in the way of dead letters, if anything."""
+    counts: dict[str, int] = {}
+    for one in lags:
+        if one.dead_problem:
+            counts[one.dead_problem] = counts.get(one.dead_problem, 0) + one.dead_waiting
+    return [f"dead letters that are not written yet: {count}, because {why}" for why, count in counts.items()]
+
+
 def _drain(lag: PartitionLag) -> str:
     if not lag.lag:
         return "-"

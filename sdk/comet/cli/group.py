@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from comet.cli._guard import guarded
-from comet.cli._lag import history_rows, lag_table, places_text, topic_trends
+from comet.cli._lag import history_rows, lag_table, places_text, topic_trends, unwritten
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Group, Json, Yes
 from comet.cli._output import note, print_fields, print_json, print_table
 from comet.cli._values import format_age
@@ -77,7 +77,13 @@ async def describe(name: Group, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_o
         note("nobody is in this group now")
     if group.lags:
         print()
-        print_table(*lag_table(group.lags, shared=summary.kind == "shared"))
+        _print_lags(group)
+
+
+def _print_lags(group: GroupInfo) -> None:
+    print_table(*lag_table(group.lags, shared=group.summary.kind == "shared"))
+    for line in unwritten(group.lags):
+        note(line)
 
 
 @app.command("lag")
@@ -116,7 +122,7 @@ async def _show_lag(admin: Admin, name: str, *, history: bool, points: int, json
         if not group.lags:
             note(f"group {name} has no partitions and no positions")
         else:
-            print_table(*lag_table(group.lags, shared=group.summary.kind == "shared"))
+            _print_lags(group)
     else:
         now, past = await admin.group_lag(name, points_max=points)
         if json_output:

@@ -297,7 +297,7 @@ class GroupMember(_message.Message):
     def __init__(self, id: _Optional[str] = ..., instance: _Optional[str] = ..., client: _Optional[str] = ..., owned: _Optional[_Iterable[_Union[_groups_pb2.TopicPartitions, _Mapping]]] = ..., release: _Optional[_Iterable[_Union[_groups_pb2.TopicPartitions, _Mapping]]] = ..., silent_ms: _Optional[int] = ..., session_timeout_ms: _Optional[int] = ...) -> None: ...
 
 class PartitionLag(_message.Message):
-    __slots__ = ("topic", "partition", "member", "committed", "log_start", "end", "lag", "age_s", "drain_s", "in_flight", "redelivered", "dead_lettered")
+    __slots__ = ("topic", "partition", "member", "committed", "log_start", "end", "lag", "age_s", "drain_s", "in_flight", "redelivered", "dead_lettered", "dead_waiting", "dead_problem")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
@@ -310,6 +310,8 @@ class PartitionLag(_message.Message):
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     REDELIVERED_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_WAITING_FIELD_NUMBER: _ClassVar[int]
+    DEAD_PROBLEM_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     member: str
@@ -322,7 +324,9 @@ class PartitionLag(_message.Message):
     in_flight: int
     redelivered: int
     dead_lettered: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., member: _Optional[str] = ..., committed: _Optional[int] = ..., log_start: _Optional[int] = ..., end: _Optional[int] = ..., lag: _Optional[int] = ..., age_s: _Optional[float] = ..., drain_s: _Optional[float] = ..., in_flight: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ...) -> None: ...
+    dead_waiting: int
+    dead_problem: str
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., member: _Optional[str] = ..., committed: _Optional[int] = ..., log_start: _Optional[int] = ..., end: _Optional[int] = ..., lag: _Optional[int] = ..., age_s: _Optional[float] = ..., drain_s: _Optional[float] = ..., in_flight: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., dead_waiting: _Optional[int] = ..., dead_problem: _Optional[str] = ...) -> None: ...
 
 class ResetGroupRequest(_message.Message):
     __slots__ = ("name", "topics", "position", "shift", "dry_run", "marks", "forwarded")

@@ -91,7 +91,7 @@ class PartitionEndsResponse(_message.Message):
     def __init__(self, ends: _Optional[_Iterable[_Union[PartitionEnd, _Mapping]]] = ...) -> None: ...
 
 class PartitionEnd(_message.Message):
-    __slots__ = ("code", "log_start", "high_watermark", "stable_end", "append_time_us", "offset_at", "floor", "settled", "in_flight", "redelivered", "dead_lettered")
+    __slots__ = ("code", "log_start", "high_watermark", "stable_end", "append_time_us", "offset_at", "floor", "settled", "in_flight", "redelivered", "dead_lettered", "dead_waiting", "dead_problem")
     CODE_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
@@ -103,6 +103,8 @@ class PartitionEnd(_message.Message):
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     REDELIVERED_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_WAITING_FIELD_NUMBER: _ClassVar[int]
+    DEAD_PROBLEM_FIELD_NUMBER: _ClassVar[int]
     code: int
     log_start: int
     high_watermark: int
@@ -114,7 +116,9 @@ class PartitionEnd(_message.Message):
     in_flight: int
     redelivered: int
     dead_lettered: int
-    def __init__(self, code: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., stable_end: _Optional[int] = ..., append_time_us: _Optional[int] = ..., offset_at: _Optional[int] = ..., floor: _Optional[int] = ..., settled: _Optional[int] = ..., in_flight: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ...) -> None: ...
+    dead_waiting: int
+    dead_problem: str
+    def __init__(self, code: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., stable_end: _Optional[int] = ..., append_time_us: _Optional[int] = ..., offset_at: _Optional[int] = ..., floor: _Optional[int] = ..., settled: _Optional[int] = ..., in_flight: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., dead_waiting: _Optional[int] = ..., dead_problem: _Optional[str] = ...) -> None: ...
 
 class FoundGroupRequest(_message.Message):
     __slots__ = ("group", "topic_id")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from urllib.parse import urlencode
 
@@ -76,6 +76,7 @@ def view(detail: GroupDetail, asked: Asked) -> Document:
             name: numbers.count(sum(getattr(lag, name) for lag in detail.lags), href=href)
             for name, href in (("in_flight", ""), ("redelivered", ""), ("dead_lettered", letters))
         }
+        fields["waiting"] = Cell(waiting(detail.lags), tone="warn")
     return Document(
         now_us,
         group.name,
@@ -108,6 +109,22 @@ def held(detail: GroupDetail, asked: Asked) -> str:
     return f"held by {shown}{f' and {more} more' if more > 0 else ''}: stop them first"
 
 
+def waiting(lags: Iterable[Lag]) -> str:
+    """Why there are dead letters that are not written; empty: there are none."""
+    counts: dict[str, int] = {}
+    for lag in lags:
+        if lag.dead_problem:
+            counts[lag.dead_problem] = counts.get(lag.dead_problem, 0) + lag.dead_waiting
+    return "; ".join(f"{numbers.counted(n, 'dead letter')} not written yet: {why}" for why, n in counts.items())
+
+
+def _dead(lag: Lag) -> Cell:
+    if not lag.dead_problem:
+        return numbers.count(lag.dead_lettered, tone="warn" if lag.dead_lettered else "")
+    text = f"{lag.dead_lettered:,} + {lag.dead_waiting:,} waiting"
+    return Cell(text, lag.dead_lettered + lag.dead_waiting, tone="bad", title=lag.dead_problem)
+
+
 def _partition(lag: Lag, shared: bool, clients: Mapping[str, str], most: int) -> Row:
     at = lag.log_start if lag.committed is None else max(lag.committed, lag.log_start)
     messages = f"{path('topics', lag.topic, 'messages')}?{urlencode({'partition': lag.partition, 'offset': at})}"
@@ -131,7 +148,7 @@ def _partition(lag: Lag, shared: bool, clients: Mapping[str, str], most: int) ->
         cells += (
             numbers.count(lag.in_flight),
             numbers.count(lag.redelivered),
-            numbers.count(lag.dead_lettered, tone="warn" if lag.dead_lettered else ""),
+            _dead(lag),
         )
     else:
         nobody = Cell("nobody", "", tone="muted")
