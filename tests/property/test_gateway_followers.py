@@ -57,6 +57,9 @@ class Hub(RuleBasedStateMachine):
         self.ring = Ring(TOPIC, TOPIC_ID, {index: Place(0) for index in self.logs}, DELIVERY_BYTES)
         self.clients: list[Client] = []
         self.told_first = dict.fromkeys(self.logs, 0)
+        self.unnoticed: dict[
+            int, list[list[int]]
+        ] = {}  # in partitions that were added, and that the feed does not know
 
     # ---- the log
 
@@ -67,7 +70,10 @@ class Hub(RuleBasedStateMachine):
         offsets = list(range(log.end + hidden, log.end + hidden + count))  # what is hidden is aborted, or a marker
         log.end = offsets[-1] + 1
         log.records += [Written(offset, log.epoch) for offset in offsets]
-        self.ring.add(Source(batch_of(index, offsets, epoch=log.epoch)))
+        if index in self.unnoticed:
+            self.unnoticed[index].append(offsets)
+        else:
+            self.ring.add(Source(batch_of(index, offsets, epoch=log.epoch)))
 
     @rule(data=st.data())
     def delete(self, data: st.DataObject) -> None:
@@ -80,6 +86,7 @@ class Hub(RuleBasedStateMachine):
         """Records that the consumer could not get; nobody can."""
         index = data.draw(st.sampled_from(sorted(self.logs)))
         log = self.logs[index]
+        self.notice(index)
         first, log.end = log.end, log.end + 2
         log.damaged.append((first, log.end))
         self.ring.skip(Missing(index, first, log.end, "damaged"))
@@ -89,6 +96,19 @@ class Hub(RuleBasedStateMachine):
         if len(self.logs) < PARTITIONS + 2:
             self.logs[len(self.logs)] = Partition()
             self.told_first[len(self.logs) - 1] = 0
+            self.unnoticed[len(self.logs) - 1] = []
+
+    @rule()
+    def notice_all(self) -> None:
+        for index in list(self.unnoticed):
+            self.notice(index)
+
+    def notice(self, index: int) -> None:
+        log = self.logs[index]
+        for offsets in self.unnoticed.pop(index, []):
+            left = [offset for offset in offsets if offset >= log.start]
+            if left:
+                self.ring.add(Source(batch_of(index, left, epoch=log.epoch)))
 
     @rule(part=st.floats(0, 1))
     def evict(self, part: float) -> None:
@@ -107,7 +127,7 @@ class Hub(RuleBasedStateMachine):
             follower.begin_at(places)
         wanted = asked.partitions
         chosen = [index for index in self.logs if wanted is None or index in wanted]
-        ends = {index: self.logs[index].end for index in chosen}
+        ends = {index: 0 if index in self.unnoticed else self.logs[index].end for index in chosen}
         known = {index: place.offset for index, place in (places or {}).items()}
         expected = (ends | known) if places is None else {index: known.get(index, 0) for index in chosen}
         client = Client(follower, asked, expected, follower.cursor())
@@ -129,20 +149,27 @@ class Hub(RuleBasedStateMachine):
     @precondition(lambda self: self.clients)
     @rule(data=st.data())
     def come_back(self, data: st.DataObject) -> None:
-        """Its connection is lost, and it comes back with the cursor of the last event that it had."""
+        """Its connection is lost, and it comes back with the cursor of the last event that it had. It may have been at
+        another gateway meanwhile, which knows of partitions that were added."""
         old = data.draw(st.sampled_from(self.clients))
         self.clients.remove(old)
         cursor = Cursor.parse(old.cursor)
         wanted = old.asked.partitions
         chosen = [index for index in self.ring.places if wanted is None or index in wanted]
         places = {index: cursor.places.get(index, Place(0)) for index in chosen}
-        new = self.join(old.asked, places)
+        places |= cursor.places if wanted is None else {}
+        elsewhere = {
+            index: data.draw(st.integers(old.expected.get(index, 0), self.logs[index].end))
+            for index in self.unnoticed
+            if wanted is None and data.draw(st.booleans())
+        }
+        new = self.join(old.asked, places | {index: Place(offset) for index, offset in elsewhere.items()})
         for index, offset in old.expected.items():
-            if index in new.expected:
+            if index in new.expected and index not in elsewhere:
                 assert new.expected[index] <= offset
                 between = [one for one in self.logs[index].records if new.expected[index] <= one.offset < offset]
                 assert not between, "it would get these twice"
-        new.expected = old.expected | {index: 0 for index in chosen if index not in old.expected}
+        new.expected = old.expected | {index: 0 for index in chosen if index not in old.expected} | elsewhere
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data(), permits=st.sampled_from([None, None, 1, 2]), times=st.integers(1, 5))
@@ -244,6 +271,7 @@ class Hub(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """In the end everybody has everything."""
+        self.notice_all()
         for client in self.clients:
             for _ in range(10_000):
                 if not self.step(client, None, answer=True):

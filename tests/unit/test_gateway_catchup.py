@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 import comet
-from comet.types import Earliest, Position
+from comet.types import Earliest, PartitionInfo, Position, TopicConfig, TopicInfo
 from comet_gateway.backend import Backend
 from comet_gateway.config import Limits
-from comet_gateway.cursor import Place
+from comet_gateway.cursor import Cursor, Place
 from comet_gateway.push import catchup
 from comet_gateway.push.asked import Values
 from comet_gateway.push.catchup import Log
@@ -41,6 +41,10 @@ class Brokers:
     async def offsets(self, topic: str, at: Position) -> dict[int, int]:
         assert at == Earliest()
         return dict.fromkeys(range(self.partitions), 0)
+
+    async def describe_topic(self, name: str) -> tuple[TopicInfo, list[Any]]:
+        parts = tuple(PartitionInfo(index, 1, 1, (1,), (1,)) for index in range(self.partitions))
+        return TopicInfo(name, TOPIC_ID, parts, TopicConfig(), 0), []
 
     async def fetch(self, topic: str, partition: int, start: int, **asked: Any) -> comet.Fetched:
         assert asked["topic_id"] == TOPIC_ID
@@ -136,6 +140,14 @@ async def test_a_start_in_what_is_damaged_is_behind_it_and_says_so() -> None:
     beginning = await log_of(brokers).begin(ring_of(), comet.AtOffset(3), None)
     assert beginning.places == {0: Place(3), 1: Place(6)}
     assert beginning.missing == (Missing(1, 3, 6, "damaged"),)
+
+
+async def test_who_comes_back_is_still_where_he_was_in_a_partition_that_this_gateway_does_not_know_yet() -> None:
+    brokers = Brokers(3)
+    log, ring = log_of(brokers), ring_of(2)
+    places = {0: Place(1, 1), 1: Place(2, 1), 2: Place(3, 1)}
+    beginning = await log.resume(ring, Cursor(TOPIC_ID, places | {9: Place(4, 1)}), None)  # and one that there is not
+    assert (beginning.places, beginning.recovered) == (places, True)
 
 
 # ---- flights

@@ -108,6 +108,21 @@ def test_who_comes_after_a_cut_is_not_led_past_what_was_cut_off(place: Place) ->
     assert follower.live
 
 
+def test_who_was_further_in_a_partition_than_the_ring_knows_it_gets_nothing_twice(ring: Ring) -> None:
+    follower = Follower(ring, ASKED)
+    follower.begin_at({0: Place(8, 1), 1: Place(0), 2: Place(5, 1)})
+    assert given(follower.take()) == [8, 9]
+    assert follower.take() is None
+    ring.add(Source(batch_of(2, range(3))))
+    assert follower.take() is None
+    ring.add(Source(batch_of(2, range(3, 7))))
+    assert given(follower.take()) == [5, 6]
+    assert follower.take() is None
+    ring.add(Source(batch_of(1, range(2))))
+    assert given(follower.take()) == [0, 1]
+    assert follower.cursor() == ring.cursor_of({0: Place(10, 1), 2: Place(7, 1), 1: Place(2, 1)})
+
+
 def test_a_place_is_vouched_for_only_where_its_record_is_known(ring: Ring) -> None:
     assert ring.vouches(0, Place(4, 1))
     assert ring.vouches(0, Place(10, 1))

@@ -121,7 +121,13 @@ class Log:
             lost = [Missing(index, cursor.places[index].offset, INT64_MAX, ANEW) for index in sorted(cursor.places)]
             found = await self._pieces(ring, dict.fromkeys(chosen, Place(0)))
             return Beginning(found.places, False, (*lost, *found.missing))
-        return await self._pieces(ring, {index: cursor.places.get(index, Place(0)) for index in chosen})
+        wanted = {index: cursor.places.get(index, Place(0)) for index in chosen}
+        if partitions is None and not cursor.places.keys() <= ring.places.keys():
+            # Another gateway has noticed first that some were added.
+            async with self._soon(ring.topic):
+                info, _ = await self._admin.describe_topic(ring.topic)
+            wanted |= {index: place for index, place in cursor.places.items() if index < len(info.partitions)}
+        return await self._pieces(ring, wanted)
 
     async def _pieces(self, ring: Ring, wanted: Mapping[int, Place]) -> Beginning:
         unsure = [index for index, place in wanted.items() if not ring.vouches(index, place)]

@@ -203,6 +203,7 @@ class Ring:
         for partition, place in places.items():
             track = self._tracks.get(partition)
             if track is None:
+                beyond = beyond or place.offset > 0  # it comes from its first record on
                 continue
             if place.offset < track.start:
                 return None
