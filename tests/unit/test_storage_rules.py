@@ -8,12 +8,13 @@ from random import Random
 
 import pytest
 
+from comet import records
 from comet.types import TopicConfig
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES, LogIdentity, pack_segment_header, segment_name
 from comet_broker.storage.log import Log
 from comet_broker.storage.memory import MemoryFiles
 from comet_broker.storage.rules import RULES, Action, Finding, Known
-from tests.unit.storage_world import FOLDER, IDENTITY, SMALL_SEGMENTS, HandClock, World, read_all
+from tests.unit.storage_world import FOLDER, IDENTITY, SMALL_SEGMENTS, HandClock, World, read_all, stored
 
 CLOCK = HandClock()
 
@@ -239,6 +240,34 @@ def test_a_segment_that_ends_in_garbage_is_not_written_to() -> None:
 
 
 # ---- derived files
+
+
+KINDS = {
+    "plain": records.encode([b"whole"], timestamps=1),
+    "with every column": records.encode([b"whole", None], timestamps=1, keys=[b"k", None], headers=[[("h", b"v")], []]),
+    "of a producer": records.encode([b"whole"], timestamps=1, producer_id=7),
+    "of a request with a key": records.encode([b"whole"], timestamps=1, producer_id=7, base_sequence=9, keyed=True),
+    "of a transaction": records.encode([b"whole"], timestamps=1, producer_id=7, producer_epoch=1, transactional=True),
+    "a marker": [records.encode_marker(7, 1, True, 0, 1)],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_whole_batch_of_any_kind_is_found_behind_a_damaged_header(kind: str) -> None:
+    files = MemoryFiles(Random(1))
+    world = World(files)
+    world.append(b"before")
+    at = world.log._segments[-1].size
+    world.append(b"damaged")
+    data = memoryview(b"".join(KINDS[kind]))
+    header = records.verify(data, stamped=False)
+    world.log.append(header, data, 1)
+    world.sync()
+    files.flip(world.path(world.segment_names()[0]), at)
+    world.open()
+    assert world.log.lost == ((1, 2),)
+    assert stored(world.log)[-1][0].flags == header.flags
+    assert world.log.log_end == 2 + len(records.decode(data))
 
 
 @pytest.mark.parametrize("bit", [0, 3])

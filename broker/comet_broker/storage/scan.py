@@ -41,6 +41,7 @@ _STAMP: Final = Struct("<q12xII")  # base offset, length, stamp_crc
 _LENGTH_AND_CRC: Final = Struct("<q12xI4xI")  # base offset, length, crc
 _STAMP_AND_DELTA: Final = Struct("<q8xII48xI")  # base offset, epoch, length, last offset delta
 _CONTROL: Final = int(Flag.CONTROL)
+_FLAGS_HIGH: Final = sum(Flag) >> 8  # the higher byte of all flags together
 _OFFSET_MAX: Final = (1 << 63) - 1
 
 
@@ -299,6 +300,6 @@ def _pattern(expected: int, size: int) -> re.Pattern[bytes]:
     while same > 0 and low[same - 1 :] == high[same - 1 :]:
         same -= 1
     length_and_rest = rb".{8}.{4}.{3}[\x00-\x02].{8}"  # append time, epoch, length below 48 MiB, both checksums
-    version_codec_flags = rb"\x01[\x00-\x02].[\x00-\x01]"
+    version_codec_flags = rb"\x01[\x00-\x02].[\x00-" + bytes((_FLAGS_HIGH,)) + rb"]"
     offset = rb".{%d}" % same + re.escape(high[same:])
     return re.compile(rb"(?=" + offset + length_and_rest + version_codec_flags + rb")", re.DOTALL)
