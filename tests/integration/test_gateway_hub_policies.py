@@ -230,6 +230,25 @@ async def test_a_topic_is_let_go_when_nobody_follows_it_and_bounds_hold() -> Non
         await until(lambda: not hub.statistics()["feeds"], "no topic is followed")
 
 
+async def test_a_table_that_nobody_needs_gives_way_to_one_that_somebody_does() -> None:
+    topics = ["quotes", "trades", "news"]
+    limits = replace(SMALL, tables_max=2, feed_idle_s=3600.0)
+    async with comet.testing.broker(topics) as broker, gateway(broker.address, limits) as hub:
+        asked = {topic: Asked(topics=(topic,), policy=Policy.CONFLATE, snapshot=True) for topic in topics}
+        first, second = [await hub.subscribe(asked[topic]) for topic in ("quotes", "trades")]
+        with pytest.raises(Problem) as problem:
+            await hub.subscribe(asked["news"])
+        assert problem.value.code == "TOO_MANY_REQUESTS"
+        second.close()
+        third = await hub.subscribe(asked["news"])
+        feeds = hub.statistics()["feeds"]
+        assert {topic: len(feeds[topic]["tables"]) for topic in topics} == {"quotes": 1, "trades": 0, "news": 1}
+        with pytest.raises(Problem):
+            await hub.subscribe(asked["trades"])
+        for one_of_them in (first, third):
+            one_of_them.close()
+
+
 async def test_a_topic_is_not_let_go_while_somebody_is_about_to_follow_it() -> None:
     async with (
         comet.testing.broker({"quotes": 1}) as broker,

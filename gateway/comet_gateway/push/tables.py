@@ -131,6 +131,16 @@ class Tables:
             loop = asyncio.get_running_loop()
             table.idle = loop.call_later(self._limits.feed_idle_s, self._drop, table)
 
+    def spare(self) -> bool:
+        """Drops one that nobody needs now, where there is one: others need a table."""
+        table = next((table for table in self._tables.values() if not table.users), None)
+        if table is None:
+            return False
+        assert table.idle is not None
+        table.idle.cancel()
+        self._drop(table)
+        return True
+
     def _drop(self, table: Table) -> None:
         if not table.users and self._tables.get(table.latest.values) is table:
             del self._tables[table.latest.values]
