@@ -65,18 +65,19 @@ class Query:
         )
 
     def position(self, name: str, default: str) -> Position:
-        """What comet.types.position takes."""
-        given = self._given.get(name, default)
-        try:
-            found = position(given, now_us=time.time_ns() // 1000)
-        except (OverflowError, ValueError):  # CometErrors go through: they say it better
-            raise Problem(
-                "INVALID_ARGUMENT", f"{name}: {given[:40]!r} is no position: a time that is too far"
-            ) from None
-        at = getattr(found, "timestamp_us", getattr(found, "offset", 0))
-        if not -_INT64_MAX <= at <= _INT64_MAX:
-            raise Problem("INVALID_ARGUMENT", f"{name}: {given[:40]!r} is no position: more than 64 bits")
-        return found
+        return place(name, self._given.get(name, default))
+
+
+def place(name: str, given: str) -> Position:
+    """What comet.types.position takes, in 64 bits. Raises Problem, CometError."""
+    try:
+        found = position(given, now_us=time.time_ns() // 1000)
+    except (OverflowError, ValueError):  # CometErrors go through: they say it better
+        raise Problem("INVALID_ARGUMENT", f"{name}: {given[:40]!r} is no position: a time that is too far") from None
+    at = getattr(found, "timestamp_us", getattr(found, "offset", 0))
+    if not -_INT64_MAX <= at <= _INT64_MAX:
+        raise Problem("INVALID_ARGUMENT", f"{name}: {given[:40]!r} is no position: more than 64 bits")
+    return found
 
 
 def whole(name: str, given: str, least: int, most: int) -> int:

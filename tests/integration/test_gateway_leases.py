@@ -149,6 +149,7 @@ async def test_a_lease_ends_in_time_and_an_extended_one_later(broker: comet.test
         ("g/lease", {"topic": "quotes", "nonsense": 1}, 422),
         ("g/lease", {"topic": "quotes", "values": "xml"}, 422),
         ("g/lease", {"topic": "quotes", "start": "nonsense"}, 400),
+        ("g/lease", {"topic": "quotes", "start": str(2**63)}, 400),
         ("g/lease", {"topic": "quotes", "dead_letter": "quotes"}, 400),
         ("g/lease", {"topic": "nothing"}, 404),
         ("-/lease", {"topic": "quotes"}, 422),

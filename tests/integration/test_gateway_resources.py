@@ -224,6 +224,8 @@ async def test_records_are_deleted_before_an_offset_or_a_time(filled: Api) -> No
         ({"offsets": [{"partition": 0, "before": "1"}, {"partition": 0, "before": "2"}]}, 400),
         ({"before": "latest", "partitions": [0, 0]}, 400),
         ({"before": "latest", "partitions": [3]}, 404),
+        ({"before": str(2**63), "partitions": [0]}, 400),
+        ({"before": "-99999999999999999999d"}, 400),
         ({}, 422),
         ({"before": "latest", "offsets": []}, 422),
         ({"offsets": [], "partitions": [0]}, 422),
@@ -255,7 +257,8 @@ async def test_positions_stand_for_offsets(filled: Api) -> None:
 
     assert await offsets("latest") == ["10", "10", "10"]
     assert await offsets("1970-01-01T00:00:03Z") == ["3", "3", "3"]
-    await filled.get("/topics/quotes/offsets", at="then", status=400)
+    for wrong in ("then", str(2**63), "-99999999999999999999d"):
+        await filled.get("/topics/quotes/offsets", at=wrong, status=400)
     await filled.get("/topics/none/offsets", status=404)
 
 
@@ -320,6 +323,8 @@ async def test_a_group_is_described_reset_and_deleted(filled: Api) -> None:
         ({"to": "latest", "shift": 1}, 422),
         ({"offsets": [{"topic": "quotes", "partition": 0, "offset": 0}], "topics": ["quotes"]}, 422),
         ({"to": "someday"}, 400),
+        ({"to": str(2**63)}, 400),
+        ({"to": "-99999999999999999999d"}, 400),
         ({"to": "latest", "topics": ["none"]}, 404),
         ({"to": "latest"}, 404),  # a new group, and no topics
         ({"to": "latest", "topics": [{"topic": "quotes", "partitions": [9]}]}, 400),

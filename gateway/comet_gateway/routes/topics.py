@@ -22,7 +22,7 @@ from comet_gateway.routes.admin import (
     topic_document,
     topic_fields,
 )
-from comet_gateway.schemas.lists import PAGE, After, DryRun, Filter, Limit, TopicName
+from comet_gateway.schemas.lists import PAGE, After, DryRun, Filter, Limit, PositionText, TopicName
 from comet_gateway.schemas.topics import (
     PartitionOffset,
     Reading,
@@ -131,7 +131,7 @@ async def find_offsets(
     admin: AdminClient,
     topic: TopicName,
     at: Annotated[
-        str,
+        PositionText,
         Query(max_length=100, description="earliest, latest, a time (2026-01-31T12:00:00Z) or a time ago (-15m)."),
     ] = "latest",
 ) -> TopicOffsets:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from comet_gateway.schemas.common import Int64, Model, ProblemDocument
-from comet_gateway.schemas.lists import DRY_RUN_TEXT, PARTITION_MAX, Name, Strict
+from comet_gateway.schemas.lists import DRY_RUN_TEXT, PARTITION_MAX, Name, PositionText, Strict
 
 POSITIONS_MAX = 10_000
 State = Literal["empty", "stable", "handing over"]
@@ -163,7 +163,7 @@ class Reset(Strict):
         }
     )
 
-    to: str | None = Field(
+    to: PositionText | None = Field(
         default=None,
         max_length=100,
         description="earliest, latest, an offset, a time (2026-01-31T12:00:00Z) or a time ago (-15m).",

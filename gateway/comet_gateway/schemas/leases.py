@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import ConfigDict, Field
 
 from comet_gateway.schemas.common import Model, ProblemDocument
-from comet_gateway.schemas.lists import Name, Strict
+from comet_gateway.schemas.lists import Name, PositionText, Strict
 from comet_gateway.schemas.records_api import RECORD_OUT
 
 RECORDS_MAX: Final = 1_000  # of one lease; one settlement takes as many
@@ -46,7 +46,7 @@ class LeaseAsked(Strict):
     )
     dead_letter: Name | None = Field(None, description="The topic for dead letters; without one they are dropped.")
     by_key: bool = Field(False, description="Records of one key go out one after the other, in order.")
-    start: str = Field(
+    start: PositionText = Field(
         "latest",
         max_length=100,
         description="Where a group that is new begins: earliest, latest, a time such as 2026-01-31T12:00:00Z, a time "

@@ -5,8 +5,17 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from fastapi import Path, Query
-from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
 
+from comet_gateway.querying import place
 from comet_gateway.schemas.common import Model
 
 NAME_CHARS_MAX: Final = 249
@@ -54,6 +63,15 @@ def _boolean(value: Any) -> Any:
 # Stands behind the bounds: before them, they would be bounds of the text, which the OpenAPI has no words for.
 Integer = BeforeValidator(_integer)
 Boolean = BeforeValidator(_boolean)
+
+
+def _position(value: str, info: ValidationInfo) -> str:
+    place(info.field_name or "position", value)
+    return value
+
+
+# Stands for a position, which is read where it is needed. Raises Problem, CometError.
+PositionText = Annotated[str, AfterValidator(_position)]
 
 NAME_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,248}$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]

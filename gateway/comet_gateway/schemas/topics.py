@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from comet_gateway.schemas.common import Int64, Model, ProblemDocument
-from comet_gateway.schemas.lists import BROKER_MAX, DRY_RUN_TEXT, PARTITION_MAX, Name, Strict
+from comet_gateway.schemas.lists import BROKER_MAX, DRY_RUN_TEXT, PARTITION_MAX, Name, PositionText, Strict
 
 REPLICAS_MAX = 15
 PARTITIONS_MAX = 1_000
@@ -214,7 +214,7 @@ class RecordsDeletion(Strict):
         }
     )
 
-    before: str | None = Field(
+    before: PositionText | None = Field(
         default=None,
         max_length=100,
         description="A time (2026-01-31T12:00:00Z), a time ago (-1h), latest; or an offset, of a single partition.",
