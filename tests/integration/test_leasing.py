@@ -46,6 +46,24 @@ async def test_records_are_leased_and_settled_for_good(call: Call, handle: int) 
     assert await settle(call, [leased[1], again]) == [False, True], "it is leased under another number"
 
 
+async def test_a_broker_that_has_yet_to_hear_of_a_topic_waits_for_it(
+    broker: Broker, call: Call, handle: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await publish(call, b"a")
+    topics = broker.view.state.topics
+    topic = topics["t"]
+
+    async def hear(name: str) -> None:
+        topics[name] = topic
+
+    monkeypatch.setattr(broker, "look_for_topic", hear)
+    del topics["t"]
+    leased = await lease(call)
+    assert [one.value for one in leased] == [b"a"]
+    del topics["t"]
+    assert await settle(call, leased) == [True]
+
+
 async def test_a_settlement_that_is_said_again_is_answered_alike(call: Call, handle: int) -> None:
     await publish(call, b"a", b"b", b"c")
     one, two, three = await lease(call)

@@ -65,6 +65,7 @@ class LeaseCalls:
             raise InvalidArgument(f"records_max is at most {limits.LEASE_RECORDS_MAX}, not {request.records_max}")
         agreed, start = agreed_of(request.options), start_of(request.options)
         check_dead_letter(agreed, request.topic)
+        await self._hear_of(request.topic)
         spec = self._broker.topics.spec(request.topic)
         wait_s = min(request.wait_ms, limits.FETCH_WAIT_MS_MAX) / 1000
         address, indexes = self._where(spec, request)
@@ -88,6 +89,10 @@ class LeaseCalls:
             return await call.run(self._open(call, request, spec, indexes, agreed, start), wait_s)
         finally:
             table.calls.discard(call)
+
+    async def _hear_of(self, topic: str) -> None:
+        if topic not in self._broker.view.state.topics:
+            await self._broker.look_for_topic(topic)  # it may have been made on another broker just now
 
     def _where(self, spec: TopicSpec, request: pb.LeaseRequest) -> tuple[str | None, list[int]]:
         """One broker, None for this one, and the partitions that are meant: those named, or those that it leads."""
@@ -179,6 +184,7 @@ class LeaseCalls:
             check_settlement(said)
         if sum(sum(said.ends) - sum(said.firsts) for said in request.settlements) > limits.SHARE_WINDOW_RECORDS_MAX:
             raise InvalidArgument(f"{limits.SHARE_WINDOW_RECORDS_MAX} records at most are settled in one call")
+        await self._hear_of(request.topic)
         places: dict[str | None, list[int]] = defaultdict(list)
         for number, said in enumerate(request.settlements):
             places[self._whereabouts(request, said)].append(number)
