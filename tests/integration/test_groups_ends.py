@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import coordination_pb2 as pb
 from comet.v1 import types_pb2 as types
@@ -54,6 +56,28 @@ async def test_a_leader_says_how_far_it_is_and_when_a_record_came(tmp_path: Path
         assert live == (await ends(cluster, asked(cluster, offset=25)))[0]
         assert before_us <= cold.append_time_us <= end.append_time_us <= live.append_time_us
         client.session.close()
+
+
+async def test_what_breaks_with_one_partition_leaves_the_others_their_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with LocalCluster(tmp_path, brokers=1) as cluster:
+        await make_topic(cluster, partitions=3)
+        for index in range(3):
+            client = Client(cluster.brokers[1])
+            client.produce(await client.attach("t", index), b"x")
+            await client.answer()
+            client.session.close()
+        broker = cluster.brokers[1]
+        partitions = broker.topics.by_name["t"].partitions
+        with monkeypatch.context() as bug:
+            bug.setattr(partitions[0], "tail", None)
+            bug.setattr(partitions[1].log, "find_time", None)
+            found = await ends(cluster, *(asked(cluster, index, offset=0, timestamp_us=1_000) for index in range(3)))
+        internal = types.ERROR_CODE_INTERNAL
+        assert [(one.code, one.high_watermark) for one in found] == [(internal, 0), (internal, 0), (0, 1)]
+        assert len(broker.tasks.failed) == 2
+        broker.tasks.failed.clear()
 
 
 async def test_a_coordinator_asks_leaders_elsewhere_before_it_believes_a_commit(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from comet import records
 from comet._wire import error_to_pb
-from comet.errors import CometError, InvalidArgument, Unavailable
+from comet.errors import CometError, Internal, InvalidArgument, Unavailable
 from comet.types import AtTime
 from comet.v1 import coordination_pb2 as pb
 from comet_broker.core.tail import TailEntry
@@ -33,7 +33,10 @@ async def answer_ends(broker: Broker, request: pb.PartitionEndsRequest) -> pb.Pa
     for number, one in enumerate(request.asked):
         if number and number % TURN == 0:
             await asyncio.sleep(0)  # whatever else runs here gets its turn
-        end, lookup = _answer_one(broker, one)
+        try:
+            end, lookup = _answer_one(broker, one)
+        except Exception as error:  # noqa: BLE001 - what is wrong with one is no answer for the others
+            end, lookup = _broken(broker, one, error), None
         ends.append(end)
         if lookup is not None:
             slow.append(lookup)
@@ -84,6 +87,13 @@ async def _look_up(
             end.offset_at = await broker.resolve(partition, AtTime(asked.timestamp_us))
     except CometError as error:
         end.CopyFrom(pb.PartitionEnd(code=error_to_pb(error).code))
+    except Exception as error:  # noqa: BLE001 - as above
+        end.CopyFrom(_broken(broker, asked, error))
+
+
+def _broken(broker: Broker, asked: pb.AskedEnd, error: Exception) -> pb.PartitionEnd:
+    broker.tasks.report(f"how far {asked.topic_id.hex()}/{asked.partition} reaches", error)
+    return pb.PartitionEnd(code=error_to_pb(Internal(repr(error))).code)
 
 
 async def append_time(broker: Broker, partition: Partition, offset: int) -> int:
