@@ -229,7 +229,7 @@ async def test_who_would_begin_while_nobody_leads_is_told_so_and_leaves_nothing_
         async with (
             comet.Admin(broker.address) as admin,
             comet.Producer(broker.address) as producer,
-            gateway(broker.address, replace(SMALL, feed_start_s=0.2)) as hub,
+            gateway(broker.address, SMALL) as hub,
         ):
             await admin.create_topic("quotes")
             live = Client(await hub.subscribe(QUOTES))
@@ -239,6 +239,7 @@ async def test_who_would_begin_while_nobody_leads_is_told_so_and_leaves_nothing_
             cursors = {"quotes": Cursor.parse(live.cursor)}
             await live.have(200)
             broker.kill()
+            hub._log._limits = replace(SMALL, feed_start_s=0.2)
             for asked in (
                 replace(QUOTES, snapshot=True),
                 replace(conflated, snapshot=True),
