@@ -341,6 +341,17 @@ async def test_what_makes_no_sense_is_refused_before_anything_is_written(api: Ap
     assert len(await read(api.broker, "failed")) == 1
 
 
+@pytest.mark.parametrize("value", ['"\\ud800"', "1e999", "NaN"])
+async def test_an_edit_that_cannot_be_written_is_refused(api: Api, value: str) -> None:
+    await dead(api.broker, 1)
+    answer = await api.client.post(
+        "/v1/dead-letters/failed/redrive",
+        content=f'{{"letters": [{{"partition": 0, "offset": "0"}}], "record": {{"value": {value}}}}}',
+        headers={"content-type": "application/json"},
+    )
+    assert (answer.status_code, answer.json()["code"]) == (422, "VALIDATION")
+
+
 async def test_another_topic_that_is_not_there_is_refused_as_a_whole(api: Api) -> None:
     await dead(api.broker, 1)
     body = {"filter": {}, "to": "nothing"}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from comet_gateway.schemas.common import Int64, Model
 from comet_gateway.schemas.lists import DRY_RUN_TEXT, PARTITION_MAX, Name, Strict
@@ -112,6 +113,15 @@ class Chosen(Strict):
         return self
 
 
+def _written(record: dict[str, Any]) -> dict[str, Any]:
+    """It is written anew, which not all can be that Python reads."""
+    try:
+        json.dumps(record, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError:
+        raise ValueError("a number that no float holds, or half of a surrogate pair") from None
+    return record
+
+
 class Redrive(Chosen):
     """Which letters to write again, and how."""
 
@@ -125,7 +135,7 @@ class Redrive(Chosen):
     )
 
     to: Name | None = Field(default=None, description="Another topic than the one that each comes from.")
-    record: Annotated[dict[str, Any], WithJsonSchema(RECORD_IN)] | None = Field(
+    record: Annotated[dict[str, Any], AfterValidator(_written), WithJsonSchema(RECORD_IN)] | None = Field(
         default=None,
         description="What the one letter is written with, as a record that is written. Content, key or headers that "
         "are left out stay. `text` is kept byte for byte; `value` is JSON that is written anew.",
