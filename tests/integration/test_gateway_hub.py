@@ -190,6 +190,24 @@ async def test_partitions_and_topics_that_are_made_later_lack_nothing(monkeypatc
             await hub.subscribe(Asked(pattern="(a+)+"))
 
 
+async def test_a_partition_that_was_added_just_now_can_be_asked_for() -> None:
+    async with (
+        comet.testing.broker({"quotes": 1}) as broker,
+        comet.Admin(broker.address) as admin,
+        comet.Producer(broker.address) as producer,
+        gateway(broker.address) as hub,
+    ):
+        await begun(await hub.subscribe(QUOTES))
+        await admin.add_partitions("quotes", 2)
+        await write(producer, 0, 10, partition=1)
+        asked = replace(QUOTES, partitions=frozenset({1}))
+        for start in ({}, {"start": Earliest()}, {"start": AtOffset(4)}, {"policy": Policy.CONFLATE, "snapshot": True}):
+            subscription = await hub.subscribe(replace(asked, **start))
+            assert (await begun(subscription)).missing == ()
+        with pytest.raises(comet.PartitionNotFound, match="no partition 2"):
+            await hub.subscribe(replace(QUOTES, partitions=frozenset({0, 1, 2})))
+
+
 async def test_a_broker_that_is_away_is_waited_for(tmp_path: Path, held: HeldPorts) -> None:
     broker = Process(tmp_path, held.numbers[0])
     await broker.start()

@@ -207,9 +207,7 @@ class Feed:
     async def join(self, subscription: Subscription, cursor: Cursor | None, start: Position) -> None:
         """Gives it a seat: at its cursor where it has one, else at the start. Raises Problem, CometError."""
         asked = subscription.asked
-        for index in sorted(asked.partitions or ()):
-            if index not in self.ring.places:
-                raise PartitionNotFound(f"topic {self.topic!r} has no partition {index}")
+        await self._check(asked.partitions or frozenset())
         needs = Needs(self.tables)
         try:
             follower = await self._begin(asked, cursor, start, needs)
@@ -221,6 +219,14 @@ class Feed:
         except BaseException:
             needs.close()
             raise
+
+    async def _check(self, partitions: frozenset[int]) -> None:
+        """Raises PartitionNotFound. The consumer takes a while to notice those that were added."""
+        unknown = sorted(partitions - self.ring.places.keys())
+        if unknown:
+            info, _ = await self._backend.admin.describe_topic(self.topic)
+            if unknown[-1] >= len(info.partitions):
+                raise PartitionNotFound(f"topic {self.topic!r} has no partition {unknown[-1]}")
 
     async def _begin(self, asked: Asked, cursor: Cursor | None, start: Position, needs: Needs) -> Follower | Conflator:
         beginning = Beginning({}, None, ())
