@@ -142,6 +142,22 @@ async def test_the_last_in_sync_replica_that_comes_back_with_an_empty_disk_follo
         assert cluster.identity(leader).clean
 
 
+async def test_who_has_nothing_to_make_up_for_has_lost_nothing_when_it_is_registered_again(
+    cluster: LocalCluster,
+) -> None:
+    """A lease that runs out takes nothing from the disk, whatever this process had lost when it started."""
+    await make(cluster, "t")
+    broker, view = cluster.brokers[2], cluster.brokers[1].view.state
+    incarnation = broker.membership.incarnation
+    assert not view.brokers[2].value.clean, "its folder was empty"
+    await until(lambda: cluster.state("t").in_sync.get(2) == incarnation, "it is in sync")
+    await until(lambda: not cluster.identity(2).lossy, "that is written down")
+    await broker.store.revoke_lease(view.brokers[2].value.lease)
+    await until(lambda: broker.membership.incarnation not in (0, incarnation), "it is registered again")
+    await until(lambda: 2 in view.brokers, "the others know")
+    assert view.brokers[2].value.clean
+
+
 async def test_acks_all_is_refused_while_too_few_replicas_are_in_sync(cluster: LocalCluster) -> None:
     await make(cluster, "t")
     leader = cluster.leader("t")

@@ -66,7 +66,7 @@ class BrokerRecord(Stored, frozen=True):
     folder: str  # a random id that its data folder carries; another folder under the same broker id is refused
     lease: int  # so that whoever knows for certain that the broker is gone can end it
     rack: str = ""
-    clean: bool = True  # nothing that was written before this start can have been lost
+    clean: bool = True  # nothing that it is written down to have can have been lost
     draining: bool = False  # it is about to stop
     adopted: bool = False  # the folder held data before it had an id: the cluster may know it by another
 
