@@ -164,9 +164,9 @@ class Storm:
                         raise AssertionError(f"{task} has ended")
             self.over.set()
             await asyncio.gather(*faults)
-            await self._well()
-            feeder.stop.set()
+            feeder.stop.set()  # or a machine that does not keep up with it would never be well
             await feeding
+            await self._well()
             mended = time.monotonic()
             await self._caught_up()
             self.report.caught_up_s = time.monotonic() - mended
