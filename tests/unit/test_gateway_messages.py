@@ -6,13 +6,16 @@ On virtual time (tests.sim.loop).
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 import comet
-from comet.types import AtOffset, Latest, Position
+from comet.types import AtOffset, AtTime, Latest, Position
 from comet_gateway.config import Limits
 from comet_gateway.dashboard import messages
 from comet_gateway.dashboard.assembling import placed
@@ -85,6 +88,20 @@ def test_the_page_waits_for_brokers_that_are_silent_and_not_for_ever() -> None:
         assert not found.messages
         assert found.problem.startswith(f"No answer came within {messages.WAIT_S:.0f} s.")
         assert took == messages.WAIT_S
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2026-01-31T12:00", "2026-01-31 12:00", "2026-01-31T12:00Z", "2026-01-31T07:00-05:00", "2026-01-31T14:00+02:00"],
+)
+def test_times_on_the_page_are_utc_wherever_the_gateway_is(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        assert messages.selected({"start": "time", "time": text}).start == AtTime(1_769_860_800_000_000)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_a_search_goes_on_without_a_partition_that_nobody_leads_and_says_so() -> None:

@@ -14,8 +14,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from comet.errors import CometError
@@ -149,10 +150,12 @@ def _position(query: Mapping[str, str], name: str, default: str) -> Position:
     given = query.get(name, "").strip() or default
     if (name == "time" and given.isdecimal()) or (name == "offset" and not given.isdecimal()):
         raise Problem("INVALID_ARGUMENT", f"{given[:40]!r} is no {name}", more={"parameter": name})
-    if "T" in given and given[-1:] not in "Zz" and "+" not in given:
-        given += "Z"  # as a form gives it; times on pages are UTC
+    at: str | datetime = given
+    with suppress(ValueError):
+        if name == "time" and (at := datetime.fromisoformat(given)).tzinfo is None:
+            at = at.replace(tzinfo=UTC)  # as a form gives it; times on pages are UTC
     try:
-        return position(given, now_us=time.time_ns() // 1_000)
+        return position(at, now_us=time.time_ns() // 1_000)
     except (CometError, ValueError, OverflowError):
         hint = "a time such as 2026-01-31T12:00, or a time ago such as -15m"
         raise Problem(
