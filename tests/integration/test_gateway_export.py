@@ -15,6 +15,7 @@ import pytest
 import comet
 import comet.testing
 from comet_gateway.searching import exporting
+from tests.integration.gateway_http import gateway
 from tests.integration.records_client import http, lines_of, problem_of
 
 __all__ = ["http"]  # a fixture
@@ -93,6 +94,17 @@ async def test_of_nothing_it_is_an_empty_file_of_its_kind(http: httpx.AsyncClien
         assert answer.json() == []
     else:
         assert len(answer.content.splitlines()) == size
+
+
+@pytest.mark.parametrize("form", ["json", "ndjson", "csv", "parquet"])
+async def test_one_that_is_not_done_in_time_breaks_off_and_is_no_whole_answer(
+    broker: comet.testing.TestBroker, form: str
+) -> None:
+    async with comet.Producer(broker.address) as producer:
+        await (await producer.send_many("quotes", [b"1"] * 5_000, partition=0))  # more than one read
+    async with gateway(broker.address, export_s=1e-6) as http:
+        with pytest.raises(httpx.RemoteProtocolError, match="incomplete"):
+            await http.get(EXPORT, params={"format": form})
 
 
 async def test_it_takes_what_a_search_takes(http: httpx.AsyncClient, odd: None) -> None:
