@@ -65,19 +65,23 @@ class Query:
         )
 
     def position(self, name: str, default: str) -> Position:
-        return place(name, self._given.get(name, default))
+        return place(name, self._given.get(name, default), time.time_ns() // 1000)
 
 
-def place(name: str, given: str) -> Position:
+def place(name: str, given: str | int, now_us: int) -> Position:
     """What comet.types.position takes, in 64 bits. Raises Problem, CometError."""
     try:
-        found = position(given, now_us=time.time_ns() // 1000)
+        found = position(given, now_us=now_us)
     except (OverflowError, ValueError):  # CometErrors go through: they say it better
-        raise Problem("INVALID_ARGUMENT", f"{name}: {given[:40]!r} is no position: a time that is too far") from None
+        raise _no_position(name, given, "a time that is too far") from None
     at = getattr(found, "timestamp_us", getattr(found, "offset", 0))
     if not -_INT64_MAX <= at <= _INT64_MAX:
-        raise Problem("INVALID_ARGUMENT", f"{name}: {given[:40]!r} is no position: more than 64 bits")
+        raise _no_position(name, given, "more than 64 bits")
     return found
+
+
+def _no_position(name: str, given: str | int, why: str) -> Problem:
+    return Problem("INVALID_ARGUMENT", f"{name}: {str(given)[:40]!r} is no position: {why}")
 
 
 def whole(name: str, given: str, least: int, most: int) -> int:

@@ -86,6 +86,20 @@ def test_the_page_says_what_was_found_and_how_to_go_on() -> None:
     assert shown.fields["told"].title == "back to 2023-11-14 22:13:20.000 UTC"
     assert (shown.fields["cursor"].text, shown.fields["limit"].text) == ("c1.x", "200")
     assert messages.exported(asked.query) == {"key": "a", "partitions": "1", "order": "newest"}
+
+
+@pytest.mark.parametrize(
+    ("time", "start"),
+    [
+        ("2026-01-31T12:00", "2026-01-31T12:00:00Z"),
+        ("2026-01-31", "2026-01-31T00:00:00Z"),
+        ("2026-01-31T12:00:00-03:00", "2026-01-31T12:00:00-03:00"),
+        ("-2h", "-2h"),
+        ("", "-15m"),
+    ],
+)
+def test_what_is_exported_begins_where_the_page_does(time: str, start: str) -> None:
+    assert messages.exported({"start": "time", "time": time}) == {"start": start}
     unfiltered = messages.told(Progress(matched=50, of=12_000), "limit", {"start": "beginning"})
     assert unfiltered.text == "The first 50 of about 12,000"
 

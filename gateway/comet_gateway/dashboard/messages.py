@@ -14,9 +14,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from comet.errors import CometError
@@ -122,7 +121,7 @@ def selected(query: Mapping[str, str]) -> Selection:
             )
         begin = _position(query, "offset", "0")
     elif start == "time":
-        begin = _position(query, "time", "-15m")
+        begin = _position(query, "time", view.TIME)
     return Selection(
         start=begin,
         end=Latest(),
@@ -150,12 +149,8 @@ def _position(query: Mapping[str, str], name: str, default: str) -> Position:
     given = query.get(name, "").strip() or default
     if (name == "time" and given.isdecimal()) or (name == "offset" and not given.isdecimal()):
         raise Problem("INVALID_ARGUMENT", f"{given[:40]!r} is no {name}", more={"parameter": name})
-    at: str | datetime = given
-    with suppress(ValueError):
-        if name == "time" and (at := datetime.fromisoformat(given)).tzinfo is None:
-            at = at.replace(tzinfo=UTC)  # as a form gives it; times on pages are UTC
     try:
-        return position(at, now_us=time.time_ns() // 1_000)
+        return position(view.utc(given) if name == "time" else given, now_us=time.time_ns() // 1_000)
     except (CometError, ValueError, OverflowError):
         hint = "a time such as 2026-01-31T12:00, or a time ago such as -15m"
         raise Problem(

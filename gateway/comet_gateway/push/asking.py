@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from comet.errors import CometError
-from comet.types import AtTime, Earliest, Position, check_topic_name, position
+from comet.types import AtTime, Earliest, Position, check_topic_name
 from comet_gateway.cursor import Cursor
 from comet_gateway.problems import Problem
 from comet_gateway.push import frames
 from comet_gateway.push.asked import Asked, Policy, Values
+from comet_gateway.querying import place
 
 TOPICS_MAX = 100
 GROUP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:/-]{0,248}")
@@ -43,12 +44,12 @@ class Played:
     paused: bool
 
 
-def place(said: str | int, now_us: int) -> Position:
+def _place(name: str, said: str | int, now_us: int) -> Position:
     """A position as a client says it. Raises Problem."""
     try:
-        return position(said, now_us=now_us)
-    except (CometError, OverflowError, ValueError) as error:
-        raise Problem("INVALID_ARGUMENT", str(error)) from None
+        return place(name, said, now_us)
+    except CometError as error:
+        raise Problem("INVALID_ARGUMENT", error.message) from None
 
 
 def names(topics: Iterable[str]) -> tuple[str, ...]:
@@ -73,7 +74,7 @@ def window(
     values: Values = Values.AUTO,
 ) -> Played:
     """A replay. Raises Problem."""
-    start, end = place(said.start, now_us), place(said.end, now_us)
+    start, end = _place("start", said.start, now_us), _place("end", said.end, now_us)
     if isinstance(end, Earliest):
         raise Problem("INVALID_ARGUMENT", "a replay that ends where the topic begins")
     if isinstance(start, AtTime):
@@ -127,7 +128,7 @@ def follow(
         topics=chosen,
         pattern=pattern,
         partitions=None if partitions is None else frozenset(partitions),
-        start=place(start, now_us),
+        start=_place("start", start, now_us),
         cursors=known,
         values=values,
         policy=policy,
@@ -149,7 +150,7 @@ def join(
         raise Problem("INVALID_ARGUMENT", "a shared group has `in_flight`, and neither `auto` nor `permits`")
     if group.dead_letter:
         names([group.dead_letter])
-    return Joined(_chosen(topics, pattern), pattern, place(start, now_us), values, permits, group)
+    return Joined(_chosen(topics, pattern), pattern, _place("start", start, now_us), values, permits, group)
 
 
 def of_frame(asked: frames.Subscribe, *, now_us: int, span_ms_max: int) -> Asked | Joined | Played:

@@ -102,8 +102,8 @@ class LetterFilter(Strict):
 class Chosen(Strict):
     letters: list[LetterPlace] | None = Field(default=None, min_length=1, max_length=NAMED_MAX)
     filter: LetterFilter | None = None
-    rate: Annotated[float, Field(gt=0, le=1_000_000)] = Field(
-        default=RATE, description="Letters a second at most.", json_schema_extra={"minimum": 0}
+    rate: Annotated[float, Field(ge=0.001, le=1_000_000)] = Field(
+        default=RATE, description="Letters a second at most.", json_schema_extra={"minimum": 0.001}
     )
 
     @model_validator(mode="after")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Any, Final
 
 from fastapi import Path, Query
@@ -66,7 +67,7 @@ Boolean = BeforeValidator(_boolean)
 
 
 def _position(value: str, info: ValidationInfo) -> str:
-    place(info.field_name or "position", value)
+    place(info.field_name or "position", value, time.time_ns() // 1000)
     return value
 
 

@@ -7,6 +7,8 @@ The address says all: `start` (newest, beginning, offset, time, live), `offset`,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -24,6 +26,7 @@ STARTS: Final = (
     ("time", "Time"),
 )
 LIMITS: Final = (50, 200, 1000)
+TIME: Final = "-15m"  # from which messages are shown where none is given
 FILTERS: Final = ("key", "value", "header", "where")
 TEXT_CHARACTERS: Final = 240  # of a key or value in one line
 HEX_BYTES: Final = 32
@@ -183,9 +186,19 @@ def exported(query: Mapping[str, str]) -> dict[str, str]:
         asked["partitions"] = query["partition"]
     if start in ("newest", "live"):
         asked["order"] = "newest"
-    elif start in ("offset", "time") and query.get(start):
-        asked["start"] = query[start]
+    elif start == "offset" and query.get("offset"):
+        asked["start"] = query["offset"]
+    elif start == "time":
+        asked["start"] = utc(query.get("time", "").strip() or TIME)
     return asked
+
+
+def utc(time: str) -> str:
+    """A time as a form gives it: times on pages are UTC, unless they say otherwise. What is none stays as it is."""
+    with suppress(ValueError):
+        if (at := datetime.fromisoformat(time)).tzinfo is None:
+            return f"{at.isoformat()}Z"
+    return time
 
 
 def _exported(query: Mapping[str, str]) -> Table:
