@@ -208,7 +208,7 @@ class Broker:
             folder=self.identity.folder,
             lease=0,  # filled in by the membership
             rack=self.config.rack,
-            clean=self._loss_known,  # not of the start: who registers again has made up for that by then
+            clean=self.identity.clean or self._loss_known,  # who registers again has made up for it by then
             adopted=self.identity.adopted,
         )
 

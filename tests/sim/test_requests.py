@@ -14,6 +14,7 @@ SEEDS = 20
 # Seeds that found a bug once, each with what it was.
 REGRESSIONS = [
     (51, "a new file that went with the power in the middle of a write was looked for, by the simulation itself"),
+    (990_328, "whole batches with a key were not found behind a damaged header"),
 ]
 
 
