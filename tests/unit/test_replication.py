@@ -148,6 +148,25 @@ async def test_a_follower_hears_at_once_of_what_is_deleted() -> None:
     await world.tasks.close()
 
 
+async def test_a_follower_that_cuts_back_first_hears_of_what_was_said_meanwhile() -> None:
+    world = ReplicaWorld(TopicConfig(min_insync=1))
+    await world.lead(in_sync={1: 10, 3: 30})
+    world.produce(3)
+    world.follow(3, 2)
+    session = session_on(world)
+    tell(session, HELLO, follow(log_end=5, epochs=[pb.EpochStart(epoch=1, start_offset=0)]))
+    (begin,) = answers(session)
+    assert (begin.following.high_watermark, getattr(begin.following, "from")) == (2, 3)
+    world.progress(3, 3)
+    session._watermarks()
+    answers(session)  # which a follower does not look at while it cuts back
+    tell(session, progress(3, 3))
+    marks = [frame.watermark for frame in answers(session)]
+    assert [mark.high_watermark for mark in marks] == [3]
+    session.close()
+    await world.tasks.close()
+
+
 # ---- the follower's side
 
 

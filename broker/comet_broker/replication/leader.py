@@ -213,6 +213,7 @@ class ReplicaSession(Speaker):
         if handle not in self._feed.push.cursors:
             self._feed.add(_SUBSCRIPTION, partition, log_end)
             self._feed.grant(_SUBSCRIPTION, limits.CREDIT_BYTES_MAX)
+            self._marks[handle] = partition  # what was said while it cut back it has not heard
             self.rouse()
         else:
             self._feed.grant(_SUBSCRIPTION, limits.CREDIT_BYTES_MAX)  # up to what it may be at most
