@@ -296,6 +296,25 @@ async def test_a_missing_dead_letter_topic_holds_up_nobody(broker: Broker, handl
     assert [record.value for record in fetched.records] == [b"bad"]
 
 
+# ---- who may lend
+
+
+async def test_who_may_have_been_replaced_lends_nothing(
+    broker: Broker, handle: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a broker that stood still, and does not know yet that another leads: that one may have had settled what this
+    one would lend again."""
+    await produce(broker, handle, b"a")
+    member = Member(broker)
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.membership, "alive", lambda: False)
+        await member.share(handle)
+        for _ in range(10):
+            await asyncio.sleep(0)
+            assert member.now() == []
+    assert [value for _, value, _ in await member.take(1)] == [b"a"]
+
+
 # ---- what is kept
 
 

@@ -233,7 +233,8 @@ class SharedPartition(Kept):
     def _leads(self) -> bool:
         if self.closed is None and self.partition.leader_epoch != self.epoch:
             self.close(self.partition.not_leader(f"the leader of {self.partition} has changed"))
-        return self.closed is None and self.partition.leads
+        # Who may have been replaced must not lend what its successor has had settled.
+        return self.closed is None and self.partition.leads and self.partition.site.alive()
 
     def _look_after(self) -> None:
         """Something was leased or taken back: timers, dead letters."""
