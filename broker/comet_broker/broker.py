@@ -357,7 +357,11 @@ class Broker:
         self.fitness.unopened(place, reason, lambda: not self.topics.is_open(place))
 
     def _marked(self, keys: Sequence[str]) -> None:
-        self.fitness.marked(keys, list(self.topics.by_handle.values()))
+        partitions = list(self.topics.by_handle.values())
+        self.fitness.marked(keys, partitions)
+        for partition in partitions:
+            if partition.log.lost:
+                self.replicator.mend(partition)
 
     async def look_for_topic(self, name: str) -> None:
         """Waits a moment for a topic that this broker has not heard of, if the metadata store has it."""

@@ -274,7 +274,7 @@ class LeaderStream(BrokenStream):
 
     def __init__(self) -> None:
         super().__init__(broken=False)
-        self.said: asyncio.Queue[bytes] = asyncio.Queue()
+        self.said: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.told: list[pb.FollowerFrame] = []
 
     async def read(self) -> bytes | None:
@@ -282,6 +282,9 @@ class LeaderStream(BrokenStream):
 
     async def write(self, frame: bytes) -> None:
         self.told.append(pb.FollowerFrame.FromString(frame))
+
+    def cancel(self) -> None:
+        self.said.put_nowait(None)
 
     async def say(self, *frames: pb.LeaderFrame) -> None:
         for frame in frames:
@@ -306,10 +309,11 @@ class LeaderStream(BrokenStream):
 class OneLeader(Streams):
     def __init__(self) -> None:
         super().__init__()
-        self.stream = LeaderStream()
+        self.streams: list[LeaderStream] = []
 
     def replicate(self) -> LeaderStream:
-        return self.stream
+        self.streams.append(LeaderStream())
+        return self.streams[-1]
 
 
 def following(begin: int, **changes: Any) -> pb.LeaderFrame:
@@ -320,7 +324,7 @@ def following(begin: int, **changes: Any) -> pb.LeaderFrame:
 
 async def behind_a_leader(
     world: ReplicaWorld, broken: list[Exception] | None = None
-) -> tuple[Replicator, LeaderStream]:
+) -> tuple[Replicator, list[LeaderStream]]:
     """It has led, and written three records; another leads now, in epoch 2."""
     await world.lead()
     world.produce(3)
@@ -330,13 +334,14 @@ async def behind_a_leader(
     replicator = replicator_on(world, network, {2: "there"}, broken)
     replicator.update(world.partition)
     await settle()
-    assert [frame.WhichOneof("frame") for frame in network.stream.told] == ["hello", "follow"]
-    return replicator, network.stream
+    (leader,) = network.streams
+    assert [frame.WhichOneof("frame") for frame in leader.told] == ["hello", "follow"]
+    return replicator, network.streams
 
 
 async def test_what_the_leader_was_told_of_is_not_cut_away_by_an_answer_that_comes_late() -> None:
     world = ReplicaWorld()
-    replicator, leader = await behind_a_leader(world)
+    replicator, (leader,) = await behind_a_leader(world)
     partition = world.partition
     world.worker.free.clear()
     await leader.say(following(2))
@@ -357,6 +362,40 @@ async def test_what_the_leader_was_told_of_is_not_cut_away_by_an_answer_that_com
     await world.tasks.close()
 
 
+async def test_what_is_found_damaged_while_it_is_followed_is_fetched_anew() -> None:
+    world = ReplicaWorld()
+    replicator, streams = await behind_a_leader(world)
+    partition = world.partition
+    await streams[0].say(following(3))
+    assert streams[0].asked()[0].follow.log_end == 3
+    partition.log.quarantine(1, 2)
+    replicator.mend(partition)
+    await settle()
+    await settle()
+    replicator.mend(partition)
+    await settle()
+    assert [stream.asked()[0].follow.log_end for stream in streams] == [3, 1], "and no third time"
+    await streams[1].say(following(1))
+    await settle()
+    assert (partition.log.log_end, partition.log.lost) == (1, ())
+    await replicator.close()
+    await world.tasks.close()
+
+
+async def test_what_is_damaged_is_not_fetched_while_others_count_on_it() -> None:
+    world = ReplicaWorld()
+    replicator, streams = await behind_a_leader(world)
+    state = replace_state(STATE, leader=2, epoch=2, in_sync={1: 10, 2: 20})
+    world.partition.apply(await world.put(state))
+    world.partition.log.quarantine(1, 2)
+    replicator.mend(world.partition)
+    await settle()
+    assert len(streams) == 1
+    assert len(streams[0].asked()) == 1
+    await replicator.close()
+    await world.tasks.close()
+
+
 def raiser(*_: object, **__: object) -> None:
     raise RuntimeError("nobody has thought of this")
 
@@ -367,7 +406,7 @@ async def test_what_breaks_with_one_partition_is_said_and_the_link_goes_on(
 ) -> None:
     world = ReplicaWorld()
     broken: list[Exception] = []
-    replicator, leader = await behind_a_leader(world, broken)
+    replicator, (leader,) = await behind_a_leader(world, broken)
     monkeypatch.setattr(follower, "RETRY_S_MAX", 0)
     with monkeypatch.context() as bug:
         bug.setattr(world.partition, where, raiser)

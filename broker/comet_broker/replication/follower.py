@@ -76,6 +76,11 @@ class Replicator:
             return NOBODY  # to be mended it is cut back, and nobody may count on it by then
         return state.leader
 
+    def mend(self, partition: Partition) -> None:
+        """It has damaged ranges, and the cluster knows: nobody may tell of a change of its state any more."""
+        if self._leader_of(partition) != NOBODY:
+            self.update(partition)
+
     def renew(self) -> None:
         """This broker was registered, again or for the first time: leaders are to know it by its new incarnation."""
         for link in self._links.values():
@@ -100,6 +105,7 @@ class LeaderLink:
         self._broker = broker
         self._stream: Stream | None = None
         self._asked: dict[int, int] = {}  # own handle -> the epoch in which Follow was sent on this stream
+        self._told: dict[int, int] = {}  # own handle -> up to where it was said to be whole when Follow was sent
         self._by_handle: dict[int, tuple[Partition, int]] = {}  # the leader's handle -> partition, epoch
         self._theirs: dict[int, int] = {}  # own handle -> the leader's
         self._moved: dict[int, Partition] = {}  # Progress is due
@@ -118,7 +124,10 @@ class LeaderLink:
         self.wanted[partition.handle] = partition
         self._places[partition.topic_id, partition.index] = partition
         partition.synced = lambda: self._progress_due(partition)
-        self._ask(partition)
+        if partition.handle in self._told and _whole_end(partition) < self._told[partition.handle]:
+            self.renew()  # damage was found since: on a new stream, no answer to what was said before is on its way
+        else:
+            self._ask(partition)
 
     def leave(self, partition: Partition) -> None:
         if self.wanted.pop(partition.handle, None) is None:
@@ -126,6 +135,7 @@ class LeaderLink:
         del self._places[partition.topic_id, partition.index]
         partition.synced = None
         self._moved.pop(partition.handle, None)
+        self._told.pop(partition.handle, None)
         theirs = self._theirs.pop(partition.handle, None)
         epoch = self._asked.pop(partition.handle, 0)
         if theirs is not None:
@@ -144,12 +154,13 @@ class LeaderLink:
         theirs = self._theirs.pop(partition.handle, None)
         if theirs is not None:
             self._by_handle.pop(theirs, None)
+        self._told[partition.handle] = _whole_end(partition)
         follow = pb.Follow(
             topic_id=partition.topic_id,
             partition=partition.index,
             leader_epoch=partition.leader_epoch,
             log_start=storage.log_start,
-            log_end=min([storage.log_end, *(first for first, _ in storage.lost)]),
+            log_end=self._told[partition.handle],
             epochs=[pb.EpochStart(epoch=epoch, start_offset=start) for epoch, start in storage.epochs.entries],
         )
         self._send(pb.FollowerFrame(follow=follow))
@@ -232,6 +243,7 @@ class LeaderLink:
     def _reset(self) -> None:
         self._stream = None
         self._asked.clear()
+        self._told.clear()
         self._by_handle.clear()
         self._theirs.clear()
         self._moved.clear()
@@ -408,6 +420,11 @@ class LeaderLink:
 
     def statistics(self) -> dict[str, Any]:
         return {"leader": self.leader, "wanted": len(self.wanted), "following": len(self._theirs)}
+
+
+def _whole_end(partition: Partition) -> int:
+    """Up to where nothing is missing in it."""
+    return min([partition.log.log_end, *(first for first, _ in partition.log.lost)])
 
 
 class Reports(Pump):
