@@ -382,6 +382,20 @@ async def test_what_is_found_damaged_while_it_is_followed_is_fetched_anew() -> N
     await world.tasks.close()
 
 
+async def test_a_log_that_was_cut_back_is_followed_on_the_same_stream() -> None:
+    world = ReplicaWorld()
+    replicator, streams = await behind_a_leader(world)
+    await streams[0].say(following(1))
+    await settle()
+    assert world.partition.log.log_end == 1
+    replicator.update(world.partition)
+    await settle()
+    assert len(streams) == 1
+    assert len(streams[0].asked()) == 1
+    await replicator.close()
+    await world.tasks.close()
+
+
 async def test_what_is_damaged_is_not_fetched_while_others_count_on_it() -> None:
     world = ReplicaWorld()
     replicator, streams = await behind_a_leader(world)

@@ -124,7 +124,7 @@ class LeaderLink:
         self.wanted[partition.handle] = partition
         self._places[partition.topic_id, partition.index] = partition
         partition.synced = lambda: self._progress_due(partition)
-        if partition.handle in self._told and _whole_end(partition) < self._told[partition.handle]:
+        if partition.log.lost and _whole_end(partition) < self._told.get(partition.handle, 0):
             self.renew()  # damage was found since: on a new stream, no answer to what was said before is on its way
         else:
             self._ask(partition)
