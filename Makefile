@@ -34,8 +34,8 @@ format: $(READY)  ## Put the code in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-sim: $(READY)  ## Simulate a cluster under faults: make sim SEEDS=1000; one run again: make sim SEED=123; SCENARIO=broker
-	$(BIN)/python -m tests.sim $(SCENARIO) $(if $(SEED),--seed $(SEED) -v,--seeds $(SEEDS)) $(ARGS)
+sim: $(READY)  ## Simulate a cluster under faults: make sim SEEDS=1000; one run again: make sim SEED=123; SCENARIO=broker; planted bugs: MUTANT=all
+	$(BIN)/python -m tests.sim $(if $(MUTANT),--mutant $(MUTANT) $(if $(SEED),--seed $(SEED)),$(SCENARIO) $(if $(SEED),--seed $(SEED) -v,--seeds $(SEEDS))) $(ARGS)
 
 bench: $(READY)  ## Measure, with the machine's own limits beside it
 	$(BIN)/comet bench $(ARGS)

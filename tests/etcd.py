@@ -130,6 +130,27 @@ class Etcd:
         self.stop()
         self.launch()
 
+    def save(self, copy: Path) -> None:
+        """Stops it for a moment, and copies its data: what a snapshot holds."""
+        self.stop()
+        shutil.copytree(self.folder / "data", copy)
+        self.launch()
+
+    def restore(self, copy: Path | None) -> None:
+        """Stops it and starts it with the data of then; with None, with none at all."""
+        self.stop()
+        shutil.rmtree(self.folder / "data")
+        if copy is not None:
+            shutil.copytree(copy, self.folder / "data")
+        self.launch()
+
+    def exchange(self, copy: Path, aside: Path) -> None:
+        """As `restore`, with what it held until then put aside: moved, so that nothing of it is missing."""
+        self.stop()
+        shutil.move(self.folder / "data", aside)
+        shutil.copytree(copy, self.folder / "data")
+        self.launch()
+
     def remove(self) -> None:
         """Stops it for good and removes its folder."""
         self.kill()

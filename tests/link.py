@@ -3,10 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Final, Self
 
 CHUNK_BYTES: Final = 64 << 10
+
+
+class Way:
+    """One direction of one connection."""
+
+    def __init__(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, passes: asyncio.Event) -> None:
+        self.dead = False  # what comes is dropped, the end of it too
+        self._source = source
+        self._sink = sink
+        self._passes = passes
+
+    async def forward(self) -> None:
+        with suppress(OSError):
+            while data := await self._source.read(CHUNK_BYTES):
+                await self._passes.wait()
+                if not self.dead:
+                    self._sink.write(data)
+                    await self._sink.drain()
+        if not self.dead:
+            self._sink.transport.abort()
+
+    def cut(self) -> None:
+        self._sink.transport.abort()
 
 
 class Link:
@@ -17,6 +41,7 @@ class Link:
 
     def __init__(self, host: str, port: int) -> None:
         self.port = 0
+        self.accepted = 0  # connections
         self._target = (host, port)
         self._up = asyncio.Event()
         self._down = asyncio.Event()
@@ -24,7 +49,7 @@ class Link:
         self._down.set()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._ways: dict[int, tuple[Way, Way]] = {}  # up and down, by the client's port
 
     @property
     def address(self) -> str:
@@ -53,29 +78,39 @@ class Link:
         self._up.set()
         self._down.set()
 
+    def forget(self, clients: Collection[int], *, up: bool = False, down: bool = False) -> int:
+        """As a firewall that forgets connections: those of these client ports stand, and drop what comes, for good. New
+        connections work. Returns how many there were."""
+        found = [self._ways[port] for port in clients if port in self._ways]
+        for up_way, down_way in found:
+            up_way.dead |= up
+            down_way.dead |= down
+        return len(found)
+
     def cut(self) -> None:
-        for writer in self._writers:
-            writer.transport.abort()
+        for ways in self._ways.values():
+            for way in ways:
+                way.cut()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
         try:
             server_reader, server_writer = await asyncio.open_connection(*self._target)
         except OSError:
             writer.transport.abort()
             return
-        for source, sink, way in [(reader, server_writer, self._up), (server_reader, writer, self._down)]:
-            task = asyncio.get_running_loop().create_task(self._forward(source, sink, way))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        port: int = writer.get_extra_info("peername")[1]
+        ways = Way(reader, server_writer, self._up), Way(server_reader, writer, self._down)
+        self._ways[port] = ways
+        task = asyncio.get_running_loop().create_task(self._serve(port, ways))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, way: asyncio.Event) -> None:
-        self._writers.add(sink)
+    async def _serve(self, port: int, ways: tuple[Way, Way]) -> None:
         try:
-            with suppress(OSError):
-                while data := await source.read(CHUNK_BYTES):
-                    await way.wait()
-                    sink.write(data)
-                    await sink.drain()
+            await asyncio.gather(*(way.forward() for way in ways))
         finally:
-            self._writers.discard(sink)
-            sink.transport.abort()
+            for way in ways:
+                way.cut()
+            if self._ways.get(port) is ways:
+                del self._ways[port]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from google.protobuf.message import Message
@@ -18,6 +18,7 @@ from comet_broker.broker import Broker
 from comet_broker.control import Control
 from comet_broker.coordination.admin import GroupAdmin
 from comet_broker.coordination.service import Coordination
+from comet_broker.recovering import Recovering
 from comet_broker.sharing.calls import LeaseCalls
 from comet_broker.thin import Thin
 from comet_broker.watching import Watching
@@ -28,6 +29,13 @@ COMET = "comet.v1.Comet"
 ADMIN = "comet.v1.Admin"
 REPLICATION = "comet.v1.Replication"
 COORDINATION = "comet.v1.Coordination"
+ALWAYS = (
+    "Statistics",
+    "History",
+    "Inventory",
+    "RecoverCluster",
+    "Warn",
+)  # also while the metadata store is not to be trusted
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,7 @@ class Method:
     name: str
     request: type[Message]
     answer: Callable[[Any], Awaitable[Message]]
+    check: Callable[[], None] | None = None  # raises while it is not to be answered
 
     @property
     def path(self) -> str:
@@ -44,6 +53,8 @@ class Method:
     async def __call__(self, request: Message) -> Message:
         """Answers, or raises a CometError; anything else that is raised is a bug, logged and reported as one."""
         try:
+            if self.check is not None:
+                self.check()
             return await self.answer(request)
         except CometError:
             raise
@@ -59,7 +70,8 @@ def methods(broker: Broker) -> list[Method]:
     group_admin = GroupAdmin(broker)
     lease_calls = LeaseCalls(broker)
     watching = Watching(broker)
-    return [
+    recovering = Recovering(broker)
+    found = [
         Method(COMET, "FetchMetadata", events.FetchMetadataRequest, control.fetch_metadata),
         Method(COMET, "FindCoordinator", groups.FindCoordinatorRequest, coordination.find_coordinator),
         Method(COORDINATION, "Enlist", coordination_pb.EnlistRequest, coordination.enlist),
@@ -67,6 +79,7 @@ def methods(broker: Broker) -> list[Method]:
         Method(COORDINATION, "WriteMarkers", coordination_pb.WriteMarkersRequest, coordination.write_markers),
         Method(COORDINATION, "PartitionEnds", coordination_pb.PartitionEndsRequest, coordination.partition_ends),
         Method(COORDINATION, "FoundGroup", coordination_pb.FoundGroupRequest, coordination.found_group),
+        Method(COORDINATION, "Warn", coordination_pb.WarnRequest, recovering.warned),
         Method(COMET, "Publish", events.PublishRequest, thin.publish),
         Method(COMET, "Fetch", events.FetchRequest, thin.fetch),
         Method(COMET, "Lease", groups.LeaseRequest, lease_calls.lease),
@@ -81,6 +94,7 @@ def methods(broker: Broker) -> list[Method]:
         Method(ADMIN, "MovePartition", admin.MovePartitionRequest, control.move_partition),
         Method(ADMIN, "ElectLeader", admin.ElectLeaderRequest, control.elect_leader),
         Method(ADMIN, "DrainBroker", admin.DrainBrokerRequest, control.drain_broker),
+        Method(ADMIN, "Resume", admin.ResumeRequest, control.resume),
         Method(ADMIN, "DescribeCluster", admin.DescribeClusterRequest, control.describe_cluster),
         Method(ADMIN, "ListGroups", admin.ListGroupsRequest, group_admin.list_groups),
         Method(ADMIN, "DescribeGroup", admin.DescribeGroupRequest, group_admin.describe_group),
@@ -89,4 +103,7 @@ def methods(broker: Broker) -> list[Method]:
         Method(ADMIN, "GroupLag", admin.GroupLagRequest, group_admin.group_lag),
         Method(ADMIN, "Statistics", admin.StatisticsRequest, watching.statistics),
         Method(ADMIN, "History", admin.HistoryRequest, watching.history),
+        Method(ADMIN, "Inventory", admin.InventoryRequest, recovering.inventory),
+        Method(ADMIN, "RecoverCluster", admin.RecoverClusterRequest, recovering.recover),
     ]
+    return [one if one.name in ALWAYS else replace(one, check=broker.guard.check_trust) for one in found]

@@ -6,7 +6,7 @@
                              ◄── Membership, Controller                  Replicator ◄── leaders
 
     start   look at the cluster, open the logs that are here      (then the server listens)
-    join    be a member: from now on this broker may lead
+    join    be a member: from now on this broker may lead; waits for a metadata store that is to be trusted (`guard`)
     drain   pass leadership on, take nothing new, let what is owed go out
     close   leave
 
@@ -24,33 +24,40 @@ from typing import Any, Final
 
 import comet
 from comet._frames import DELIVERY_PREFIX_BYTES
-from comet.errors import CometError, Draining, LimitExceeded, NotCoordinator
+from comet.errors import CometError, CoordinatorLoading, Draining, LimitExceeded, NotCoordinator
 from comet.types import AtTime, Position
 from comet.v1 import events_pb2 as pb
-from comet_broker import limits, reports, settings
+from comet_broker import limits, reports
 from comet_broker.config import BrokerConfig
+from comet_broker.conflicts import Conflicts
 from comet_broker.controller import Controller
 from comet_broker.coordination.coordinator import Coordinator
 from comet_broker.coordination.enlisting import Enlisting
-from comet_broker.core.cluster import DRAINS, ID, BrokerRecord, Place, topic_key
+from comet_broker.core.cluster import BrokerRecord, Place, partition_key, topic_key
 from comet_broker.core.controller import LOSSY
 from comet_broker.core.tail import TailBudget
 from comet_broker.durations import Durations
+from comet_broker.failures import Failures, Guard, Kind
 from comet_broker.fitness import Fitness
-from comet_broker.identity import Identity, came_short, close_clean, loss_is_known, open_identity
+from comet_broker.guard import StoreGuard
+from comet_broker.identity import Identity, came_short, close_clean, loss_is_known, open_identity, put_back
+from comet_broker.log_ends import LogEnds
 from comet_broker.membership import Membership
-from comet_broker.metadata.store import Compare, Delete, MetadataStore, Put, StoreUnavailable
+from comet_broker.metadata.store import MetadataStore, StoreUnavailable
 from comet_broker.partition import Partition
 from comet_broker.peers import Peers
 from comet_broker.ports import Clock, Files, Network, Process, Worker
 from comet_broker.recorder import Recorder
+from comet_broker.recovering import warn_others
 from comet_broker.replication.follower import Replicator
 from comet_broker.replication.leader import ReplicaSession
-from comet_broker.session import Session, check_settled, resolve
+from comet_broker.resolving import check_settled, resolve
+from comet_broker.session import Session
 from comet_broker.sharing import ShareTable
 from comet_broker.site import Site
 from comet_broker.tasks import Tasks
 from comet_broker.topics import TopicTable, storage_error
+from comet_broker.upkeep import Upkeep
 from comet_broker.view import ClusterView
 
 log = logging.getLogger(__name__)
@@ -77,17 +84,23 @@ class Broker:
         self.config = config
         self.port = config.port  # the server sets the real one when it was 0
         self.files = files
-        self.store = store
         self.clock = clock
         self.worker = worker
         self.random = random
         self.tasks = Tasks()
+        self.failures = Failures(clock, self.tasks)
+        self.failures = Failures(clock, self.tasks)
+        self.store = self.guard = StoreGuard(
+            store, me=config.broker_id, files=files, worker=worker, random=random, clock=clock, tasks=self.tasks
+        )
         self.tail_budget = TailBudget(limits.TAIL_TOTAL_BYTES_MAX, limits.TAIL_PARTITION_BYTES_MAX)
         self.cluster_id = ""
         self.network = network
         self.peers = Peers(network)
-        self.view = ClusterView(store, self.tasks)
-        self.fitness = Fitness(config.broker_id, store=store, view=self.view, tasks=self.tasks)
+        self.view = ClusterView(store, self.tasks, judge=self.guard)
+        self.fitness = Fitness(
+            config.broker_id, store=self.store, view=self.view, tasks=self.tasks, failures=self.failures
+        )
         self.identity: Identity
         self.membership: Membership
         self.controller: Controller
@@ -99,7 +112,7 @@ class Broker:
             worker=worker,
             tasks=self.tasks,
             tail_budget=self.tail_budget,
-            store=store,
+            store=self.store,
             replica_lag_s=config.replica_lag_ms / 1000,
             alive=self._alive,
             incarnation=self._incarnation,
@@ -114,9 +127,11 @@ class Broker:
             enlist=enlisting.enlist,
             outcome=enlisting.outcome,
         )
+        self.conflicts = Conflicts(config.broker_id, store=store, view=self.view, tasks=self.tasks)
+        self.log_ends: LogEnds
         self.replicator = Replicator(self)
         self.coordinator = Coordinator(self)
-        self.topics = TopicTable(files=files, view=self.view, site=self._site, changed=self.replicator.update)
+        self.topics = TopicTable(files=files, view=self.view, site=self._site, changed=self._changed)
         self.shares = ShareTable(self)
         self.draining = False
         self.started_us = 0
@@ -133,6 +148,7 @@ class Broker:
         self._replica_sessions: set[ReplicaSession] = set()
         self._suspected: set[int] = set()
         self._opened = False
+        self._loaded = False
         self._loss_known = False  # or nothing was lost
         self._controlling: asyncio.Task[None] | None = None
         self._next_session = 1
@@ -145,9 +161,10 @@ class Broker:
         return not self.config.etcd
 
     async def start(self) -> None:
-        """Opens what is on this broker. Nothing is led before `join`."""
+        """Opens what is on this broker, if the metadata store is to be trusted. Nothing is led before `join`."""
         self.started_us = self.clock.wall_us()
-        self.cluster_id = await self._find_cluster()
+        self.guard.open()
+        self.cluster_id = await self.guard.find_cluster()
         self.identity = open_identity(
             self.files,
             broker_id=self.config.broker_id,
@@ -156,49 +173,66 @@ class Broker:
             random=self.random,
         )
         self.membership = Membership(
-            self.config, store=self.store, view=self.view, clock=self.clock, tasks=self.tasks, record=self._record
+            self.config,
+            store=self.store,
+            view=self.view,
+            clock=self.clock,
+            tasks=self.tasks,
+            record=self._record,
+            entrance=self.guard,
         )
+        self.log_ends = LogEnds(self.store, self.membership, self.tasks)
         self._loss_known = self.identity.clean
         self.membership.on_registered.append(self._joined)
         self.membership.on_lost.append(self._parted)
+        self.guard.distrusted.append(self._distrusted)
         self.controller = Controller(
             self.config,
             store=self.store,
             view=self.view,
             membership=self.membership,
             clock=self.clock,
+            failures=self.failures,
         )
         self._opened = True
+        self.recorder.start()
+        if await self.view.look():
+            await self._load()
+
+    async def _load(self) -> None:
+        """Takes over the cluster's picture, and opens what it says is here."""
         await self.view.load()
+        self.guard.moved([partition_key(place) for place in self.view.state.partitions], self.view.state)
+        if self.guard.older:
+            self.identity = put_back(self.files, self.identity)
+            self._loss_known = False
         await self.topics.load()
-        if self.topics.short:
+        if self.topics.short and self.identity.clean:
             self.identity = came_short(self.files, self.identity)
             self._loss_known = False
+        self.view.listen(lambda keys: self.guard.moved(keys, self.view.state))
         self.view.listen(self.topics.view_moved)
         self.view.listen(self._marked)
-        self.recorder.start()
-        self.tasks.spawn(self.view.follow(), "follow the cluster")
+        self.tasks.spawn(self.view.follow(), "follow the cluster")  # these two restart by themselves
         self.tasks.spawn(self.topics.follow(), "follow topics")
+        self._loaded = True
 
     async def join(self) -> None:
         """Makes this broker a member of the cluster, reachable at `port`; returns when it is one."""
+        if not self._loaded:
+            await self._load()
         await self.membership.register()
         await self.view.applied.wait(self.membership.incarnation)
-        await self._note_loss_known()
-        self._controlling = self.tasks.spawn(self.controller.run(), "controller")
+        await self.note_loss_known()
+        self._controlling = self.tasks.keep(self.controller.run, "controller")
         self.coordinator.start()
-        self.tasks.spawn(self.recorder.run(), "record")
-        self.tasks.spawn(self._housekeeping(), "housekeeping")
-        self.tasks.spawn(self._look_after_replicas(), "look after replicas")
+        upkeep = Upkeep(self)
+        self.tasks.keep(self.recorder.run, "record")
+        self.tasks.keep(upkeep.run_housekeeping, "housekeeping")
+        self.tasks.keep(upkeep.run_replicas, "look after replicas")
+        self.tasks.keep(lambda: self.guard.keep(self.controller.acting), "keep the floor")
         for partition in list(self.topics.by_handle.values()):
             self.fitness.mended(partition)
-
-    async def _find_cluster(self) -> str:
-        """The cluster's id; the first broker there is makes it."""
-        while (item := await self.store.get(ID)) is None:
-            cluster_id = f"{self.random.getrandbits(128):032x}".encode()
-            await self.store.transact([Compare(ID, 0)], [Put(ID, cluster_id)])
-        return item.value.decode()
 
     def _record(self) -> BrokerRecord:
         return BrokerRecord(
@@ -212,27 +246,7 @@ class Broker:
             adopted=self.identity.adopted,
         )
 
-    async def _housekeeping(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.retention_check_ms / 1000)
-            await self.topics.retry()
-            for partition in list(self.topics.by_handle.values()):
-                try:
-                    await partition.housekeeping()
-                except (CometError, OSError) as error:
-                    log.warning("retention of %s: %s", partition, error)
-                except Exception as error:  # noqa: BLE001 - the others are to have their turn
-                    self.tasks.report(f"housekeeping of {partition}", error)
-
-    async def _look_after_replicas(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.replica_lag_ms / 4000)
-            for partition in list(self.topics.by_handle.values()):
-                if partition.leadership is not None:
-                    partition.leadership.check()
-            await self._note_loss_known()
-
-    async def _note_loss_known(self) -> None:
+    async def note_loss_known(self) -> None:
         """Until the controller has written down that this broker came back with less, a later start must not say that
         nothing was lost."""
         if self._loss_known or not self.membership.incarnation:
@@ -260,7 +274,8 @@ class Broker:
         for session in list(self._sessions.values()):
             session.go_away("the broker is stopping")
         for partition in list(self.topics.by_handle.values()):
-            await partition.sync()
+            with self.guarded(partition, "the last sync"):
+                await partition.sync()
 
     async def _hand_over(self) -> None:
         """Asks the controller for others to lead what this broker leads, and waits until they do, or cannot."""
@@ -280,10 +295,9 @@ class Broker:
 
     async def close(self) -> None:
         self.draining = True
-        for session in list(self._sessions.values()):
-            session.close()
-        for replica in list(self._replica_sessions):
-            replica.close()
+        for session in [*self._sessions.values(), *self._replica_sessions]:
+            with self.failures.guard(Kind.TASK, f"stream {session.number}", "close"):
+                session.close()
         self.coordinator.close(Draining("the broker has stopped", retry_after_ms=200))
         self.shares.close(Draining("the broker has stopped", retry_after_ms=200))
         await self.replicator.close()
@@ -297,6 +311,7 @@ class Broker:
                 self._controlling.cancel()
                 await asyncio.wait([self._controlling])
             await self.membership.leave()
+            await self.guard.write()
         await self.tasks.close()
         await self.peers.close()
 
@@ -317,14 +332,42 @@ class Broker:
     def _joined(self) -> None:
         self.replicator.renew()
         for partition in list(self.topics.by_handle.values()):
-            partition.reconsider()
+            with self.guarded(partition, "registration"):
+                partition.reconsider()
+                self.log_ends.update(partition)
+
+    def _changed(self, partition: Partition) -> None:
+        """The leader of a partition has changed, or whether the partition is here."""
+        if partition.state is not None and partition.closed is None:
+            self.guard.wrote(partition.place, partition.log.epochs.last_epoch)
+        self.replicator.update(partition)
+        self.log_ends.update(partition)
+        if partition.named:
+            self.conflicts.settled(partition)
 
     def _parted(self) -> None:
         """The cluster may take this broker for dead: it leads nothing any more but what may as well be led twice."""
         self.coordinator.give_up(NotCoordinator("this broker's lease has run out", retry_after_ms=100))
         for partition in list(self.topics.by_handle.values()):
             if not partition.available:
-                partition.step_down("this broker's lease has run out")
+                with self.guarded(partition, "the end of the lease"):
+                    partition.step_down("this broker's lease has run out")
+
+    def guarded(self, partition: Partition, step: str) -> Guard:
+        """A step of one partition in a loop over many: an unexpected error makes that one stand still."""
+        broke = self.fitness.broke
+        return self.failures.guard(Kind.PARTITION, str(partition), step, lambda error: broke(partition, error))
+
+    def _distrusted(self) -> None:
+        """The metadata store is not to be trusted: this broker leads, follows and coordinates nothing."""
+        why = "the metadata store is not to be trusted"
+        self.view.interrupt()
+        self.coordinator.give_up(CoordinatorLoading(why, retry_after_ms=1000))
+        self.membership.suspend()
+        for partition in list(self.topics.by_handle.values()):
+            partition.step_down(why)
+        self.replicator.renew()
+        self.tasks.spawn(warn_others(self), "warn others")
 
     def whereabouts(self, broker: int) -> dict[str, str]:
         """Where a broker is, as details of an error."""
@@ -361,7 +404,8 @@ class Broker:
         self.fitness.marked(keys, partitions)
         for partition in partitions:
             if partition.log.lost:
-                self.replicator.mend(partition)
+                with self.guarded(partition, "following"):
+                    self.replicator.mend(partition)
 
     async def look_for_topic(self, name: str) -> None:
         """Waits a moment for a topic that this broker has not heard of, if the metadata store has it."""
@@ -372,18 +416,6 @@ class Broker:
                     await self.topics.applied.wait(item.mod_revision)
         except (StoreUnavailable, TimeoutError, ValueError):
             return
-
-    async def set_drain(self, broker: int, *, undo: bool) -> None:
-        """An operator wants a broker to lead nothing, or no longer wants it."""
-        key = f"{DRAINS}{broker}"
-        item = await self.store.get(key)
-        if (item is None) == undo:
-            return
-        if undo:
-            assert item is not None
-            await self.store.transact([Compare(key, item.mod_revision)], [Delete(key)])
-        else:
-            await self.store.transact([Compare(key, 0)], [Put(key, b"")])
 
     def open_replica_session(self, peer: str) -> ReplicaSession:
         if len(self._replica_sessions) >= REPLICA_SESSIONS_MAX:
@@ -403,6 +435,7 @@ class Broker:
     def open_session(self, peer: str) -> Session:
         if self.draining:
             raise Draining("this broker is about to stop", retry_after_ms=200)
+        self.guard.check_trust()
         if len(self._sessions) >= limits.SESSIONS_MAX:
             raise LimitExceeded(f"this broker has {limits.SESSIONS_MAX} streams open, its limit", retry_after_ms=1000)
         session = Session(self, self._next_session, peer)
@@ -450,46 +483,8 @@ class Broker:
 
     def statistics(self) -> dict[str, Any]:
         """One snapshot of everything: metrics, dashboard and tests read the same numbers."""
-        return {
-            **self.summary(),
-            "sessions": [session.statistics() for session in list(self._sessions.values())[:1000]],
-            "controller": self.controller.statistics(),
-            "links": self.replicator.statistics(),
-            "followers": [session.statistics() for session in self._replica_sessions],
-            "partitions": [reports.statistics(partition) for partition in self.topics.by_handle.values()],
-            "shares": self.shares.statistics(),
-            "coordinates": self.coordinator.statistics(),
-            "unknown_folders": list(self.topics.unknown_folders),
-            "settings": settings.described(self.config),
-        }
+        return reports.statistics_of(self, self._sessions.values(), self._replica_sessions)
 
     def summary(self) -> dict[str, Any]:
         """What of it does not grow with the number of partitions and clients."""
-        totals = reports.totals(self.topics.by_handle.values())
-        return {
-            "cluster_id": self.cluster_id,
-            "broker_id": self.config.broker_id,
-            "version": comet.__version__,
-            "started_us": self.started_us,
-            "now_us": self.clock.wall_us(),
-            "draining": self.draining,
-            "topics": len(self.topics.by_name),
-            "session_count": self.session_count,
-            "received_bytes": self._bytes_of_gone["received"]
-            + sum(one.received_bytes for one in self._sessions.values()),
-            "sent_bytes": self._bytes_of_gone["sent"] + sum(one.sent_bytes for one in self._sessions.values()),
-            "acks": self.ack_durations.statistics(),
-            "deliveries": self.deliver_durations.statistics(),
-            **self.recorder.statistics(),
-            "incarnation": self.membership.incarnation,
-            "metadata_revision": self.view.state.revision,
-            "totals": totals,
-            "disk_used": totals["bytes"],
-            "tail_bytes": self.tail_budget.used_bytes,
-            "free_bytes": self.files.free_bytes(),
-            "errors": dict(self.errors),
-            "refused_silently": self.refused_silently,
-            "problems": {name: error.message for name, error in self.topics.problems.items()},
-            "failed_tasks": list(self.tasks.failed),
-            "failures": self.tasks.failures,
-        }
+        return reports.summary_of(self, self._sessions.values(), self._bytes_of_gone)

@@ -34,6 +34,7 @@ from comet_broker import limits, reports
 from comet_broker.broker import Broker
 from comet_broker.core.cluster import (
     DELETED,
+    DRAINS,
     NOBODY,
     ClusterState,
     PartitionState,
@@ -53,6 +54,7 @@ from comet_broker.metadata.store import (
     TransactionResult,
 )
 from comet_broker.partition import Partition
+from comet_broker.resuming import resume
 from comet_broker.trim import deleted_end
 
 log = logging.getLogger(__name__)
@@ -356,9 +358,15 @@ class Control:
             if status.index == request.partition
         }
         listed = ", ".join(f"that of broker {broker} to {end}" for broker, end in ends.items())
+        place = (self._topics.spec(request.name).id, request.partition)
+        parted = [
+            f" Broker {holder} is in conflict: {found.value}."
+            for holder in holders
+            if (found := self._state.conflicts.get((holder, *place))) is not None
+        ]
         return InvalidArgument(
             f"what broker {request.broker} does not have would be lost for good. The logs that are there go up to an"
-            f" offset: {listed}. To go on, accept the loss (--accept-loss)",
+            f" offset: {listed}.{''.join(parted)} To go on, accept the loss (--accept-loss)",
             details=ends,
         )
 
@@ -366,11 +374,42 @@ class Control:
         if not request.undo:
             self._check_broker(request.broker)
         try:
-            await self._broker.set_drain(request.broker, undo=request.undo)
+            await self._set_drain(request.broker, undo=request.undo)
         except StoreUnavailable as error:
             raise Timeout(f"the metadata store did not answer; try again: {error}") from error
         leading = sum(found.value.leader == request.broker for found in self._state.partitions.values())
         return admin.DrainBrokerResponse(leading=leading)
+
+    async def resume(self, _: admin.ResumeRequest) -> admin.ResumeResponse:
+        """An operator has what failed on this broker taken up again."""
+        resumed = await resume(self._broker)
+        standing = [one for one in self._broker.failures.all() if one.until is None]
+        return admin.ResumeResponse(
+            resumed=resumed,
+            failed=[
+                admin.Failure(
+                    kind=one.kind.value,
+                    name=one.name,
+                    step=one.step,
+                    reason=one.reason,
+                    since_us=one.since_us,
+                    count=one.count,
+                )
+                for one in standing[: limits.FAILURES_SHOWN_MAX]
+            ],
+        )
+
+    async def _set_drain(self, broker: int, *, undo: bool) -> None:
+        """An operator wants a broker to lead nothing, or no longer wants it."""
+        key = f"{DRAINS}{broker}"
+        item = await self._broker.store.get(key)
+        if (item is None) == undo:
+            return
+        if undo:
+            assert item is not None
+            await self._broker.store.transact([Compare(key, item.mod_revision)], [Delete(key)])
+        else:
+            await self._broker.store.transact([Compare(key, 0)], [Put(key, b"")])
 
     def _check_broker(self, broker: int) -> None:
         if broker not in self._state.brokers:

@@ -19,8 +19,9 @@ from typing import Any, Final
 
 from comet.errors import Closed, CometError
 from comet_broker.config import BrokerConfig
-from comet_broker.core.cluster import BROKERS, CONTROLLER, DRAINS, PARTITIONS, ControllerRecord, Place
+from comet_broker.core.cluster import BROKERS, CONTROLLER, DRAINS, NOBODY, ControllerRecord, Place, place_of
 from comet_broker.core.controller import Change, decide, orphans
+from comet_broker.failures import Failures, Kind
 from comet_broker.membership import Membership
 from comet_broker.metadata.store import Compare, LeaseLost, MetadataStore, Put, StoreUnavailable
 from comet_broker.ports import Clock
@@ -45,10 +46,13 @@ class Controller:
         view: ClusterView,
         membership: Membership,
         clock: Clock,
+        failures: Failures,
     ) -> None:
         self.changes = 0
         self.overtaken = 0
-        self.failures = 0  # errors that nobody has thought of
+        self.failures = 0  # unexpected errors
+        self._failures = failures
+        self._undecided: set[str] = set()  # partitions for which nothing could be decided
         self._rebalance_s = config.rebalance_ms / 1000
         self._return_s = 0.0 if membership.exclusive else config.session_ms / 1000
         self._store = store
@@ -59,9 +63,11 @@ class Controller:
         self._incarnation = 0  # of this broker when it took the role
         self._written = 0  # the revision of this controller's last change: nothing is decided before it is seen
         self._places: set[Place] | None = None  # what has changed since it was last decided on; None: anything
+        self._leaderless: dict[Place, float] = {}  # since when
         self._quiet_since = clock.monotonic()
         self._looked_at = -math.inf  # at everything
         self._patience = (False, False)
+        self._waited: set[Place] = set()  # nobody leads these for longer than `session_ms`
         self._wake = asyncio.Event()
         view.listen(self._changed)
         membership.on_lost.append(self._step_down)
@@ -86,19 +92,28 @@ class Controller:
         if any(key.startswith((BROKERS, DRAINS)) for key in keys):
             self._quiet_since = self._clock.monotonic()
         for key in keys:
-            if self._places is None:
-                break
-            if not key.startswith(PARTITIONS):
+            place = place_of(key)
+            if place is not None:
+                self._look_for_leader(place)
+            if place is None or self._places is None:
                 self._places = None
-                break
-            topic_id, _, index = key.removeprefix(PARTITIONS).partition("/")
-            if index.isdecimal():
-                self._places.add((topic_id, int(index)))
+            else:
+                self._places.add(place)
         self._wake.set()
+
+    def _look_for_leader(self, place: Place) -> None:
+        found = self._view.state.partitions.get(place)
+        if found is not None and found.value.leader == NOBODY:
+            self._leaderless.setdefault(place, self._clock.monotonic())
+        else:
+            self._leaderless.pop(place, None)
 
     def _step_down(self) -> None:
         if self._role:
             log.warning("this broker is not the controller any more")
+        for name in self._undecided:
+            self._failures.clear(Kind.PARTITION, name)
+        self._undecided.clear()
         self._role = 0
         self._wake.set()
 
@@ -121,9 +136,9 @@ class Controller:
             except CometError as error:
                 log.error("the controller cannot make its changes: %s", error)
                 wait_s = await self._delay()
-            except Exception:
-                log.exception("the controller has met with an error that nobody has thought of, and goes on")
+            except Exception as error:  # noqa: BLE001 - reported, and tried again
                 self.failures += 1
+                self._failures.note(Kind.TASK, "controller", error, "a turn", passing=True)
                 await asyncio.sleep(BROKEN_S)
                 wait_s = await self._delay()
 
@@ -142,21 +157,49 @@ class Controller:
         now = self._clock.monotonic()
         quiet_s = now - self._quiet_since
         patience = (quiet_s >= self._rebalance_s, quiet_s >= self._return_s)
-        if patience != self._patience or now - self._looked_at >= LOOK_AGAIN_S:
+        waited = {place for place, since in self._leaderless.items() if now - since >= self._return_s}
+        if patience != self._patience or waited - self._waited or now - self._looked_at >= LOOK_AGAIN_S:
             self._patience, self._looked_at, self._places = patience, now, None
+        self._waited = waited
         places, self._places = self._places, set()
         rebalance, last_resort = patience
         undecided: dict[Place, Exception] = {}
         changes = decide(
-            self._view.state, rebalance=rebalance, last_resort=last_resort, only=places, undecided=undecided
+            self._view.state,
+            rebalance=rebalance,
+            last_resort=last_resort,
+            only=places,
+            waited=waited,
+            undecided=undecided,
         )
-        for place, error in undecided.items():
-            self.failures += 1
-            log.error("the controller leaves %s/%d as it is", *place, exc_info=error)
+        self._note_undecided(places, undecided)
         for change in changes:
-            await self._make(change)
+            try:
+                await self._make(change)
+            except (Closed, StoreUnavailable, LeaseLost):
+                raise
+            except Exception as error:  # noqa: BLE001 - one change that cannot be made keeps no other from being made
+                self.failures += 1
+                self._failures.note(Kind.TASK, "controller", error, f"the change: {change.reason}"[:200], passing=True)
         due_s = [at - quiet_s for at in (self._return_s, self._rebalance_s) if at > quiet_s]
-        return min([LOOK_AGAIN_S, *due_s])
+        due_s += [since + self._return_s - now for place, since in self._leaderless.items() if place not in waited]
+        return max(0.0, min([LOOK_AGAIN_S, *due_s]))
+
+    def _note_undecided(self, places: set[Place] | None, undecided: dict[Place, Exception]) -> None:
+        """Partitions whose decision raises an error are left as they are, and shown until it raises none."""
+        names = {topic.value.id: name for name, topic in self._view.state.topics.items()} if undecided else {}
+        found = {
+            f"{names.get(topic_id, topic_id)}/{index} (its leader)": error
+            for (topic_id, index), error in undecided.items()
+        }
+        for name, error in found.items():
+            self.failures += 1
+            self._failures.note(Kind.PARTITION, name, error, "choosing a leader")
+        if places is None:  # all were looked at
+            for name in self._undecided - found.keys():
+                self._failures.clear(Kind.PARTITION, name)
+            self._undecided = set()
+        self._undecided |= found.keys()
 
     async def _hold(self) -> bool:
         membership = self._membership

@@ -134,7 +134,10 @@ class Enlistments:
                         accepted = self._partition.produce(batch, _ALL)
                     except CometError as caught:
                         error = caught
-                done(accepted if accepted is not None else _of(error))
+                    except Exception as caught:  # noqa: BLE001 - those behind it are to be answered, too
+                        self._partition.site.tasks.report(f"a batch of {self._partition}", caught)
+                        error = Internal(f"the batch could not be written: {caught!r}")
+                self._partition.tell(done, accepted if accepted is not None else _of(error))
         finally:
             self._enlisted = None
 
@@ -153,7 +156,14 @@ class Enlistments:
             pause_s = min(2 * pause_s, LEFT_OPEN_S_MAX)
             if leadership.closed:
                 return
-            left = [transaction for transaction in left if not await self._is_over(transaction)]
+            left = [transaction for transaction in left if not await self._tried(transaction)]
+
+    async def _tried(self, transaction: Transaction) -> bool:
+        try:
+            return await self._is_over(transaction)
+        except Exception as error:  # noqa: BLE001 - it is looked at again; the others are to be ended, too
+            self._partition.site.tasks.report(f"ending what is open in {self._partition}", error)
+            return False
 
     async def _is_over(self, transaction: Transaction) -> bool:
         """Ends a transaction here that is over for its coordinator."""

@@ -158,7 +158,12 @@ class Feed:
             if not size and cursor.state is not State.ENDED:
                 return frame
         while (ready := self.push.take()) is not None:
-            served = self._serve(ready)
+            try:
+                served = self._serve(ready)
+            except Exception as error:  # noqa: BLE001 - it ends this one, and neither the stream nor its other partitions
+                self._broker.tasks.report(f"a delivery of {ready.partition}", error)
+                self.end(ready, Internal(f"reading {ready.partition} failed: {error!r}"))
+                continue
             if served is not None:
                 return served
         return None

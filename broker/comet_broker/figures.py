@@ -39,6 +39,10 @@ _TOPIC_GAUGES: Final = {
         "Those it leads whose replicas are not all in sync.",
     ),
     "failed_logs": ("comet_topic_partitions_failed", "Those whose log has failed here."),
+    "conflicts": (
+        "comet_topic_partitions_in_conflict",
+        "Those that do not follow their leader, because they would lose committed records.",
+    ),
     "readers": ("comet_topic_readers", "Subscriptions to its partitions here."),
     "acks_waiting": ("comet_topic_acks_waiting", "Batches that wait to be acknowledged."),
     "transactions_waiting": ("comet_topic_transactions_waiting", "Transactions that wait for their coordinator."),
@@ -80,6 +84,11 @@ def _broker(now: Statistics) -> Iterator[Metric]:
     yield _gauge("comet_broker_started_seconds", "When it started, since 1970.", [({}, now["started_us"] / 1e6)])
     yield _gauge("comet_broker_draining", "1 while it stops.", [({}, float(now["draining"]))])
     yield _gauge("comet_broker_controller", "1 while it is the controller.", [({}, float(now["controller"]["acting"]))])
+    yield _gauge(
+        "comet_broker_metadata_trusted",
+        "0 while its metadata store went back in time, was emptied or exchanged: it then does nothing for the cluster.",
+        [({}, float(now["metadata"]["trusted"]))],
+    )
     yield _gauge("comet_broker_streams", "Streams of clients.", [({}, now["session_count"])])
     yield _counter(
         "comet_broker_received_bytes", "Bytes that streams of clients brought.", [({}, now["received_bytes"])]
@@ -91,6 +100,22 @@ def _broker(now: Statistics) -> Iterator[Metric]:
         "comet_broker_refused_silently",
         "Batches with acks=0 that could not be written.",
         [({}, now["refused_silently"])],
+    )
+    kinds = sorted(now["failed_by_kind"].items())
+    yield _gauge(
+        "comet_broker_failed",
+        "Entities that stand still after an unexpected error, until they are resumed or the broker starts again.",
+        [({"kind": kind}, number) for kind, number in kinds],
+    )
+    yield _counter(
+        "comet_broker_failures",
+        "Unexpected errors, by the kind of entity that they were about.",
+        [({"kind": kind}, number) for kind, number in sorted(now["failures_by_kind"].items())],
+    )
+    yield _gauge(
+        "comet_broker_failing_tasks",
+        "Tasks of the broker that have died of late, and were started again.",
+        [({}, len(now["failing_tasks"]))],
     )
     yield _gauge("comet_broker_disk_free_bytes", "Free on the disk of the data folder.", [({}, now["free_bytes"])])
     yield _gauge("comet_broker_tail_bytes", "Recent batches kept in memory.", [({}, now["tail_bytes"])])
@@ -139,6 +164,7 @@ def _topics(partitions: Iterable[Statistics]) -> Iterator[Metric]:
         found["partitions"] += 1
         found["leading"] += partition["leader"]
         found["behind_replicas"] += partition["leader"] and len(partition["in_sync"]) < partition["replicas"]
+        found["conflicts"] += bool(partition["conflict"])
         found["failed_logs"] += bool(partition["failed"])
     rows = sorted(topics.items(), key=lambda row: -row[1]["bytes"])
     if len(rows) > TOPICS_MAX:

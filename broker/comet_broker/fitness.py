@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from comet_broker.core.cluster import UNFIT, Place, unfit_key
+from comet_broker.failures import Failures, Kind
 from comet_broker.metadata.store import Compare, Delete, MetadataStore, Put, StoreUnavailable
 from comet_broker.partition import Partition
 from comet_broker.tasks import Tasks
@@ -22,11 +23,12 @@ RETRY_S: Final = 0.5
 
 
 class Fitness:
-    def __init__(self, me: int, *, store: MetadataStore, view: ClusterView, tasks: Tasks) -> None:
+    def __init__(self, me: int, *, store: MetadataStore, view: ClusterView, tasks: Tasks, failures: Failures) -> None:
         self._me = me
         self._store = store
         self._view = view
         self._tasks = tasks
+        self._failures = failures
         self._telling: set[Place] = set()  # replicas that are being reported as unfit
 
     def fit(self, broker: int, partition: Partition) -> bool:
@@ -40,12 +42,16 @@ class Fitness:
         self._tell(partition.place, reason, lambda: partition.closed is None)
 
     def broke(self, partition: Partition, error: Exception) -> None:
-        """An error that nobody has thought of. What else is wrong with this replica nobody knows, so it leads no more
-        until this broker starts again, if there is another."""
-        partition.fault = f"it broke: {error!r}"
-        self._tasks.report(f"leadership of {partition}", error)
-        partition.step_down("something is wrong with this replica")
-        self.unfit(partition)
+        """An unexpected error. The replica's state in memory is not to be relied on: it neither leads nor follows until
+        an operator resumes it or this broker starts again. Both open its log anew."""
+        reason = self._failures.note(Kind.PARTITION, str(partition), error)
+        if partition.closed is not None:
+            return self._failures.clear(Kind.PARTITION, str(partition))  # moved away, deleted, or opened anew
+        partition.fault = partition.fault or f"it failed: {reason}"
+        try:
+            partition.step_down(f"{partition} has failed on broker {self._me}: {reason}")
+        finally:
+            self.unfit(partition)
 
     def unopened(self, place: Place, reason: str, still: Callable[[], bool]) -> None:
         """The same of one that is not open; `still` says that."""
@@ -69,7 +75,7 @@ class Fitness:
             finally:
                 self._telling.discard(place)
 
-        self._tasks.spawn(tell(), f"report {place} unfit")
+        self._tasks.keep(tell, f"report {place} unfit")
 
     def mended(self, partition: Partition) -> None:
         """A replica is whole, and may lead again if the cluster was told that it must not."""
@@ -86,7 +92,7 @@ class Fitness:
                     return
 
         if mark in self._view.state.unfit and not _broken(partition):
-            self._tasks.spawn(tell(), f"report {partition} mended")
+            self._tasks.keep(tell, f"report {partition} mended")
 
     def marked(self, keys: Sequence[str], partitions: Sequence[Partition]) -> None:
         """A mark may come when what it is about is mended already."""

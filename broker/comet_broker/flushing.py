@@ -36,6 +36,10 @@ class Flushing(ABC):
         """The log or its durable part has grown."""
 
     @abstractmethod
+    def broke(self, error: Exception) -> None:
+        """An unexpected error: it stands still."""
+
+    @abstractmethod
     def failed(self, error: CometError) -> None:
         """The log takes no more writes."""
 
@@ -55,8 +59,22 @@ class Flushing(ABC):
                 self.moved()
         if self.idle_followers:
             woken, self.idle_followers = self.idle_followers, {}
-            for waiter in woken.values():
+            self._wake(woken)
+
+    def _wake(self, waiting: dict[Any, Waiter]) -> None:
+        """Tells each that there is more to read; one whose error ends its stream keeps no other from hearing of it."""
+        for waiter in waiting.values():
+            try:
                 waiter.advanced()
+            except Exception as error:  # noqa: BLE001 - reported; it is about a reader, not about the partition
+                self.site.tasks.report(f"waking a reader of {self}", error)
+
+    def tell(self, done: Callable[[Any], None], what: object) -> None:
+        """Answers a client, with the same care."""
+        try:
+            done(what)
+        except Exception as caught:  # noqa: BLE001 - as above
+            self.site.tasks.report(f"answering a client of {self}", caught)
 
     def _start_flush(self) -> None:
         if self._flush_timer is not None:
@@ -74,6 +92,9 @@ class Flushing(ABC):
                     return
                 if self.log.config.flush is not Flush.ALWAYS:
                     break
+        except Exception as error:  # noqa: BLE001 - clients wait for this sync: they are answered as it steps down
+            self.broke(error)
+            return
         finally:
             self._flush_task = None
         if self.log.config.flush is Flush.INTERVAL and self.closed is None and not self.cutting:

@@ -70,7 +70,7 @@ def open_identity(files: Files, *, broker_id: int, cluster_id: str, boot_id: str
 
     Blocks. Raises InvalidArgument for a folder of another cluster or broker, StoreDamaged for one that cannot tell.
     """
-    found = _read(files)
+    found = read_identity(files)
     if found is None:
         # A folder with data but without a name was written by a version that gave none, or has lost it. An empty one
         # is not "clean": for a broker that was here before, it means that everything is lost.
@@ -91,6 +91,17 @@ def open_identity(files: Files, *, broker_id: int, cluster_id: str, boot_id: str
 def came_short(files: Files, identity: Identity) -> Identity:
     """A log held less than was written to it although no machine went down: its disk failed or damaged it. Blocks."""
     log.warning("records are missing on the disk of this broker, which no crash explains")
+    record = msgspec.structs.replace(identity.record, lossy=True)
+    _write(files, record)
+    return Identity(identity.folder, clean=False, fresh=identity.fresh, record=record)
+
+
+def put_back(files: Files, identity: Identity) -> Identity:
+    """The folder is a copy from before this broker's last registration: what was written since is missing. Blocks."""
+    log.error(
+        "this data folder is older than the last registration of this broker: it was put back from a copy. Records that"
+        " were acknowledged since may be missing here; the other replicas lead (docs/operating.md)"
+    )
     record = msgspec.structs.replace(identity.record, lossy=True)
     _write(files, record)
     return Identity(identity.folder, clean=False, fresh=identity.fresh, record=record)
@@ -121,7 +132,8 @@ def _check(found: IdentityRecord, broker_id: int, cluster_id: str) -> None:
         )
 
 
-def _read(files: Files) -> IdentityRecord | None:
+def read_identity(files: Files) -> IdentityRecord | None:
+    """None for a folder that has none. Blocks. Raises StoreDamaged."""
     if not files.exists(FILE):
         return None
     data = files.read_all(FILE)

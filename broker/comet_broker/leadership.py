@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from comet.errors import CometError
+from comet.errors import Closed, CometError
 from comet_broker.core.cluster import NOBODY, PartitionState, Versioned, partition_key
 from comet_broker.core.replicas import Replicas, in_folders
 from comet_broker.metadata.store import Compare, Put, StoreUnavailable
@@ -39,6 +39,7 @@ class Link(Protocol):
     def watermark_moved(self, partition: Partition) -> None: ...
     def log_start_moved(self, partition: Partition) -> None: ...
     def leadership_over(self, partition: Partition, error: CometError) -> None: ...
+    def fell_behind(self, partition: Partition, lag_s: float) -> None: ...
 
 
 class Leadership:
@@ -119,8 +120,15 @@ class Leadership:
         shrunk = self.replicas.shrunk(self._partition.log.log_end, now, self._site.replica_lag_s)
         if shrunk is not None:
             self._swap(shrunk, "in sync")
+            if self.replicas.proposed is shrunk:
+                self._disconnect(self.replicas.state.in_sync.keys() - shrunk.in_sync.keys())
         else:
             self._grow()
+
+    def _disconnect(self, brokers: set[int]) -> None:
+        """Their streams may be dead without a word: followers that are there connect anew."""
+        for link in [self.links[broker] for broker in sorted(brokers & self.links.keys())]:
+            link.fell_behind(self._partition, self._site.replica_lag_s)
 
     def _grow(self) -> None:
         if self._swapping:
@@ -182,12 +190,20 @@ class Leadership:
             if not self.closed:
                 self._partition.step_down("what the metadata store has of it cannot be read")
             return
+        except Closed:
+            return  # this process is stopping
+        except Exception as error:  # noqa: BLE001 - whether the change was made is not known: it leads no more
+            self._site.broke(self._partition, error)
+            return
         finally:
             self._swapping = False  # and from here on the next change may be under way
-        if settled is not None and not self.closed and self.replicas.proposed is not None:
-            self._partition.apply(settled)
-        elif self.handing_over and not self.closed:
-            self._pass_on()
+        try:
+            if settled is not None and not self.closed and self.replicas.proposed is not None:
+                self._partition.apply(settled)
+            elif self.handing_over and not self.closed:
+                self._pass_on()
+        except Exception as error:  # noqa: BLE001 - reported by broke
+            self._site.broke(self._partition, error)
 
     async def _outcome(self, state: PartitionState, mod_revision: int) -> Versioned[PartitionState] | None:
         """What the store has now; None when that does not matter any more."""
@@ -213,4 +229,7 @@ class Leadership:
         self.closed = True
         links, self.links = self.links, {}
         for link in links.values():
-            link.leadership_over(self._partition, error)
+            try:
+                link.leadership_over(self._partition, error)
+            except Exception as caught:  # noqa: BLE001 - the other followers are to be told, too
+                self._site.tasks.report(f"telling a follower of {self._partition}", caught)

@@ -31,6 +31,23 @@ SESSIONS_MAX: Final = 20_000
 TAIL_PARTITION_BYTES_MAX: Final = 4 * MIB
 TAIL_TOTAL_BYTES_MAX: Final = 32 * MIB
 
+# For how long a client may send a batch or a request again: the longest `timeout_ms` of a producer.
+RETRY_MS_MAX: Final = 24 * 3_600_000
+# Streams between brokers. A side that has sent nothing for HEARTBEAT_S sends a heartbeat; one that has received nothing
+# for SILENCE_S ends the stream, and the follower connects anew. A frame of more than ANNOUNCED_BYTES is announced, and
+# may take as long as a link of LINK_BYTES_PER_S_MIN needs for it.
+HEARTBEAT_S: Final = 1.0
+SILENCE_S: Final = 3.0
+LIVENESS_CHECK_S: Final = 0.25
+LINK_BYTES_PER_S_MIN: Final = 512 * KIB
+ANNOUNCED_BYTES: Final = MIB
+# Connections between brokers: one attempt to connect, and the answer to a keepalive ping, which also bounds how long
+# sent bytes may stay without TCP's acknowledgement. A server takes pings that are at least so far apart.
+PEER_CONNECT_MS: Final = 3_000
+PEER_KEEPALIVE_MS: Final = 10_000
+PEER_KEEPALIVE_TIMEOUT_MS: Final = 3_000
+PING_INTERVAL_MS_MIN: Final = 5_000
+
 TOPICS_MAX: Final = 10_000
 TOPIC_PARTITIONS_MAX: Final = 1_000
 PARTITIONS_MAX: Final = 20_000
@@ -112,12 +129,18 @@ TOPIC_SERIES_BYTES_MAX: Final = 20 * MIB  # of all of them
 HISTORY_VALUES_MAX: Final = 1_000_000  # in one answer, of eight bytes each
 EVENTS_MAX: Final = 500  # that are remembered of the cluster
 REBALANCES_MAX: Final = 50  # that are remembered of a group
+FAILURES_MAX: Final = 1_000  # entities that have failed of an unexpected error, and are shown
+FAILURES_SHOWN_MAX: Final = 100  # of those, in one answer
 
 BLOCKING_THREADS: Final = 4
 
 assert DELIVERY_BYTES_MAX <= BATCH_BYTES_MAX < MESSAGE_BYTES_MAX
 assert BATCH_BYTES_MAX + DELIVERY_BYTES_MAX < MESSAGE_BYTES_MAX
 assert BATCH_BYTES_MAX <= CREDIT_BYTES_MAX
+assert 2 * (HEARTBEAT_S + 2 * LIVENESS_CHECK_S) <= SILENCE_S  # one late heartbeat is no silence
+assert ANNOUNCED_BYTES <= LINK_BYTES_PER_S_MIN * (SILENCE_S - HEARTBEAT_S)
+assert PEER_CONNECT_MS <= 1000 * SILENCE_S
+assert PING_INTERVAL_MS_MIN < PEER_KEEPALIVE_MS
 assert TAIL_PARTITION_BYTES_MAX <= TAIL_TOTAL_BYTES_MAX
 assert TOPIC_PARTITIONS_MAX <= PARTITIONS_MAX
 assert TRANSACTION_TIMEOUT_MS <= TRANSACTION_TIMEOUT_MS_MAX <= 1000 * TRANSACTIONAL_ID_ABANDONED_S

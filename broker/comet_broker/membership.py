@@ -20,7 +20,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -36,6 +36,7 @@ from comet_broker.metadata.store import (
     MetadataStore,
     Put,
     StoreUnavailable,
+    TransactionResult,
 )
 from comet_broker.ports import Clock
 from comet_broker.tasks import Tasks
@@ -50,11 +51,21 @@ FENCED_S: Final = 3.0
 TAKEN_LEASES: Final = 2  # times to live to wait for another folder's registration to end
 
 
+class Entrance(Protocol):
+    """How a registration gets into the store; see guard.StoreGuard."""
+
+    async def ready(self) -> None:
+        """Returns once the store may be written to."""
+
+    async def enter(self, compares: Sequence[Compare], operations: Sequence[Put | Delete]) -> TransactionResult: ...
+
+
 class Membership:
     """Owned by the broker. `register` once, then it keeps itself, until `leave`.
 
     record       what to register; asked each time, `lease` and `draining` are filled in here
     exclusive    no other process uses the store
+    entrance     through which a registration goes; None: as any other transaction
     on_lost, on_registered    called on the loop, in the order in which they were added
     """
 
@@ -68,13 +79,16 @@ class Membership:
         tasks: Tasks,
         record: Callable[[], BrokerRecord],
         exclusive: bool | None = None,
+        entrance: Entrance | None = None,
     ) -> None:
+        self._entrance = entrance
         self.broker_id = config.broker_id
         self.exclusive = not config.etcd if exclusive is None else exclusive
         self.incarnation = 0  # 0: not registered
         self.lease = 0
         self.deadline = -math.inf
         self.draining = False
+        self.suspended = False  # the store is not to be trusted
         self.final = False  # the broker is stopping: once its registration ends, for whatever reason, it stays ended
         self.fenced: CometError | None = None  # another broker stands under this one's id
         self.on_lost: list[Callable[[], None]] = []
@@ -96,6 +110,8 @@ class Membership:
 
     def alive(self) -> bool:
         """Nobody can have taken this broker for dead yet. Asked before each append, and before each answer."""
+        if self.suspended:
+            return False
         return self.exclusive or (self.incarnation != 0 and self._clock.monotonic() < self.deadline)
 
     # ---- life
@@ -107,7 +123,7 @@ class Membership:
         """
         assert self._keeper is None
         await self._register()
-        self._keeper = self._tasks.spawn(self._keep(), "keep membership")
+        self._keeper = self._tasks.keep(self._keep, "keep membership")
 
     async def set_draining(self) -> None:
         """Tells the controller that this broker is about to stop, so that it hands over what it leads."""
@@ -138,6 +154,15 @@ class Membership:
                 async with asyncio.timeout(self.ttl_s / KEEPALIVES):
                     await self._store.revoke_lease(lease)
 
+    def suspend(self) -> None:
+        """The store is not to be trusted, so neither is this registration; it is tried again once the store is ready.
+        What is registered there is left alone and runs out."""
+        self.lease = 0
+        self.suspended = True
+        if self.incarnation:
+            self._lose()
+        self._wake.set()
+
     async def revoke(self, broker: int, incarnation: int = 0) -> None:
         """Ends another broker's registration, for who knows for certain that its process is gone: `incarnation` is
         the one that is known to be gone, 0 for whichever this broker knows of."""
@@ -159,11 +184,14 @@ class Membership:
         waiting_since: float | None = None
         while True:
             try:
+                if self._entrance is not None:
+                    await self._entrance.ready()
                 if not lease or self._clock.monotonic() - granted_at > self.ttl_s / 2:
                     granted_at = self._clock.monotonic()
                     lease = await self._store.grant_lease(self._ttl_ms)
                 record = msgspec.structs.replace(self._record(), lease=lease, draining=self.draining)
-                result = await self._store.transact([Compare(self._key, 0)], [Put(self._key, record.encode(), lease)])
+                enter = self._store.transact if self._entrance is None else self._entrance.enter
+                result = await enter([Compare(self._key, 0)], [Put(self._key, record.encode(), lease)])
                 if result.applied:
                     return self._registered(lease, result.revision, granted_at)
                 item = await self._store.get(self._key)
@@ -197,10 +225,10 @@ class Membership:
         self.lease = lease
         self.incarnation = incarnation
         self.fenced = None
+        self.suspended = False
         self._extend(sent_at, self._ttl_ms)
         log.info("broker %d is registered, incarnation %d", self.broker_id, incarnation)
-        for callback in list(self.on_registered):
-            callback()
+        self._tell(self.on_registered)
 
     def _extend(self, sent_at: float, ttl_ms: int) -> None:
         self.deadline = sent_at + ttl_ms / 1000 * (1 - MARGIN)
@@ -222,7 +250,8 @@ class Membership:
         while True:
             try:
                 await self._keep_alive()
-                self._lose()
+                if self.incarnation:
+                    self._lose()
                 if self.final:
                     return
                 await self._register_again()
@@ -273,13 +302,20 @@ class Membership:
         log.warning("broker %d is not registered any more", self.broker_id)
         self.incarnation = 0
         self.deadline = -math.inf
-        for callback in list(self.on_lost):
-            callback()
+        self._tell(self.on_lost)
+
+    def _tell(self, callbacks: Sequence[Callable[[], None]]) -> None:
+        for callback in list(callbacks):
+            try:
+                callback()
+            except Exception as error:  # noqa: BLE001 - the others are to hear of it
+                self._tasks.report("a listener of the registration", error)
 
     async def _register_again(self) -> None:
         """As at the start, but a broker that runs has no caller to tell that another has taken its place."""
         lease, self.lease = self.lease, 0
-        await self._give_back(lease)
+        if lease:
+            await self._give_back(lease)
         while True:
             try:
                 await self._register()

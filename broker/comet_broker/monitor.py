@@ -1,7 +1,7 @@
 """The broker's port for those who watch it, over HTTP/1.1 and GET alone:
 
     /livez      200: the loop turns
-    /readyz     200, or 503 with the reasons why clients are better served elsewhere
+    /readyz     200, or 503 with the reasons why clients are better served elsewhere; `degraded` names what has failed
     /metrics    for Prometheus, see `figures`
 
 One request a connection, small, bounded in number and time; nothing here can hold up a client of the broker. It shows
@@ -30,11 +30,17 @@ JSON: Final = "application/json"
 
 
 class Monitor:
-    """Owned by the server; `statistics` and `reasons` are called on the loop."""
+    """Owned by the server; what it is given is called on the loop."""
 
-    def __init__(self, statistics: Callable[[], dict[str, Any]], reasons: Callable[[], list[str]]) -> None:
+    def __init__(
+        self,
+        statistics: Callable[[], dict[str, Any]],
+        reasons: Callable[[], list[str]],
+        degraded: Callable[[], list[str]] = list,
+    ) -> None:
         self._statistics = statistics
         self._reasons = reasons
+        self._degraded = degraded
         self._server: asyncio.Server | None = None
         self._answering: set[asyncio.Task[None]] = set()
         self._page: asyncio.Task[bytes] | None = None  # one is made for all who ask meanwhile
@@ -96,7 +102,8 @@ class Monitor:
         if path == "/readyz":
             reasons = self._reasons()
             status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
-            return status, JSON, _json({"status": "not ready" if reasons else "ready", "reasons": reasons})
+            text = "not ready" if reasons else "ready"
+            return status, JSON, _json({"status": text, "reasons": reasons, "degraded": self._degraded()})
         if self._page is None or self._page.done():
             self._page = asyncio.create_task(asyncio.to_thread(figures.exposition, self._statistics()))
         return HTTPStatus.OK, figures.CONTENT_TYPE, await asyncio.shield(self._page)

@@ -36,7 +36,7 @@ from comet.errors import (
 from comet.records import BatchHeader
 from comet.types import Acks, Consistency, Flush, TopicConfig
 from comet_broker.core.admission import admit
-from comet_broker.core.cluster import NOBODY, PartitionState, Place, Versioned
+from comet_broker.core.cluster import NOBODY, Conflict, PartitionState, Place, Versioned
 from comet_broker.core.isolation import Isolation
 from comet_broker.core.tail import Tail
 from comet_broker.enlistments import Enlistments
@@ -46,6 +46,7 @@ from comet_broker.site import Accepted, Durable, Gap, Reader, Site, Waiter
 from comet_broker.storage.delete import DeleteTicket
 from comet_broker.storage.log import Log
 from comet_broker.trim import Trim
+from comet_broker.waiting import answered
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,8 @@ class Partition(Flushing):
         self.idle_uncommitted: dict[Any, Waiter] = {}  # the same, woken by the high watermark
         self.isolation: Isolation = storage.producers.isolation  # which the log replaces when it is cut back
         self.enlistments = Enlistments(self)
-        self.fault = ""  # an error nobody has thought of: until the next start another is to lead
+        self.conflict: Conflict | None = None  # why it does not follow its leader
+        self.fault = ""  # an unexpected error: until it is resumed, or the next start, it neither leads nor follows
         self._trim = Trim(self)
         self._knife = asyncio.Lock()  # one at a time deletes from the log, at either end, or closes it
         self.settled_in = 0  # the last epoch in which it led, and knew how far the partition goes
@@ -109,7 +111,8 @@ class Partition(Flushing):
         self.mod_revision = found.mod_revision
         state = self.state = found.value
         me = self.site.me
-        leads = state.leader == me and state.in_sync.get(me) == self.site.incarnation() and not self.cutting
+        named = state.leader == me and state.in_sync.get(me) == self.site.incarnation()
+        leads = named and not (self.cutting or self.fault)
         if leads and self.leadership is not None and self.leadership.epoch == state.epoch:
             if news:  # what is known says nothing of a change that began after it
                 self.leadership.adopt(state)
@@ -157,7 +160,8 @@ class Partition(Flushing):
         if not why:
             why = f"broker {leader} leads {self}" if leader else f"{self} has no leader now"
             if leader == self.site.me:
-                why = f"this broker may not lead {self} now: the metadata store does not know it, or not yet"
+                reason = self.fault or "the metadata store does not know it, or not yet"
+                why = f"this broker may not lead {self} now: {reason}"
         details = {} if leader in (NOBODY, self.site.me) else self.site.whereabouts(leader)
         return NotLeader(why, details=details, retry_after_ms=0 if details else 50)
 
@@ -220,17 +224,23 @@ class Partition(Flushing):
         admit(header, batch, self.topic, self.log.config.record_bytes_max)
         if header.flags & _TRANSACTIONAL:
             self.enlistments.check(header, acks)
-        duplicate = self.log.producers.check(header)
+        duplicate = self.log.producers.check(header, self.log.idle_us)
         if duplicate is not None:
             end = duplicate.base_offset + header.last_offset_delta + 1
             return Accepted(duplicate.base_offset, end, duplicate.append_time_us, duplicate=True)
-        appended = self.log.append(header, batch, self.leader_epoch)
-        end = appended.base_offset + header.last_offset_delta + 1
-        assert end == self.log.log_end
-        if self.readers:
-            self.tail.push(appended.base_offset, end, appended.stamp, batch[records.STAMP_BYTES :])
-        self._count(header)
-        self._appended_one()
+        try:
+            appended = self.log.append(header, batch, self.leader_epoch)
+            end = appended.base_offset + header.last_offset_delta + 1
+            assert end == self.log.log_end
+            if self.readers:
+                self.tail.push(appended.base_offset, end, appended.stamp, batch[records.STAMP_BYTES :])
+            self._count(header)
+            self._appended_one()
+        except CometError:
+            raise
+        except Exception as error:  # what is raised before the append is about the batch, this is about the partition
+            self.broke(error)
+            raise LeadershipLost(f"{self} has failed: {error!r}; the batch may or may not be kept") from error
         return Accepted(appended.base_offset, end, appended.append_time_us)
 
     async def write_marker(self, producer_id: int, epoch: int, commit: bool) -> None:
@@ -276,31 +286,31 @@ class Partition(Flushing):
 
     def learn(self, epoch: int, high_watermark: int) -> None:
         """The leader of `epoch` says how far all in-sync replicas are."""
-        if epoch != self.leader_epoch or self.leads:
-            return
         committed = min(high_watermark, self.log.log_end)
-        if committed > self.committed:
+        if epoch == self.leader_epoch and not self.leads and committed > self.committed:
             self.committed = committed
             self.log.note_high_watermark(committed)
             self._show()
 
-    async def cut_back(self, offset: int, epoch: int, *, restart: bool) -> None:
-        """A follower's log ends at `offset`, where it and that of the leader of `epoch` agree, or begins anew there."""
+    async def cut_back(self, offset: int, epoch: int, *, restart: bool, aside: bool = False) -> None:
+        """A follower's log ends at `offset`, where it and that of the leader of `epoch` agree, or begins anew there;
+        `aside`: what is cut off is kept in a file. Raises NotSetAside."""
         async with self._knife:
             # The leader of a later epoch may have been told of what is here, and count on it.
             if self.closed is None and not self.leads and epoch == self.leader_epoch:
-                await self._cut_back(offset, restart=restart)
+                await self._cut_back(offset, restart=restart, aside=epoch if aside else 0)
         if self.closed is None and self.log.failed is None and self.log.flushed_end < self.log.log_end:
             self._appended_one()  # what stays is still to be synced
         self.reconsider()
 
-    async def _cut_back(self, offset: int, *, restart: bool) -> None:
-        self.cutting = True
+    async def _cut_back(self, offset: int, *, restart: bool, aside: int) -> None:
+        self.cutting, storage = True, self.log
         try:
             await self._stop_flushing()
+            if aside:
+                await self.site.worker.run(lambda: storage.set_aside(offset, restart=restart, epoch=aside))
             self._end_readers_beyond(offset, restart=restart)
             self.tail.clear()
-            storage = self.log
             log.info("cuts %s back from %d to %d%s", self, storage.log_end, offset, ", anew" if restart else "")
             if restart:
                 await self.site.worker.run(lambda: storage.reset(offset))
@@ -339,18 +349,7 @@ class Partition(Flushing):
 
     async def acked(self, end_offset: int, acks: int) -> None:
         """Returns when an acknowledgement may go out; raises when it never will."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def settle(error: CometError | None) -> None:
-            if done.done():
-                return
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
-
-        if not self.when_acked(end_offset, acks, settle):
-            await done
+        await answered(lambda done: self.when_acked(end_offset, acks, done))
 
     def moved(self) -> None:
         """The log, its durable part, or what followers have moved: see who may hear of it."""
@@ -379,7 +378,7 @@ class Partition(Flushing):
             return  # nobody is told anything by a leader that may have been replaced
         for waiting, reached in ((self._waiting, durable), (self._waiting_all, self.committed)):
             while waiting and waiting[0][0] <= reached:
-                waiting.popleft()[1](None)
+                self.tell(waiting.popleft()[1], None)
 
     def _show(self, durable: int = -1) -> None:
         """Lets readers see what they may."""
@@ -391,16 +390,14 @@ class Partition(Flushing):
         self.high_watermark = visible
         if self.idle_uncommitted:
             woken, self.idle_uncommitted = self.idle_uncommitted, {}
-            for waiter in woken.values():
-                waiter.advanced()
+            self._wake(woken)
         if not self.isolation.all_decided:
             self._stabilize()
             return
         self.stable_end = visible
         if self.idle:
             woken, self.idle = self.idle, {}
-            for waiter in woken.values():
-                waiter.advanced()
+            self._wake(woken)
 
     def _stabilize(self) -> None:
         """Lets readers of what is committed see what is decided."""
@@ -408,14 +405,16 @@ class Partition(Flushing):
         before, self.stable_end = self.stable_end, stable
         if stable > before and self.idle:
             woken, self.idle = self.idle, {}
-            for waiter in woken.values():
-                waiter.advanced()
+            self._wake(woken)
 
     def failed(self, error: CometError) -> None:
         """The log takes no more writes: who waits for one hears of it, and so does the cluster."""
         log.error("log of %s failed and takes no more writes: %s", self, error)
         self._release(error)
         self.site.unfit(self)
+
+    def broke(self, error: Exception) -> None:
+        self.site.broke(self, error)
 
     @property
     def acks_waiting(self) -> int:
@@ -424,7 +423,7 @@ class Partition(Flushing):
     def _release(self, error: CometError) -> None:
         for waiting in (self._waiting, self._waiting_all):
             while waiting:
-                waiting.popleft()[1](error)
+                self.tell(waiting.popleft()[1], error)
 
     # ---- life
 
@@ -488,7 +487,7 @@ class Partition(Flushing):
         }
         self.idle, self.idle_uncommitted, self.idle_followers = {}, {}, {}
         for waiter in woken.values():
-            waiter.partition_closed(error)
+            self.tell(waiter.partition_closed, error)
         self.tail.clear()
         await self._stop_flushing()
         async with self._knife:

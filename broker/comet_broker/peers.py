@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
-from comet.errors import Unavailable
+from comet.errors import Timeout, Unavailable
 from comet_broker.ports import Network, PeerChannel
 
 M = TypeVar("M", bound=Message)
@@ -41,8 +41,9 @@ class Peers:
             if len(self._channels) > CHANNELS_MAX:
                 await self._give_up(next(iter(self._channels)))
             answer = await shared.channel.unary(method, request, response, timeout_s)
-        except Unavailable:
-            # Calls to come get a connection of their own. Those under way may have reached the other broker.
+        except (Timeout, Unavailable):
+            # Calls to come get a connection of their own: this one may be dead without a word, as where a firewall has
+            # forgotten it. Those under way may have reached the other broker.
             if self._channels.get(address) is shared:
                 await self._give_up(address)
             raise

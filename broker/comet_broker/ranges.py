@@ -22,7 +22,7 @@ from comet.v1 import groups_pb2 as groups_pb
 from comet_broker import limits
 from comet_broker.feed import read_waiting
 from comet_broker.partition import Partition
-from comet_broker.session import check_not_truncated, check_settled, resolve
+from comet_broker.resolving import check_not_truncated, check_settled, resolve
 from comet_broker.site import Waiter
 
 if TYPE_CHECKING:

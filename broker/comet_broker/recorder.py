@@ -21,6 +21,7 @@ from comet_broker.core.board import TOPIC_FLOWS, Board
 from comet_broker.core.chronicle import Chronicle
 from comet_broker.core.history import NAN, WINDOW_S, Ring, known, percentile_ms
 from comet_broker.durations import Durations
+from comet_broker.failures import Kind
 from comet_broker.partition import Partition
 from comet_broker.ports import Process
 
@@ -138,28 +139,34 @@ class Recorder:
         """What has moved since the last tick, by topic, and how many this broker leads."""
         topics: dict[str, Counts] = {}
         leading = 0
-        seen = self._seen
         for some in _slices(list(self._broker.topics.by_handle.values())):
             for partition in some:
-                if partition.leadership is not None:
-                    leading += 1
-                before = seen.get(partition.handle, _NONE)
-                records = partition.appended_records - partition.followed_records
-                if records == before[0] and partition.delivered_records == before[2]:
-                    continue
-                counts = (
-                    records,
-                    partition.appended_bytes - partition.followed_bytes,
-                    partition.delivered_records,
-                    partition.delivered_bytes,
-                )
-                seen[partition.handle] = counts
-                news = _less(counts, before)
-                topics[partition.topic] = _plus(topics.get(partition.topic, _NONE), news)
-                if news[0]:
-                    self._note_moving(partition.handle, news)
+                try:
+                    if partition.leadership is not None:
+                        leading += 1
+                    self._look_at(partition, topics)
+                except Exception as error:  # noqa: BLE001 - the figures of the others are known
+                    failures = self._broker.failures
+                    failures.fail(Kind.PARTITION, str(partition), "a look at its figures", error, None)
             await asyncio.sleep(0)
         return topics, leading
+
+    def _look_at(self, partition: Partition, topics: dict[str, Counts]) -> None:
+        before = self._seen.get(partition.handle, _NONE)
+        records = partition.appended_records - partition.followed_records
+        if records == before[0] and partition.delivered_records == before[2]:
+            return
+        counts = (
+            records,
+            partition.appended_bytes - partition.followed_bytes,
+            partition.delivered_records,
+            partition.delivered_bytes,
+        )
+        self._seen[partition.handle] = counts
+        news = _less(counts, before)
+        topics[partition.topic] = _plus(topics.get(partition.topic, _NONE), news)
+        if news[0]:
+            self._note_moving(partition.handle, news)
 
     def _note_moving(self, handle: int, news: Counts) -> None:
         moving = self._moving.get(handle)

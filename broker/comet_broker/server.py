@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from random import SystemRandom
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import grpc
 import grpc.aio
@@ -37,6 +37,8 @@ from comet_broker.system import SystemClock, SystemProcess, ThreadWorker, boot_i
 
 log = logging.getLogger(__name__)
 
+VITAL: Final = ("follow the cluster", "follow topics", "keep membership")  # tasks without which it serves what was
+
 # Measured in docs/performance.md: large HTTP/2 frames and write buffers halve the wake-ups of a small message.
 CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", limits.MESSAGE_BYTES_MAX),
@@ -46,7 +48,7 @@ CHANNEL_OPTIONS = [
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", limits.PING_INTERVAL_MS_MIN),
 ]
 
 
@@ -85,20 +87,30 @@ class Server:
             boot_id=boot_id(),
             process=SystemProcess(),
         )
-        self.monitor = Monitor(self.broker.statistics, self._reasons)
+        self.monitor = Monitor(self.broker.statistics, self._reasons, self._degraded)
         try:
             await self.broker.start()
             await self._listen()
             if config.metrics_port:
                 await self.monitor.listen(config.host, config.metrics_port)
             await self.broker.join()
-            for name in ("", COMET, ADMIN):
-                await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+            self.broker.guard.distrusted.append(self._say_health)
+            self.broker.guard.trusted.append(self._say_health)
+            await self._set_health()
         except BaseException:
             await self._close()
             raise
         self.serving = True
         return self
+
+    def _say_health(self) -> None:
+        self.broker.tasks.spawn(self._set_health(), "say how well it is")
+
+    async def _set_health(self) -> None:
+        status = health_pb2.HealthCheckResponse
+        serving = status.NOT_SERVING if self.broker.guard.reason else status.SERVING
+        for name in ("", COMET, ADMIN):
+            await self._health.set(name, serving)
 
     async def _open_store(self, clock: SystemClock) -> MetadataStore:
         config = self.config
@@ -154,11 +166,19 @@ class Server:
     def _reasons(self) -> list[str]:
         """Why clients are better served elsewhere; none: it is well."""
         found = [] if self.serving else ["it has not joined the cluster yet"]
+        if self.broker.guard.reason:
+            found.append(self.broker.guard.reason)
         if self.broker.draining:
             found.append("it is about to stop")
-        elif self.serving and not self.broker.membership.alive():
+        elif self.serving and not self.broker.guard.reason and not self.broker.membership.alive():
             found.append("the metadata store has not heard of it for too long")
-        return found
+        failing = self.broker.tasks.failing
+        return found + [f"its task {name!r} keeps failing: {failing[name]}" for name in VITAL if name in failing]
+
+    def _degraded(self) -> list[str]:
+        """What has failed on it while it serves everything else."""
+        found = [one for one in self.broker.failures.all() if one.until is None]
+        return [f"{one.kind} {one.name} has failed: {one.reason}" for one in found[: limits.FAILURES_SHOWN_MAX]]
 
     async def _close(self) -> None:
         await self.monitor.close()

@@ -29,20 +29,17 @@ from comet.errors import (
     InvalidArgument,
     LimitExceeded,
     MalformedFrame,
-    OffsetOutOfRange,
     PartitionNotFound,
-    Truncated,
-    Unavailable,
 )
-from comet.types import Acks, AtOffset, AtTime, Earliest, Latest, Position
+from comet.types import Acks, AtOffset, AtTime, Position
 from comet.v1 import events_pb2 as pb
 from comet_broker import limits
 from comet_broker.coordination.desk import Desk
-from comet_broker.core.epochs import diverged
 from comet_broker.core.push import Cursor
 from comet_broker.enlistments import NotEnlisted
 from comet_broker.feed import Feed
 from comet_broker.partition import Partition
+from comet_broker.resolving import check_not_truncated, resolve
 from comet_broker.site import Accepted
 from comet_broker.speaker import Speaker
 
@@ -128,8 +125,11 @@ class Session(Speaker):
         if self.closed:
             return
         self.closed = True
-        self._desk.close()
-        self._feed.close()
+        for end in (self._desk.close, self._feed.close):
+            try:
+                end()
+            except Exception as error:  # noqa: BLE001 - nothing else of the stream is to stay behind
+                self._broker.tasks.report(f"the end of stream {self.number}", error)
         self._answers.clear()
         self._ack_requests.clear()
         self.rouse()
@@ -152,9 +152,16 @@ class Session(Speaker):
             self._produce_later(request, partition, batch)
         except CometError as error:
             self._refused(request, error)
+        except Exception as error:  # noqa: BLE001 - it is about this batch, and the stream goes on
+            self._refused(request, self._unexpected(error))
         else:
             if request and acks != Acks.NONE:
                 self._accepted(request, partition, acks, accepted)
+
+    def _unexpected(self, error: Exception) -> CometError:
+        """An error that no code expects ends one request, not the stream."""
+        self._broker.tasks.report(f"a request of stream {self.number}", error)
+        return Internal(f"the request broke: {error!r}; the broker's log has more")
 
     def _produce_later(self, request: int, partition: Partition, batch: memoryview) -> None:
         """It begins a transaction in the partition: its coordinator is asked first."""
@@ -224,30 +231,35 @@ class Session(Speaker):
             return
         request = frame.request
         try:
-            match frame.WhichOneof("frame"):
-                case "produce":
-                    produce = frame.produce
-                    self._produce(request, produce.partition, produce.acks, memoryview(produce.batch))
-                case "credit":
-                    self._credit(frame.credit)
-                case "attach":
-                    self._attach(request, frame.attach)
-                case "subscribe":
-                    self._subscribe(request, frame.subscribe)
-                case "unsubscribe":
-                    self._unsubscribe(request, frame.unsubscribe)
-                case "find_offset":
-                    self._find_offset(request, frame.find_offset)
-                case "hello":
-                    self._hello(request, frame.hello)
-                case "ping":
-                    self.answer(pb.ServerFrame(request=request, pong=pb.Pong()))
-                case kind:
-                    if kind is not None and self._desk.take(request, kind, getattr(frame, kind)):
-                        return
-                    raise MalformedFrame("a frame with nothing in it, or with something this broker does not know")
+            self._take(request, frame)
         except CometError as error:
             self.fail(request, error)
+        except Exception as error:  # noqa: BLE001 - reported
+            self.fail(request, self._unexpected(error))
+
+    def _take(self, request: int, frame: pb.ClientFrame) -> None:
+        match frame.WhichOneof("frame"):
+            case "produce":
+                produce = frame.produce
+                self._produce(request, produce.partition, produce.acks, memoryview(produce.batch))
+            case "credit":
+                self._credit(frame.credit)
+            case "attach":
+                self._attach(request, frame.attach)
+            case "subscribe":
+                self._subscribe(request, frame.subscribe)
+            case "unsubscribe":
+                self._unsubscribe(request, frame.unsubscribe)
+            case "find_offset":
+                self._find_offset(request, frame.find_offset)
+            case "hello":
+                self._hello(request, frame.hello)
+            case "ping":
+                self.answer(pb.ServerFrame(request=request, pong=pb.Pong()))
+            case kind:
+                if kind is not None and self._desk.take(request, kind, getattr(frame, kind)):
+                    return
+                raise MalformedFrame("a frame with nothing in it, or with something this broker does not know")
 
     def _hello(self, request: int, hello: pb.Hello) -> None:
         self.client = hello.client[:200]
@@ -411,9 +423,8 @@ class Session(Speaker):
                 await work
             except CometError as error:
                 self.fail(request, error)
-            except Exception as error:
-                self.fail(request, Internal(f"the request broke: {error!r}"))
-                raise
+            except Exception as error:  # noqa: BLE001 - reported
+                self.fail(request, self._unexpected(error))
             finally:
                 self._tasks -= 1
                 self.rouse()
@@ -441,49 +452,3 @@ class Session(Speaker):
             "received_bytes": self.received_bytes,
             "sent_bytes": self.sent_bytes,
         }
-
-
-def check_settled(partition: Partition) -> None:
-    """Raises unless it is known how far the partition goes."""
-    if not partition.settled:
-        raise Unavailable(
-            f"the new leader of {partition} does not know yet how far its replicas are", retry_after_ms=20
-        )
-
-
-def resolve(partition: Partition, position: Position, *, uncommitted: bool = False) -> int:
-    """The offset a position stands for; times are looked up by `Broker.resolve`, which may read the disk."""
-    start = partition.log.log_start
-    end = partition.high_watermark if uncommitted else partition.stable_end
-    match position:
-        case Earliest():
-            return start
-        case Latest():
-            check_settled(partition)
-            return end
-        case AtOffset(offset):
-            if offset > partition.log.log_end and partition.named and not partition.leads:
-                # It may have come back with less than it had, and another that has all may follow it.
-                raise Unavailable(f"{partition} is led by nobody who knows how far it reaches", retry_after_ms=50)
-            if not start <= offset <= partition.log.log_end:
-                raise OffsetOutOfRange(
-                    f"offset {offset} of {partition.topic}/{partition.index} is out of range: "
-                    f"the log holds {start} up to {partition.log.log_end}",
-                    details={"log_start": str(start), "log_end": str(partition.log.log_end)},
-                )
-            return offset
-        case AtTime():
-            raise AssertionError("times are resolved by Broker.resolve")
-
-
-def check_not_truncated(partition: Partition, offset: int, epoch: int) -> None:
-    """Raises if a reader that has read up to `offset`, the last record of `epoch`, has read what is no longer there."""
-    storage = partition.log
-    if offset > storage.log_end and not partition.leads:
-        return  # a follower that is behind its leader cannot tell
-    cut_at = diverged(storage.epochs, storage.log_end, epoch, offset)
-    if cut_at is not None:
-        raise Truncated(
-            f"{partition} was cut back to offset {cut_at}, and {offset} had been read: other records follow now",
-            details={"log_end": str(cut_at), "log_start": str(storage.log_start)},
-        )

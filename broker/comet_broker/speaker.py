@@ -6,6 +6,8 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from comet.errors import CometError
+
 
 class Speaker(ABC):
     """Has frames to send. A transport takes them with `poll` and is called back, or waits for them in `next_frame`."""
@@ -14,6 +16,8 @@ class Speaker(ABC):
         self.number = number
         self.peer = peer
         self.closed = False
+        self.failure: CometError | None = None  # why this side ended the call
+        self.on_failure: Callable[[], object] = self.close  # the transport's, if it has something to end
         self._writer: asyncio.Future[None] | None = None
         self._listener: Callable[[], None] | None = None
 
@@ -44,6 +48,12 @@ class Speaker(ABC):
         """Calls back whenever there may be a frame to `poll`, or nothing more to come; instead of `next_frame`."""
         assert self._listener is None and self._writer is None
         self._listener = listener
+
+    def end_call(self, error: CometError) -> None:
+        """Ends the call from this side; the transport tells the other side why, if it can."""
+        if self.failure is None and not self.closed:
+            self.failure = error
+            self.on_failure()
 
     def rouse(self) -> None:
         """There may be a frame to poll."""

@@ -1,15 +1,26 @@
-"""Background tasks that cannot get lost: each has a name, an owner, and a loud death."""
+"""Background tasks that cannot get lost: each has a name, an owner, and a loud death.
+
+`spawn` runs what ends by itself. `keep` runs what has to live as long as its owner: after an unexpected error it is
+started again, with a pause that grows up to RESTART_S_MAX, and is in `failing` until it has run for RESTART_CALM_S.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
+
+from comet.errors import Closed
 
 log = logging.getLogger(__name__)
 
 FAILED_MAX: Final = 16
+RESTART_S: Final = 0.2
+RESTART_S_MAX: Final = 10.0
+RESTART_CALM_S: Final = 30.0
+
+Make = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Tasks:
@@ -19,7 +30,10 @@ class Tasks:
     def __init__(self) -> None:
         self.failed: list[str] = []
         self.failures = 0
+        self.failing: dict[str, str] = {}  # kept tasks that have died of late: name and reason
+        self.on_failed: list[Callable[[str, BaseException], None]] = []
         self._running: set[asyncio.Task[Any]] = set()
+        self._restart = asyncio.Event()
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
@@ -27,16 +41,62 @@ class Tasks:
         task.add_done_callback(self._done)
         return task
 
+    def keep(self, make: Make, name: str) -> asyncio.Task[Any]:
+        """Runs `make()` until it returns; again, after a pause, whenever it dies of an unexpected error."""
+        return self.spawn(self.persist(make, name), name)
+
+    async def persist(self, make: Make, name: str) -> None:
+        """What `keep` runs, for a task that has something to do before or after."""
+        loop = asyncio.get_running_loop()
+        pause_s = RESTART_S
+        try:
+            while True:
+                began = loop.time()
+                calm = loop.call_later(RESTART_CALM_S, self.failing.pop, name, None)
+                try:
+                    await make()
+                except Closed:
+                    raise  # the store, or what else it needs, is closed for good
+                except Exception as error:  # noqa: BLE001 - reported, and it is started again
+                    self.failing[name] = repr(error)
+                    self.report(name, error)
+                else:
+                    return
+                finally:
+                    calm.cancel()
+                if loop.time() - began >= RESTART_CALM_S:
+                    pause_s = RESTART_S
+                await self._pause(pause_s)
+                pause_s = min(2 * pause_s, RESTART_S_MAX)
+        finally:
+            self.failing.pop(name, None)
+
+    async def _pause(self, pause_s: float) -> None:
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._restart.wait()
+        except TimeoutError:
+            return
+
+    def restart(self) -> None:
+        """Tasks that wait to be started again are started now."""
+        self._restart.set()
+        self._restart = asyncio.Event()
+
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.report(task.get_name(), error)
 
-    def report(self, what: str, error: BaseException) -> None:
-        """What nobody has thought of went wrong. Who does it for many calls this for one of them, and goes on."""
+    def report(self, what: str, error: BaseException, *, told: bool = False) -> None:
+        """Logs and counts an unexpected error, of a task or of one step of a loop, which goes on. `told`: the caller
+        has it shown."""
         self.failures += 1
         self.failed = [*self.failed[1 - FAILED_MAX :], f"{what}: {error!r}"]
-        log.error("%s died", what, exc_info=error)
+        log.error("%s failed", what, exc_info=error)
+        if not told:
+            for callback in self.on_failed:
+                callback(what, error)
 
     def __len__(self) -> int:
         return len(self._running)

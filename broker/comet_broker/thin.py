@@ -8,12 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
 from comet import records
+from comet._corrupt import headers, opened
 from comet._wire import position_from_pb
-from comet.errors import CometError, Draining, InvalidArgument, KeyReused, Timeout, TopicNotFound, Unavailable
+from comet.errors import (
+    CometError,
+    CorruptRecords,
+    Draining,
+    InvalidArgument,
+    KeyReused,
+    Timeout,
+    TopicNotFound,
+    Unavailable,
+)
 from comet.types import Earliest, Latest, Position
 from comet.v1 import events_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER, ACKS_NONE
@@ -25,7 +35,7 @@ from comet_broker.core.requests import KEY_CHARS_MAX, Content, digest_of, id_of
 from comet_broker.feed import read_waiting
 from comet_broker.partition import Partition
 from comet_broker.ranges import Ranges, end_of, wait_for_more
-from comet_broker.session import resolve
+from comet_broker.resolving import resolve
 from comet_broker.site import Accepted
 
 BATCH_OVERHEAD_BYTES = 64 << 10
@@ -180,8 +190,6 @@ class Thin:
     # ---- fetch
 
     async def fetch(self, request: pb.FetchRequest) -> pb.FetchResponse:
-        records_max = min(request.records_max or 100, limits.FETCH_RECORDS_MAX)
-        bytes_max = min(request.bytes_max or limits.MIB, limits.FETCH_BYTES_MAX)
         spec = await self._spec(request.topic, request.topic_id)
         address = None if request.forwarded else self._led_elsewhere(request.topic, spec, request.partition)
         if address is not None:
@@ -203,6 +211,10 @@ class Thin:
             offset = await self._broker.resolve(partition, at)
         if offset >= end_of(partition, uncommitted=uncommitted) and request.wait_ms:
             await wait_for_more(partition, request.wait_ms, uncommitted=uncommitted)
+        return await self._records_from(partition, offset, request)
+
+    async def _records_from(self, partition: Partition, offset: int, request: pb.FetchRequest) -> pb.FetchResponse:
+        records_max, bytes_max, uncommitted = *_most(request), request.uncommitted
         found: list[pb.Record] = []
         size = 0
         while offset < (end := end_of(partition, uncommitted=uncommitted)):
@@ -215,7 +227,11 @@ class Thin:
                     break
                 return await self.fetch(request)
             aborted = [] if uncommitted else partition.isolation.aborted(offset, next_offset)
-            for record in _records(data, offset, aborted):
+            for record in _records(partition, data, offset, aborted):
+                if isinstance(record, CorruptRecords):
+                    if found:
+                        return _fetched(partition, found, offset, size)  # the next call raises
+                    raise record
                 if found and (len(found) >= records_max or size >= bytes_max):
                     break
                 found.append(record)
@@ -223,14 +239,7 @@ class Thin:
                 offset = record.offset + 1
             else:
                 offset = next_offset
-        partition.delivered_records += len(found)
-        partition.delivered_bytes += size
-        return pb.FetchResponse(
-            records=found,
-            next_offset=offset,
-            log_start=partition.log.log_start,
-            high_watermark=partition.high_watermark,
-        )
+        return _fetched(partition, found, offset, size)
 
     async def _read(self, partition: Partition, offset: int, end: int, bytes_max: int) -> tuple[memoryview, int]:
         """Whole batches from the one that holds `offset`."""
@@ -300,6 +309,25 @@ def _content(record: pb.Record, whole: int) -> Content:
     )
 
 
+def _most(request: pb.FetchRequest) -> tuple[int, int]:
+    """The records and bytes that one answer holds."""
+    return (
+        min(request.records_max or 100, limits.FETCH_RECORDS_MAX),
+        min(request.bytes_max or limits.MIB, limits.FETCH_BYTES_MAX),
+    )
+
+
+def _fetched(partition: Partition, found: list[pb.Record], next_offset: int, size: int) -> pb.FetchResponse:
+    partition.delivered_records += len(found)
+    partition.delivered_bytes += size
+    return pb.FetchResponse(
+        records=found,
+        next_offset=next_offset,
+        log_start=partition.log.log_start,
+        high_watermark=partition.high_watermark,
+    )
+
+
 def _counts(header: records.BatchHeader, aborted: Sequence[AbortedTransaction]) -> bool:
     """Whether the batch is data, and of no aborted transaction."""
     if not header.transactional:
@@ -313,16 +341,21 @@ def _counts(header: records.BatchHeader, aborted: Sequence[AbortedTransaction]) 
     )
 
 
-def _records(data: memoryview, offset: int, aborted: Sequence[AbortedTransaction]) -> list[pb.Record]:
-    """The records at or after `offset` as messages, without those of aborted transactions."""
-    found: list[pb.Record] = []
-    for batch in records.iterate(data, check=False):
-        if not _counts(batch.header, aborted):
+def _records(
+    partition: Partition, data: memoryview, offset: int, aborted: Sequence[AbortedTransaction]
+) -> Iterator[pb.Record | CorruptRecords]:
+    """The records at or after `offset` as messages, without those of aborted transactions; in the place of a batch that
+    cannot be read its error."""
+    for place, header in headers(data):
+        if not _counts(header, aborted) or header.next_offset <= offset:
             continue
-        keys = batch.keys or [None] * len(batch)
-        headers = batch.headers or [[]] * len(batch)
+        try:
+            batch = opened(header, data, place, partition.topic, partition.index, since=offset)
+        except CorruptRecords as error:
+            yield error
+            return
         for at, value, key, names, when in zip(
-            batch.offsets, batch.values, keys, headers, batch.timestamps, strict=True
+            batch.offsets, batch.values, batch.keys, batch.headers, batch.timestamps, strict=True
         ):
             if at < offset:
                 continue
@@ -333,5 +366,4 @@ def _records(data: memoryview, offset: int, aborted: Sequence[AbortedTransaction
                 record.key = key
             for name, content in names:
                 record.headers.add(name=name, value=content)
-            found.append(record)
-    return found
+            yield record

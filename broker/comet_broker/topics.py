@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from comet._conflict import ReplicaConflict
 from comet.errors import (
     CometError,
     DiskFull,
@@ -28,7 +29,7 @@ from comet.errors import (
     TopicNotFound,
     Unavailable,
 )
-from comet.types import PartitionInfo, TopicInfo
+from comet.types import PartitionInfo, TopicConfig, TopicInfo
 from comet_broker import limits
 from comet_broker.core.cluster import (
     BROKERS,
@@ -42,11 +43,14 @@ from comet_broker.core.cluster import (
     TopicSpec,
     Versioned,
 )
+from comet_broker.core.recovery import CopyInventory, NamedSpec
+from comet_broker.inventory import begins_of, copy_of, read_begins
 from comet_broker.metadata.store import Compare, Put, StoreUnavailable
 from comet_broker.partition import Partition
 from comet_broker.ports import Files
 from comet_broker.site import Site
-from comet_broker.storage.log import Log, LogIdentity
+from comet_broker.spec_file import forget_spec, read_spec, write_spec
+from comet_broker.storage.log import Log, LogIdentity, write_marks
 from comet_broker.view import ClusterView
 from comet_broker.waiting import Progress
 
@@ -62,6 +66,7 @@ class Topic:
     name: str
     spec: TopicSpec
     partitions: dict[int, Partition] = field(default_factory=dict)
+    remembered: NamedSpec | None = None  # as it was written beside the logs
 
 
 class TopicTable:
@@ -80,6 +85,7 @@ class TopicTable:
         self._view = view
         self._site = site
         self._changed = changed  # who leads a partition, or whether it is here
+        self._ends: dict[Place, int] = {}  # of logs that are being opened anew, when they were closed
         self._next_handle = 1
         self._due: dict[str, None] = {}  # topics to look at
         self._graves: dict[str, None] = {}
@@ -157,13 +163,28 @@ class TopicTable:
                 partitions.append(PartitionInfo(index, NOBODY, 0, (), ()))
             else:
                 in_sync = tuple(sorted(state.in_sync))
-                partitions.append(PartitionInfo(index, state.leader, state.epoch, state.replicas, in_sync))
+                conflicts = self._conflicts(spec.id, index, state)
+                partitions.append(PartitionInfo(index, state.leader, state.epoch, state.replicas, in_sync, conflicts))
         return TopicInfo(
             name=name,
             id=bytes.fromhex(spec.id),
             partitions=tuple(partitions),
             config=spec.config,
             created_us=spec.created_us,
+        )
+
+    def _conflicts(self, topic_id: str, index: int, state: PartitionState) -> tuple[ReplicaConflict, ...]:
+        known = self._view.state.conflicts
+        if not known:
+            return ()
+        found = [
+            (broker, known[broker, topic_id, index].value)
+            for broker in state.holders
+            if (broker, topic_id, index) in known
+        ]
+        return tuple(
+            ReplicaConflict(broker, one.leader, one.epoch, one.offset, one.high_watermark, one.log_end, one.problem)
+            for broker, one in found
         )
 
     # ---- following the view
@@ -187,54 +208,72 @@ class TopicTable:
         state = self._view.state
         names: dict[str, str] = {}  # made when it is needed
         for key in keys:
-            if key.startswith(PARTITIONS):
-                topic_id, _, index = key.removeprefix(PARTITIONS).partition("/")
-                place = (topic_id, int(index))
-                found = state.partitions.get(place)
-                partition = self._by_place.get(place)
-                if partition is not None and found is not None:
-                    self._apply(partition, found)
-                holds = found is not None and self._site.me in found.value.holders
-                if holds != (partition is not None):
-                    names = names or {found.value.id: name for name, found in state.topics.items()}
-                    if topic_id in names:
-                        self._due[names[topic_id]] = None
-            elif key.startswith(TOPICS):
-                self._due[key.removeprefix(TOPICS)] = None
-            elif key.startswith(DELETED):
-                self._graves[key.removeprefix(DELETED)] = None
-            elif key.startswith(BROKERS):
-                for partition in self._by_place.values():
-                    self._changed(partition)  # its leader may have another address now
+            try:
+                self._key_moved(key, names)
+            except Exception as error:  # noqa: BLE001 - the other keys are to be looked at
+                self._site.tasks.report(f"a change of {key}", error)
         if self._due or self._graves or self._busy:
             self._wake.set()
         else:
             self.applied.reach(state.revision)
+
+    def _key_moved(self, key: str, names: dict[str, str]) -> None:
+        state = self._view.state
+        if key.startswith(PARTITIONS):
+            topic_id, _, index = key.removeprefix(PARTITIONS).partition("/")
+            place = (topic_id, int(index))
+            found = state.partitions.get(place)
+            partition = self._by_place.get(place)
+            if partition is not None and found is not None:
+                self._apply(partition, found)
+            holds = found is not None and self._site.me in found.value.holders
+            if holds != (partition is not None):
+                names.update({} if names else {found.value.id: name for name, found in state.topics.items()})
+                if topic_id in names:
+                    self._due[names[topic_id]] = None
+        elif key.startswith(TOPICS):
+            self._due[key.removeprefix(TOPICS)] = None
+        elif key.startswith(DELETED):
+            self._graves[key.removeprefix(DELETED)] = None
+        elif key.startswith(BROKERS):
+            for partition in list(self._by_place.values()):
+                self._follow(partition)  # its leader may have another address now
 
     def _apply(self, partition: Partition, found: Versioned[PartitionState]) -> None:
         try:
             partition.apply(found)
         except Exception as error:  # noqa: BLE001 - the view moves for all
             self._site.broke(partition, error)
-        self._changed(partition)
+        self._follow(partition)
+
+    def _follow(self, partition: Partition) -> None:
+        """Tells the replicator, which follows the partition's leader, or no longer does."""
+        try:
+            self._changed(partition)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._site.broke(partition, error)
 
     async def follow(self) -> None:
         """Does what the view asks for, for ever."""
         try:
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                revision = self._view.state.revision
-                self._busy = True
-                while self._due or self._graves:
-                    if self._due:
-                        await self._try(_pop(self._due))
-                    else:
-                        await self._bury(_pop(self._graves))
-                self._busy = False
-                self.applied.reach(revision)
+            await self._site.tasks.persist(self._follow_view, "follow topics")
         finally:
             self.applied.fail(Unavailable("this broker no longer follows the metadata store"))
+
+    async def _follow_view(self) -> None:
+        while True:
+            if not self._busy:  # else it was stopped by an error in the middle of what was due
+                await self._wake.wait()
+            self._wake.clear()
+            revision = self._view.state.revision
+            self._busy = True
+            while self._due or self._graves:
+                if self._due:
+                    await self._try(_pop(self._due))
+                else:
+                    await self._bury(_pop(self._graves))
+            self._busy = False
+            self.applied.reach(revision)
 
     async def retry(self) -> None:
         """Tries again what could not be done, for example because the disk was full."""
@@ -279,6 +318,60 @@ class TopicTable:
                 partition.configure(spec.config)
         topic.spec = spec
         await self._open_all(topic, spec)
+        await self._remember(topic)
+
+    async def _remember(self, topic: Topic) -> None:
+        """Keeps a copy of what the topic is beside its logs, for the day on which the metadata store has lost it."""
+        named = NamedSpec(topic.name, topic.spec)
+        if topic.remembered == named or not topic.partitions:
+            return
+        folder = f"{FOLDER}/{topic.spec.id}"
+        try:
+            if await self._site.worker.run(lambda: read_spec(self._files, folder)) != named:
+                await self._site.worker.run(lambda: write_spec(self._files, folder, named))
+        except OSError as error:
+            log.warning("the settings of %s could not be written beside its logs: %s", topic.name, error)
+        else:
+            topic.remembered = named
+
+    async def inventory(self) -> tuple[list[CopyInventory], list[NamedSpec]]:
+        """What the folder holds: the logs that are open, and all others, which are opened to look."""
+        async with self._changing:
+            copies = [await self._copy_of(partition) for partition in list(self.by_handle.values())]
+            specs = []
+            for topic_id in self._files.list(FOLDER):
+                named = await self._site.worker.run(lambda: read_spec(self._files, f"{FOLDER}/{topic_id}"))  # noqa: B023
+                if named is not None and named.spec.id == topic_id:
+                    specs.append(named)
+                for name in self._files.list(f"{FOLDER}/{topic_id}"):
+                    place = (topic_id, int(name)) if name.isdecimal() else None
+                    if place is not None and place not in self._by_place:
+                        config = TopicConfig() if named is None else named.spec.config
+                        copies.append(await self._site.worker.run(lambda: self._look_into(place, config)))  # noqa: B023
+            return copies, specs
+
+    async def _copy_of(self, partition: Partition) -> CopyInventory:
+        begins = begins_of(partition.log)
+        try:
+            found = await self._site.worker.run(lambda: read_begins(begins))
+        finally:
+            for extent in begins.values():
+                extent.release()
+        return copy_of(partition.place, partition.log, found)
+
+    def _look_into(self, place: Place, config: TopicConfig) -> CopyInventory:
+        """Opens a log and closes it again. Blocks."""
+        identity = LogIdentity(bytes.fromhex(place[0]), place[1])
+        storage = Log.open(self._files, f"{FOLDER}/{place[0]}/{place[1]}", identity, config, self._site.clock)
+        try:
+            self.short = self.short or storage.recovered.short
+            begins = begins_of(storage)
+            found = read_begins(begins)
+            for extent in begins.values():
+                extent.release()
+            return copy_of(place, storage, found)
+        finally:
+            storage.close()
 
     async def _open_all(self, topic: Topic, spec: TopicSpec) -> None:
         """Opens what is to be here and is not, closes and deletes what others hold now."""
@@ -319,7 +412,11 @@ class TopicTable:
         self.by_handle[partition.handle] = partition
         self._by_place[place] = partition
         self.short = self.short or storage.recovered.short
-        if storage.lost:
+        end = self._ends.pop(place, 0)
+        if storage.log_end < end:  # this broker counts as one that has all
+            short = LogFailed(f"its log ended at {end} when it was closed, and at {storage.log_end} when it was opened")
+            self._site.broke(partition, short)
+        elif storage.lost:
             self._site.unfit(partition)
         else:
             self._site.mended(partition)
@@ -334,13 +431,35 @@ class TopicTable:
         del topic.partitions[partition.index]
         folder = f"{FOLDER}/{topic.spec.id}/{partition.index}"
         await self._site.worker.run(lambda: self._files.remove_folder(folder))
+        if not topic.partitions:
+            topic.remembered = None
+            await self._site.worker.run(lambda: forget_spec(self._files, f"{FOLDER}/{topic.spec.id}"))
         log.info("%s was moved away and its files deleted", partition)
 
     async def _close(self, partition: Partition, error: CometError) -> None:
         self.by_handle.pop(partition.handle, None)
         self._by_place.pop((partition.topic_id.hex(), partition.index), None)
-        await partition.close(error)
-        self._changed(partition)
+        try:
+            await partition.close(error)
+        except Exception as caught:  # noqa: BLE001 - it is gone from the tables, and the others are to be closed
+            self._site.tasks.report(f"closing {partition}", caught)
+        self._follow(partition)
+
+    async def reopen(self, partition: Partition) -> bool:
+        """Opens the log of a failed partition anew, as a restart would; False if it is not here any more. Raises a
+        CometError where only a restart helps."""
+        async with self._changing:
+            topic = self.by_name.get(partition.topic)
+            if self._closing or topic is None or topic.partitions.get(partition.index) is not partition:
+                return False
+            if partition.log.failed is not None:
+                raise partition.log.failed
+            partition.log.note_high_watermark(partition.committed)  # what readers were told stays told
+            self._ends[partition.place] = partition.log.log_end
+            await self._close(partition, Unavailable(f"{partition} is opened anew", retry_after_ms=100))
+            del topic.partitions[partition.index]
+        await self._try(partition.topic)
+        return True
 
     async def _close_topic(self, topic: Topic) -> None:
         del self.by_name[topic.name]
@@ -388,6 +507,12 @@ class TopicTable:
         except Exception as error:  # noqa: BLE001 - the others are to be buried
             self._site.tasks.report(f"burial of topic {topic_id}", error)
 
+    async def note_watermarks(self) -> None:
+        """What is committed is known after a kill as well, though nothing is synced; see core.conflicts."""
+        due = [partition.log for partition in self.by_handle.values() if partition.log.mark_due]
+        if due:
+            await self._site.worker.run(lambda: write_marks(due))
+
     async def close(self, error: CometError) -> None:
         self._closing = True
         async with self._changing:  # a log that is being opened is to be closed, too
@@ -395,7 +520,10 @@ class TopicTable:
 
             async def some() -> None:
                 for partition in open_:
-                    await partition.close(error)
+                    try:
+                        await partition.close(error)
+                    except Exception as caught:  # noqa: BLE001 - the others are to be closed
+                        self._site.tasks.report(f"closing {partition}", caught)
 
             async with asyncio.TaskGroup() as closing:
                 for _ in range(limits.BLOCKING_THREADS):  # disks take many syncs in the time of one

@@ -1,10 +1,29 @@
-"""Waiting for a counter to reach a value."""
+"""Waiting for a counter to reach a value, and for one answer."""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+from collections.abc import Callable
 from itertools import count
+
+from comet.errors import CometError
+
+
+async def answered(ask: Callable[[Callable[[CometError | None], None]], bool]) -> None:
+    """Returns when `ask` says True, or what it was given is called with None; raises the error it is called with."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def settle(error: CometError | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    if not ask(settle):
+        await done
 
 
 class Progress:

@@ -148,6 +148,7 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("GET", "/v1/brokers/{broker}/statistics"): _VIEWER,
     ("POST", "/v1/brokers/{broker}/drain"): _ADMIN,
     ("POST", "/v1/brokers/{broker}/drain/undo"): _ADMIN,
+    ("POST", "/v1/brokers/{broker}/resume"): _ADMIN,
     ("GET", "/v1/leaders"): _VIEWER,
     ("POST", "/v1/leaders/move"): _ADMIN,
     ("POST", "/v1/leaders/stop"): _ADMIN,

@@ -80,6 +80,14 @@ def problem_of(error: comet.CometError, partition: int) -> Problem:
     return problem
 
 
+class Corrupt(Exception):
+    """A batch that cannot be read lies where a lane reads on."""
+
+    def __init__(self, end: int) -> None:
+        super().__init__(end)
+        self.end = end
+
+
 @dataclass(slots=True)
 class Lane(ABC):
     """One partition of a request."""
@@ -94,6 +102,7 @@ class Lane(ABC):
     done: bool = False  # there is nothing more to be read, for now
     chunk: int = LEAST  # records to ask for next
     last: int | None = None  # time of the last row that was read
+    unreadable: dict[int, int] = field(default_factory=dict)  # of corrupt batches that were met: end and first offset
 
     @abstractmethod
     async def begin(self, reader: comet.Reader) -> None:
@@ -108,18 +117,27 @@ class Lane(ABC):
         """The row was given: the lane goes on behind it."""
 
     @abstractmethod
+    def skipped(self) -> list[tuple[int, int]]:
+        """The offsets that it has gone past because they are in batches that cannot be read: first, and end."""
+
+    @abstractmethod
     def key(self) -> tuple[int, int]:
         """Of the next row; the least comes first."""
 
     async def fetch(
         self, reader: comet.Reader, start: Position, records_max: int, epoch: int | None = None
     ) -> comet.Fetched:
+        """Raises Problem, and Corrupt at a batch that cannot be read."""
         asked = self.asked
         try:
             found = await reader.fetch(
                 asked.topic, self.partition, start, epoch=epoch, records_max=records_max,
                 bytes_max=self.bytes_max, isolation=asked.isolation,
             )  # fmt: skip
+        except comet.CorruptRecords as error:
+            first, end = int(error.details["first"]), int(error.details["end"])
+            self.unreadable[end] = min(first, self.unreadable.get(end, first))
+            raise Corrupt(end) from error
         except comet.CometError as error:
             raise problem_of(error, self.partition) from error
         self.log_start, self.log_end = found.log_start, found.log_end
@@ -135,10 +153,24 @@ class OldestLane(Lane):
             self.place = at
             await self.read(reader)
         else:
-            self._keep(await self.fetch(reader, at, self.chunk), first=True)
+            try:
+                self._keep(await self.fetch(reader, at, self.chunk), first=True)
+            except Corrupt as corrupt:
+                self._pass(corrupt.end)
 
     async def read(self, reader: comet.Reader) -> None:
-        self._keep(await self.fetch(reader, AtOffset(self.place.offset), self.chunk, self.place.epoch))
+        try:
+            self._keep(await self.fetch(reader, AtOffset(self.place.offset), self.chunk, self.place.epoch))
+        except Corrupt as corrupt:
+            self._pass(corrupt.end)
+
+    def _pass(self, end: int) -> None:
+        bound = self.asked.bounds.get(self.partition)
+        self.place = Place(end)
+        self.done = bound is not None and end >= bound
+
+    def skipped(self) -> list[tuple[int, int]]:
+        return sorted((first, end) for end, first in self.unreadable.items() if first < self.place.offset)
 
     def _keep(self, found: comet.Fetched, *, first: bool = False) -> None:
         bound = self.asked.bounds.get(self.partition)
@@ -190,6 +222,14 @@ class NewestLane(Lane):
                 raise
             self.log_start = int(problem.more["log_start"])  # retention was here
             return
+        except Corrupt as corrupt:
+            if corrupt.end < end:
+                self.chunk = end - corrupt.end  # what lies behind it comes first
+                return
+            self.place = Place(start)
+            self.done = start <= self._floor()
+            self.chunk = min(2 * self.chunk, MOST)
+            return
         if found.next_offset < end and start < end - 1:
             # They are larger than was thought. What came is not what lies before the end, but tells how many fit.
             self.chunk = max(min(self.chunk // 2, sum(map(len, found.batches))), 1)
@@ -207,6 +247,9 @@ class NewestLane(Lane):
                     if self.last is None or row.time < self.last:
                         self.last = row.time
                     self.rows.append(row._replace(time=self.last))
+
+    def skipped(self) -> list[tuple[int, int]]:
+        return sorted((first, end) for end, first in self.unreadable.items() if end > self.place.offset)
 
     def took(self, row: Row) -> None:
         self.place = Place(row.offset)

@@ -54,7 +54,7 @@ ALLOWED_HEADERS: Final = (
 )
 EXPOSED_HEADERS: Final = (
     b"x-request-id, retry-after, comet-cursor, comet-more, comet-next-offset, comet-log-start, comet-log-end, "
-    b"location, allow, content-disposition"
+    b"comet-unreadable, location, allow, content-disposition"
 )
 PREFLIGHT_S: Final = 600  # that a browser may remember the answer
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from comet import sync, testing
     from comet._admin import Admin, TopicPage
+    from comet._conflict import ReplicaConflict
     from comet._consumer import Consumer
     from comet._delivery import BulkDelivery, Delivery, FailedRange
     from comet._group_positions import CommitPartition, GroupPosition
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from comet._producer import Producer
     from comet._reader import Fetched, Reader
     from comet._record import NewRecord, Record, RecordBatch
+    from comet._recovery import ClusterRecovery, PartitionRecovery, RecoveryChoice
     from comet._run import run
     from comet._scan import Scan, read
     from comet._shared import SharedConsumer, SharedRecord
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
         CometError,
         CoordinatorLoading,
         CorruptBatch,
+        CorruptRecords,
         DataFolderTaken,
         DataLoss,
         DiskFull,
@@ -121,12 +124,14 @@ __all__ = [
     "Closed",
     "ClusterEvent",
     "ClusterInfo",
+    "ClusterRecovery",
     "CometError",
     "CommitPartition",
     "Consistency",
     "Consumer",
     "CoordinatorLoading",
     "CorruptBatch",
+    "CorruptRecords",
     "DataFolderTaken",
     "DataLoss",
     "Delivery",
@@ -169,6 +174,7 @@ __all__ = [
     "PartitionInfo",
     "PartitionLag",
     "PartitionNotFound",
+    "PartitionRecovery",
     "PartitionStatus",
     "Producer",
     "ProducerError",
@@ -179,6 +185,8 @@ __all__ = [
     "Record",
     "RecordBatch",
     "RecordTooLarge",
+    "RecoveryChoice",
+    "ReplicaConflict",
     "ResetPartition",
     "Scan",
     "SequenceGap",
@@ -216,6 +224,7 @@ _OWN = {
     "App": "comet.app",
     "BulkDelivery": "comet._delivery",
     "ClusterEvent": "comet._history",
+    "ClusterRecovery": "comet._recovery",
     "CommitPartition": "comet._group_positions",
     "Consumer": "comet._consumer",
     "Delivery": "comet._delivery",
@@ -228,10 +237,12 @@ _OWN = {
     "LeasedRecord": "comet._leasing",
     "Leases": "comet._leasing",
     "NewRecord": "comet._record",
+    "PartitionRecovery": "comet._recovery",
     "Producer": "comet._producer",
     "Reader": "comet._reader",
     "Record": "comet._record",
     "RecordBatch": "comet._record",
+    "RecoveryChoice": "comet._recovery",
     "Scan": "comet._scan",
     "SharedConsumer": "comet._shared",
     "SharedRecord": "comet._shared",
@@ -241,6 +252,7 @@ _OWN = {
     "event": "comet.serde",
     "read": "comet._scan",
     "run": "comet._run",
+    "ReplicaConflict": "comet._conflict",
     "write_frame": "comet._write_frame",
 }
 _TYPES = {

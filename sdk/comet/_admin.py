@@ -15,6 +15,7 @@ from comet._connection import Attachment
 from comet._group_admin import SERVICE, GroupAdmin
 from comet._history import History, history_from_pb
 from comet._leading import at_leader
+from comet._recovery import ClusterRecovery, recover
 from comet.errors import BrokerNotFound, InvalidArgument, PartitionNotFound
 from comet.types import (
     REPLICAS_MAX,
@@ -285,6 +286,37 @@ class Admin(GroupAdmin):
         """
         request = admin.DrainBrokerRequest(broker=broker, undo=undo)
         return (await self._ask("DrainBroker", request, admin.DrainBrokerResponse)).leading
+
+    async def resume(self, broker: int | None = None) -> int:
+        """Takes up again what has failed on a broker of an unexpected error, as a restart would: partitions, slots,
+        groups, transactional ids. Without an id on every broker. Returns how many; what fails again is in
+        `statistics()["failed"]`. Raises BrokerNotFound, and Timeout where the metadata store does not answer.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         print(await admin.resume())
+        >>> run(example)
+        0
+        """
+        ids = [broker] if broker is not None else [one.id for one in (await self.describe_cluster()).brokers]
+        answers = [await self._ask_at(one, "Resume", admin.ResumeRequest(), admin.ResumeResponse) for one in ids]
+        return sum(answer.resumed for answer in answers)
+
+    async def recover_cluster(self, *, accept: str = "") -> ClusterRecovery:
+        """Has brokers accept a metadata store that went back in time or was emptied. Give this Admin the addresses of
+        all brokers: what their folders hold decides.
+
+        Without `accept` nothing is done: the answer says what would be, and what it would lose. Its `digest` is what
+        `accept` takes. Raises InvalidArgument where there is nothing to recover, or what was accepted has changed.
+
+        >>> async def example(addresses: list[str]) -> None:
+        ...     async with comet.Admin(addresses) as admin:
+        ...         plan = await admin.recover_cluster()
+        ...         if not any(partition.loses for partition in plan.partitions):
+        ...             await admin.recover_cluster(accept=plan.digest)
+        """
+        self._client.check_open()
+        return await recover(self._client, accept)
 
     async def describe_cluster(self) -> ClusterInfo:
         """Which brokers there are, which of them is the controller, and how much they hold.

@@ -12,9 +12,10 @@ import logging
 
 from comet import _limits as limits
 from comet._bindings import Binding, Item, items_of
+from comet._corrupt import range_of
 from comet._dispatch import Place
 from comet._serving import GroupServing, Host, Stopped
-from comet.errors import Closed, CometError, GroupError
+from comet.errors import Closed, CometError, CorruptRecords, GroupError
 
 log = logging.getLogger("comet")
 
@@ -39,6 +40,13 @@ class AtMostOnce(GroupServing):
                     chunk, records = [], 0
             if chunk:
                 await self._commit_and_handle(place, life, chunk)
+
+    async def _set_aside_corrupt(self, error: CorruptRecords) -> None:
+        place = (error.details["topic"], int(error.details["partition"]))
+        if not self.policy.dead_letter and self.one.on_error == "stop":
+            self.one.failure(error)  # which raises: the position stays before it
+        if await self._commit(place, self.life(place), range_of(error)[1]):
+            await super()._set_aside_corrupt(error)
 
     async def _commit_and_handle(self, place: Place, life: int, chunk: list[Item]) -> None:
         if self.stopping or self.life(place) != life:

@@ -10,6 +10,7 @@ Imported when the first connection is made, because grpc takes a tenth of a seco
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -54,9 +55,9 @@ def _reraise_if_ours() -> None:
 class GrpcChannel:
     """A connection to one broker. Owned by one client, used on one event loop."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, options: Sequence[tuple[str, int]] = OPTIONS) -> None:
         self.address = address
-        self._channel = grpc.aio.insecure_channel(address, options=OPTIONS)
+        self._channel = grpc.aio.insecure_channel(address, options=options)
 
     def stream(self) -> Stream:
         return GrpcStream(self._channel.stream_stream(STREAM_METHOD)(), self.address)

@@ -18,6 +18,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 from comet import _limits as limits
 from comet._client import Addresses, Client
 from comet._connection import Attachment
+from comet._corrupt import OnCorrupt
 from comet._feed import Reader
 from comet._intake import Intake, OutOfRange
 from comet._leading import at_leader
@@ -41,13 +42,19 @@ def check_isolation(isolation: Isolation) -> bool:
     return isolation == "uncommitted"
 
 
-def check_reading(buffer_bytes: int, on_out_of_range: OutOfRange) -> None:
+def check_reading(buffer_bytes: int, on_out_of_range: OutOfRange, on_corrupt: OnCorrupt) -> None:
     if not limits.CONSUMER_BUFFER_BYTES_MIN <= buffer_bytes <= limits.CONSUMER_BUFFER_BYTES_MAX:
         raise InvalidArgument(
             f"buffer_bytes must be from {limits.CONSUMER_BUFFER_BYTES_MIN} to {limits.CONSUMER_BUFFER_BYTES_MAX}"
         )
     if on_out_of_range not in {"raise", "earliest", "latest"}:
         raise InvalidArgument(f'on_out_of_range is "raise", "earliest" or "latest", not {on_out_of_range!r}')
+    check_on_corrupt(on_corrupt)
+
+
+def check_on_corrupt(on_corrupt: OnCorrupt) -> None:
+    if on_corrupt not in {"raise", "skip"}:
+        raise InvalidArgument(f'on_corrupt is "raise" or "skip", not {on_corrupt!r}')
 
 
 def serde_of(kind: Any) -> Any:
@@ -68,6 +75,9 @@ class Consumer(Taking[T]):
     A position that the topic no longer holds raises OffsetOutOfRange, which says what was lost; with
     `on_out_of_range="earliest"` or `"latest"` the consumer logs it and goes on there. With `on_gap` it never stops for
     records that are not there, deleted, damaged or truncated: that is called with a Gap, and reading goes on behind it.
+
+    A stored batch that cannot be taken apart raises CorruptRecords, once: the next read goes on behind it. With
+    `on_corrupt="skip"` the consumer logs and counts it instead, and goes on.
 
     Of transactions it sees what is committed, once it is; with `isolation="uncommitted"` everything, at once, also what
     is aborted later.
@@ -94,24 +104,24 @@ class Consumer(Taking[T]):
         self: Consumer[bytes], addresses: Addresses, topic: str, *,
         start: StartLike = ..., partitions: Iterable[int] | None = ..., buffer_bytes: int = ...,
         on_out_of_range: OutOfRange = ..., on_gap: Callable[[Gap], None] | None = ...,
-        isolation: Isolation = ..., read_from: ReadFrom = ..., rack: str = ..., name: str = ...,
-        connect: Connect | None = ..., random: Random | None = ..., clock_us: Callable[[], int] = ...,
+        on_corrupt: OnCorrupt = ..., isolation: Isolation = ..., read_from: ReadFrom = ..., rack: str = ...,
+        name: str = ..., connect: Connect | None = ..., random: Random | None = ..., clock_us: Callable[[], int] = ...,
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self, addresses: Addresses, topic: str, *, type: type[T],
         start: StartLike = ..., partitions: Iterable[int] | None = ..., buffer_bytes: int = ...,
         on_out_of_range: OutOfRange = ..., on_gap: Callable[[Gap], None] | None = ...,
-        isolation: Isolation = ..., read_from: ReadFrom = ..., rack: str = ..., name: str = ...,
-        connect: Connect | None = ..., random: Random | None = ..., clock_us: Callable[[], int] = ...,
+        on_corrupt: OnCorrupt = ..., isolation: Isolation = ..., read_from: ReadFrom = ..., rack: str = ...,
+        name: str = ..., connect: Connect | None = ..., random: Random | None = ..., clock_us: Callable[[], int] = ...,
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: Consumer[Any], addresses: Addresses, topic: str, *, type: Any,
         start: StartLike = ..., partitions: Iterable[int] | None = ..., buffer_bytes: int = ...,
         on_out_of_range: OutOfRange = ..., on_gap: Callable[[Gap], None] | None = ...,
-        isolation: Isolation = ..., read_from: ReadFrom = ..., rack: str = ..., name: str = ...,
-        connect: Connect | None = ..., random: Random | None = ..., clock_us: Callable[[], int] = ...,
+        on_corrupt: OnCorrupt = ..., isolation: Isolation = ..., read_from: ReadFrom = ..., rack: str = ...,
+        name: str = ..., connect: Connect | None = ..., random: Random | None = ..., clock_us: Callable[[], int] = ...,
     ) -> None: ...  # fmt: skip
     def __init__(
         self,
@@ -124,6 +134,7 @@ class Consumer(Taking[T]):
         buffer_bytes: int = limits.CONSUMER_BUFFER_BYTES,
         on_out_of_range: OutOfRange = "raise",
         on_gap: Callable[[Gap], None] | None = None,
+        on_corrupt: OnCorrupt = "raise",
         isolation: Isolation = "committed",
         read_from: ReadFrom = "leader",
         rack: str = "",
@@ -132,7 +143,7 @@ class Consumer(Taking[T]):
         random: Random | None = None,
         clock_us: Callable[[], int] = wall_clock_us,
     ) -> None:
-        check_reading(buffer_bytes, on_out_of_range)
+        check_reading(buffer_bytes, on_out_of_range, on_corrupt)
         self.topic = check_topic_name(topic)
         super().__init__(serde_of(type), uncommitted=check_isolation(isolation))
         self._clock_us = clock_us
@@ -147,6 +158,7 @@ class Consumer(Taking[T]):
             read_from=read_from,
             rack=rack,
             on_gap=on_gap,
+            on_corrupt=on_corrupt,
             uncommitted=self._uncommitted,
         )
         self._closed = False

@@ -4,16 +4,24 @@ Key, value, headers and timestamp are those of the event; these headers come wit
 
     comet-dead-letter-topic, -partition, -offset    where it was read
     comet-dead-letter-group, -attempts, -reason     who gave it up, after how many calls, and why
+
+A batch that cannot be read has one note, a letter without key and value: its topic, partition, group and reason, the
+first of its offsets, and
+
+    comet-dead-letter-end                           the offset behind the last
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
 from comet._bindings import Item
+from comet._corrupt import range_of
 from comet._delivery import Delivery
+from comet._producer import wall_clock_us
 from comet._routing import HeaderPairs
+from comet.errors import CorruptRecords
 
 PREFIX: Final = "comet-dead-letter-"
 _REASON_BYTES_MAX: Final = 1_000
@@ -36,10 +44,9 @@ def headers_of(item: Item, index: int, group: str, attempts: int, error: Excepti
         "attempts": str(attempts),
         "reason": f"{type(error).__name__}: {error}",
     }
-    added = [(PREFIX + name, text.encode()[:_REASON_BYTES_MAX]) for name, text in said.items()]
     # A letter that dies a second time says where it died last.
     kept = [(name, value) for name, value in batch.headers[index] if not name.startswith(PREFIX)]
-    return kept + added
+    return kept + _headers(said)
 
 
 class DeadLetters:
@@ -55,6 +62,24 @@ class DeadLetters:
         for delivery in deliveries:
             await delivery
         return len(deliveries)
+
+    async def note(self, topic: str, error: CorruptRecords, group: str) -> None:
+        """Writes the note of a batch that cannot be read. Raises what keeps it from being written."""
+        first, end = range_of(error)
+        said = {
+            "topic": error.details["topic"],
+            "partition": error.details["partition"],
+            "offset": str(first),
+            "end": str(end),
+            "group": group,
+            "attempts": "1",
+            "reason": f"{type(error).__name__}: {error}",
+        }
+        await (await self._send()(topic, None, key=None, headers=_headers(said), timestamp_us=wall_clock_us()))
+
+
+def _headers(said: Mapping[str, str]) -> list[tuple[str, bytes]]:
+    return [(PREFIX + name, text.encode()[:_REASON_BYTES_MAX]) for name, text in said.items()]
 
 
 async def send_letters(

@@ -3,7 +3,7 @@
 position before log_start    "deleted"      on at log_start
 position after log_end       "truncated"    on at log_end: the log was cut back, and those offsets are given anew
 cut below what was read      "truncated"    on at log_end
-a range that is damaged      "damaged"      on behind it
+a range that is damaged      "damaged"      on behind it; also a batch whose columns do not add up
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from comet import _limits as limits
 from comet._client import Addresses, Client
 from comet._commits import Commits, Mark, commit_frame
 from comet._consumer import Isolation, check_isolation, check_reading, serde_of
+from comet._corrupt import OnCorrupt
 from comet._directory import look_at
 from comet._holdings import GroupSettings, Handled, Holding, OnPartitions, begins_of, join_frame, positions_of
 from comet._intake import Intake, OutOfRange
@@ -99,6 +100,7 @@ class GroupConsumer(Owning[T]):
         buffer_bytes: int = limits.CONSUMER_BUFFER_BYTES,
         on_out_of_range: OutOfRange = "raise",
         on_gap: Callable[[Gap], None] | None = None,
+        on_corrupt: OnCorrupt = "raise",
         read_from: ReadFrom = "leader",
         rack: str = "",
         name: str = "",
@@ -106,7 +108,7 @@ class GroupConsumer(Owning[T]):
         random: Random | None = None,
         clock_us: Callable[[], int] = wall_clock_us,
     ) -> None:
-        check_reading(buffer_bytes, on_out_of_range)
+        check_reading(buffer_bytes, on_out_of_range, on_corrupt)
         super().__init__(serde_of(type), uncommitted=check_isolation(isolation))
         self.auto_commit = auto_commit
         self._start_at = position(start, now_us=clock_us())
@@ -130,7 +132,7 @@ class GroupConsumer(Owning[T]):
         self._intake = Intake(
             self._client, None, start=self._start_at, partitions=None, buffer_bytes=buffer_bytes,
             on_out_of_range=on_out_of_range, read_from=read_from, rack=rack, on_gap=on_gap,
-            uncommitted=self._uncommitted, begun=self._begun,
+            on_corrupt=on_corrupt, uncommitted=self._uncommitted, begun=self._begun,
         )  # fmt: skip
 
     # ---- life

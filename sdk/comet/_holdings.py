@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 
 from comet import _limits as limits
 from comet._consumer import Isolation
+from comet._corrupt import OnCorrupt
 from comet._feed import Reader
 from comet._intake import OutOfRange
 from comet._membership import Given
@@ -66,6 +67,7 @@ class GroupSettings(TypedDict, total=False):
     buffer_bytes: int
     on_out_of_range: OutOfRange
     on_gap: Callable[[Gap], None] | None
+    on_corrupt: OnCorrupt
     read_from: ReadFrom
     rack: str
     name: str

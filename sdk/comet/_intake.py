@@ -23,6 +23,7 @@ from typing import Final, Literal
 from comet import _limits as limits
 from comet._client import Client
 from comet._connection import Attachment, Connection
+from comet._corrupt import CorruptPolicy, OnCorrupt
 from comet._directory import look_at
 from comet._feed import Feed, Reader, window_for
 from comet._gaps import gap_of, way_on
@@ -61,6 +62,7 @@ class Intake:
         read_from: ReadFrom,
         rack: str,
         on_gap: Callable[[Gap], None] | None,
+        on_corrupt: OnCorrupt = "raise",
         uncommitted: bool = False,
         begun: Callable[[Reader], None] | None = None,
     ) -> None:
@@ -75,6 +77,7 @@ class Intake:
         self.buffer_bytes = buffer_bytes
         self._on_out_of_range = on_out_of_range
         self._on_gap = on_gap
+        self.corrupt = CorruptPolicy(on_corrupt, on_gap)
         self._uncommitted = uncommitted
         self._begun = begun  # hears of a partition whose position is known now
         self._replicas = Replicas(client, self.readers, self._leave, read_from=read_from, rack=rack)

@@ -11,6 +11,7 @@ answer any more has the records handed back, unseen.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -19,14 +20,26 @@ from google.protobuf.message import Message
 from comet import _limits as limits
 from comet import records
 from comet._client import Client
+from comet._corrupt import headers, opened, range_of
 from comet._directory import look_at, share
 from comet._lease_tokens import Token
 from comet._record import HeaderList
 from comet._retry import Backoff
 from comet._wire import error_from_pb
-from comet.errors import CometError, LeaseExpired, LimitExceeded, NotLeader, Timeout, TopicNotFound, Unavailable
+from comet.errors import (
+    CometError,
+    CorruptRecords,
+    LeaseExpired,
+    LimitExceeded,
+    NotLeader,
+    Timeout,
+    TopicNotFound,
+    Unavailable,
+)
 from comet.types import TopicInfo
 from comet.v1 import groups_pb2 as pb
+
+log = logging.getLogger("comet")
 
 M = TypeVar("M", bound=Message)
 
@@ -158,7 +171,7 @@ class LeaseCalls:
                     continue
                 tokens += [token for one in answer.ranges for token in _tokens(request.group, request.topic, one)]
                 for one in answer.ranges:
-                    found += _taken(request.group, request.topic, one)
+                    found += self._readable(request.group, request.topic, one)
                     bytes_left -= len(one.batches)
                 records_left = request.records_max - len(tokens)
                 if answer.missing:
@@ -224,6 +237,21 @@ class LeaseCalls:
         if tokens and not self._client.closed:
             back = self._client.spawn(self.settle(tokens, Said(pb.SETTLEMENT_RETURN)))
             back.add_done_callback(look_at)
+
+    def _readable(self, group: str, topic: str, leased: pb.LeasedRange) -> list[Taken]:
+        """The records that are leased. Those of a batch that cannot be read are rejected in the background."""
+        found: list[Taken] = []
+        for one in _taken(group, topic, leased):
+            if isinstance(one, Taken):
+                found.append(one)
+                continue
+            log.error("comet: group %s: rejected: %s", group, one)
+            first, end = range_of(one)
+            lost = [token for token in _tokens(group, topic, leased) if first <= token.offset < end]
+            if not self._client.closed:
+                rejecting = self._client.spawn(self.settle(lost, Said(pb.SETTLEMENT_REJECT, reason=one.message)))
+                rejecting.add_done_callback(look_at)
+        return found
 
     # ---- settling
 
@@ -364,10 +392,16 @@ def _tokens(group: str, topic: str, leased: pb.LeasedRange) -> Iterator[Token]:
             yield Token(group, topic, leased.topic_id, leased.partition, leased.lease, offset)
 
 
-def _taken(group: str, topic: str, leased: pb.LeasedRange) -> Iterator[Taken]:
-    """Those records of the batches that are leased."""
+def _taken(group: str, topic: str, leased: pb.LeasedRange) -> Iterator[Taken | CorruptRecords]:
+    """Those records of the batches that are leased; in the place of a batch that cannot be read its error."""
     attempts = {offset: one.attempt for one in leased.records for offset in range(one.first, one.end)}
-    for batch in records.iterate(memoryview(leased.batches), check=True, stamped=True):
+    data = memoryview(leased.batches)
+    for at, header in headers(data):
+        try:
+            batch = opened(header, data, at, topic, leased.partition)
+        except CorruptRecords as error:
+            yield error
+            continue
         header_columns: Callable[[int], HeaderList] = _headers_of(batch)
         values, keys, timestamps = batch.values, batch.keys, batch.timestamps
         for index, offset in enumerate(batch.offsets):

@@ -29,6 +29,8 @@ GATHER_MS_MAX: Final = 1
 # Batches of one partition sent and not yet answered. The broker remembers at least as many, so that a
 # repeated one is known for what it is.
 IN_FLIGHT_BATCHES_MAX: Final = 32
+# For how long a batch is sent again at most. The broker knows what it was sent for longer than that.
+PRODUCER_TIMEOUT_MS_MAX: Final = 24 * 3_600_000
 # Failures that nobody has looked at, kept for flush() to raise.
 FAILURES_KEPT_MAX: Final = 100
 

@@ -233,12 +233,13 @@ class Owning(Taking[T]):
 
     def _done(self, reader: Reader) -> int:
         """Up to where the application is done with a partition."""
+        done = self._held.get(reader, reader.position)
         if self._reader is reader:
             if self._last is not None:
-                return self._last.offset
+                return min(self._last.offset, done)
             if self._whole_from is not None:
-                return self._whole_from
-        return self._held.get(reader, reader.position)
+                return min(self._whole_from, done)
+        return done
 
     def _position(self, reader: Reader) -> int:
         """Behind what was handed out."""

@@ -36,7 +36,6 @@ Compression = Literal["none", "lz4", "zstd"] | None
 _CODECS: Final = {None: Codec.NONE, "none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 # What a batch holds at most; the rest is for its header, padding and bitmaps.
 _BATCH_ROOM: Final = limits.BATCH_BYTES_MAX - limits.BATCH_BYTES_MAX // 16
-_TIMEOUT_MS_MAX: Final = 24 * 3600 * 1000
 _OVERHEAD: Final = limits.RECORD_OVERHEAD_BYTES
 
 
@@ -92,7 +91,7 @@ class Producer(Sending):
         _within("batch_bytes", batch_bytes, 1, limits.BATCH_BYTES_CHOSEN_MAX)
         _within("bulk_batch_bytes", bulk_batch_bytes, 1, limits.BATCH_BYTES_CHOSEN_MAX)
         _within("buffer_bytes", buffer_bytes, 1, 1 << 40)
-        _within("timeout_ms", timeout_ms, 1, _TIMEOUT_MS_MAX)
+        _within("timeout_ms", timeout_ms, 1, limits.PRODUCER_TIMEOUT_MS_MAX)
         _within("in_flight_max", in_flight_max, 1, limits.IN_FLIGHT_BATCHES_MAX)
         if compression not in _CODECS:
             raise InvalidArgument(f'compression is "lz4", "zstd" or None, not {compression!r}')
@@ -256,7 +255,7 @@ class Producer(Sending):
         acks = self._acks if acks is None else Acks.of(acks)
         request = request_of(topic, records, idempotency_key, acks, self._plain)
         if timeout_ms is not None:
-            _within("timeout_ms", timeout_ms, 1, _TIMEOUT_MS_MAX)
+            _within("timeout_ms", timeout_ms, 1, limits.PRODUCER_TIMEOUT_MS_MAX)
         receipts = await publish_once(
             self._client, request, self._settings.timeout_s if timeout_ms is None else timeout_ms / 1000
         )

@@ -19,6 +19,7 @@ from comet import _limits as limits
 from comet import records
 from comet._client import Addresses, Client
 from comet._consumer import Isolation, check_isolation
+from comet._corrupt import headers, opened
 from comet._discards import CONTROL, MARKED, Discards
 from comet._leading import ask_leader
 from comet._producer import wall_clock_us
@@ -26,7 +27,7 @@ from comet._record import RecordBatch
 from comet._taking import hole
 from comet._transport import Connect
 from comet._wire import position_to_pb
-from comet.errors import CorruptBatch, InvalidArgument
+from comet.errors import CorruptBatch, CorruptRecords, InvalidArgument
 from comet.types import AtOffset, AtTime, Position, StartLike, TopicPartition, check_topic_name, position
 from comet.v1 import events_pb2 as pb
 
@@ -116,7 +117,8 @@ class Reader:
         With an offset, `epoch` is that of the record before it: where the log was cut behind it since, Truncated
         is raised. With `topic_id`, the `id` of a TopicInfo, another topic that has the name now is TopicNotFound.
         Raises OffsetOutOfRange, with `log_start` and `log_end` in its details, TopicNotFound,
-        PartitionNotFound, DataLoss.
+        PartitionNotFound, DataLoss; and CorruptRecords where the first record is in a batch that cannot be read: go on
+        at `details["end"]`.
         """
         at = position(start, now_us=self._clock_us())
         _check(at, epoch)
@@ -248,13 +250,19 @@ def _open(asked: _Asked, answer: pb.FetchResponse) -> tuple[list[RecordBatch[byt
     found: list[RecordBatch[bytes]] = []
     expected, epoch = answer.first_offset, 0
     records_left, bytes_left = asked.records_max, asked.bytes_max
-    for batch in records.iterate(memoryview(answer.batches), check=True, stamped=True):
-        header = batch.header
+    data = memoryview(answer.batches)
+    for at, header in headers(data):
         if header.next_offset <= expected:
             continue
         if header.base_offset > expected:
             raise hole(*asked.place, expected, header.base_offset)
         if not (header.flags & MARKED and _hidden(header, discards, uncommitted=asked.uncommitted)):
+            try:
+                batch = opened(header, data, at, *asked.place, since=expected)
+            except CorruptRecords:
+                if found:
+                    return found, expected, epoch or None  # what comes before it; the next call raises
+                raise
             skip = bisect_left(batch.offsets, expected) if header.base_offset < expected else 0
             fitting = max(batch.fitting(skip, bytes_left), 0 if found else 1)
             end = skip + min(records_left, fitting)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from comet import _limits as limits
 from comet._background import call
 from comet._client import Addresses
-from comet._consumer import Isolation, check_isolation
+from comet._consumer import Isolation, check_isolation, check_on_corrupt
+from comet._corrupt import OnCorrupt
 from comet._scan_parts import Asked, Part, Places, parts
 from comet.errors import InvalidArgument
 from comet.types import check_topic_name
@@ -38,6 +39,7 @@ def read(
     records_max: int | None = None,
     isolation: Isolation = "committed",
     timeout_ms: int = limits.REQUEST_TIMEOUT_MS,
+    on_corrupt: OnCorrupt = "raise",
 ) -> Scan:
     """A topic as tables: what it holds from `start` up to, not including, `end`. Needs pyarrow.
 
@@ -46,7 +48,8 @@ def read(
 
     Without `type` the columns are key, value, topic, partition, offset and timestamp. With an event class or a
     pyarrow.Schema, the fields of the values are columns, instead of `value`. `columns` chooses some, and only these are
-    decoded; "headers" is one that has to be asked for. `records_max` is shared out among the partitions.
+    decoded; "headers" is one that has to be asked for. `records_max` is shared out among the partitions. A stored batch
+    that cannot be read raises CorruptRecords; with `on_corrupt="skip"` it is logged, and left out.
 
     >>> with comet.sync.Producer(address) as producer:
     ...     _ = producer.send_many("quotes", [{"symbol": "EURUSD", "bid": 1.08}, {"symbol": "USDJPY", "bid": 155.2}])
@@ -63,8 +66,9 @@ def read(
     if records_max is not None and (not isinstance(records_max, int) or records_max < 1):
         raise InvalidArgument(f"records_max must be 1 at least, not {records_max!r}")
     check_isolation(isolation)
+    check_on_corrupt(on_corrupt)
     chosen = None if partitions is None else tuple(partitions)
-    asked = Asked(check_topic_name(topic), start, end, chosen, records_max, isolation, timeout_ms)
+    asked = Asked(check_topic_name(topic), start, end, chosen, records_max, isolation, timeout_ms, on_corrupt)
     return Scan(bootstrap, asked, Columns(type, columns))
 
 

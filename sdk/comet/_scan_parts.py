@@ -8,17 +8,21 @@ Every record that a range holds and readers may see comes once, in order, one pa
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from comet._client import Addresses
 from comet._consumer import Isolation
+from comet._corrupt import OnCorrupt, range_of
 from comet._producer import wall_clock_us
 from comet._reader import Fetched, Reader, fetch_known
 from comet._record import RecordBatch
-from comet.errors import DataLoss, InvalidArgument, PartitionNotFound
+from comet.errors import CorruptRecords, DataLoss, InvalidArgument, PartitionNotFound
 from comet.types import AtOffset, Latest, Position, StartLike, position
+
+log = logging.getLogger("comet")
 
 PART_BYTES: Final = 4 << 20  # asked for at once; a broker gives no more
 PART_RECORDS: Final = 1 << 17
@@ -39,6 +43,7 @@ class Asked:
     records_max: int | None
     isolation: Isolation
     timeout_ms: int
+    on_corrupt: OnCorrupt = "raise"
 
 
 class Span(NamedTuple):
@@ -74,9 +79,16 @@ async def spans_of(reader: Reader, asked: Asked) -> list[Span]:
 
     async def look(partition: int, at: Position) -> Fetched:
         async with gate:
-            return await reader.fetch(
-                asked.topic, partition, at, records_max=1, bytes_max=1, isolation=asked.isolation, topic_id=topic.id
-            )
+            try:
+                return await reader.fetch(
+                    asked.topic, partition, at, records_max=1, bytes_max=1, isolation=asked.isolation, topic_id=topic.id
+                )
+            except CorruptRecords as error:  # whose offsets are read past, or raised, in their turn
+                first = range_of(error)[0]
+                end = await reader.fetch(
+                    asked.topic, partition, "latest", records_max=1, isolation=asked.isolation, topic_id=topic.id
+                )
+                return end._replace(first_offset=first, next_offset=first, epoch=None)
 
     async def span(partition: int) -> Span:
         at, where = starts[partition], ends[partition]
@@ -152,7 +164,15 @@ async def _span(reader: Reader, asked: Asked, span: Span, most: int) -> AsyncIte
     try:
         task = ask(at, span.epoch) if most else None
         while task is not None:
-            fetched = await task
+            try:
+                fetched = await task
+            except CorruptRecords as error:
+                if asked.on_corrupt == "raise":
+                    raise
+                log.warning("comet: %s", error)
+                at = range_of(error)[1]
+                task = ask(at, None) if at < span.end else None
+                continue
             if fetched.next_offset <= at:
                 raise _cut_back(asked.topic, span, fetched.log_end)
             at = fetched.next_offset

@@ -25,7 +25,7 @@ from comet._consumer import Consumer
 from comet._dead_letters import DeadLetters
 from comet._dispatch import Place
 from comet._record import RecordBatch
-from comet.errors import Closed
+from comet.errors import Closed, CorruptRecords
 
 if TYPE_CHECKING:
     from random import Random
@@ -145,7 +145,7 @@ class PlainServing(Serving):
         try:
             if await self._waiting(self._started(consumer)) is None:
                 return
-            while (batch := await self._waiting(consumer.get_batch())) is not None:
+            while (batch := await self._next(consumer)) is not None:
                 for item in items_of(one, batch):
                     await self.handle(item)
                     if self.stopping:
@@ -154,6 +154,15 @@ class PlainServing(Serving):
             return
         finally:
             await consumer.close()
+
+    async def _next(self, consumer: Consumer[Any]) -> RecordBatch[Any] | None:
+        while True:
+            try:
+                batch: RecordBatch[Any] | None = await self._waiting(consumer.get_batch())
+            except CorruptRecords as error:  # as a record that cannot be decoded: on_error decides
+                self.one.failure(error)
+            else:
+                return batch
 
     async def _started(self, consumer: Consumer[Any]) -> bool:
         await consumer.start()
@@ -213,11 +222,31 @@ class GroupServing(Serving):
 
     async def take(self, timeout_s: float | None = None) -> RecordBatch[Any] | None:
         assert self.source is not None
-        batch: RecordBatch[Any] | None = await self._waiting(self.source.get_batch(timeout_s))
+        while True:
+            try:
+                batch: RecordBatch[Any] | None = await self._waiting(self.source.get_batch(timeout_s))
+                break
+            except CorruptRecords as error:
+                await self._set_aside_corrupt(error)
         if batch is not None:
             place = (batch.topic, batch.partition)
             self._taken[place] = self._lives.setdefault(place, 0)
         return batch
+
+    async def _set_aside_corrupt(self, error: CorruptRecords) -> None:
+        """As a record that cannot be decoded: a note of it goes to the dead-letter topic, or on_error decides. What the
+        group commits next lies behind it."""
+        one, topic = self.one, self.policy.dead_letter
+        place = (error.details["topic"], int(error.details["partition"]))
+        life = self._lives.setdefault(place, 0)
+        if topic:
+            one.failed += 1
+            log.error("comet: handler %s: a note of it goes to %r: %s", one.name, topic, error)
+            await self.host.dead_letters.note(topic, error, self.policy.group)
+            one.dead_lettered += 1
+        else:
+            one.failure(error)
+        self._taken[place] = life
 
     def passed_over(self) -> dict[Place, int]:
         """Positions behind what is no event, such as the ends of transactions, which nobody would commit otherwise. To

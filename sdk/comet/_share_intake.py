@@ -11,15 +11,16 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from comet import records
 from comet._client import Client
 from comet._connection import Attachment, Connection
+from comet._corrupt import headers, opened
 from comet._feed import Feed, Reader
 from comet._intake import Intake
 from comet._leases import Lot
-from comet.errors import CometError, Timeout, Unavailable
+from comet.errors import CometError, CorruptRecords, Timeout, Unavailable
 from comet.types import Earliest, Position, TopicPartition
 from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
@@ -98,6 +99,14 @@ class ShareReader(Reader):
 Leased = tuple[ShareReader, records.Batch, int, int, Lot]
 
 
+class CorruptLeases(NamedTuple):
+    """Records that are leased in a batch that cannot be read."""
+
+    error: CorruptRecords
+    offsets: list[int]
+    lot: Lot
+
+
 class ShareIntake(Intake):
     """Owned by a SharedConsumer."""
 
@@ -128,7 +137,7 @@ class ShareIntake(Intake):
         self._shared.append((reader, shared, lot))
         self._arrive()
 
-    def take_leased(self) -> Iterator[Leased] | None:
+    def take_leased(self) -> Iterator[Leased | CorruptLeases] | None:
         """The records of one Shared frame; None when there is none. Raises what stopped a partition."""
         if self._shared:
             return _leased(*self._shared.popleft())
@@ -143,11 +152,20 @@ class ShareIntake(Intake):
         super()._lost(connection, error)
 
 
-def _leased(reader: ShareReader, shared: groups_pb.Shared, lot: Lot) -> Iterator[Leased]:
+def _leased(reader: ShareReader, shared: groups_pb.Shared, lot: Lot) -> Iterator[Leased | CorruptLeases]:
     leases = iter(shared.leases)
     lease: Any = next(leases, None)
-    for batch in records.iterate(memoryview(shared.batches), check=True, stamped=True):
-        base, end = batch.header.base_offset, batch.header.next_offset
+    data = memoryview(shared.batches)
+    for at, header in headers(data):
+        base, end = header.base_offset, header.next_offset
+        try:
+            batch = opened(header, data, at, *reader.place)
+        except CorruptRecords as error:
+            lost = [offset for one in shared.leases for offset in range(max(one.first, base), min(one.end, end))]
+            yield CorruptLeases(error, lost, lot)
+            while lease is not None and lease.end <= end:
+                lease = next(leases, None)
+            continue
         offsets = batch.offsets
         dense = len(offsets) == end - base
         while lease is not None and lease.first < end:

@@ -27,7 +27,7 @@ from comet._member import Member
 from comet._membership import Changes
 from comet._producer import wall_clock_us
 from comet._record import HeaderList
-from comet._share_intake import Leased, ShareIntake, Terms
+from comet._share_intake import CorruptLeases, Leased, ShareIntake, Terms
 from comet._transport import Connect
 from comet._watchdog import PROCESS, Watch
 from comet.errors import Closed, InvalidArgument, SerdeError
@@ -191,12 +191,13 @@ class SharedConsumer(Generic[T]):
         terms = Terms(group, in_flight, lease_ms / 1000, options)
         self._intake = ShareIntake(self._client, terms, lambda: self._member.state.member)
         self._renew_s = lease_ms / 1000 if renew else 0.0
-        self._leased: Iterator[Leased] | None = None
+        self._leased: Iterator[Leased | CorruptLeases] | None = None
         self._starting: asyncio.Task[None] | None = None
         self._closed = False
         self._since_turn = 0
         self._received = 0
         self._expired = 0
+        self._corrupt = 0
 
     # ---- life
 
@@ -286,6 +287,9 @@ class SharedConsumer(Generic[T]):
                 leased = next(self._leased, None)
                 if leased is not None:
                     self._since_turn += 1
+                    if isinstance(leased, CorruptLeases):
+                        self._reject(leased)
+                        continue
                     record = self._record(*leased)
                     if record is not None:
                         return record
@@ -316,6 +320,16 @@ class SharedConsumer(Generic[T]):
                 return await self.__anext__()
         except TimeoutError:
             return None
+
+    def _reject(self, corrupt: CorruptLeases) -> None:
+        """Rejects what is leased of a batch that cannot be read, and raises the error; the next record comes next."""
+        error, offsets, lot = corrupt
+        self._corrupt += 1
+        held = [offset for offset in offsets if offset in lot.held and not lot.over]
+        for offset in held:
+            lot.settle(REJECT, offset, 0, error.message)
+        if held:
+            raise error
 
     def _record(self, reader: Any, batch: Any, index: int, attempt: int, lot: Lot) -> SharedRecord[T] | None:
         """None: the lease has ended before it was taken."""
@@ -379,6 +393,7 @@ class SharedConsumer(Generic[T]):
             "received_bytes": self._intake.received_bytes,
             "received_records": self._received,
             "expired": self._expired,
+            "corrupt_batches": self._corrupt,
             "leased": sum(len(lot.held) for lot in self._intake.lots if not lot.over),
             "partitions": len(self._intake.readers),
             "reconnects": self._intake.reconnects,

@@ -16,7 +16,7 @@ from comet._bindings import Binding
 from comet._handlers import Shape
 from comet._serving import Host, Serving, current_serving
 from comet._shared import SharedConsumer, SharedRecord
-from comet.errors import Closed, CometError, LeaseExpired, SerdeError
+from comet.errors import Closed, CometError, CorruptRecords, LeaseExpired, SerdeError
 
 log = logging.getLogger("comet")
 
@@ -72,7 +72,7 @@ class SharedWork(Serving):
         while True:
             try:
                 return await consumer.__anext__()
-            except SerdeError as error:  # the consumer has rejected it
+            except (SerdeError, CorruptRecords) as error:  # the consumer has rejected it
                 one = self.one
                 if not self.policy.dead_letter:
                     one.failure(error)

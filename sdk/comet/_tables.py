@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 from comet import records
 from comet._arrow_columns import Columns
 from comet._record import Record, RecordBatch
-from comet.errors import CometError, InvalidArgument, SerdeError
+from comet.errors import CometError, CorruptRecords, InvalidArgument, SerdeError
 
 if TYPE_CHECKING:
     import pyarrow
@@ -55,6 +55,8 @@ class Tables(Generic[T]):
         consumer._handed_back()
         if self._failed is not None:
             failed, self._failed = self._failed, None
+            if isinstance(failed, CorruptRecords):
+                consumer._in_hand_again(failed)
             raise failed
         while True:
             if consumer._batch is None and consumer._delivery is None:  # else something was left, and comes at once

@@ -1,7 +1,8 @@
 """How an application takes what an intake has: record by record, or batch by batch. What consumers of all kinds share.
 
-What has arrived stays undecoded until it is taken. Checksums are verified then. A position moves only when a record or
-batch is handed out; where it matters whether the application is done with that, it is once it asks for the next.
+What has arrived stays undecoded until it is taken. Checksums are verified then, and columns checked. A position moves
+only when a record or batch is handed out, or the error of one that cannot be read; where it matters whether the
+application is done with that, it is once it asks for the next.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from comet import records
+from comet._corrupt import headers, opened, range_of
 from comet._discards import CONTROL, MARKED
 from comet._feed import Reader
 from comet._intake import Intake
 from comet._record import Record, RecordBatch
-from comet.errors import CorruptBatch, DataLoss, SerdeError
+from comet.errors import CorruptBatch, CorruptRecords, DataLoss, SerdeError
+from comet.types import TopicPartition
 
 if TYPE_CHECKING:
     from comet._tables import Tables
@@ -33,7 +36,8 @@ class Taking(Generic[T]):
     def __init__(self, serde: Any, *, uncommitted: bool) -> None:
         self._serde = serde
         self._uncommitted = uncommitted
-        self._delivery: Iterator[RecordBatch[T]] | None = None  # the batches of the delivery in hand
+        # The batches of the delivery in hand, and in the place of one that cannot be read its error.
+        self._delivery: Iterator[RecordBatch[T] | CorruptRecords] | None = None
         self._reader: Reader | None = None  # whose it is, or was
         self._batch: RecordBatch[T] | None = None  # the batch that is read record by record,
         self._records: Iterator[Record[T]] | None = None  # what is left of it,
@@ -189,10 +193,32 @@ class Taking(Generic[T]):
                 return batch
 
     def _in_delivery(self) -> RecordBatch[T] | None:
-        batch = None if self._delivery is None else next(self._delivery, None)
-        if batch is None:
-            self._delivery = self._intake.in_hand = None
-        return batch
+        """Raises CorruptRecords, and goes on behind them the next time."""
+        while True:
+            batch = None if self._delivery is None else next(self._delivery, None)
+            if isinstance(batch, CorruptRecords):
+                self._pass_corrupt(batch)
+                continue
+            if batch is None:
+                self._delivery = self._intake.in_hand = None
+            return batch
+
+    def _pass_corrupt(self, error: CorruptRecords) -> None:
+        """The position goes behind what cannot be read. Raises it where the application is to be told; like a record,
+        it counts as done once the application asks for more."""
+        reader = self._reader
+        assert reader is not None
+        first, end = range_of(error)
+        reader.position = end
+        if not self._intake.corrupt.passes(error):
+            self._held.setdefault(reader, first)
+            raise error
+
+    def _in_hand_again(self, error: CorruptRecords) -> None:
+        """The application is told of it only now."""
+        reader = self._intake.readers.get(TopicPartition(error.details["topic"], int(error.details["partition"])))
+        if reader is not None:
+            self._held.setdefault(reader, range_of(error)[0])
 
     def _next_delivery(self) -> bool:
         taken = self._intake.take()
@@ -209,22 +235,26 @@ class Taking(Generic[T]):
         else:
             await self._intake.arrival()
 
-    def _open(self, reader: Reader, batches: memoryview) -> Iterator[RecordBatch[T]]:
+    def _open(self, reader: Reader, batches: memoryview) -> Iterator[RecordBatch[T] | CorruptRecords]:
         """The batches of one delivery, without what lies before the position, and what is not to be seen."""
         if reader.discards:
             reader.discards.passed(reader.position)
         try:
-            for batch in records.iterate(batches, check=True, stamped=True):
+            for at, header in headers(batches):
                 expected = reader.position
-                header = batch.header
                 base = header.base_offset
                 if header.next_offset <= expected:
                     continue
                 if base > expected >= 0:
                     raise hole(*reader.place, expected, base)
                 reader.read(base, header.leader_epoch)
-                if header.flags & MARKED and self._hidden(reader, batch):
+                if header.flags & MARKED and self._hidden(reader, header):
                     reader.position = header.next_offset
+                    continue
+                try:
+                    batch = opened(header, batches, at, reader.topic, reader.partition, since=expected)
+                except CorruptRecords as error:
+                    yield error
                     continue
                 yield RecordBatch(
                     reader.topic,
@@ -249,11 +279,11 @@ class Taking(Generic[T]):
                 self._intake.stop(reader, error, again=False)
                 raise
 
-    def _hidden(self, reader: Reader, batch: records.Batch) -> bool:
+    def _hidden(self, reader: Reader, header: records.BatchHeader) -> bool:
         """A marker is for nobody; what was aborted only for those who asked for everything."""
         if self._uncommitted:
-            return bool(batch.header.flags & CONTROL)
-        return reader.discards.drops(batch.header)
+            return bool(header.flags & CONTROL)
+        return reader.discards.drops(header)
 
     def _handed_back(self) -> None:
         """The application asks for more: it is done with what it was given."""
@@ -298,6 +328,7 @@ class Taking(Generic[T]):
             "partitions": len(readers),
             "subscribed": sum(reader.feed is not None for reader in readers),
             "reconnects": self._intake.reconnects,
+            "corrupt_batches": self._intake.corrupt.batches,
         }
 
 

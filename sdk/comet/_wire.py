@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from comet._conflict import ReplicaConflict
 from comet.errors import CometError, Internal, InvalidArgument, from_code
 from comet.types import (
     AtOffset,
@@ -112,6 +113,18 @@ def topic_to_pb(topic: TopicInfo) -> pb.Topic:
                 leader_epoch=p.leader_epoch,
                 replicas=p.replicas,
                 in_sync=p.in_sync,
+                conflicts=[
+                    pb.Conflict(
+                        broker=one.broker,
+                        leader=one.leader,
+                        epoch=one.epoch,
+                        offset=one.offset,
+                        high_watermark=one.high_watermark,
+                        log_end=one.log_end,
+                        problem=one.problem,
+                    )
+                    for one in p.conflicts
+                ],
             )
             for p in topic.partitions
         ],
@@ -125,7 +138,19 @@ def topic_from_pb(message: pb.Topic) -> TopicInfo:
         name=message.name,
         id=message.id,
         partitions=tuple(
-            PartitionInfo(p.index, p.leader, p.leader_epoch, tuple(p.replicas), tuple(p.in_sync))
+            PartitionInfo(
+                p.index,
+                p.leader,
+                p.leader_epoch,
+                tuple(p.replicas),
+                tuple(p.in_sync),
+                tuple(
+                    ReplicaConflict(
+                        one.broker, one.leader, one.epoch, one.offset, one.high_watermark, one.log_end, one.problem
+                    )
+                    for one in p.conflicts
+                ),
+            )
             for p in message.partitions
         ),
         config=config_from_pb(message.config, TopicConfig()),

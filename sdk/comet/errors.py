@@ -14,6 +14,7 @@
     ├── OffsetOutOfRange           the offset is gone, or not there yet
     ├── Truncated                  the log was cut back below what was read
     ├── DataLoss                   a range of the log is damaged and cannot be read here
+    │   └── CorruptRecords         a stored batch whose columns do not add up: no replica can read it
     ├── ProducerError              idempotent producers
     │   ├── SequenceGap            an earlier batch is missing
     │   ├── SequenceTooOld         a retry of something long since written
@@ -178,6 +179,12 @@ class DataLoss(CometError):
     code = "DATA_LOSS"
 
 
+class CorruptRecords(DataLoss):
+    """A stored batch has a right checksum and columns that do not add up, so that no reader can take it apart: offsets
+    `details["first"]` up to, not including, `details["end"]`; `details["reason"]` names the column. Reading goes on at
+    `end`. Leaders refuse such batches; a log written by an older broker may hold them."""
+
+
 class ProducerError(CometError):
     """A batch that an idempotent producer may not write as it stands."""
 
@@ -192,10 +199,12 @@ class SequenceTooOld(ProducerError):
     """A repeated batch from so long ago that its offset is no longer known. It was written once."""
 
     code = "SEQUENCE_TOO_OLD"
+    outcome_unknown = True  # the records are in the log, so nothing may say that they are not
 
 
 class UnknownProducer(ProducerError):
-    """The broker holds no state of this producer (it was idle too long) and this is not its first batch."""
+    """The broker knows too little of this producer: it was idle for long, or many others wrote since. Nothing was
+    written by this attempt; whether an earlier one wrote the batch is not known."""
 
     code = "UNKNOWN_PRODUCER"
 

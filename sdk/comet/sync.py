@@ -23,6 +23,7 @@ from comet._client import Addresses
 from comet._group_positions import CommitPartition, GroupPosition, Offsets
 from comet._history import History
 from comet._record import NewRecord, Record, RecordBatch
+from comet._recovery import ClusterRecovery
 from comet._routing import Headers, Key
 from comet._sync_groups import GroupConsumer, SharedConsumer, SharedRecord, next_table, tables_of
 from comet._sync_leases import Leases
@@ -48,18 +49,9 @@ if TYPE_CHECKING:
     import pyarrow
 
 __all__ = [
-    "Admin",
-    "BulkDelivery",
-    "Consumer",
-    "Delivery",
-    "GroupConsumer",
-    "Leases",
-    "Producer",
-    "Reader",
-    "SharedConsumer",
-    "SharedRecord",
-    "call",
-]
+    "Admin", "BulkDelivery", "Consumer", "Delivery", "GroupConsumer", "Leases", "Producer", "Reader", "SharedConsumer",
+    "SharedRecord", "call",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -459,6 +451,14 @@ class Admin:
     def drain_broker(self, broker: int, *, undo: bool = False) -> int:
         """Has a broker pass on the partitions that it leads; returns how many it still leads."""
         return call(self._admin.drain_broker(broker, undo=undo))
+
+    def resume(self, broker: int | None = None) -> int:
+        """Takes up again what has failed on a broker, or on every one, of an unexpected error; returns how many."""
+        return call(self._admin.resume(broker))
+
+    def recover_cluster(self, *, accept: str = "") -> ClusterRecovery:
+        """Has brokers accept a metadata store that went back in time or was emptied; without `accept` a dry run."""
+        return call(self._admin.recover_cluster(accept=accept))
 
     def describe_cluster(self) -> ClusterInfo:
         """Which brokers there are."""

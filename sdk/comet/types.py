@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum, IntEnum
 from typing import Final, Literal, NamedTuple
 
+from comet._conflict import ReplicaConflict
 from comet.errors import InvalidArgument
 
 NO_LIMIT: Final = -1
@@ -138,6 +139,7 @@ class PartitionInfo:
     leader_epoch: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
+    conflicts: tuple[ReplicaConflict, ...] = ()  # replicas that do not follow the leader
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,8 +364,9 @@ class LagPoint:
 class Gap:
     """Records that a reader asked for and does not get: from `first` up to, not including, `end`.
 
-    reason      "deleted": retention was faster; "damaged": no broker can read them; "truncated": the log was cut back
-                after a failure, and went on from `first`, so that other records have those offsets now
+    reason      "deleted": retention was faster; "damaged": no broker can read them, or they are in a batch that no
+                reader can take apart; "truncated": the log was cut back after a failure, and went on from `first`, so
+                that other records have those offsets now
 
     >>> gap = Gap("quotes", partition=0, first=40, end=42, reason="truncated")
     >>> gap.end - gap.first

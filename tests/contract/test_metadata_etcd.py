@@ -23,7 +23,7 @@ from comet_broker.metadata.etcd.calls import Access, StaleToken, is_sound, trans
 from comet_broker.metadata.etcd.reconcile import Reconciler
 from comet_broker.metadata.etcd.store import EtcdStore
 from comet_broker.metadata.etcd.wire import ROOT_BYTES_MAX, Keys, revisions
-from comet_broker.metadata.store import Compare, KeyValue, LeaseLost, Put, StoreUnavailable, WatchEvent
+from comet_broker.metadata.store import Compare, KeyValue, LeaseLost, Put, Reconnected, StoreUnavailable, WatchEvent
 from comet_broker.system import SystemClock
 from tests.contract.metadata_world import PausingClock
 from tests.etcd import Etcd
@@ -197,7 +197,9 @@ async def test_a_password_is_asked_for_and_a_token_that_ran_out_is_renewed(tmp_p
                         break
                     except StoreUnavailable:
                         await asyncio.sleep(0)
-                assert (await anext(watch))[0].key == "b"
+                with pytest.raises(Reconnected):
+                    await anext(watch)
+                assert (await anext(store.watch("", revision + 1)))[0].key == "b"
             await store.revoke_lease(lease)
         finally:
             await store.close()

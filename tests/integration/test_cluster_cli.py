@@ -121,6 +121,9 @@ def test_a_partition_moves_and_a_broker_is_drained(cluster: tuple[Up, subprocess
     found: Any = up.json("cluster")
     assert [broker["leading"] for broker in found["brokers"] if broker["id"] == 2] == [0]
     up.run("cluster", "drain", "2", "--undo")
+    assert up.json("cluster", "resume", "--broker", "2") == {"resumed": 0, "failed": []}
+    shown: Any = up.json("cluster")
+    assert shown["failed"] == []
     assert b"BROKER_NOT_FOUND" in up.run("cluster", "drain", "9", code=3).stderr
 
 
@@ -211,6 +214,10 @@ def test_brokers_are_started_by_file_environment_and_flags(tmp_path: Path) -> No
             checked = up.run("doctor", "--config", str(file), "--json", "--port", "9")
             etcds = [finding for finding in json.loads(checked.stdout) if finding["name"].startswith("etcd 127")]
             assert len(etcds) == 1 and etcds[0]["status"] != "fail", etcds
+            checked = up.run("doctor", "--bootstrap", at_one["address"], "--json", "--port", "9")
+            running = {finding["name"]: finding["status"] for finding in json.loads(checked.stdout)}
+            names = [f"broker {at_one['address']}", f"broker {at_two['address']}", "cluster", "conflicts", "leaders"]
+            assert [running[name] for name in names] == ["ok"] * 5, checked.stdout
             for process in (one, two):
                 process.terminate()
                 assert process.wait(TIMEOUT_S) == 0

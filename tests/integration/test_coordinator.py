@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from comet.errors import CometError, CoordinatorLoading, InvalidArgument, NotCoordinator, StoreDamaged
 from comet.v1 import groups_pb2 as pb
-from comet_broker.coordination.coordinator import Slot
+from comet_broker.coordination.coordinator import Slot, slot_prefix
 from comet_broker.core import slots
-from comet_broker.metadata.store import Put
+from comet_broker.metadata.store import Put, RangeResult
 from tests.integration.local_cluster import LocalCluster, until
 
 
@@ -62,6 +63,32 @@ async def test_only_the_coordinator_answers_for_a_slot(cluster: LocalCluster) ->
                 broker.coordinator.of("g")
             assert refused.value.details["leader"] == str(owner)
             assert refused.value.details["host"] == f"broker-{owner}"
+
+
+class EmptyOnce:
+    """A store that seems to hold nothing below a prefix, the first time it is asked: as one that was just exchanged."""
+
+    def __init__(self, inner: Any, prefix: str) -> None:
+        self.asked = 0
+        self._inner = inner
+        self._prefix = prefix
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def range(self, prefix: str) -> RangeResult:
+        found: RangeResult = await self._inner.range(prefix)
+        self.asked += prefix == self._prefix
+        return RangeResult((), found.revision) if prefix == self._prefix and self.asked == 1 else found
+
+
+async def test_a_slot_is_not_loaded_from_a_store_that_does_not_have_its_claim(cluster: LocalCluster) -> None:
+    """It would be: nothing is committed."""
+    broker = cluster.brokers[await find(cluster, "g")]
+    store = EmptyOnce(broker.store, slot_prefix(slots.slot_of("g")))
+    broker.store = store  # type: ignore[assignment]
+    await slot_of(cluster, "g")
+    assert store.asked == 2
 
 
 async def test_what_was_written_is_there_for_the_next_coordinator(cluster: LocalCluster) -> None:

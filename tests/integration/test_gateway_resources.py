@@ -141,6 +141,15 @@ async def test_pages_of_topics_hold_each_once(http: Api) -> None:
         await http.get("/topics", **wrong, status=422)
 
 
+async def test_what_has_failed_on_a_broker_is_told_and_resumed(http: Api) -> None:
+    (broker,) = (await http.get("/brokers"))["items"]
+    assert (await http.get(f"/brokers/{broker['id']}"))["failed"] == []
+    nothing = {"dry_run": True, "broker": broker["id"], "resumed": 0, "failed": []}
+    assert await http.post(f"/brokers/{broker['id']}/resume", dry_run=True) == nothing
+    assert await http.post(f"/brokers/{broker['id']}/resume") == {**nothing, "dry_run": False}
+    await http.post("/brokers/99/resume", status=404)
+
+
 async def test_a_dry_run_of_deleting_a_topic_says_what_goes(filled: Api) -> None:
     await filled.admin.reset_group("engine", "earliest", topics=["quotes"])
     effect = await filled.delete("/topics/quotes", dry_run=True)

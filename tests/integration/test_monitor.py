@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import comet
 from comet.errors import Unavailable
 from comet_broker.config import BrokerConfig
+from comet_broker.failures import Kind
 from comet_broker.monitor import CONNECTIONS_MAX, HEAD_BYTES_MAX
 from comet_broker.server import Server
 from tests.robustness.process import free_port
@@ -62,7 +63,16 @@ async def test_it_shows_what_clients_do(tmp_path: Path) -> None:
 async def test_it_says_whether_it_is_well(tmp_path: Path) -> None:
     async with watched(tmp_path) as (server, client):
         assert (await client.get("/livez")).json() == {"status": "alive"}
-        assert (await client.get("/readyz")).json() == {"status": "ready", "reasons": []}
+        assert (await client.get("/readyz")).json() == {"status": "ready", "reasons": [], "degraded": []}
+        server.broker.failures.note(Kind.GROUP, "engine", AssertionError("two owners"))
+        answer = await client.get("/readyz")
+        assert answer.json()["degraded"] == ["group engine has failed: AssertionError('two owners')"]
+        assert answer.status_code == 200, "everything else is served"
+        assert (await figures(client))["comet_broker_failed", ("group",)] == 1
+        server.broker.tasks.failing["keep membership"] = "KeyError('lease')"
+        answer = await client.get("/readyz")
+        assert answer.status_code == 503 and "keep membership" in answer.json()["reasons"][0]
+        server.broker.tasks.failing.clear()
         server.broker.draining = True
         answer = await client.get("/readyz")
         assert (answer.status_code, answer.json()["reasons"]) == (503, ["it is about to stop"])

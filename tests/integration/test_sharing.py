@@ -438,8 +438,11 @@ async def test_an_error_that_nobody_has_thought_of_ends_one_group_at_one_partiti
     while not member.ended:
         member.ended.append((await member.answer()).error)
     assert (member.ended[0].partition, member.ended[0].error.code) == (handle, types.ERROR_CODE_INTERNAL)
+    (shown,) = broker.failures.all()
+    assert shown.kind == "share" and "t/" in shown.name
     await member.share(handle, other)
     assert [value for _, value, _ in await member.take(1)] == [b"lost?"]
+    broker.tasks.failed.clear()
 
 
 # ---- transactions

@@ -146,7 +146,7 @@ async def test_housekeeping_goes_on_with_the_others(cluster: LocalCluster) -> No
     for index, partition in enumerate(replicas):
         setattr(partition.log, "maybe_roll", count(index))  # noqa: B010 - mypy lets no method be assigned
     await until(lambda: min(rolls) >= 3, "all have had their turn, again and again")
-    assert "housekeeping of t/0" in broker.tasks.failed[0]
+    assert "housekeeping of partition t/0" in broker.tasks.failed[0]
     assert broker.statistics()["failures"] >= 2
     assert all(cluster.leader("t", index) for index in range(6))
     delattr(replicas[0].log, "start_retention")

@@ -51,6 +51,9 @@ def agree(data: bytes) -> bool:
     batch = decode(data)
     assert batch.header._asdict() == header
     assert read_all(batch) == records
+    checked = decode(data)
+    checked.check()
+    assert read_all(checked) == records
     assert read_arrow(batch) == [without_times(record) for record in records]
     if batch.header.control:
         agree_on_the_marker(batch, records[0].value)
@@ -72,8 +75,8 @@ def agree_on_the_marker(batch: Batch, value: bytes | None) -> None:
 
 
 def refuse(data: bytes, expected: type[Exception]) -> None:
-    """The codec and its Arrow form raise exactly this, sooner or later."""
-    for read in (read_all, read_arrow):
+    """The codec and its Arrow form raise exactly this, sooner or later; the check of a leader raises it at once."""
+    for read in (read_all, read_arrow, Batch.check):
         raised: type[Exception] | None = None
         try:
             read(decode(data))

@@ -17,6 +17,7 @@ from comet_broker.storage.files import RealFiles
 from comet_broker.storage.log import Log, LogIdentity
 from comet_broker.system import SystemClock
 from tests.etcd import Etcd
+from tests.link import Link
 from tests.logs import bytes_of
 from tests.robustness.process import BrokerProcess, free_port
 from tests.sim.waiting import until
@@ -38,6 +39,7 @@ class ClusterProcesses:
             )
             for number in range(1, brokers + 1)
         }
+        self.links: dict[int, Link] = {}  # by the broker that is behind it, where there are any
 
     @property
     def addresses(self) -> list[str]:
@@ -47,6 +49,20 @@ class ClusterProcesses:
         for broker in self.brokers.values():
             broker.launch()
         await asyncio.gather(*(asyncio.to_thread(broker.wait_ready) for broker in self.brokers.values()))
+
+    async def put_behind_links(self, stack: contextlib.AsyncExitStack) -> None:
+        """Before they start: others are told the port of a proxy that can fail."""
+        for number, broker in self.brokers.items():
+            link = self.links[number] = await stack.enter_async_context(Link("127.0.0.1", broker.port))
+            broker.advertise(link.port)
+
+    def forget(self, source: int, target: int, *, up: bool, down: bool) -> int:
+        """The connections from one broker to another die silently: `up` is what the first sends, `down` the answers."""
+        link = self.links[target]
+        return link.forget(self.brokers[source].ports_to(link.port), up=up, down=down)
+
+    async def in_sync(self, name: str, index: int = 0) -> set[int]:
+        return set((await self.topic(name)).partitions[index].in_sync)
 
     async def restart(self, number: int) -> None:
         self.brokers[number].launch()
@@ -116,16 +132,21 @@ def log_bytes(data: Path, spec: TopicSpec, index: int) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def cluster(folder: Path, *, brokers: int = 3, options: tuple[str, ...] = ()) -> AsyncIterator[ClusterProcesses]:
+async def cluster(
+    folder: Path, *, brokers: int = 3, options: tuple[str, ...] = (), links: bool = False
+) -> AsyncIterator[ClusterProcesses]:
     """A running cluster that is gone afterwards, whatever happens."""
     etcd = Etcd.start(folder / "etcd")
     one = ClusterProcesses(folder, etcd, brokers, options)
-    try:
-        await one.start()
-        yield one
-    finally:
-        one.kill()
-        etcd.stop()
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            if links:
+                await one.put_behind_links(stack)
+            await one.start()
+            yield one
+        finally:
+            one.kill()
+            etcd.stop()
 
 
 async def wait_for(holds: Callable[[], bool], what: str, within_s: float = 30.0) -> None:

@@ -1,9 +1,12 @@
-"""`python -m tests.robustness.cluster_cycles --kills 100 --pauses 30 --rolls 10`: the leader dies, again and again.
+"""`python -m tests.robustness.cluster_cycles --kills 100 --pauses 30 --rolls 10 --silences 10`: the leader dies, again
+and again.
 
 Three brokers and a real etcd. One producer sends all the time, one consumer reads all the time, both through every
-death (kill -9, start again), every pause (SIGSTOP for three leases) and every roll (SIGTERM, start again). At the end
-the brokers stop and everything is held against each other: what was acknowledged, what the consumer saw, and the logs
-of all replicas byte for byte.
+death (kill -9, start again), every pause (SIGSTOP for three leases), every roll (SIGTERM, start again) and every
+silence (a firewall forgets a connection between brokers, in one direction or both, or the way to the leader is shut
+for some seconds) and every restore (etcd goes back to a snapshot, which `comet cluster recover` has accepted). After a
+silence all are in sync again within ten seconds. At the end the brokers stop and everything is held against each other:
+what was acknowledged, what the consumer saw, and the logs of all replicas byte for byte.
 
 With acks=all any loss is a violation. With acks=1 and acks=0 what was lost is counted and printed; duplicates, disorder
 and replicas that differ are violations still.
@@ -14,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import shutil
 import signal
 import statistics
 import sys
@@ -28,7 +32,10 @@ from typing import Any
 import comet
 from comet import records
 from comet_broker.core.cluster import TopicSpec
+from tests.etcd import wait_a_moment
 from tests.robustness.cluster import ClusterProcesses, cluster
+from tests.robustness.restoring import ready, recover
+from tests.robustness.silences import complaint, silence
 from tests.sim.waiting import until
 
 TOPIC = "cycles"
@@ -37,6 +44,8 @@ STALL_S_MAX = 60.0
 LIFE_S_MAX = 0.3
 QUIET_LOOKS = 20
 LEASES_PAUSED = 3
+BEHIND_ACKS = 500  # so many come while a follower is down
+RUNNING_SHARE = 0.5  # of the restores happen under running brokers
 
 
 @dataclass(slots=True)
@@ -45,6 +54,8 @@ class Report:
     kills: int = 0
     pauses: int = 0
     rolls: int = 0
+    silences: int = 0
+    restores: int = 0
     sent: int = 0
     acked: dict[int, bytes] = field(default_factory=dict)  # by offset
     reacked: int = 0  # acknowledged at an offset that something else had: only what was lost makes room
@@ -55,17 +66,27 @@ class Report:
     kill_stalls_s: list[float] = field(default_factory=list)
     pause_stalls_s: list[float] = field(default_factory=list)
     roll_stalls_s: list[float] = field(default_factory=list)
+    silence_stalls_s: list[float] = field(default_factory=list)
+    back_s: list[float] = field(default_factory=list)  # after silences, until all were in sync
+    restore_stalls_s: list[float] = field(default_factory=list)
     lost: int = 0
     violations: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        stalls = {"kill": self.kill_stalls_s, "pause": self.pause_stalls_s, "roll": self.roll_stalls_s}
+        stalls = {
+            "kill": self.kill_stalls_s,
+            "pause": self.pause_stalls_s,
+            "roll": self.roll_stalls_s,
+            "silence": self.silence_stalls_s,
+            "restore": self.restore_stalls_s,
+        }
         return (
-            f"acks={self.acks}: {self.kills} kills, {self.pauses} pauses, {self.rolls} rolls; "
+            f"acks={self.acks}: {self.kills} kills, {self.pauses} pauses, {self.rolls} rolls, "
+            f"{self.silences} silences, {self.restores} restores of etcd; "
             f"{self.sent} records sent, {len(self.acked)} acknowledged, {self.failed} unknown, "
             f"{len(self.consumed)} consumed, {self.lost} lost; longest time without an acknowledgement: "
             + ", ".join(f"{what} {_spread(values)}" for what, values in stalls.items())
-            + f"; {len(self.violations)} violations"
+            + f"; in sync after a silence: {_spread(self.back_s)}; {len(self.violations)} violations"
         )
 
 
@@ -81,13 +102,15 @@ async def run(
     kills: int,
     pauses: int,
     rolls: int = 0,
+    silences: int = 0,
+    restores: int = 0,
     etcd_away_s: float = 0,
     seed: int,
     acks: Any = "all",
     flush: str = "interval",
 ) -> Report:
     report = Report(acks)
-    async with cluster(folder, options=("--session-ms", str(SESSION_MS))) as one:
+    async with cluster(folder, options=("--session-ms", str(SESSION_MS)), links=silences > 0) as one:
         async with comet.Admin(one.addresses) as admin:
             info = await admin.create_topic(TOPIC, replicas=3, flush=flush, segment_bytes=1 << 20)
         await one.well(TOPIC)
@@ -98,7 +121,8 @@ async def run(
         if etcd_away_s:
             print(await without_etcd(one, report, etcd_away_s))
             await one.well(TOPIC)
-        faults = ["kill"] * kills + ["pause"] * pauses + ["roll"] * rolls
+        faults = ["kill"] * kills + ["pause"] * pauses + ["roll"] * rolls + ["silence"] * silences
+        faults += ["restore"] * restores
         random.shuffle(faults)
         for fault in faults:
             await _strike(one, report, fault, random, [loading, reading])
@@ -119,7 +143,9 @@ async def _strike(
     await asyncio.sleep(random.uniform(0, LIFE_S_MAX))
     leader = await one.leader(TOPIC)
     began = time.perf_counter()
-    if fault == "kill":
+    if fault == "restore":
+        await restored_etcd(one, report, random)
+    elif fault == "kill":
         one.brokers[leader].kill()
         await _acknowledged_after(report, began)
         report.kills += 1
@@ -133,6 +159,14 @@ async def _strike(
         report.roll_stalls_s.append(_longest_stall(report, began))
         if code:
             report.violations.append(f"broker {leader} ended with code {code}")
+    elif fault == "silence":
+        what, back_s = await silence(one, TOPIC, random)
+        print(f"{what}: in sync {back_s:.1f} s after the mend", flush=True)
+        await _acknowledged_after(report, time.perf_counter())
+        report.silences += 1
+        report.back_s.append(back_s)
+        report.silence_stalls_s.append(_longest_stall(report, began))
+        report.violations += complaint(what, back_s)
     else:
         one.brokers[leader].signal(signal.SIGSTOP)
         try:
@@ -146,6 +180,40 @@ async def _strike(
     for task in watched:
         if task.done():
             task.result()  # raises what ended it
+
+
+async def restored_etcd(one: ClusterProcesses, report: Report, random: Random) -> None:
+    """Etcd is saved; a follower goes down, the others go on; etcd goes back, under running brokers or while all are
+    down. The operator recovers."""
+    copy = one.folder / f"etcd-{report.restores}"
+    await asyncio.to_thread(one.etcd.save, copy)
+    await one.well(TOPIC)
+    leader = await one.leader(TOPIC)
+    behind = random.choice([number for number in one.brokers if number != leader])
+    one.brokers[behind].kill()
+    await one.well(TOPIC, replicas=len(one.brokers) - 1)
+    count = len(report.ack_times)
+    await _acknowledged_since(report, count + BEHIND_ACKS)
+    began = time.perf_counter()
+    running = random.random() < RUNNING_SHARE
+    if not running:
+        for number, broker in one.brokers.items():
+            if number != behind:
+                await asyncio.to_thread(broker.terminate)
+    await asyncio.to_thread(one.etcd.restore, copy)
+    shutil.rmtree(copy)
+    one.brokers[behind].launch()  # first: it knows no more than the snapshot, perhaps
+    for number, broker in one.brokers.items():
+        if not running and number != behind:
+            broker.launch()
+    plan = await recover(one)
+    # The one that was behind may have been ready for a moment, or may only be now.
+    await ready(one, *(set(one.brokers) if not running else {behind, *plan["restart"]}))
+    await _acknowledged_after(report, time.perf_counter())
+    report.restores += 1
+    report.restore_stalls_s.append(_longest_stall(report, began))
+    if lost := sum(part["loses"] for part in plan["partitions"]):
+        report.violations.append(f"the recovery gave up {lost} records that were committed: {plan}")
 
 
 async def without_etcd(one: ClusterProcesses, report: Report, seconds: float) -> str:
@@ -244,8 +312,15 @@ async def load(addresses: list[str], report: Report, stop: asyncio.Event, random
 
 async def consume(addresses: list[str], report: Report) -> None:
     async with comet.Consumer(addresses, TOPIC, start="earliest") as consumer:
-        async for batch in consumer.batches():
-            report.consumed += zip(batch.offsets, (value or b"" for value in batch.values), strict=True)
+        moment = asyncio.Event()
+        while True:
+            try:
+                async for batch in consumer.batches():
+                    report.consumed += zip(batch.offsets, (value or b"" for value in batch.values), strict=True)
+            except (comet.Truncated, comet.OffsetOutOfRange):
+                # After a restore of etcd one may lead that knows no more than the snapshot, until the others are back.
+                await wait_a_moment(moment)
+                await consumer.seek(len(report.consumed), partition=0)
 
 
 async def check(one: ClusterProcesses, report: Report, reading: asyncio.Task[None], spec: TopicSpec) -> None:
@@ -289,6 +364,10 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--pauses", type=int, default=30)
     parser.add_argument("--rolls", type=int, default=0)
+    parser.add_argument(
+        "--silences", type=int, default=0, help="puts the brokers behind proxies, which answer for one that was killed"
+    )
+    parser.add_argument("--restores", type=int, default=0, help="etcd goes back to a snapshot, and is recovered")
     parser.add_argument("--etcd-away-s", type=float, default=0, help="before all else, stop etcd for so long")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--acks", default="all", choices=["0", "1", "all"])
@@ -303,6 +382,8 @@ def main() -> int:
                 kills=options.kills,
                 pauses=options.pauses,
                 rolls=options.rolls,
+                silences=options.silences,
+                restores=options.restores,
                 etcd_away_s=options.etcd_away_s,
                 seed=options.seed,
                 acks=acks,

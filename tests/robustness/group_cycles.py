@@ -2,9 +2,13 @@
 
 Three brokers and a real etcd; 5 members of a group that handles at least once, 5 of one that consumes, transforms and
 produces exactly once, 3 of a shared group, and 3 tellers of a bank, each a process. All the time some member is killed,
-paused for half a session to two, or leaves, and a broker is killed or paused. Every 20 s the bank holds still and its
+paused for half a session to two, or leaves, and a broker is killed or paused, or a connection between two dies
+silently. Every 20 s the bank holds still and its
 book is added up. At the end everything is mended, the groups come to the end of their input, and all that the members
 wrote down is held against what is in the topics: see group_notes.
+
+With `--restores N`, etcd goes back to an old snapshot so many times, for seconds, and then the right one is put back.
+Brokers refuse the wrong one, so no promise is any weaker. (A snapshot that is recovered is in cluster_cycles.)
 
 Before that, while nothing is wrong, it is measured how long a partition is without an owner that handles it when a
 member leaves, and when it is killed.
@@ -15,6 +19,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import shutil
 import signal
 import statistics
 import sys
@@ -44,6 +49,7 @@ from tests.robustness.group_world import (
     decided,
     whole,
 )
+from tests.robustness.silences import complaint, silence
 
 IN: Final = "in"
 PARTITIONS: Final = 10
@@ -54,6 +60,7 @@ BALANCE_S: Final = 20.0
 LOOK_S: Final = 1.0
 SESSION_S: Final = SESSION_MS / 1000
 WORK_MS: Final = 3.0
+RESTORE_SHARE: Final = 0.3  # of the faults of brokers, while there are some to come
 
 
 @dataclass(slots=True)
@@ -71,6 +78,7 @@ class Report:
     broker_bytes: dict[int, int] = field(default_factory=dict)
     caught_up_s: float = 0.0
     stood_still_s: float = 0.0  # not by these faults: the machine had something else to do
+    back_s: list[float] = field(default_factory=list)  # after a connection has died silently, until all were in sync
     silences_s: dict[str, float] = field(default_factory=dict)  # the longest times in which nothing was done
 
     @property
@@ -89,6 +97,7 @@ class Report:
             f"{self.sent} records sent, {self.acked} acknowledged; {counts}\n"
             f"bank: {self.transfers} transfers seen, {self.balances} balances; longest without: {silences} "
             f"(all stood still for {self.stood_still_s:.0f} s besides)\n"
+            f"in sync after a connection died silently: {_spread([one * 1000 for one in self.back_s])}\n"
             f"take-over after leaving: {_spread(self.left_ms)}; after kill -9, beyond the session: {killed}\n"
             f"brokers' memory at most {memory} MiB; caught up {self.caught_up_s:.1f} s after all was mended; "
             f"{len(self.violations)} violations"
@@ -104,8 +113,19 @@ def _spread(values: list[float]) -> str:
 class Storm:
     """One run. Owned by `run`; all on one loop."""
 
-    def __init__(self, folder: Path, one: ClusterProcesses, report: Report, random: Random) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        one: ClusterProcesses,
+        report: Report,
+        random: Random,
+        *,
+        silences: float = 0.0,
+        restores: int = 0,
+    ) -> None:
+        self.restores = restores  # that are still to come
         self.folder = folder
+        self.silences = silences  # of the faults of brokers, this share
         self.one = one
         self.report = report
         self.random = random
@@ -223,6 +243,17 @@ class Storm:
         random, one = self.random, self.one
         while not self.over.is_set():
             await self._rest(random.uniform(1, 5))
+            if random.random() < self.silences:
+                what, back_s = await silence(one, IN, random)
+                self._count("silences", f"{what}: in sync {back_s:.1f} s after the mend")
+                self.report.back_s.append(back_s)
+                self.report.violations.extend(complaint(what, back_s))
+                await self._well()
+                continue
+            if self.restores and random.random() < RESTORE_SHARE:
+                self.restores -= 1
+                await self._restore()
+                continue
             number = random.choice(list(one.brokers))
             broker = one.brokers[number]
             if random.random() < 0.4:
@@ -238,6 +269,19 @@ class Storm:
                 await asyncio.sleep(random.uniform(0, SESSION_S))
                 await one.restart(number)
             await self._well()
+
+    async def _restore(self) -> None:
+        """Etcd goes back to what it held some seconds ago, and is put right again."""
+        etcd, old, right = self.one.etcd, self.folder / "etcd-old", self.folder / "etcd-right"
+        await asyncio.to_thread(etcd.save, old)
+        await asyncio.sleep(self.random.uniform(2, 6))
+        self._count("restores of etcd", "etcd")
+        await asyncio.to_thread(etcd.exchange, old, right)
+        await asyncio.sleep(self.random.uniform(0.5, 2) * SESSION_S)
+        await asyncio.to_thread(etcd.restore, right)
+        shutil.rmtree(old)
+        shutil.rmtree(right)
+        await self._well()
 
     async def _rest(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -327,10 +371,12 @@ class Storm:
                 verdict.say(f"broker {number} had {used >> 20} MiB")
 
 
-async def run(folder: Path, *, seconds: float, seed: int, measured: int) -> Report:
+async def run(
+    folder: Path, *, seconds: float, seed: int, measured: int, silences: float = 0.0, restores: int = 0
+) -> Report:
     report = Report()
-    async with cluster(folder, options=("--session-ms", str(SESSION_MS))) as one:
-        storm = Storm(folder, one, report, Random(seed))
+    async with cluster(folder, options=("--session-ms", str(SESSION_MS)), links=silences > 0) as one:
+        storm = Storm(folder, one, report, Random(seed), silences=silences, restores=restores)
         await storm.topics()
         if measured:
             report.left_ms, report.killed_ms = await take_over_ms(one, folder, measured)
@@ -345,6 +391,14 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--take-overs", type=int, default=5, help="how often each kind is measured")
+    parser.add_argument(
+        "--silences",
+        type=float,
+        default=0.0,
+        help="so many of the faults of brokers, such as 0.2, are connections that die silently; puts brokers behind "
+        "proxies, which answer for one that was killed",
+    )
+    parser.add_argument("--restores", type=int, default=0, help="how often etcd goes back for some seconds")
     parser.add_argument("--folder", type=Path, help="keeps all that brokers and members have written")
     options = parser.parse_args()
     began = time.perf_counter()
@@ -352,8 +406,15 @@ def main() -> int:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
         report = asyncio.run(
-            run(folder, seconds=options.minutes * 60, seed=options.seed, measured=options.take_overs)
-        )  # fmt: skip
+            run(
+                folder,
+                seconds=options.minutes * 60,
+                seed=options.seed,
+                measured=options.take_overs,
+                silences=options.silences,
+                restores=options.restores,
+            )
+        )
     print(f"seed {options.seed}, {time.perf_counter() - began:.0f} s\n{report}")
     print("\n".join(report.violations[:50]))
     return 1 if report.violations else 0

@@ -89,6 +89,11 @@ class BrokerProcess:
         else:
             os.kill(self.pid, number)
 
+    def ports_to(self, port: int) -> set[int]:
+        """Its own ports of the connections that it has made to one on loopback."""
+        found = psutil.Process(self.pid).net_connections("tcp")
+        return {one.laddr.port for one in found if one.raddr and one.raddr.port == port}
+
     def resident_bytes(self) -> int:
         return int(psutil.Process(self.pid).memory_info().rss)
 

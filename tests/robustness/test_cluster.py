@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,11 +13,12 @@ import pytest
 
 import comet
 from comet_broker.core.cluster import TopicSpec
-from tests.link import Link
 from tests.robustness.cluster import ClusterProcesses, cluster, wait_for
 from tests.robustness.cluster_cycles import TOPIC, Report, check, consume, load, run, seconds_since_ack
 
 pytestmark = pytest.mark.slow
+
+SILENT_S_MAX = 25.0  # less than the 30 s after which a broker closes a connection that answers no ping
 
 
 async def test_leaders_that_die_or_stand_still_lose_nothing_that_all_have_acknowledged(tmp_path: Path) -> None:
@@ -122,26 +124,40 @@ async def taken(producer: comet.Producer, topic: str) -> bool:
 
 async def test_a_leader_that_its_followers_cannot_reach_acknowledges_nothing_alone(tmp_path: Path) -> None:
     """The leader's port goes silent to everyone: followers leave in_sync or another leads, and nothing is lost."""
-    async with contextlib.AsyncExitStack() as stack:
-        one = await stack.enter_async_context(cluster(tmp_path, options=("--replica-lag-ms", "1s")))
-        # The same brokers behind links that can fail: everybody is told the link's port.
-        one.kill()
-        links = {number: Link("127.0.0.1", broker.port) for number, broker in one.brokers.items()}
-        for number, link in links.items():
-            await stack.enter_async_context(link)
-            one.brokers[number].advertise(link.port)
-        await one.start()
-        async with loaded(one) as report:
-            leader = await one.leader(TOPIC)
-            links[leader].hold(up=True, down=True)
-            await wait_for(lambda: seconds_since_ack(report) > 2, "nobody is told anything")
-            links[leader].release()
-            acked = len(report.acked)
+    async with cluster(tmp_path, options=("--replica-lag-ms", "1s"), links=True) as one, loaded(one) as report:
+        leader = await one.leader(TOPIC)
+        one.links[leader].hold(up=True, down=True)
+        await wait_for(lambda: seconds_since_ack(report) > 2, "nobody is told anything")
+        one.links[leader].release()
+        acked = len(report.acked)
+        await wait_for(lambda: len(report.acked) > acked + 50, "writes go on")
+        for link in one.links.values():
+            link.cut()
+        acked = len(report.acked)
+        await wait_for(lambda: len(report.acked) > acked + 50, "writes go on after every link was reset")
+
+
+@pytest.mark.parametrize(("up", "down"), [(True, False), (False, True), (True, True)])
+async def test_a_follower_whose_connection_dies_silently_is_in_sync_again(
+    tmp_path: Path, *, up: bool, down: bool
+) -> None:
+    """A firewall forgets the connection to the leader, in one direction or both, and neither end is told."""
+    async with cluster(tmp_path, options=("--replica-lag-ms", "1s"), links=True) as one, loaded(one) as report:
+        leader = await one.leader(TOPIC)
+        follower = next(number for number in one.brokers if number != leader)
+        link, broker = one.links[leader], one.brokers[follower]
+        before = broker.ports_to(link.port)
+        assert one.forget(follower, leader, up=up, down=down)
+        began, acked = time.perf_counter(), len(report.acked)
+        async with asyncio.timeout(SILENT_S_MAX):
+            while before & broker.ports_to(link.port):
+                await one.topic(TOPIC)  # a look takes long enough
+            closed = time.perf_counter()
+            while follower not in await one.in_sync(TOPIC):
+                pass
             await wait_for(lambda: len(report.acked) > acked + 50, "writes go on")
-            for link in links.values():
-                link.cut()
-            acked = len(report.acked)
-            await wait_for(lambda: len(report.acked) > acked + 50, "writes go on after every link was reset")
+        print(f"closed after {closed - began:.1f} s, in sync after {time.perf_counter() - began:.1f} s")
+        assert await one.leader(TOPIC) == leader
 
 
 async def test_a_damaged_follower_mends_itself_from_its_leader(tmp_path: Path) -> None:

@@ -17,9 +17,18 @@ from aetcd import rpc
 from comet_broker.metadata.etcd.calls import CONNECT_MS_MIN
 from comet_broker.metadata.etcd.store import EtcdStore
 from comet_broker.metadata.etcd.watch import IDLE_S, EtcdWatch
-from comet_broker.metadata.store import Compacted, Compare, Delete, LeaseLost, Put, StoreUnavailable, WatchEvent
+from comet_broker.metadata.store import (
+    Compacted,
+    Compare,
+    Delete,
+    LeaseLost,
+    Put,
+    Reconnected,
+    StoreUnavailable,
+    WatchEvent,
+)
 from comet_broker.system import SystemClock
-from tests.etcd import Etcd
+from tests.etcd import Etcd, wait_a_moment
 from tests.link import Link
 
 T = TypeVar("T")
@@ -117,6 +126,40 @@ async def test_connecting_may_take_as_long_as_the_call_has(etcd: Etcd) -> None:
         await (await opening).close()
 
 
+class Resumed(AsyncIterator[Sequence[WatchEvent]]):
+    """A reader that watches again from where its watch broke off, as long as the history is there."""
+
+    def __init__(self, store: EtcdStore, prefix: str, from_revision: int) -> None:
+        self.breaks = 0
+        self._store = store
+        self._prefix = prefix
+        self._next_revision = from_revision
+        self._watch = store.watch(prefix, from_revision)
+
+    async def __anext__(self) -> Sequence[WatchEvent]:
+        moment = asyncio.Event()
+        while True:
+            try:
+                events = await anext(self._watch)
+            except Reconnected:
+                self.breaks += 1
+                await wait_a_moment(moment)
+                self._watch = self._store.watch(self._prefix, self._next_revision)
+            else:
+                self._next_revision = events[-1].revision + 1
+                return events
+
+
+async def test_a_watch_that_breaks_off_says_so_whatever_answers_next(etcd: Etcd) -> None:
+    async with opened(etcd.endpoint) as store:
+        watch = store.watch("", 2)
+        await create(store, "a")
+        assert (await anext(watch))[0].key == "a"
+        etcd.restart()
+        with pytest.raises(Reconnected):
+            await asyncio.wait_for(anext(watch), 30)
+
+
 async def test_a_lease_survives_a_restart_of_etcd(etcd: Etcd) -> None:
     async with opened(etcd.endpoint, timeout_ms=10_000) as store:
         lease = await store.grant_lease(60_000)
@@ -131,7 +174,7 @@ async def test_a_lease_survives_a_restart_of_etcd(etcd: Etcd) -> None:
 @pytest.mark.parametrize("how", ["stop", "kill"])
 async def test_a_watch_over_restarts_sees_everything_once(etcd: Etcd, how: str) -> None:
     async with opened(etcd.endpoint) as store:
-        watch = store.watch("k/", 2)
+        watch = Resumed(store, "k/", 2)
         keys = [f"k/{n:03}" for n in range(90)]
 
         async def watching() -> list[Sequence[WatchEvent]]:
@@ -152,7 +195,7 @@ async def test_a_watch_over_restarts_sees_everything_once(etcd: Etcd, how: str) 
 
 async def test_a_pause_of_etcd_loses_a_watch_nothing(etcd: Etcd) -> None:
     async with opened(etcd.endpoint) as store:
-        watch = store.watch("", 2)
+        watch = Resumed(store, "", 2)
         await create(store, "a")
         assert (await anext(watch))[0].key == "a"
         etcd.pause()
@@ -170,7 +213,7 @@ async def test_a_watch_whose_next_revision_is_compacted_while_it_is_away_says_so
         opened(link.address, timeout_ms=PATIENT_MS) as away,
         opened(etcd.endpoint, timeout_ms=PATIENT_MS) as store,
     ):
-        watch = away.watch("", 2)
+        watch = Resumed(away, "", 2)
         await put(store, "a")
         assert (await anext(watch))[0].key == "a"
         link.hold(up=True, down=True)
@@ -210,7 +253,7 @@ async def test_a_stream_that_is_silently_dead_is_noticed(etcd: Etcd) -> None:
         Link("127.0.0.1", etcd.port) as link,
         opened(link.address, etcd.endpoint, timeout_ms=3_000) as store,
     ):
-        watch = store.watch("", 2)
+        watch = Resumed(store, "", 2)
         await create(store, "a")
         assert (await anext(watch))[0].key == "a"
         link.hold(up=True, down=True)

@@ -3,8 +3,11 @@
     python -m tests.sim                          a cluster, so many seeds from --seed on; ends with what they exercised
     python -m tests.sim broker                   a single broker
     python -m tests.sim requests                 a cluster, also under requests with idempotency keys
+    python -m tests.sim crowds                   a cluster, also under more producers than a partition remembers
+    python -m tests.sim passing                  groups, one of which empties again and again
     python -m tests.sim --seed 123 -v            one seed, told in full
     python -m tests.sim --mutant NAME            a planted bug: succeeds when the checker finds it
+    python -m tests.sim --mutant all             every planted bug: which seed finds it, and after how long
     python -m tests.sim --mutant list
 
 Exit code 1 when a promise was broken, a run broke, or many runs left something unexercised.
@@ -19,7 +22,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.sim.hunting import ALL_MUTANTS, hunt
+from tests.sim.hunting import ALL_MUTANTS, hunt, hunt_all, order
 from tests.sim.result import Totals
 from tests.sim.runs import FAULTS, SCENARIOS, run_many, run_one, tell
 
@@ -34,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="the first seed; alone: only this one")
     parser.add_argument("--seeds", type=int, help="how many")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; one for each processor")
-    parser.add_argument("--mutant", help="plant this bug; 'list' names them")
+    parser.add_argument("--mutant", help="plant this bug; 'all': each of them; 'list' names them")
     parser.add_argument("--history", type=Path, help="write the history of one seed here, as JSON Lines")
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args(arguments)
@@ -42,8 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, mutant in ALL_MUTANTS.items():
             print(f"{mutant.scenario:8} {name:34} {mutant.why}")
         return 0
+    if options.mutant == "all":
+        return _all_mutants(options.seed, options.seeds, options.jobs)
     if options.mutant:
-        return _mutant(options.mutant, options.seed or 0, options.seeds)
+        return _mutant(options.mutant, options.seed, options.seeds)
     if options.seed is not None and options.seeds is None:
         result = run_one(options.scenario, options.seed)
         print("\n".join(tell(result, verbose=options.verbose)))
@@ -78,15 +83,26 @@ def _seeds(scenario: str, seeds: range, jobs: int, verbose: bool) -> int:
     return 1 if failed or missing else 0
 
 
-def _mutant(name: str, first: int, seeds: int | None) -> int:
+def _mutant(name: str, first: int | None, seeds: int | None) -> int:
     mutant = ALL_MUTANTS[name]
-    caught = hunt(mutant, range(first, first + (seeds or mutant.seeds)))
+    tried = order(mutant, first, seeds)
+    caught = hunt(mutant, tried)
     if caught is None:
-        print(f"{name}: NOT caught by {seeds or mutant.seeds} seeds")
+        print(f"{name}: NOT caught by {len(tried)} seeds")
         return 1
     print("\n".join(tell(caught, verbose=False)))
     print(f"{name}: caught by seed {caught.seed}")
     return 0
+
+
+def _all_mutants(first: int | None, seeds: int | None, jobs: int) -> int:
+    missed = []
+    for done in hunt_all(first, seeds, jobs=jobs):
+        print(done.line(), flush=True)
+        if done.seed is None:
+            missed.append(done.name)
+    print(f"{len(ALL_MUTANTS)} planted bugs, {len(missed)} not found" + "".join(f"\n    {name}" for name in missed))
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":

@@ -26,8 +26,10 @@ from tests.sim.checker import SETTLE_S_MAX
 from tests.sim.cluster_checks import check
 from tests.sim.cluster_profile import ClusterProfile, ClusterTopic, draw
 from tests.sim.cluster_world import ALL, ClusterWorld
+from tests.sim.crowds import CrowdClient, small_tables
 from tests.sim.history import FinalLog, Outcome, Place, Produce, make_value
 from tests.sim.loop import SimLoop, run
+from tests.sim.lying_disks import operate
 from tests.sim.replicas import Comparison
 from tests.sim.requests import RequestClient
 from tests.sim.result import Result
@@ -92,7 +94,7 @@ class ClusterScenario:
         return {topic.name for topic in self.topics if topic.available}
 
     async def run(self) -> None:
-        world, profile = self.world, self.profile
+        world = self.world
         loop = asyncio.get_running_loop()
         keepers = [
             loop.create_task(cluster_faults.keep(world, host), name=f"keeper {host.broker_id}") for host in world.hosts
@@ -102,7 +104,8 @@ class ClusterScenario:
         await self._create_topics()
         self._start_clients()
         watcher = loop.create_task(self._watch(), name="watcher")
-        await cluster_faults.harm(world, list(profile.faults or ()), HARM_S, profile.fault_every_s or 3.0)
+        operator = loop.create_task(operate(world, self._admin), name="operator")
+        await self.harm()
         await asyncio.sleep(max(0.0, HARM_S - world.now()))
         world.note("mend")
         cluster_faults.mend(world)
@@ -121,7 +124,7 @@ class ClusterScenario:
         comparison.compare()
         await until(lambda: not comparison.other_views(), within_s=5.0)
         world.history.complaints += comparison.other_views()
-        for task in (*keepers, watcher):
+        for task in (*keepers, watcher, operator):
             if task.done():
                 task.result()
             task.cancel()
@@ -129,6 +132,10 @@ class ClusterScenario:
             host.look_for_trouble()
         await self._admin.close()
         world.history.complaints += [f"nobody took this exception: {text}" for text in world.loop.unhandled]
+
+    async def harm(self) -> None:
+        world, profile = self.world, self.profile
+        await cluster_faults.harm(world, list(profile.faults or ()), HARM_S, profile.fault_every_s or 3.0)
 
     # ---- setting up
 
@@ -158,6 +165,9 @@ class ClusterScenario:
         for number in range(profile.requests or 0):
             name = f"r{number}"
             world.client(name, RequestClient(world, name, self._producer_plan(), self.places).run())
+        for number in range(profile.crowds or 0):
+            name = f"m{number}"
+            world.client(name, CrowdClient(world, name, self._producer_plan(), self.places).run())
         for number, read_from in enumerate(("leader", "any")):
             name = f"c{number}"
             start = "earliest" if number == 0 else random.choice(("earliest", "latest"))
@@ -408,6 +418,13 @@ def simulate_requests(seed: int, profile: ClusterProfile | None = None) -> Resul
     """The same with clients that have no session, and send requests with an idempotency key until they are answered."""
     given = profile or ClusterProfile()
     return simulate(seed, replace(given, requests=given.requests or 2), scenario="requests")
+
+
+def simulate_crowds(seed: int, profile: ClusterProfile | None = None) -> Result:
+    """The same with clients of many producers each, more than a partition remembers in full."""
+    given = profile or ClusterProfile()
+    with small_tables():
+        return simulate(seed, replace(given, crowds=given.crowds or 1), scenario="crowds")
 
 
 def simulate(seed: int, profile: ClusterProfile | None = None, *, scenario: str = "cluster") -> Result:

@@ -43,7 +43,7 @@ class ClusterEvidence(Evidence):
         return any(base <= offset < end for base, end in self.monitor.of(place).ruined)
 
     def began_anew(self, place: Place) -> bool:
-        return bool(self.monitor.of(place).losses)
+        return bool(self.monitor.of(place).losses) or self.monitor.of(place).doubted
 
 
 def consistent_part(history: History, available: set[str]) -> History:

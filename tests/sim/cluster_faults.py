@@ -12,17 +12,20 @@ from random import Random
 from typing import Final
 
 from comet_broker.storage.memory import Faults
+from tests.sim.breaking import breaks
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.host import Host
 from tests.sim.link import KEEPALIVE_S
-from tests.sim.losses import Where
+from tests.sim.lying_disks import folder_put_back, log_cut_short
 from tests.sim.nemesis import batch_spans
+from tests.sim.staged_faults import cut_back_and_lead_again, start_twice_after_a_power_cut
 from tests.sim.store import DELAY_S_MAX, STORE
 from tests.sim.waiting import until
 
 PAUSE_S_MAX: Final = 9.0  # three leases
 PARTITION_S_MAX: Final = 8.0
 SLOW_DISK_S: Final = 0.4
+IN_SYNC_S_MAX: Final = 8.0  # after a connection between brokers has died silently: 3.5 s, a probe of 1 s, and some more
 
 Fault = Callable[[ClusterWorld, Random], Awaitable[None]]
 
@@ -88,7 +91,7 @@ async def pause(world: ClusterWorld, random: Random) -> None:
 async def follower_returns(world: ClusterWorld, random: Random) -> None:
     """The machine of a follower goes down when it has just taken a record. It is back, and follows again; then its
     leader dies."""
-    where, leader, followers = _members(world, random)
+    where, leader, followers = world.members(random)
     if leader is None or not followers:
         return
     follower = random.choice(followers)
@@ -107,7 +110,7 @@ async def follower_returns(world: ClusterWorld, random: Random) -> None:
 async def all_but_one_are_sure(world: ClusterWorld, random: Random) -> None:
     """One machine goes down, and with it, or a moment later, the processes of all others: who is back first is not who
     is to lead."""
-    _, leader, followers = _members(world, random)
+    _, leader, followers = world.members(random)
     hosts = [host for host in (leader, *followers) if host is not None]
     if not hosts:
         return
@@ -117,17 +120,6 @@ async def all_but_one_are_sure(world: ClusterWorld, random: Random) -> None:
     for host in world.hosts:
         if host is not unlucky:
             host.kill(power=False)
-
-
-def _members(world: ClusterWorld, random: Random) -> tuple[Where, Host | None, list[Host]]:
-    """A partition, who leads it, and who else is in sync and runs."""
-    where = world.where((random.choice(sorted(world.history.flush)), 0))
-    found = world.monitor.state.partitions.get(where)
-    if found is None:
-        return where, None, []
-    up = {host.broker_id: host for host in world.up() if host.broker_id in found.value.in_sync}
-    leader = up.pop(found.value.leader, None)
-    return where, leader, list(up.values())
 
 
 # ---- the network
@@ -202,6 +194,46 @@ async def stall_links(world: ClusterWorld, random: Random) -> None:
             way = random.choice(("up", "down", "both"))
             seconds = KEEPALIVE_S + 1 if random.random() < 0.1 else random.uniform(0.05, 4)
             link.stall(seconds, up=way != "down", down=way != "up")
+
+
+async def silent_death(world: ClusterWorld, random: Random) -> None:
+    """A firewall forgets connections of one broker: what is sent on them in one direction, or both, vanishes, and
+    neither end is told. New connections work at once, or the way stays shut for a while."""
+    address = _one(world, random).address
+    links = [link for link in world.network.links() if address in (link.client, link.address)]
+    way, everything = random.choice(("up", "down", "both")), random.random() < 0.3
+    ways: list[tuple[str, str]] = []
+    for link in links:
+        if everything or (link.replica and random.random() < 0.7):
+            link.die(up=way != "down", down=way != "up")
+            ways += [(link.client, link.address)] if way != "down" else []
+            ways += [(link.address, link.client)] if way != "up" else []
+    if ways and random.random() < 0.3:
+        await _blocked(world, random, sorted(set(ways)), both=False)
+
+
+async def one_silent_death(world: ClusterWorld, random: Random) -> None:
+    """The same for one follower and its leader, while all is well otherwise: they are in sync again soon. For runs in
+    which nothing else goes wrong."""
+
+    def well() -> bool:
+        states = [found.value for found in world.monitor.state.partitions.values()]
+        return all(state.leader and set(state.in_sync) == set(state.replicas) for state in states)
+
+    if world.silence.locked():
+        return
+    async with world.silence:
+        links = [link for link in world.network.links() if link.replica]
+        if not links or not await until(well, within_s=IN_SYNC_S_MAX):
+            return
+        way = random.choice(("up", "down", "both"))
+        random.choice(links).die(up=way != "down", down=way != "up")
+        await asyncio.sleep(IN_SYNC_S_MAX)
+        if not well():
+            world.history.complaints.append(
+                f"not in sync {IN_SYNC_S_MAX:.0f} s after a connection had died silently ({way}): "
+                f"{[found.value for found in world.monitor.state.partitions.values()]}"
+            )
 
 
 async def bad_weather(world: ClusterWorld, random: Random) -> None:
@@ -360,6 +392,8 @@ FAULTS: Final[dict[str, Fault]] = {
         swizzle,
         cut_links,
         stall_links,
+        silent_death,
+        one_silent_death,
         bad_weather,
         store_away,
         store_unsure,
@@ -377,9 +411,27 @@ FAULTS: Final[dict[str, Fault]] = {
         client_dies,
         follower_returns,
         all_but_one_are_sure,
+        cut_back_and_lead_again,
+        start_twice_after_a_power_cut,
+        breaks,
+        folder_put_back,
+        log_cut_short,
     )
 }
 STAGED: Final = ("all_but_one_are_sure", "follower_returns")
+# Faults that are younger than the known seeds. They are drawn apart, so that those seeds stay what they were.
+LATER: Final = ("cut_back_and_lead_again", "start_twice_after_a_power_cut")
+LYING: Final = ("folder_put_back", "log_cut_short")  # which want a cluster of three, and little else that goes wrong
+APART: Final = ("silent_death",)
+ALONE: Final = ("one_silent_death",)  # what it asserts holds where nothing else goes wrong
+APART_SHARE: Final = 0.3
+DRAWN_APART: Final = frozenset({*STAGED, *LATER, *LYING, *APART, *ALONE, "breaks"})
+DRAWN: Final = tuple(sorted(FAULTS.keys() - {*ALONE}))
+
+
+def drawn_apart(seed: int) -> list[str]:
+    """Faults that are drawn on their own, so that what else a seed draws stays as it is."""
+    return [name for name in APART if Random(f"{seed}/{name}").random() < APART_SHARE]
 
 
 async def harm(world: ClusterWorld, faults: list[str], until: float, mean_s: float) -> None:
@@ -410,7 +462,7 @@ async def keep(world: ClusterWorld, host: Host) -> None:
     random = world.random(f"keeper {host.broker_id}")
     while True:
         await asyncio.sleep(random.uniform(0.1, 0.8))
-        if host.stopping or (host.node is not None and host.node.paused):
+        if host.stopping or (host.node is not None and host.node.paused) or world.now() < host.away_until:
             continue
         if host.node is not None and not host.node.dead and host.up and host.failed():
             await asyncio.sleep(random.uniform(0.0, 2.0))
@@ -428,6 +480,7 @@ def mend(world: ClusterWorld) -> None:
     world.network.weather.delay_s_max = 0.002
     world.network.open_all()
     for host in world.hosts:
+        host.away_until = 0.0
         host.pace.seconds_max = 0.004
         host.disk.faults = Faults()
         host.weather.refusing = host.weather.forgetting = host.weather.keepalive_s_max = 0.0

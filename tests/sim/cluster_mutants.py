@@ -6,6 +6,7 @@ caught by any of the first 200 seeds as well is what `python -m tests.sim --muta
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -15,23 +16,30 @@ from comet import records
 from comet.types import Flush
 from comet.v1 import replication_pb2 as pb
 from comet_broker import broker as broker_module
+from comet_broker import conflicts
 from comet_broker.core import replicas
-from comet_broker.core.cluster import PartitionState
+from comet_broker.core.cluster import NOBODY, PartitionState
+from comet_broker.core.conflicts import Verdict
 from comet_broker.core.controller import _Case, _Rank
+from comet_broker.core.producers import ProducerTable
 from comet_broker.core.replicas import Replicas
+from comet_broker.identity import Identity, loss_is_known, open_identity
 from comet_broker.leadership import Leadership
 from comet_broker.membership import Membership
 from comet_broker.metadata.store import RangeResult
 from comet_broker.partition import Partition
+from comet_broker.ports import Files
+from comet_broker.replication import follower as follower_module
 from comet_broker.replication.follower import LeaderLink
 from comet_broker.replication.leader import ReplicaSession
 from comet_broker.storage.appending import Appending
+from comet_broker.storage.cut import Cut
+from comet_broker.storage.log import Log
 from comet_broker.view import ClusterView
 from tests.sim.cluster_profile import ClusterProfile
 from tests.sim.planting import Mutant, Patch
 
 CLUSTER_MUTANTS: Final[dict[str, Mutant]] = {}
-SEEDS_MAX: Final = 200
 
 Patches = Callable[[], list[Patch]]
 
@@ -53,11 +61,26 @@ def mutant(why: str, breaks: str, *faults: str, caught_by: int = 0, **more: Any)
 
     def register(patches: Patches) -> Patches:
         CLUSTER_MUTANTS[patches.__name__] = Mutant(
-            "cluster", why, tuple(breaks.split()), ClusterProfile(faults=faults, **given), patches, SEEDS_MAX, caught_by
+            "cluster", why, tuple(breaks.split()), ClusterProfile(faults=faults, **given), patches, caught_by
         )
         return patches
 
     return register
+
+
+# ---- connections that die silently
+
+
+@mutant("a follower does not watch its leader's stream for silence", "C29", "one_silent_death", caught_by=2)
+def follow_a_dead_stream() -> list[Patch]:
+    return [(LeaderLink, "_silent", lambda self: None)]
+
+
+@mutant(
+    "a leader does not end the stream of a follower that is silent, or that it takes out", "C29", "one_silent_death"
+)
+def feed_a_dead_stream() -> list[Patch]:
+    return [(ReplicaSession, "_silent", lambda self: None), (ReplicaSession, "fell_behind", lambda *_: None)]
 
 
 # ---- acknowledging, and the high watermark
@@ -95,6 +118,7 @@ def commit_by_majority() -> list[Patch]:
     "power_cut",
     "follower_returns",
     "isolate",
+    caught_by=3,
 )
 def count_another_life() -> list[Patch]:
     return [(Replicas, "_counts", lambda self, broker, follower: True)]
@@ -135,7 +159,7 @@ def let_the_watermark_fall() -> list[Patch]:
     return [(Partition, "learn", learn)]
 
 
-@mutant("a new leader says where the log ends before it knows", "C8", "isolate", "kill", "partition", caught_by=17)
+@mutant("a new leader says where the log ends before it knows", "C8", "isolate", "kill", "partition", caught_by=28)
 def tell_the_end_too_early() -> list[Patch]:
     return [(Partition, "settled", property(lambda self: True))]
 
@@ -157,7 +181,7 @@ def show_everything() -> list[Patch]:
 # ---- who is in sync
 
 
-@mutant("whoever follows is taken in, however far behind", "C31", "isolate", "power_cut", "cut_links")
+@mutant("whoever follows is taken in, however far behind", "C31", "isolate", "power_cut", "cut_links", caught_by=1)
 def grow_too_early() -> list[Patch]:
     def grown(self: Replicas, committed: int, registered: dict[int, int]) -> PartitionState | None:
         new = {
@@ -206,7 +230,7 @@ def grow_without_incarnation() -> list[Patch]:
     "store_unsure",
     "partition",
     "cut_links",
-    caught_by=4,
+    caught_by=23,
 )
 def count_growth_late() -> list[Patch]:
     def recount(self: Replicas) -> None:
@@ -233,7 +257,13 @@ def shrink_without_the_store() -> list[Patch]:
 
 
 @mutant(
-    "those that left while too few stayed are forgotten", "C31 C29", "isolate", "power_cut", "partition", flush=Flush.OS
+    "those that left while too few stayed are forgotten",
+    "C31 C29",
+    "isolate",
+    "power_cut",
+    "partition",
+    flush=Flush.OS,
+    caught_by=31,
 )
 def forget_the_eligible() -> list[Patch]:
     def without(state: PartitionState, gone: list[int], min_insync: int) -> PartitionState:
@@ -249,7 +279,7 @@ def forget_the_eligible() -> list[Patch]:
 # ---- who leads
 
 
-@mutant("any replica that is alive may lead", "C31", "isolate", "kill", "power_cut", "partition", caught_by=1)
+@mutant("any replica that is alive may lead", "C31", "isolate", "kill", "power_cut", "partition", caught_by=6)
 def elect_outside_in_sync() -> list[Patch]:
     real = _Case._rank
 
@@ -260,11 +290,31 @@ def elect_outside_in_sync() -> list[Patch]:
 
 
 def _impatient(rank: Callable[[_Case, PartitionState, int], int]) -> object:
-    def best(self: _Case, now: PartitionState, *, last_resort: bool) -> int:
+    def best(self: _Case, now: PartitionState, *, last_resort: bool, in_time: bool) -> int:
         alive = [broker for broker in now.holders if self._cluster.incarnation(broker) and not self._unfit(broker)]
         return min(alive, key=lambda broker: (rank(self, now, broker), now.holders.index(broker)), default=0)
 
     return best
+
+
+def _best_by_rank(self: _Case, now: PartitionState, *, last_resort: bool, in_time: bool) -> int:
+    """The election without its second line of defence, the comparison of logs: what a broker says of itself decides.
+
+    No mistake about the first line breaks a promise while logs are compared, so those are planted together with this.
+    This alone breaks none in their profiles: see test_cluster_mutants.
+    """
+    patient = not last_resort and not all(self._cluster.incarnation(b) for b in (*now.in_sync, *now.eligible))
+    ranked = []
+    for order, broker in enumerate(now.holders):
+        if not self._cluster.incarnation(broker) or self._unfit(broker):
+            continue
+        rank = self._rank(now, broker)
+        if rank != _Rank.NONE and not (rank >= _Rank.LOSSY_IN_SYNC and patient and not self._available):
+            ranked.append((rank, order, broker))
+    return min(ranked)[-1] if ranked else NOBODY
+
+
+WITHOUT_COMPARISON: Final[Patch] = (_Case, "_best", _best_by_rank)
 
 
 @mutant("in sync is who was in sync, whatever became of it since", "C31 C5 C1", "power_cut", "power_cut_all")
@@ -275,19 +325,36 @@ def forget_incarnations() -> list[Patch]:
     ]
 
 
-@mutant("a power cut is taken for a clean stop", "C31", "power_cut", "all_but_one_are_sure", "kill")
+@mutant("a power cut is taken for a clean stop", "C31", "power_cut", "all_but_one_are_sure", "kill", caught_by=0)
 def believe_the_unclean() -> list[Patch]:
     def whole(self: _Case, table: dict[int, int], broker: int) -> bool:
         return broker in self._cluster.brokers and broker in table
 
-    return [(_Case, "_whole", whole)]
+    return [(_Case, "_whole", whole), WITHOUT_COMPARISON]
+
+
+@mutant(
+    "the second start after a power cut does not know that something may be lost",
+    "C31",
+    "start_twice_after_a_power_cut",
+    fault_every_s=6.0,
+    flush=Flush.OS,
+    caught_by=6,
+)
+def forget_the_loss_at_the_second_start() -> list[Patch]:
+    def forgetful(files: Files, **given: Any) -> Identity:
+        found = open_identity(files, **given)
+        loss_is_known(files, found)
+        return found
+
+    return [(broker_module, "open_identity", forgetful), WITHOUT_COMPARISON]
 
 
 @mutant(
     "a log that came back short counts as whole", "C31", "flip_bit", "failing_sync", "kill", flush=Flush.OS, caught_by=4
 )
 def believe_a_short_log() -> list[Patch]:
-    return [(broker_module, "came_short", lambda files, identity: identity)]
+    return [(broker_module, "came_short", lambda files, identity: identity), WITHOUT_COMPARISON]
 
 
 @mutant("a damaged replica stays the leader", "C29 C25", "flip_bit", "failing_sync", "kill", caught_by=12)
@@ -320,6 +387,57 @@ def move_before_arrival() -> list[Patch]:
     return [(_Case, "_move", move), (_Case, "_arrived", lambda self, now: bool(now.target))]
 
 
+# ---- disks that lie
+
+
+@mutant(
+    "a follower cuts what it knows to be committed",
+    "C1 C31",
+    "folder_put_back",
+    "log_cut_short",
+    flush=Flush.OS,
+    fault_every_s=3.0,
+)
+def cut_what_is_committed() -> list[Patch]:
+    return [(follower_module, "judged", lambda partition, following: Verdict.CUT)]
+
+
+@mutant(
+    "a loss counts as accepted by an operator that has accepted none",
+    "C1 C31",
+    "folder_put_back",
+    "log_cut_short",
+    flush=Flush.OS,
+    fault_every_s=3.0,
+)
+def accept_every_loss() -> list[Patch]:
+    def judged(partition: Partition, following: pb.Following) -> Verdict:
+        verdict = conflicts.judged(partition, following)
+        return Verdict.ACCEPTED if verdict is Verdict.REFUSED else verdict
+
+    return [(follower_module, "judged", judged)]
+
+
+@mutant(
+    "of those that may have lost something the preferred one leads, not the one with the longest log",
+    "C31",
+    "flip_bit",
+    "failing_sync",
+    "power_cut_all",
+    flush=Flush.OS,
+    caught_by=1,
+)
+def elect_the_preferred() -> list[Patch]:
+    real = _Case._longest
+
+    def longest(self: _Case, now: PartitionState, members: set[int], *, wait: bool) -> int:
+        found = real(self, now, members, wait=wait)
+        here = [b for b in now.holders if b in members and self._cluster.incarnation(b) and not self._unfit(b)]
+        return min(here, key=lambda broker: (self._rank(now, broker), here.index(broker))) if found else found
+
+    return [(_Case, "_longest", longest)]
+
+
 # ---- leases
 
 
@@ -341,6 +459,39 @@ def count_the_lease_from_the_answer() -> list[Patch]:
         self.deadline = self._clock.monotonic() + 2 * ttl_ms / 1000
 
     return [(Membership, "_extend", extend)]
+
+
+# ---- supervision
+
+
+@mutant(
+    "an error about one partition ends the stream on which its broker follows",
+    "C29",
+    "breaks",
+    fault_every_s=3.0,
+    caught_by=11,
+)
+def end_the_link_for_one() -> list[Patch]:
+    def broke(self: LeaderLink, partition: Partition, error: Exception) -> None:
+        raise error
+
+    return [(LeaderLink, "_guard", lambda self, partition: contextlib.nullcontext()), (LeaderLink, "_broke", broke)]
+
+
+@mutant(
+    "an error about one partition ends the stream on which it is followed",
+    "C29",
+    "breaks",
+    fault_every_s=3.0,
+    caught_by=16,
+)
+def end_the_followers_stream_for_one() -> list[Patch]:
+    def progress(self: ReplicaSession, handle: int, leader_epoch: int, log_end: int, flushed_end: int) -> None:
+        partition = self._following.get(handle)
+        if partition is not None and partition.leadership is not None and leader_epoch == partition.leader_epoch:
+            self._take_progress(handle, partition, partition.leadership, log_end, flushed_end)
+
+    return [(ReplicaSession, "_progress", progress)]
 
 
 # ---- epochs, and logs that part
@@ -370,11 +521,10 @@ def append_from_any_epoch() -> list[Patch]:
 
 @mutant(
     "a follower is cut back to its watermark instead of to where the logs part",
-    "C31",
+    "C8 C31",
     "kill",
     "isolate",
     "partition",
-    caught_by=17,
 )
 def truncate_to_the_watermark() -> list[Patch]:
     real = ReplicaSession._where_to_begin
@@ -386,12 +536,28 @@ def truncate_to_the_watermark() -> list[Patch]:
     return [(ReplicaSession, "_where_to_begin", staticmethod(where))]
 
 
-@mutant("a follower goes on at its end, whatever it holds", "C5 C6", "isolate", "pause", "kill", acks=1)
+@mutant("a follower goes on at its end, whatever it holds", "C5 C6", "isolate", "pause", "kill", acks=1, caught_by=1)
 def never_truncate() -> list[Patch]:
     def where(partition: Partition, follow: pb.Follow) -> tuple[int, bool]:
         return min(follow.log_end, partition.log.log_end), False
 
     return [(ReplicaSession, "_where_to_begin", staticmethod(where))]
+
+
+@mutant(
+    "a log that is cut back keeps its table of producers, so that a retry of a batch that was cut is a duplicate",
+    "C1 C9",
+    "cut_back_and_lead_again",
+    fault_every_s=6.0,
+    idempotent=True,
+)
+def keep_the_producers_of_what_was_cut() -> list[Patch]:
+    real = Log._cut
+
+    def keep(self: Log, planned: Cut, producers: ProducerTable, start: int) -> None:
+        real(self, planned, producers if planned.forget_producers else self.producers, start)
+
+    return [(Log, "_cut", keep)]
 
 
 @mutant("a new leader writes on in the old epoch", "C5 C6 C31", "isolate", "pause", "kill", acks=1)
@@ -410,7 +576,13 @@ def write_in_the_old_epoch() -> list[Patch]:
 
 
 @mutant(
-    "a broker that lists the metadata again keeps what was deleted", "C29", "compacted", "kill", "late_watch", "isolate"
+    "a broker that lists the metadata again keeps what was deleted",
+    "C29",
+    "compacted",
+    "kill",
+    "late_watch",
+    "isolate",
+    caught_by=2,
 )
 def miss_deletions() -> list[Patch]:
     real = ClusterView._take_listing

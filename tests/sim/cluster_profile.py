@@ -7,10 +7,13 @@ from random import Random
 from typing import Final
 
 from comet.types import Consistency, Flush, TopicConfig
-from tests.sim import cluster_faults
+from tests.sim import breaking, cluster_faults
 from tests.sim.cluster_world import ALL
 from tests.sim.workload import TopicPlan
 
+BREAKING: Final = 0.1  # of the runs, in which code raises, too
+LYING_DISKS: Final = 0.08  # of the seeds
+BESIDE_LYING_DISKS: Final = ("drain", "kill", "late_watch", "partition", "pause", "store_slow")
 FINAL_CRASHES: Final = ("none", "none", "kill all", "drain all", "power one")
 
 
@@ -31,18 +34,24 @@ class ClusterProfile:
     pause_s: float | None = None  # between two sends of a producer
     admin: bool | None = None  # topics come and go, partitions move
     final_crash: str | None = None
+    later: bool | None = None  # False: no fault that is younger than the known seeds
     requests: int | None = None  # clients that send requests with a key, beside the producers; none if not said
+    crowds: int | None = None  # clients of many producers each, likewise
 
 
 def draw(seed: int, profile: ClusterProfile) -> ClusterProfile:
     """The profile with everything that it leaves open decided by the seed."""
     random, chance = Random(f"{seed}/cluster profile"), Random(f"{seed}/staged")
-    plain = sorted(cluster_faults.FAULTS.keys() - set(cluster_faults.STAGED))
+    plain = sorted(cluster_faults.FAULTS.keys() - cluster_faults.DRAWN_APART)
     staged = chance.sample(cluster_faults.STAGED, chance.choice((0, 0, 1)))
+    if profile.later is not False:
+        staged += chance.sample(cluster_faults.LATER, chance.choice((0, 0, 0, 0, 0, 1)))
+    if Random(f"{seed}/breaking").random() < BREAKING:
+        staged.append(breaking.NAME)
     replicas = random.choice((3, 3, 3, 3, 2, 1))
     drawn = ClusterProfile(
         brokers=random.choice((3, 3, 3, 4)),
-        faults=(*random.sample(plain, random.randint(1, 6)), *staged),
+        faults=(*random.sample(plain, random.randint(1, 6)), *staged, *cluster_faults.drawn_apart(seed)),
         fault_every_s=random.choice((1.5, 3.0, 6.0)),
         replicas=replicas,
         min_insync=min(replicas, random.choice((2, 2, 2, 1))),
@@ -55,6 +64,11 @@ def draw(seed: int, profile: ClusterProfile) -> ClusterProfile:
         admin=random.random() < 0.5,
         final_crash=random.choice(FINAL_CRASHES),
     )
+    lying = Random(f"{seed}/lying disks")
+    if lying.random() < LYING_DISKS:
+        beside = lying.sample(BESIDE_LYING_DISKS, lying.randint(0, 2))
+        faults = (lying.choice(cluster_faults.LYING), *beside)
+        drawn = replace(drawn, brokers=3, faults=faults, replicas=3, min_insync=2, available=False, admin=False)
     given = {f.name: getattr(profile, f.name) for f in fields(profile) if getattr(profile, f.name) is not None}
     return replace(drawn, **given)
 

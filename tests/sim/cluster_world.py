@@ -5,8 +5,11 @@ See `world` for what one broker's world is, which this one extends.
 
 from __future__ import annotations
 
+import asyncio
+from random import Random
 from typing import Any, Final
 
+from comet_broker.metadata.memory import Snapshot
 from tests.sim.history import Place, Produce, Read
 from tests.sim.host import Host
 from tests.sim.loop import SimLoop
@@ -34,6 +37,13 @@ class ClusterWorld(World):
         ]
         self.monitor = Monitor(self.store, self.hosts, self.now, settings["session_ms"] / 1000)
         self.flipped: set[Where] = set()
+        self.broken: list[Place] = []  # of which code raises on some broker, or has until just now
+        self.silence = asyncio.Lock()  # faults that wait for what comes of them
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """The metadata store goes back to what it held then; its connections break."""
+        self.store.restore(snapshot)
+        self.monitor.restored(snapshot)
 
     def wrote(self, operation: Produce) -> None:
         if operation.acks == ALL:
@@ -60,3 +70,13 @@ class ClusterWorld(World):
         if found is None or not found.value.leader:
             return None
         return self.hosts[found.value.leader - 1]
+
+    def members(self, random: Random) -> tuple[Where, Host | None, list[Host]]:
+        """A partition, its leader, and the other members of its in-sync set that run."""
+        where = self.where((random.choice(sorted(self.history.flush)), 0))
+        found = self.monitor.state.partitions.get(where)
+        if found is None:
+            return where, None, []
+        up = {host.broker_id: host for host in self.up() if host.broker_id in found.value.in_sync}
+        leader = up.pop(found.value.leader, None)
+        return where, leader, list(up.values())

@@ -51,6 +51,7 @@ class Copy:
     agreed: int = 0
     lossy: bool = False  # lost committed records, and does not have them again yet
     mending: bool = False  # so, and it was the disk: the cluster may not know yet
+    lies: bool = False  # so, and its broker cannot know: a disk was put back from a copy, or lost the end of a file
     poisoned: bool = False  # an fsync failed: what is on disk shows at the next start
     damaged: set[int] = field(default_factory=set)  # base offsets of batches with a flipped bit: it cannot know yet
 
@@ -106,6 +107,7 @@ class Agreed:
 
     commits: list[Commit] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
+    doubted: bool = False  # a disk lied of it: its broker may have told readers that there is less
     ruined: set[tuple[int, int]] = field(default_factory=set)  # of these the only copy that counts was damaged
     reached: int = 0  # how far it ever was committed
 
@@ -135,6 +137,12 @@ class Agreed:
     def covers(self, offset: int) -> bool:
         """Whether a loss, for a reason, made room for another record at this offset."""
         return any(loss.covers(offset) for loss in self.losses)
+
+    def returned(self, commit: Commit) -> bool:
+        """Whether it was committed before, lost for a reason, and is back: a replica that still has it leads."""
+        return any(
+            one.base == commit.base and one.digest == commit.digest for loss in self.losses for one in loss.commits
+        )
 
     def took(self, offset: int, value: bytes) -> bool:
         """Whether this very record was committed there and lost for a reason."""

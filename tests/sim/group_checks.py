@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, TypeVar
 
 from tests.sim.checker import TITLES, Finding, Verdict, name_of
@@ -19,6 +19,7 @@ AT_LEAST_ONCE: Final = "alo"
 AT_MOST_ONCE: Final = "amo"
 EXACTLY_ONCE: Final = "eos"
 SHARED: Final = "share"
+PASSING: Final = "pass"  # its members commit nothing, so that it is deleted whenever it empties
 
 Key = tuple[str, Place]
 T = TypeVar("T", Look, Commitment, Ownership)
@@ -61,6 +62,22 @@ def one_owner(history: GroupHistory, finding: Finding) -> None:
                         f"{group}: {other.process} had {place} from {other.began:.4f} s (generation {other.since}), "
                         f"{one.process} until {until:.4f} s (generation {one.since}, {one.how or 'still'})"
                     )
+
+
+def generations_rise(history: GroupHistory, finding: Finding) -> None:
+    """C17. What somebody is given after another was done with it, it is given in a later generation: also where the
+    group was empty in between, or deleted. Who was put out may hear of what it was given long ago."""
+    for (group, place), owners in _by_key(history.owned).items():
+        ended = sorted((one.ended, one.since, one.process) for one in owners if one.ended >= 0)
+        for one in owners:
+            if history.evicted.get((group, one.member), float("inf")) <= one.began:
+                continue
+            before = [(since, who) for at, since, who in ended if at <= one.began and who != one.process]
+            if before and not finding.holds(max(before)[0] < one.since):
+                finding.violations.append(
+                    f"{group}: {one.process} had {place} in generation {one.since}, after {max(before)[1]} had it in "
+                    f"generation {max(before)[0]}"
+                )
 
 
 def _last_finished(history: GroupHistory) -> dict[tuple[str, str, Place, int], float]:
@@ -333,12 +350,31 @@ def all_is_settled(history: GroupHistory, finding: Finding) -> None:
     group = SHARED
     if not any(one.group == group for one in history.lent):
         return
-    done = {(one.place, one.offset) for one in history.lent if one.group == group and one.settled == "accept"}
+    done = _accepted(history)
     dead = history.dead.get(group, Counter())
     for place, records in history.inputs.items():
         for offset, value in records.items():
             if not finding.holds((place, offset) in done or dead[value] > 0):
                 finding.violations.append(f"{group}: {name_of(value)} at {place} offset {offset} was never settled")
+
+
+def not_settled(history: GroupHistory, dead: Collection[bytes] = ()) -> list[tuple[Place, int]]:
+    """Records for which the members of the shared group have to stay; `dead` is the content of the dead-letter topic.
+
+    It goes by `history.ends`, not by the answers to producers: a record whose producer gave up may be in the log. A
+    rejection without an answer counts once its record is a dead letter.
+    """
+    rejected = {
+        (one.place, one.offset)
+        for one in history.lent
+        if one.group == SHARED and one.settled == "reject" and (one.outcome is Outcome.OK or one.value in dead)
+    }
+    done = _accepted(history) | rejected
+    return [(place, at) for place, end in history.ends.items() for at in range(end) if (place, at) not in done]
+
+
+def _accepted(history: GroupHistory) -> set[tuple[Place, int]]:
+    return {(one.place, one.offset) for one in history.lent if one.group == SHARED and one.settled == "accept"}
 
 
 def dead_letters_were_tried(history: GroupHistory, finding: Finding) -> None:
@@ -366,7 +402,7 @@ CHECKS: Final[dict[str, tuple[tuple[Callable[[GroupHistory, Finding], None], ...
     "C12": ((all_or_nothing,), "transactions are all or nothing"),
     "C14": ((nothing_read_early,), "nothing is read before it is committed"),
     "C16": ((exactly_once,), "every input has its output exactly once"),
-    "C17": ((one_owner, handled_by_its_owner), "one owner per partition and generation"),
+    "C17": ((one_owner, generations_rise, handled_by_its_owner), "one owner per partition and generation"),
     "C20": ((in_order, nothing_skipped, all_is_handled), "nothing is skipped"),
     "C21": ((positions_only_rise, positions_are_within_the_log), "committed positions only rise"),
     "C25": ((everything_ends,), "every call ends"),

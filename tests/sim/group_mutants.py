@@ -39,7 +39,6 @@ from tests.sim.group_scenario import GroupProfile
 from tests.sim.planting import Mutant, Patch
 
 GROUP_MUTANTS: Final[dict[str, Mutant]] = {}
-SEEDS_MAX: Final = 40
 
 Patches = Callable[[], list[Patch]]
 
@@ -55,7 +54,7 @@ def mutant(
     def register(patches: Patches) -> Patches:
         profile = GroupProfile(groups=(group,), faults=faults, **given)
         name = patches.__name__
-        GROUP_MUTANTS[name] = Mutant("groups", why, tuple(breaks.split()), profile, patches, SEEDS_MAX, caught_by)
+        GROUP_MUTANTS[name] = Mutant("groups", why, tuple(breaks.split()), profile, patches, caught_by)
         return patches
 
     return register
@@ -76,8 +75,8 @@ def mutant(
 def confirm_before_it_is_written() -> list[Patch]:
     real = Journal.write
 
-    def write(self: Journal, operations: Sequence[Operation], done: Written) -> None:
-        real(self, operations, lambda _: None)
+    def write(self: Journal, operations: Sequence[Operation], done: Written, *, generation: int = 0) -> None:
+        real(self, operations, lambda _: None, generation=generation)
         done(None)
 
     return [(Journal, "write", write)]
@@ -89,7 +88,7 @@ def confirm_before_it_is_written() -> list[Patch]:
     AT_MOST_ONCE,
     "pause",
     "lose_store",
-    caught_by=4,
+    caught_by=15,
 )
 def write_without_comparing() -> list[Patch]:
     async def apply(self: Journal, writes: list[Any]) -> None:
@@ -150,6 +149,7 @@ def forget_positions() -> list[Patch]:
     "kill",
     "store_slow",
     fault_every_s=1.0,
+    caught_by=33,
 )
 def take_loading_for_nothing() -> list[Patch]:
     real = Coordinator.slot
@@ -161,7 +161,7 @@ def take_loading_for_nothing() -> list[Patch]:
     return [(Coordinator, "slot", slot)]
 
 
-@mutant("a lower position overwrites a higher one", "C21 C20", AT_LEAST_ONCE)
+@mutant("a lower position overwrites a higher one", "C21 C20", AT_LEAST_ONCE, caught_by=1)
 def let_positions_go_back() -> list[Patch]:
     return [(Positions, "latest", lambda self, place: None)]
 
@@ -200,9 +200,7 @@ def give_without_release() -> list[Patch]:
     return [(Group, "plan", plan)]
 
 
-@mutant(
-    "members are told before the store knows", "C17 C20 C29", AT_LEAST_ONCE, "kill", "store_slow", fault_every_s=1.0
-)
+@mutant("members are told early", "C17 C20 C29", AT_LEAST_ONCE, "kill", "store_slow", fault_every_s=1.0, caught_by=0)
 def tell_before_it_is_stored() -> list[Patch]:
     real = LiveGroup.kick
 
@@ -223,8 +221,8 @@ class _Hasty:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    def write(self, operations: Sequence[Operation], done: Written) -> None:
-        self._journal.write(operations, lambda _: None)
+    def write(self, operations: Sequence[Operation], done: Written, *, generation: int = 0) -> None:
+        self._journal.write(operations, lambda _: None, generation=generation)
         done(None)
 
 
@@ -348,7 +346,7 @@ def commit_positions_first() -> list[Patch]:
     return [(Transactions, "_store", store)]
 
 
-@mutant("a commit is not fenced by who owns the partition", "C16", EXACTLY_ONCE, member_fault_every_s=1.5, caught_by=1)
+@mutant("a commit is not fenced by who owns the partition", "C16", EXACTLY_ONCE, member_fault_every_s=1.5)
 def commit_for_others() -> list[Patch]:
     real = fence._refusal
 
@@ -366,7 +364,7 @@ def commit_for_others() -> list[Patch]:
     return [(fence, "_refusal", refusal), (Groups, "_known", anybody), (Transactions, "_evicted", lambda *_: None)]
 
 
-@mutant("who coordinates next does not finish what was decided", "C29 C12", EXACTLY_ONCE, "kill", "drain")
+@mutant("who coordinates next does not finish what was decided", "C29 C12", EXACTLY_ONCE, "kill", "drain", caught_by=3)
 def leave_the_decided_unfinished() -> list[Patch]:
     return [(Transactions, "load", lambda self, items: None)]
 
@@ -426,7 +424,7 @@ def hand_out_markers() -> list[Patch]:
     "kill",
     "store_slow",
     member_fault_every_s=12.0,
-    caught_by=4,
+    caught_by=2,
 )
 def confirm_settlements_at_once() -> list[Patch]:
     real = SharedPartition._settled

@@ -20,7 +20,7 @@ from comet.errors import CometError, Internal, InvalidArgument, LeaseExpired, Pr
 from comet.types import TopicPartition
 from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
-from tests.sim.group_checks import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, SHARED
+from tests.sim.group_checks import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, PASSING, SHARED
 from tests.sim.group_history import Commitment, End, GroupHistory, Handled, Lent, Look, Ownership, Seen, Tx
 from tests.sim.history import Outcome, Place
 from tests.sim.workload import outcome_of
@@ -75,6 +75,7 @@ class Member:
             AT_MOST_ONCE: self._at_most_once,
             EXACTLY_ONCE: self._exactly_once,
             SHARED: self._leased if self._leasing else self._shared,
+            PASSING: self._passing,
         }[self.group]
         try:
             await work()
@@ -171,6 +172,15 @@ class Member:
                     one = self._take(place, record.offset, record.value, taken)
                     await self._work()
                     one.finished = self._world.now()
+
+    async def _passing(self) -> None:
+        """Owns partitions for a while, commits nothing, and leaves."""
+        world = self._world
+        leaves_at = world.now() + self._random.uniform(0.3, 3.0)
+        async with self._open(auto_commit=False) as consumer:
+            while not self.leaving and world.now() < leaves_at:
+                await consumer.get(timeout_s=0.2)
+            self.leaving = True
 
     async def _commit(self, place: Place, offset: int, commit: Callable[[], Any]) -> bool:
         """Insists until it is known whether the position is committed."""

@@ -8,7 +8,7 @@ into the history, since they are what excuses a loss.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Final, Protocol
@@ -35,6 +35,10 @@ RESTART_S_MIN: Final = 0.05  # longer than any frame takes to arrive
 START_S_MAX: Final = 30.0
 
 
+class PlantedError(Exception):
+    """What the simulation has a broker's own code raise."""
+
+
 class HostWatcher(Protocol):
     """Somebody who is told at once what becomes of a host's disk and its logs."""
 
@@ -45,6 +49,9 @@ class HostWatcher(Protocol):
     def sync_failed(self, path: str) -> None: ...
     def damaged(self, path: str, base: int) -> None:
         """A bit of the batch that begins there was flipped."""
+
+    def lies(self, folder: str) -> None:
+        """The log in this folder is not what its broker left there."""
 
     def look(self) -> None:
         """A callback of the broker has run."""
@@ -90,6 +97,7 @@ class Host:
         self.files: HostFiles | None = None
         self.incarnation = 0
         self.trouble = ""  # why the last start failed
+        self.away_until = 0.0  # nobody starts it before
         self.stopping = False  # an orderly stop is under way: the keeper waits
         self._loop = loop
         self._random = random
@@ -196,6 +204,24 @@ class Host:
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
+    def put_back(self, copy: Mapping[str, bytes], folders: Sequence[str], *, whole: bool) -> None:
+        """The process dies, and what is in these folders of logs, or on the whole disk, becomes an old copy of it."""
+        self.kill(power=False)
+        for below in [""] if whole else folders:
+            self.disk.put_back(copy, below)
+        self._lied(folders)
+
+    def cut_short(self, path: str, size: int) -> None:
+        """The process dies, and the end of a log is gone."""
+        self.kill(power=False)
+        self.disk.cut(path, size)
+        self._lied([path.rpartition("/")[0]])
+
+    def _lied(self, folders: Sequence[str]) -> None:
+        for folder in folders:
+            if self.watcher is not None:
+                self.watcher.lies(folder)
+
     def lose_power(self) -> None:
         """The power fails while no broker runs."""
         assert self.node is None or self.node.dead
@@ -300,6 +326,8 @@ class Host:
         numbers = self.broker.statistics()
         complain = self._history.complaints.append
         for task in numbers["failed_tasks"]:
+            if PlantedError.__name__ in task:
+                continue
             complain(f"{self.node and self.node.name} at {self._loop.time():.4f} s: task {task}")
         if numbers["tail_bytes"] > limits.TAIL_TOTAL_BYTES_MAX:
             complain(f"the tails hold {numbers['tail_bytes']} bytes")

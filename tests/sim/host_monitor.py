@@ -93,6 +93,7 @@ class HostMonitor:
         if copy.poisoned:
             copy.poisoned = False
             self._rescan(where)
+            self._monitor.reopened(self._broker, where)
 
     def sync_failed(self, path: str) -> None:
         where = _where(path)
@@ -114,6 +115,18 @@ class HostMonitor:
         self._monitor.lost(self._broker, where)
         self._monitor.losses.look(where)
 
+    def lies(self, folder: str) -> None:
+        """The log in this folder is not what its broker left there."""
+        where = _where(f"{folder}/log")
+        assert where is not None
+        copy = self._monitor.copies[self._broker, where]
+        self._monitor.losses.look(where)
+        copy.lies = copy.mending = True
+        self._monitor.agreed[where].doubted = True
+        self._monitor.losses.lies(self._broker, where)
+        self._rescan(where, known=False)
+        self._monitor.losses.look(where)
+
     def died(self, *, power: bool) -> None:
         self._seen.clear()
         self._incarnation = 0
@@ -125,17 +138,17 @@ class HostMonitor:
                     self._rescan(where, power=True)
         self._monitor.losses.look()
 
-    def _rescan(self, where: Where, *, power: bool = False) -> None:
+    def _rescan(self, where: Where, *, power: bool = False, known: bool = True) -> None:
         """What is on the disk now, after something may have gone from it."""
         copy = self._monitor.copies[self._broker, where]
         folder = f"topics/{where[0]}/{where[1]}"
         disk = self._host.disk
-        before, known = copy.batches, copy.files
+        before, files = copy.batches, copy.files if known else {}
         copy.batches, copy.files, copy.parsed = {}, {}, {}
         for name in disk.list(folder):
             path = f"{folder}/{name}"
             if name.endswith(".log"):
-                self._keep(path, copy, known.get(path, []), disk._seen[path].seen)
+                self._keep(path, copy, files.get(path, []), disk._seen[path].seen)
                 self._parse(path, where, copy, verify=True)
         copy.damaged &= copy.batches.keys()
         gone = [batch for base, batch in before.items() if base not in copy.batches]
@@ -180,7 +193,7 @@ class HostMonitor:
         monitor = self._monitor
         where = (partition.topic_id.hex(), partition.index)
         before, epoch_before, said_in = known if known is not None else (0, 0, 0)
-        fresh = known is None and not partition.leads
+        fresh = known is None and (not partition.leads or bool(monitor.agreed[where].losses))
         said_now = self._noted_in(where, end) if fresh else said_in if end == before else epoch
         self._seen[partition] = (end, epoch, said_now)
         if epoch < epoch_before:
@@ -189,7 +202,10 @@ class HostMonitor:
                 f"broker {self._broker} went back from epoch {epoch_before} to {epoch} of {monitor.name(where)}",
             )
         monitor.checked["C8"] += 1
-        back = end < monitor.agreed[where].said_in(said_in, before) and monitor.consistent(where)
+        found = monitor.state.partitions.get(where)
+        accepted = found is not None and said_in < found.value.loss_accepted
+        known_end = monitor.agreed[where].said_in(said_in, before) if accepted else before
+        back = end < known_end and monitor.consistent(where)
         if back and not monitor.copies[self._broker, where].lossy:
             monitor.complain(
                 "C8",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from comet.errors import CometError, Unavailable
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from tests.sim.network import Listener, Network
 
 WINDOW_BYTES: Final = 256 << 10  # one direction of one stream; smaller than real, so that it fills
-KEEPALIVE_S: Final = 30.0  # ping every 20 s, wait 10 s for the answer
+KEEPALIVE_S: Final = 30.0  # brokers ping every 20 s, and wait 10 s for the answer; clients do not ping
+TCP_GIVES_UP_S: Final = 900.0  # on what it has sent, without an acknowledgement
 
 Way = tuple[str, str]  # from one name to another
 
@@ -25,6 +27,8 @@ class Served(Protocol):
     """A session of the broker, or what it opens for another broker that follows it."""
 
     closed: bool
+    failure: CometError | None
+    on_failure: Callable[[], object]
 
     def receive(self, data: bytes) -> None: ...
     async def next_frame(self) -> bytes | None: ...
@@ -46,6 +50,7 @@ class Pipe:
         self._held_bytes = 0
         self._ended = False  # the sender said that nothing more comes
         self._broken: CometError | None = None
+        self.dead = False  # what is sent vanishes
         self._stalled_until = 0.0
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -54,8 +59,10 @@ class Pipe:
             await self._change()
         if self._broken is not None:
             raise self._broken
-        self._under_way.append(frame)
         self._held_bytes += len(frame)
+        if self.dead:
+            return
+        self._under_way.append(frame)
         self._network.later(self._network.delay(), self._arrive)
 
     async def get(self) -> bytes | None:
@@ -75,9 +82,14 @@ class Pipe:
         self._network.later(self._network.delay(), self._end)
 
     def _end(self) -> None:
-        if not self._network.blocks(self._way, self._end):
+        if not self.dead and not self._network.blocks(self._way, self._end):
             self._ended = True
             self._changed()
+
+    def die(self) -> None:
+        """What is under way, and all that is sent from now on, vanishes. It takes up room: it is never acknowledged."""
+        self.dead = True
+        self._under_way.clear()
 
     def stall(self, until: float) -> None:
         self._stalled_until = max(self._stalled_until, until)
@@ -130,7 +142,7 @@ class Link:
         self.down = Pipe(network, (address, client))
         self.gone = False
         self.listener: Listener | None = None
-        self._replica = replica
+        self.replica = replica
         self._network = network
 
     def cut(self, why: str) -> None:
@@ -142,11 +154,13 @@ class Link:
 
     def cancel(self, why: str) -> None:
         """The client's end is gone; the broker hears of it once something gets through."""
+        error = Unavailable(f"the connection was lost: {why}")
         if self._leave():
-            error = Unavailable(f"the connection was lost: {why}")
             self.down.sever(error, 0)
             arriving = self._network.random.randint(0, self.up.under_way)
-            self._network.when_open((self.client, self.address), lambda: self.up.sever(error, arriving))
+            self._tell(self.up, (self.client, self.address), error, arriving)
+        else:
+            self.down.sever(error, 0)  # what the broker's end has said of it may never come
 
     def abandon(self, why: str) -> None:
         """The broker's end is gone; the client hears of it once something gets through."""
@@ -154,13 +168,33 @@ class Link:
             error = Unavailable(f"the connection was lost: {why}")
             self.up.sever(error, self._network.random.randint(0, self.up.under_way))
             arriving = self._network.random.randint(0, self.down.under_way)
-            self._network.when_open((self.address, self.client), lambda: self.down.sever(error, arriving))
+            self._tell(self.down, (self.address, self.client), error, arriving)
 
     def refuse(self, error: CometError) -> None:
         """The broker ended the call with a status; all it said before arrives first."""
+        self.up.sever(error, 0)
         if self._leave():
-            self.up.sever(error, 0)
-            self._network.when_open((self.address, self.client), lambda: self.down.sever(error, self.down.under_way))
+            self._tell(self.down, (self.address, self.client), error, None)
+
+    def _tell(self, pipe: Pipe, way: Way, error: CometError, arriving: int | None) -> None:
+        """The far end of a pipe hears of the end of the link once something gets through; of a dead one, when TCP gives
+        up."""
+
+        def sever() -> None:
+            if pipe.dead:
+                self._network.later(TCP_GIVES_UP_S, lambda: pipe.sever(error, 0))
+            else:
+                pipe.sever(error, pipe.under_way if arriving is None else arriving)
+
+        self._network.when_open(way, sever)
+
+    def die(self, *, up: bool, down: bool) -> None:
+        """A firewall on the way has forgotten the connection: one direction, or both, swallow all that is sent, for
+        good. The broker's end finds its keepalive ping unanswered; the client's end is told nothing."""
+        for dies, pipe in [(up, self.up), (down, self.down)]:
+            if dies:
+                pipe.die()
+        self._network.later(KEEPALIVE_S, lambda: self.abandon("no answer to a keepalive ping"))
 
     def _leave(self) -> bool:
         if self.gone:
@@ -184,10 +218,11 @@ class Link:
         """The broker's side, as rpc.service does it; runs in the broker's node."""
         session: Served
         try:
-            session = broker.open_replica_session(self.client) if self._replica else broker.open_session(self.client)
+            session = broker.open_replica_session(self.client) if self.replica else broker.open_session(self.client)
         except CometError as error:
             self.refuse(error)
             return
+        session.on_failure = lambda: self.refuse(session.failure or Unavailable("the broker ended the call"))
         writer = asyncio.get_running_loop().create_task(self._write(session), name=f"writes to {self.client}")
         try:
             await self._read(session)

@@ -7,8 +7,12 @@ moment since the partition was last written down, those who are sure to have eve
     not registered for as long as a lease, although they were waited for.
 
 A broker is *sure* if it was in sync when the watermark could last move, or came to be since, and after that neither
-its machine went down nor did its disk lose or damage the records. That is worked out here from what was done to
-machines and disks, and from who was in sync: not from what brokers say of themselves, nor from who counts as eligible.
+its machine went down nor did its disk lose or damage the records of that partition. Two disks that are damaged at once
+are no excuse while a third has the records, nor where they are damaged in different partitions. That is worked out here
+from what was done to machines and disks, and from who was in sync: not from what brokers say of themselves, nor from
+who counts as eligible.
+
+Where a loss is allowed, the one that has the most leads all the same, of those that have been there for a lease.
 """
 
 from __future__ import annotations
@@ -46,7 +50,9 @@ class Losses:
         now: Callable[[], float],
     ) -> None:
         self.standing: dict[Where, Standing] = defaultdict(Standing)
+        self._lied: dict[tuple[int, Where], int] = {}  # the revision at which a log was last exchanged or cut short
         self._down: dict[int, int] = {}  # broker -> the revision at which its machine last went down
+        self._since: dict[int, float] = {}  # broker -> when it was registered
         self._state: Final = state
         self._copies: Final = copies
         self._agreed: Final = agreed
@@ -61,13 +67,21 @@ class Losses:
         return (
             incarnation is not None
             and incarnation > self._down.get(broker, -1)
+            and incarnation > self._lied.get((broker, where), -1)
             and (broker, *where) not in self._state.unfit
             and (copy is None or not (copy.poisoned or copy.mending or copy.damaged))
         )
 
+    def any_sure(self, where: Where) -> bool:
+        return any(self.sure(broker, where) for broker in self.standing[where].members)
+
     def is_down(self, broker: int) -> None:
         """Its machine lost power: nobody knows what it has kept, and that by chance it was all helps nobody."""
         self._down[broker] = self._state.revision
+
+    def lies(self, broker: int, where: Where) -> None:
+        """What lies on its disk is not what it wrote there."""
+        self._lied[broker, where] = self._state.revision
 
     # ---- what may be lost
 
@@ -95,6 +109,26 @@ class Losses:
             self._agreed[where].ruined.update(
                 (base, copy.batches[base].end) for base in copy.damaged if base in copy.batches
             )
+
+    def longest(self, where: Where, has: Callable[[int], int]) -> tuple[int, int]:
+        """Of the members that are registered for as long as a lease and have said how far their logs go, the one that
+        has the most; (0, 0): none is. A slow metadata store may hold up what a broker says for longer than it is
+        waited for: a replica that has more does not follow then."""
+        found = [
+            (has(broker), broker)
+            for broker in self.standing[where].members
+            if self._now() - self._since.get(broker, self._now()) >= self._lease_s
+            and broker in self._state.brokers
+            and (broker, *where) in self._state.ends
+            and (broker, *where) not in self._state.unfit
+        ]
+        return max(found, default=(0, 0))
+
+    def registered(self, broker: int) -> None:
+        """It is registered since now, or no longer."""
+        self._since.pop(broker, None)
+        if broker in self._state.brokers:
+            self._since[broker] = self._now()
 
     def stated(self, where: Where, state: PartitionState, spec: TopicSpec) -> None:
         """Who is in sync has been written down, and what was allowed before is decided on."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from comet.types import Consistency, Flush
 from comet_broker.core.cluster import BROKERS, NOBODY, ClusterState, PartitionState, TopicSpec
 from comet_broker.core.controller import LOSSY
-from comet_broker.metadata.memory import MemoryStore
+from comet_broker.metadata.memory import MemoryStore, Snapshot
 from comet_broker.metadata.store import WatchEvent
 from tests.sim.copies import Agreed, Batch, Commit, Copy, Loss
 from tests.sim.history import Place
@@ -46,6 +46,7 @@ class Monitor:
         self.epochs: dict[Where, list[tuple[float, int, int]]] = defaultdict(list)  # when, which, who
         self.names: dict[str, str] = {}  # topic id by name, also of topics that are deleted
         self.losses = Losses(self.state, self.copies, self.agreed, lease_s, now)
+        self.branched = False  # the store has gone back, and nobody has decided yet what counts
         self.processes: dict[tuple[int, int], int] = {}  # broker and incarnation -> which of its processes that was
         self._hosts = {host.broker_id: host for host in hosts}
         self._now = now
@@ -69,6 +70,9 @@ class Monitor:
     def replicated(self, place: Place) -> bool:
         spec = self._specs.get(self.names.get(place[0], ""))
         return spec is not None and spec.replicas > 1
+
+    def spec(self, where: Where) -> TopicSpec | None:
+        return self._specs.get(where[0])
 
     def complain(self, invariant: str, what: str) -> None:
         if len(self.complaints[invariant]) < COMPLAINTS_MAX:
@@ -94,13 +98,18 @@ class Monitor:
         where = (self.names.get(place[0], ""), place[1])
         state = self.state.partitions.get(where)
         epoch, committed = before
-        if state is None or not self.consistent(where) or (state.value.leader, state.value.epoch) != (broker, epoch):
+        if (
+            self.branched
+            or state is None
+            or not self.consistent(where)
+            or (state.value.leader, state.value.epoch) != (broker, epoch)
+        ):
             return
         leading = [p for p in self._hosts[broker].partitions() if p.leads and p.leader_epoch == epoch]
         if not any((p.topic, p.index) == place for p in leading):
             return  # it has not heard of it yet, or was started since, and answered as a follower
         self.checked["C8"] += 1
-        if end < min(committed, self.agreed[where].end):
+        if end < min(committed, self.agreed[where].end) and not self.agreed[where].doubted:
             self.complain(
                 "C8", f"broker {broker} leads {place} and said that it ends at {end}, committed was {committed} before"
             )
@@ -110,6 +119,20 @@ class Monitor:
         where = (self.names.get(place[0], ""), place[1])
         state = self.state.partitions.get(where)
         return (0 if state is None else state.value.epoch), self.agreed[where].end
+
+    def restored(self, snapshot: Snapshot) -> None:
+        """The store has gone back, which no event tells. Who is registered still thinks so, until it has looked."""
+        self.branched = True
+        state, now = self.state, ClusterState.of(snapshot.items, snapshot.revision)
+        state.revision, state.cluster_id, state.controller = now.revision, now.cluster_id, now.controller
+        state.brokers = {**now.brokers, **state.brokers}
+        for name in ("topics", "deleted", "unfit", "drains", "coordinators", "partitions"):
+            table = getattr(state, name)
+            table.clear()
+            table.update(getattr(now, name))
+        for broker, incarnation in list(self.processes):
+            if incarnation > snapshot.revision and state.incarnation(broker) != incarnation:
+                del self.processes[broker, incarnation]
 
     def name(self, where: Where) -> str:
         for name, topic_id in self.names.items():
@@ -133,6 +156,8 @@ class Monitor:
         self.losses.look()
         self.state.apply(event.key, event.item)
         self.state.revision = event.revision
+        if event.key.startswith(BROKERS):
+            self.losses.registered(int(event.key.removeprefix(BROKERS)))
         if event.key.startswith(BROKERS) and event.item is not None:  # which cannot have heard of it yet
             broker = int(event.key.removeprefix(BROKERS))
             self.processes.setdefault((broker, event.item.create_revision), self._hosts[broker].incarnation)
@@ -153,12 +178,21 @@ class Monitor:
         self.checked["C6"] += 1
         if old is not None and (new.epoch < old.epoch or (new.epoch == old.epoch and new.leader != old.leader)):
             self.complain("C6", f"{self.name(where)} went from leader {old.leader} in epoch {old.epoch} to {new}")
+        if self.branched:
+            return
         if new.leader != NOBODY and (old is None or new.epoch != old.epoch):
             self.epochs[where].append((self._now(), new.epoch, new.leader))
             self._elected(where, new)
         self._counted[where, new.epoch].update(new.in_sync.items())
         self.losses.stated(where, new, self._specs[where[0]])
         self._in_sync(where, new)
+
+    def reopened(self, broker: int, where: Where) -> None:
+        """A log opens after a failed fsync, and shows only now how much of it is left: its broker may lead already."""
+        self.losses.look(where)
+        found = self.state.partitions.get(where)
+        if found is not None and found.value.leader == broker:
+            self._elected(where, found.value)
 
     def _elected(self, where: Where, new: PartitionState) -> None:
         agreed = self.agreed[where]
@@ -167,7 +201,17 @@ class Monitor:
             return  # nobody knows yet that it is not there any more
         if has >= agreed.end:
             return
-        if self.losses.sure(new.leader, where) or not self.losses.standing[where].allowed:
+        allowed, accepted = self.losses.standing[where].allowed, new.loss_accepted == new.epoch
+        most, other = self.losses.longest(where, lambda broker: self.has(broker, where))
+        if most > has and not accepted and self._longer(where, other, new.leader):
+            self.complain(
+                "C31",
+                f"broker {new.leader} was elected for {self.name(where)} in epoch {new.epoch}: it has {has} committed"
+                f" offsets, and broker {other}, which was there, has {most}",
+            )
+        if self.copies[new.leader, where].lies and not accepted and self.losses.any_sure(where):
+            return  # what it lacks is on others: they do not follow, and an operator is to choose
+        if not accepted and (self.losses.sure(new.leader, where) or not allowed):
             self.complain(
                 "C31",
                 f"broker {new.leader} was elected for {self.name(where)} in epoch {new.epoch}: it has {has} of "
@@ -178,6 +222,13 @@ class Monitor:
             agreed.losses.append(Loss(new.epoch, self._now(), has, agreed.cut(has)))
         for broker in self._hosts:
             self.recount(broker, where)
+
+    def _longer(self, where: Where, one: int, other: int) -> bool:
+        """Whether it has said that its log ends behind the other's, by epoch and offset. A disk that lied may have let
+        a broker lead, and begin an epoch, with less than others have: then these do not follow."""
+        ends = [self.state.ends.get((broker, *where)) for broker in (one, other)]
+        first, second = ((end.value.last_epoch, end.value.log_end) if end is not None else (0, 0) for end in ends)
+        return first > second
 
     def _is(self, broker: int, incarnation: int) -> bool:
         """The process that runs there, or ran last, is the one that is registered so: not one that has begun since."""
@@ -222,7 +273,7 @@ class Monitor:
                 break
             copy.agreed += 1
         if copy.agreed == len(commits) and not copy.poisoned and not copy.damaged:
-            copy.lossy = copy.mending = False
+            copy.lossy = copy.mending = copy.lies = False
         return commits[copy.agreed - 1].end if copy.agreed else 0
 
     def recount(self, broker: int, where: Where) -> None:
@@ -269,6 +320,8 @@ class Monitor:
                 f"broker {broker} wrote {self.name(where)} offset {batch.base} of epoch {batch.epoch} behind epoch "
                 f"{previous.epoch}",
             )
+        if self.branched:
+            return
         known = self._written.setdefault((where, batch.epoch, batch.base), batch.digest)
         if known != batch.digest:
             self.complain(
@@ -280,6 +333,8 @@ class Monitor:
     # ---- brokers
 
     def leads(self, broker: int, where: Where, epoch: int) -> None:
+        if self.branched:
+            return  # by another store than the one that counts
         self.checked["C6"] += 1
         first = self._led.setdefault((where, epoch), broker)
         if first != broker:
@@ -294,7 +349,7 @@ class Monitor:
         self.checked["C5"] += 1
         end = agreed.said_in(epoch, end)
         has = self.has(broker, where)
-        if has < min(end, agreed.end):
+        if has < min(end, agreed.end) and not copy.lies:  # it may have noted what it has no longer
             self.complain(
                 "C5",
                 f"broker {broker} has a high watermark of {end} for {self.name(where)}, and from {has} on it holds "
@@ -314,9 +369,10 @@ class Monitor:
             data = self._hosts[broker].disk._seen[batch.path].seen[batch.position : batch.position_end]
             agreed.add(Commit(batch.base, batch.end, batch.epoch, batch.digest, self._now(), bytes(data)))
         state = self.state.partitions.get(where)
-        if state is not None and len(agreed.commits) > known:
+        if state is not None and len(agreed.commits) > known and not self.branched:
             for commit in agreed.commits[known:]:
-                self._held(where, state.value, epoch, commit)
+                if not agreed.returned(commit):
+                    self._held(where, state.value, epoch, commit)
             self._in_sync(where, state.value)
 
     def _held(self, where: Where, state: PartitionState, epoch: int, commit: Commit) -> None:

@@ -17,6 +17,7 @@ from comet._feed import Reader
 from comet.errors import CometError, DiskFull, SequenceGap, Unavailable
 from comet.records import BatchHeader
 from comet.types import AtOffset, Flush, Latest, Position
+from comet_broker import partition as broker_partition
 from comet_broker.core.producers import Duplicate, ProducerTable
 from comet_broker.core.push import Cursor, PushQueue
 from comet_broker.feed import Feed
@@ -39,10 +40,10 @@ MUTANTS: Final[dict[str, Mutant]] = {}
 
 
 def mutant(
-    why: str, breaks: str, profile: Profile, seeds: int = 20
+    why: str, breaks: str, profile: Profile, caught_by: int = 0
 ) -> Callable[[Callable[[], list[Patch]]], Callable[[], list[Patch]]]:
     def register(patches: Callable[[], list[Patch]]) -> Callable[[], list[Patch]]:
-        MUTANTS[patches.__name__] = Mutant("broker", why, tuple(breaks.split()), profile, patches, seeds)
+        MUTANTS[patches.__name__] = Mutant("broker", why, tuple(breaks.split()), profile, patches, caught_by)
         return patches
 
     return register
@@ -60,7 +61,7 @@ def profile(*faults: str, flush: Flush = Flush.OS, final_crash: str = "none", **
 # ---- durability
 
 
-@mutant("an acknowledgement does not wait for the fsync", "C1", profile("power_cut", flush=Flush.ALWAYS))
+@mutant("an acknowledgement does not wait for the fsync", "C1", profile("power_cut", flush=Flush.ALWAYS), caught_by=14)
 def ack_before_fsync() -> list[Patch]:
     return [(Partition, "when_acked", lambda self, end, acks, done: True)]
 
@@ -69,7 +70,7 @@ def ack_before_fsync() -> list[Patch]:
     "readers see what is written but not yet on disk",
     "C7",
     profile("slow_disk", "slow_disk", "power_cut", flush=Flush.ALWAYS),
-    seeds=200,  # a reader has to look while a slow sync is under way that the power cut then interrupts
+    caught_by=28,  # a reader has to look while a slow sync is under way that the power cut then interrupts
 )
 def deliver_beyond_the_high_watermark() -> list[Patch]:
     serve = Feed._serve
@@ -101,21 +102,39 @@ def flush_only_once() -> list[Patch]:
     return [(Flushing, "_start_flush", start_once)]
 
 
+# ---- what is taken
+
+
+@mutant("a leader takes a batch with a right checksum, whatever its columns say", "C29", profile())
+def take_unchecked_columns() -> list[Patch]:
+    admit = vars(broker_partition)["admit"]
+
+    def take(header: BatchHeader, batch: memoryview, topic: str, record_bytes_max: int) -> None:
+        check = vars(records.Batch)["check"]
+        records.Batch.check = lambda self: None  # type: ignore[method-assign]
+        try:
+            admit(header, batch, topic, record_bytes_max)
+        finally:
+            records.Batch.check = check  # type: ignore[method-assign]
+
+    return [(broker_partition, "admit", take)]
+
+
 # ---- idempotence and order
 
 
 @mutant("a repeated batch is written again", "C9 C10", profile(*CUTS))
 def skip_deduplication() -> list[Patch]:
-    return [(ProducerTable, "check", lambda self, header: None)]
+    return [(ProducerTable, "check", lambda self, header, idle_us: None)]
 
 
-@mutant("after a gap the broker takes the batch all the same", "C10", profile("disk_full", "disk_full"), seeds=200)
+@mutant("after a gap the broker takes the batch all the same", "C10", profile("no_room_for_one"), caught_by=5)
 def take_batches_behind_a_gap() -> list[Patch]:
     check = ProducerTable.check
 
-    def take_gaps(self: ProducerTable, header: BatchHeader) -> Duplicate | None:
+    def take_gaps(self: ProducerTable, header: BatchHeader, idle_us: Callable[[], int]) -> Duplicate | None:
         try:
-            return check(self, header)
+            return check(self, header, idle_us)
         except SequenceGap:
             return None
 
@@ -125,11 +144,11 @@ def take_batches_behind_a_gap() -> list[Patch]:
 class ForgetfulTable(ProducerTable):
     """Takes an unknown producer at any sequence."""
 
-    def check(self, header: BatchHeader) -> Duplicate | None:
-        return super().check(header) if header.producer_id in self._producers else None
+    def check(self, header: BatchHeader, idle_us: Callable[[], int] = lambda: 0) -> Duplicate | None:
+        return super().check(header, idle_us) if header.producer_id in self._producers else None
 
 
-@mutant("a restart forgets which batches were written", "C9 C10", profile("kill", "kill", "cut_links"))
+@mutant("a restart forgets which batches were written", "C9 C10", profile("kill", "kill", "cut_links"), caught_by=11)
 def lose_deduplication_on_restart() -> list[Patch]:
     recover: Callable[..., Recovered] = vars(storage_log)["recover"]
 
@@ -275,7 +294,12 @@ def retry_after_a_failed_fsync() -> list[Patch]:
     return [(SyncTicket, "run", swallow)]
 
 
-@mutant("segments that were rolled meanwhile are not synced", "C1 C4 C7 C22", profile("power_cut", flush=Flush.ALWAYS))
+@mutant(
+    "segments that were rolled meanwhile are not synced",
+    "C1 C4 C7 C22",
+    profile("power_cut", flush=Flush.ALWAYS),
+    caught_by=2,
+)
 def forget_to_sync_rolled_segments() -> list[Patch]:
     def only_the_last(self: SyncTicket) -> None:
         assert self.active.file is not None
@@ -286,7 +310,9 @@ def forget_to_sync_rolled_segments() -> list[Patch]:
     return [(SyncTicket, "_sync", only_the_last)]
 
 
-@mutant("recovery believes batches without their checksums", "C2 C7 C29 C4", profile("power_cut", "power_cut"))
+@mutant(
+    "recovery believes batches without their checksums", "C2 C7 C29 C4", profile("power_cut", "power_cut"), caught_by=8
+)
 def ignore_checksums_in_recovery() -> list[Patch]:
     def believe(buffer: Any, at: int = 0, *, stamped: bool) -> BatchHeader:
         return records.read_header(buffer, at)
@@ -378,7 +404,12 @@ def delete_too_much_by_retention() -> list[Patch]:
     return [(storage_log, "expired_segments", greedy)]
 
 
-@mutant("deleted records come back after a crash", "C8 C4 C22", profile("kill", "kill", "power_cut", deletes=True))
+@mutant(
+    "deleted records come back after a crash",
+    "C8 C4 C22",
+    profile("kill", "kill", "power_cut", deletes=True),
+    caught_by=9,
+)
 def forget_deletions() -> list[Patch]:
     return [(storage_delete, "raise_checkpoint", lambda files, folder, checkpoint: None)]
 

@@ -9,7 +9,9 @@ sent waits until it is open again, and nobody is told, but by a keepalive that s
 
 Frames of one direction keep their order, as in TCP. Each direction holds at most WINDOW_BYTES that the other side
 has not taken, as HTTP/2 does; beyond that the sender waits. A link that is cut loses an arbitrary suffix of what
-was under way, in each direction on its own. A link that hangs is noticed after KEEPALIVE_S by both sides.
+was under way, in each direction on its own. A link that hangs is noticed after KEEPALIVE_S by the broker's end; the
+client's end hears of that once something gets through. One that has died silently, as where a firewall forgets it, is
+noticed by TCP after TCP_GIVES_UP_S.
 
 The network belongs to no node: what was sent arrives even when the sender has died meanwhile.
 """
@@ -118,7 +120,7 @@ class Network:
 
     def _give_up(self, link: Link) -> None:
         if (link.client, link.address) in self._blocked or (link.address, link.client) in self._blocked:
-            link.cut("no answer to a keepalive ping")
+            link.abandon("no answer to a keepalive ping")
 
     # ---- for brokers
 

@@ -15,7 +15,6 @@ from tests.sim.group_scenario import GroupProfile
 from tests.sim.planting import Mutant, Patch
 
 NOTE_MUTANTS: Final[dict[str, Mutant]] = {}
-SEEDS_MAX: Final = 40
 
 Patches = Callable[[], list[Patch]]
 
@@ -25,7 +24,7 @@ def mutant(why: str, caught_by: int = 0) -> Callable[[Patches], Patches]:
         profile = GroupProfile(
             groups=(EXACTLY_ONCE,), members=2, partitions=1, faults=(), member_fault_every_s=3.0, pause_s=0.8, named=2
         )
-        NOTE_MUTANTS[patches.__name__] = Mutant("groups", why, ("C36",), profile, patches, SEEDS_MAX, caught_by)
+        NOTE_MUTANTS[patches.__name__] = Mutant("groups", why, ("C36",), profile, patches, caught_by)
         return patches
 
     return register

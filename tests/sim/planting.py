@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+SEEDS_MAX: Final = 200  # by so many every planted bug is found
 
 Patch = tuple[object, str, object]  # where, name, what stands there instead
 
@@ -17,8 +19,7 @@ class Mutant:
     breaks: tuple[str, ...]  # the invariants that may find it
     profile: Any  # that of the scenario, which gives the bug its chance
     patches: Callable[[], list[Patch]]
-    seeds: int = 20  # by so many it has to be found
-    caught_by: int = 0  # a seed that finds it
+    caught_by: int = 0  # a seed that is known to find it
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
 """Clients that speak the protocol without the SDK, to do what the SDK never would.
 
 A meter subscribes with little credit and counts what the broker sends. A vandal sends frames that are wrong in every
-way at hand and expects a typed error for each, while everyone else goes on undisturbed.
+way at hand, among them batches with a right checksum and columns that do not add up, and expects a typed error for
+each, while everyone else goes on undisturbed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from comet.errors import CometError
 from comet.records import Codec
 from comet.v1 import events_pb2 as pb
 from comet.v1 import types_pb2 as types
+from tests import poison
+from tests.property import records_oracle as oracle
 from tests.sim.history import Call, History, Outcome, Place
 from tests.sim.network import Network
 
@@ -120,6 +123,7 @@ class Meter:
         if delivery is None:
             return
         credit = self._granted - self._received
+        self._readable(frame)
         batches = list(records.iterate(memoryview(frame)[DELIVERY_PREFIX_BYTES:]))
         size = len(frame) - DELIVERY_PREFIX_BYTES
         first, end = batches[0].header.base_offset, batches[-1].header.next_offset
@@ -134,6 +138,17 @@ class Meter:
             self._complain(f"sent offsets {first} to {end} instead of {self._position}")
         self._received += size
         self._position = end
+
+    def _readable(self, frame: bytes) -> None:
+        """Whatever was acknowledged can be read, also by a reader that shares no code with ours."""
+        at = DELIVERY_PREFIX_BYTES
+        while at < len(frame):
+            try:
+                header, _ = oracle.read(frame[at:], stamped=True)
+            except oracle.Refused as error:
+                self._complain(f"sent a batch that nobody can read: {error}")
+                return
+            at += header["length"]
 
     def _complain(self, what: str) -> None:
         where = f"{self._client.name} {self._place} at {self._position}"
@@ -159,6 +174,7 @@ def bad_batches(random: Random) -> list[tuple[bytes, str]]:
         (good[: random.randrange(len(good))], "cut off"),
         (good + b"\0" * 8, "trailing bytes"),
         (b"", "nothing"),
+        *((poison.poisoned(kind, codec), f"{kind}, {codec.name}") for kind in poison.KINDS for codec in Codec),
     ]
 
 

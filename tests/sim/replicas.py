@@ -38,7 +38,16 @@ class Comparison:
         return logs
 
     def followed(self) -> bool:
-        return not any(self._different(place) for place in self._live())
+        return not any(self._different(place) or self._behind(place) for place in self._live())
+
+    def _behind(self, place: Place) -> list[str]:
+        """Replicas that do not know yet that all they have is committed."""
+        return [
+            f"{place} on broker {broker} ends at {partition.log.log_end}, its watermark stays at {partition.committed}"
+            for broker in self._holders(place)
+            for partition in self.world.hosts[broker - 1].partitions()
+            if (partition.topic, partition.index) == place and partition.committed != partition.log.log_end
+        ]
 
     def _different(self, place: Place) -> list[str]:
         logs, where = self._logs(place), self.world.where(place)
@@ -61,14 +70,7 @@ class Comparison:
         for place in self._live():
             for text in self._different(place):
                 self.world.monitor.complain("C5", text)
-            for broker in self._holders(place):
-                host = self.world.hosts[broker - 1]
-                for partition in host.partitions():
-                    if (partition.topic, partition.index) == place and partition.committed != partition.log.log_end:
-                        self.world.history.complaints.append(
-                            f"{place} on broker {broker} ends at {partition.log.log_end}, its watermark stays at "
-                            f"{partition.committed}"
-                        )
+            self.world.history.complaints += self._behind(place)
 
     def other_views(self) -> list[str]:
         """With nothing going on, every broker sees what the store holds."""

@@ -17,7 +17,6 @@ from tests.sim.cluster_profile import ClusterProfile
 from tests.sim.planting import Mutant, Patch
 
 REQUEST_MUTANTS: Final[dict[str, Mutant]] = {}
-SEEDS_MAX: Final = 200
 
 Patches = Callable[[], list[Patch]]
 
@@ -30,9 +29,7 @@ def mutant(why: str, breaks: str, *faults: str, caught_by: int = 0, **more: Any)
 
     def register(patches: Patches) -> Patches:
         profile = ClusterProfile(faults=faults, **given)
-        REQUEST_MUTANTS[patches.__name__] = Mutant(
-            "requests", why, tuple(breaks.split()), profile, patches, SEEDS_MAX, caught_by
-        )
+        REQUEST_MUTANTS[patches.__name__] = Mutant("requests", why, tuple(breaks.split()), profile, patches, caught_by)
         return patches
 
     return register
@@ -60,7 +57,12 @@ def starts_forget_requests() -> list[Patch]:
     return [(Requests, "restore", staticmethod(restore))]
 
 
-@mutant("a log that was cut back still knows the requests that it has lost", "C1", "isolate", "pause", caught_by=11)
+@mutant(
+    "a log that was cut back still knows the requests that it has lost",
+    "C1",
+    "cut_back_and_lead_again",
+    fault_every_s=6.0,
+)
 def cuts_forget_no_requests() -> list[Patch]:
     real = Log._cut
 

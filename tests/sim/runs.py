@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.sim import cluster, cluster_faults, group_scenario, nemesis, scenario
+from tests.sim import cluster, cluster_faults, group_scenario, nemesis, scenario, store_scenario
 from tests.sim.result import Result, Totals
 
 Simulate = Callable[..., Result]
@@ -22,13 +22,19 @@ Simulate = Callable[..., Result]
 SCENARIOS: Final[dict[str, Simulate]] = {
     "cluster": cluster.simulate,
     "requests": cluster.simulate_requests,
+    "crowds": cluster.simulate_crowds,
     "groups": group_scenario.simulate,
+    "passing": group_scenario.simulate_passing,
+    "store": store_scenario.simulate,
     "broker": scenario.simulate,
 }
 FAULTS: Final = {
-    "cluster": (*cluster_faults.FAULTS, "moved"),
-    "requests": (*cluster_faults.FAULTS, "moved"),
-    "groups": (*group_scenario.FAULTS, *group_scenario.MEMBER_FAULTS),
+    "cluster": (*cluster_faults.DRAWN, "moved"),
+    "requests": (*cluster_faults.DRAWN, "moved"),
+    "crowds": (*cluster_faults.DRAWN, "moved", "crowd", "crowd forgot"),
+    "groups": (*group_scenario.FAULTS, *cluster_faults.APART, *group_scenario.MEMBER_FAULTS),
+    "passing": (*group_scenario.FAULTS, *cluster_faults.APART, *group_scenario.MEMBER_FAULTS, "group deleted"),
+    "store": store_scenario.FAULTS,
     "broker": (*nemesis.FAULTS, "metered", "vandal"),
 }
 

@@ -44,6 +44,7 @@ HARM_S: Final = 6.0  # how long faults strike
 FINISH_S_MAX: Final = 90.0  # for clients to finish, once all is mended
 READ_S_MAX: Final = 60.0
 RUN_S_MAX: Final = 900.0  # of virtual time, for the whole run
+LEADS_TRIES_MAX: Final = 500  # of 10 ms, for a broker that has just started
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +59,16 @@ class Profile:
     deletes: bool | None = None
     final_crash: str | None = None
     producers: int | None = None
+    later: bool | None = None  # False: no fault that is younger than the known seeds
 
 
 def draw(seed: int, profile: Profile) -> Profile:
     """The profile with everything that it leaves open decided by the seed."""
-    random = Random(f"{seed}/profile")
+    random, chance = Random(f"{seed}/profile"), Random(f"{seed}/later")
     # One run has a few kinds of faults, so that each gets its chance undisturbed by all the others.
-    kinds = random.sample(sorted(nemesis.FAULTS), random.randint(0, 5))
+    kinds = random.sample(sorted(nemesis.FAULTS.keys() - set(nemesis.LATER)), random.randint(0, 5))
+    if profile.later is not False:
+        kinds += chance.sample(nemesis.LATER, chance.choice((0, 0, 0, 0, 0, 1)))
     drawn = Profile(
         faults=tuple(kinds),
         flush=random.choice(list(Flush)),
@@ -282,7 +286,11 @@ class Scenario:
         client = self._client("final")
         for topic in self.topics:
             request = admin.DescribeTopicRequest(name=topic.name)
-            answer = await client.unary("comet.v1.Admin/DescribeTopic", request, admin.DescribeTopicResponse)
+            for _ in range(LEADS_TRIES_MAX):
+                answer = await client.unary("comet.v1.Admin/DescribeTopic", request, admin.DescribeTopicResponse)
+                if all(message.leader for message in answer.partitions):
+                    break  # before that a broker says what it had noted of the end
+                await asyncio.sleep(0.01)
             for message in answer.partitions:
                 status = status_from_pb(message)
                 self.statuses[topic.name, status.index] = status

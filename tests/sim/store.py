@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import (
@@ -29,6 +29,7 @@ from comet_broker.metadata.store import (
     TransactionResult,
     WatchEvent,
 )
+from comet_broker.metadata.watches import Watch
 from tests.sim.network import Network
 
 T = TypeVar("T")
@@ -74,7 +75,7 @@ class SimStore:
         return await self._call(lambda: self._inner.transact(tuple(compares), tuple(operations)))
 
     def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Sequence[WatchEvent]]:
-        return _Watch(self, self._inner.watch(prefix, from_revision))
+        return _Watch(self, cast("Watch", self._inner.watch(prefix, from_revision)))
 
     async def arrive(self, events: Sequence[WatchEvent]) -> None:
         """The time that news take to get here. Raises Compacted when they are not news any more."""
@@ -131,7 +132,7 @@ class SimStore:
 class _Watch(AsyncIterator[Sequence[WatchEvent]]):
     """No generator: those of a killed process would be closed by the loop, as if it were alive."""
 
-    def __init__(self, store: SimStore, inner: AsyncIterator[Sequence[WatchEvent]]) -> None:
+    def __init__(self, store: SimStore, inner: Watch) -> None:
         self._store = store
         self._inner = inner
 
@@ -139,6 +140,9 @@ class _Watch(AsyncIterator[Sequence[WatchEvent]]):
         events = await anext(self._inner)
         await self._store.arrive(events)
         return events
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
 
 
 def _outcome(operation: Coroutine[Any, Any, T]) -> tuple[T | None, Exception | None]:

@@ -3,11 +3,13 @@ tried first and makes this cheap."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.sim.cluster_mutants import CLUSTER_MUTANTS, SEEDS_MAX
-from tests.sim.hunting import hunt
-from tests.sim.planting import planted
+from tests.sim.cluster_mutants import CLUSTER_MUTANTS, WITHOUT_COMPARISON
+from tests.sim.hunting import hunt, order
+from tests.sim.planting import SEEDS_MAX, planted
 from tests.sim.runs import run_one, tell
 
 MUTANTS_MIN = 20
@@ -19,10 +21,18 @@ pytestmark = pytest.mark.timeout(240)  # a bug can make a run long
 @pytest.mark.parametrize("name", sorted(CLUSTER_MUTANTS))
 def test_a_planted_bug_is_found_and_the_same_run_without_it_is_clean(name: str) -> None:
     bug = CLUSTER_MUTANTS[name]
-    known_first = sorted(range(bug.seeds), key=lambda seed: seed != bug.caught_by)
-    found = hunt(bug, known_first)
-    assert found is not None, f"{name} ({bug.why}) went unnoticed for {bug.seeds} seeds"
+    found = hunt(bug, order(bug))
+    assert found is not None, f"{name} ({bug.why}) went unnoticed for {SEEDS_MAX} seeds"
     result = run_one(bug.scenario, found.seed, bug.profile)
+    assert result.ok, "\n".join(tell(result, verbose=False))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, bug in CLUSTER_MUTANTS.items() if WITHOUT_COMPARISON in bug.patches()])
+def test_what_is_planted_beside_a_bug_breaks_nothing_alone(name: str) -> None:
+    bug = CLUSTER_MUTANTS[name]
+    with planted(replace(bug, patches=lambda: [WITHOUT_COMPARISON])):
+        result = run_one(bug.scenario, bug.caught_by, bug.profile)
     assert result.ok, "\n".join(tell(result, verbose=False))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.sim.group_checks import AT_LEAST_ONCE, AT_MOST_ONCE, CHECKS, EXACTLY_ONCE, SHARED, check_groups
+from tests.sim.group_checks import AT_LEAST_ONCE, AT_MOST_ONCE, CHECKS, EXACTLY_ONCE, SHARED, check_groups, not_settled
 from tests.sim.group_history import (
     Commitment,
     GroupHistory,
@@ -96,6 +96,11 @@ def owned(history: GroupHistory, group: str, process: str) -> Ownership:
 
 def own_the_same_generation(history: GroupHistory) -> None:
     history.owned.append(Ownership(AT_LEAST_ONCE, "c", "id-c", PLACE, 2, 5.6))
+
+
+def begin_generations_anew(history: GroupHistory) -> None:
+    history.owned.append(Ownership(AT_LEAST_ONCE, "c", "id-c", PLACE, 1, 90.0))
+    owned(history, AT_LEAST_ONCE, "b").ended = 80.0
 
 
 def begin_before_the_other_has_released(history: GroupHistory) -> None:
@@ -236,6 +241,7 @@ def never_end_a_transaction(history: GroupHistory) -> None:
 
 WRONG = [
     ("C17", own_the_same_generation),
+    ("C17", begin_generations_anew),
     ("C17", begin_before_the_other_has_released),
     ("C17", finish_after_the_other_has_begun),
     ("C17", take_without_asking),
@@ -302,3 +308,21 @@ def test_who_was_put_out_for_its_silence_may_not_have_heard_of_it() -> None:
     assert check_groups(history).ok
     history.evicted[AT_LEAST_ONCE, "id-a"] = 5.65
     assert "C17" in check_groups(history).violated
+
+
+def test_members_stay_until_the_whole_log_is_settled_whatever_producers_were_told() -> None:
+    history = right()
+    assert not_settled(history) == []
+    history.ends[PLACE] = COUNT + 1  # one more record in the log: its producer gave up
+    assert not_settled(history) == [(PLACE, COUNT)]
+    history.lent.append(Lent(SHARED, "m", PLACE, COUNT, value(COUNT), 1, 20.0))  # lent, and forgotten by the member
+    assert not_settled(history) == [(PLACE, COUNT)]
+    history.lent.append(Lent(SHARED, "m", PLACE, COUNT, value(COUNT), 2, 24.0, "accept"))
+    assert not_settled(history) == []
+
+
+def test_a_rejection_without_an_answer_counts_once_its_record_is_a_dead_letter() -> None:
+    history = right()
+    history.lent[3].outcome = Outcome.UNKNOWN
+    assert not_settled(history) == [(PLACE, 3)]
+    assert not_settled(history, [value(3)]) == []

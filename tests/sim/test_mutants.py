@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.checker import INVARIANTS
-from tests.sim.hunting import hunt
+from tests.sim.hunting import hunt, order
 from tests.sim.mutants import MUTANTS
-from tests.sim.planting import planted
+from tests.sim.planting import SEEDS_MAX, planted
 from tests.sim.runs import run_one, tell
 
 MUTANTS_MIN = 15
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.timeout(240)  # a bug can make a run long
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_a_planted_bug_is_found(name: str) -> None:
     mutant = MUTANTS[name]
-    found = hunt(mutant, range(mutant.seeds))
-    assert found is not None, f"{name} ({mutant.why}) went unnoticed for {mutant.seeds} seeds"
+    found = hunt(mutant, order(mutant))
+    assert found is not None, f"{name} ({mutant.why}) went unnoticed for {SEEDS_MAX} seeds"
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ def test_no_seed_breaks_a_promise_and_together_they_exercise_all() -> None:
 
 @pytest.mark.parametrize(("seed", "why"), REGRESSIONS)
 def test_a_seed_that_found_a_bug_stays_clean(seed: int, why: str) -> None:
-    result = simulate(seed)
+    result = simulate(seed, Profile(later=False))
     assert result.ok, f"{why} is back\n{report(result)}"
 
 

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 import comet
 from comet.spark.joining import SMALL
 from comet.spark.source import CometSource
+from tests import poison
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 Broker = comet.testing.TestBroker
@@ -211,6 +212,23 @@ def test_what_is_gone_fails_a_query_or_is_left_out(spark: SparkSession, broker: 
     with pytest.raises(PySparkException, match="offsets 0 to 6 of 0 to 8 cannot be read any more"):
         _read(spark, broker, **whole).collect()
     assert _read(spark, broker, failOnDataLoss="false", **whole).count() == 2
+
+
+def test_a_corrupt_batch_fails_a_query_or_is_left_out(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """Offsets 2 to 6 are in a batch that no reader can take apart."""
+    comet.sync.call(poison.poison(broker.address, "quotes"))
+    with pytest.raises(PySparkException, match=r"offsets 2 to 7 of .*failOnDataLoss=false"):
+        _read(spark, broker).collect()
+    whole = [(0, 0), (0, 1), (0, 7), (0, 8)]
+    assert _offsets(_read(spark, broker, failOnDataLoss="false").collect()) == whole
+    with pytest.raises(PySparkException, match=r"offsets 2 to 7 of .*failOnDataLoss=false"):
+        _stream(spark, broker, tmp_path)
+    found = _stream(spark, broker, tmp_path, failOnDataLoss="false")
+    assert sorted(place for batch in found for place in _offsets(batch)) == whole
+    _write(broker, [b"9"])
+    assert [_offsets(batch) for batch in _stream(spark, broker, tmp_path)] == [[(0, 9)]]
+    inside = {"startingOffsets": json.dumps({"quotes": {"0": 4, "1": 0}}), "failOnDataLoss": "false"}
+    assert _offsets(_read(spark, broker, **inside).collect()) == [(0, 7), (0, 8), (0, 9)]
 
 
 def test_a_topic_that_was_made_again_is_no_continuation(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def _offences(chosen: Callable[[Source], bool], allowed: Callable[[Import], bool
 
 
 def test_the_foundations_need_only_the_standard_library_and_the_codecs() -> None:
-    own = ("comet.errors", "comet.patterns", "comet.types", "comet.records", "comet._frames")
+    own = ("comet.errors", "comet.patterns", "comet.types", "comet.records", "comet._conflict", "comet._frames")
     wheels = {"crc32c", "lz4", "zstandard"}
 
     def allowed(found: Import) -> bool:
@@ -103,6 +103,8 @@ def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
         "comet.patterns",
         "comet.types",
         "comet.records",
+        "comet._corrupt",
+        "comet._conflict",
         "comet._frames",
         "comet._wire",
         "comet._transport",

@@ -9,7 +9,7 @@ import pytest
 
 from tests.tidy.tree import ROOT, Source, files, sources, sources_of_tests, tree
 
-MODULE_LINES_MAX = 500
+MODULE_LINES_MAX = 800
 # Put together here, so that this file does not find itself.
 LEFT_FOR_LATER = ["TO" + "DO", "FIX" + "ME", "XX" + "X"]
 MACHINE_PATHS = ["/wo" + "rk/", "/tmp/ve" + "nv"]
@@ -76,6 +76,7 @@ PACED = (
     "tests/robustness/gateway_process.py",
     "tests/robustness/group_cycles.py",
     "tests/robustness/group_member.py",
+    "tests/robustness/silences.py",
 )
 
 

@@ -148,6 +148,7 @@ def synchronously() -> None:
         assert_type(admin.move_partition("quotes", 0, [2, 1]), comet.TopicInfo)
         assert_type(admin.elect_leader("quotes", 0, 2, accept_loss=True), comet.TopicInfo)
         assert_type(admin.drain_broker(1, undo=True), int)
+        assert_type(admin.resume(), int)
 
 
 async def wrong() -> None:
@@ -180,6 +181,8 @@ async def admin() -> None:
         assert_type(await admin.move_partition("quotes", 0, [2, 3, 1]), comet.TopicInfo)
         assert_type(await admin.elect_leader("quotes", 0, 2, accept_loss=True), comet.TopicInfo)
         assert_type(await admin.drain_broker(1), int)
+        assert_type(await admin.resume(1), int)
+        assert_type(await admin.recover_cluster(accept="digest"), comet.ClusterRecovery)
         assert_type(await admin.offsets("quotes", "-1h"), dict[int, int])
         assert_type(await admin.commit_positions("engine", {("quotes", 0): 4}), list[comet.CommitPartition])
         at = {comet.TopicPartition("quotes", 0): 4}

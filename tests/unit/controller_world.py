@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -10,11 +11,13 @@ from comet.types import Consistency, TopicConfig
 from comet_broker.core.cluster import (
     BrokerRecord,
     ClusterState,
+    LogEnd,
     PartitionState,
     Place,
     Stored,
     TopicSpec,
     broker_key,
+    end_key,
     partition_key,
     topic_key,
 )
@@ -71,6 +74,12 @@ class Picture:
         folders = {broker: f"f{broker}" for broker in (*state.holders, *state.in_sync)}
         self.put(partition_key(where), replace(state, folders=state.folders or folders))
 
+    def ends(self, told: dict[int, tuple[int, int]], *, life: int = 1, epoch: int = 8) -> None:
+        """What brokers say of their logs: epoch of the last record, end."""
+        for broker, (last_epoch, log_end) in told.items():
+            end = LogEnd(incarnation(broker, life), epoch, last_epoch, log_end, 0)
+            self.put(end_key(broker, PLACE), end)
+
     def apply(self, changes: list[Change]) -> None:
         for change in changes:
             for operation in change.operations:
@@ -79,11 +88,13 @@ class Picture:
                 else:
                     self.state.apply(operation.key, None)
 
-    def decided(self, *, rebalance: bool = False, last_resort: bool = True) -> PartitionState:
+    def decided(
+        self, *, rebalance: bool = False, last_resort: bool = True, waited: Collection[Place] | None = None
+    ) -> PartitionState:
         """What the partition is once the controller has done all it wants, but for the folders; and that then it wants
         nothing more."""
-        self.apply(decide(self.state, rebalance=rebalance, last_resort=last_resort))
-        assert not decide(self.state, rebalance=rebalance, last_resort=last_resort)
+        self.apply(decide(self.state, rebalance=rebalance, last_resort=last_resort, waited=waited))
+        assert not decide(self.state, rebalance=rebalance, last_resort=last_resort, waited=waited)
         return replace(self.state.partitions[PLACE].value, folders={})
 
     @property

@@ -19,6 +19,7 @@ from comet_broker.site import Site
 from comet_broker.storage.log import Log
 from comet_broker.storage.memory import MemoryFiles
 from comet_broker.tasks import Tasks
+from comet_broker.view import ClusterView
 from tests.unit.storage_world import FOLDER, IDENTITY, HandClock, batch
 
 R = TypeVar("R")
@@ -73,6 +74,7 @@ class Follower:
     def __init__(self) -> None:
         self.marks = 0
         self.over: CometError | None = None
+        self.behind = 0
 
     def watermark_moved(self, partition: Partition) -> None:
         self.marks += 1
@@ -82,6 +84,9 @@ class Follower:
 
     def leadership_over(self, partition: Partition, error: CometError) -> None:
         self.over = error
+
+    def fell_behind(self, partition: Partition, lag_s: float) -> None:
+        self.behind += 1
 
 
 @dataclass
@@ -104,6 +109,7 @@ class ReplicaWorld:
         self.worker = HeldWorker()
         self.store = SlowStore(self.clock)
         self.files = MemoryFiles(Random(1))
+        self.view = ClusterView(self.store, self.tasks)
         self.log = Log.open(self.files, FOLDER, IDENTITY, self.config, self.clock)
         site = Site(
             me=1,

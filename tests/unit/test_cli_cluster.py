@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import tempfile
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -15,17 +16,19 @@ from typing import Any, ClassVar
 
 import pytest
 
+from comet._conflict import ReplicaConflict
 from comet.bench.fire import Load
 from comet.bench.report import combine, table_row
 from comet.cli import _etcd_checks, up
+from comet.cli._cluster_checks import _about_broker, _about_conflicts, _about_leaders
 from comet.cli._etcd_checks import MemberCheck, check_members
 from comet.cli._gateway_process import GatewayProcess
 from comet.cli._keeper import RESTART_S_MAX, RESTART_S_MIN, WELL_S, Keeper
 from comet.cli._local_cluster import LocalCluster, Member, died
-from comet.cli.cluster import Health
+from comet.cli.cluster import Health, failures, show_failed
 from comet.cli.topic import topic_document
 from comet.errors import InvalidArgument, Unavailable
-from comet.types import PartitionInfo, TopicConfig, TopicInfo
+from comet.types import BrokerInfo, ClusterInfo, PartitionInfo, TopicConfig, TopicInfo
 
 
 def topic(*partitions: PartitionInfo, min_insync: int = 2) -> TopicInfo:
@@ -51,6 +54,31 @@ def test_a_topic_as_json_holds_its_replicas() -> None:
         {"index": 1, "leader": 2, "leader_epoch": 1, "replicas": [1, 2, 3], "in_sync": [1, 2]}
     ]
     assert (document["config"]["consistency"], document["config"]["min_insync"]) == ("consistent", 2)
+
+
+class FakeAdmin:
+    """comet.Admin, of two brokers; the second one does not answer."""
+
+    async def statistics(self, broker: int, *, brief: bool) -> dict[str, Any]:
+        assert brief
+        if broker == 2:
+            raise Unavailable("it does not answer")
+        one = {"name": "n", "step": "s", "reason": "AssertionError()", "since_us": 1, "count": 1}
+        passing = {**one, "kind": "task", "standing": False}
+        return {"failed": [passing, {**one, "kind": "group", "name": "engine", "count": 3, "standing": True}]}
+
+
+async def test_what_has_failed_is_shown_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    brokers = tuple(BrokerInfo(number, "h", 9092, "1") for number in (1, 2))
+    found = ClusterInfo("c", controller=1, brokers=brokers, topics=0, partitions=0)
+    failed = await failures(FakeAdmin(), found)  # type: ignore[arg-type]
+    assert [(one["broker"], one["kind"], one["standing"]) for one in failed] == [(1, "group", True), (1, "task", False)]
+    show_failed(failed)
+    said = capsys.readouterr()
+    assert "engine" in said.out and "stands still" in said.out and "AssertionError()" in said.out
+    assert "comet cluster resume" in said.err + said.out
+    show_failed([])
+    assert not capsys.readouterr().out
 
 
 # ---- processes that die
@@ -213,6 +241,38 @@ def test_runs_with_kills_are_added_up_and_their_worst_is_kept() -> None:
     found = combine([one, one | {"median_ms": 200.0, "max_ms": 900.0}, one | {"median_ms": 120.0}])
     assert found == {"median_ms": 120.0, "max_ms": 900.0, "kills": 30, "lost": 0, "duplicated": 3, "runs": 3}
     assert "30 kills, 0 lost, 3 duplicated" in table_row("failover", found)[-1]
+
+
+# ---- a cluster, as doctor sees it
+
+
+@pytest.mark.parametrize(
+    ("found", "status", "says"),
+    [
+        ({"version": "1", "topics": 2}, "ok", "version 1, 2 topics"),
+        ("connection refused", "fail", "connection refused"),
+        ({"metadata": {"trusted": False, "reason": "it went back"}}, "fail", "it went back"),
+        ({"failed": [{"kind": "slot", "name": "3", "reason": "boom"}]}, "fail", "failed: slot 3 (boom)"),
+        ({"problems": {"quotes": "disk full"}}, "fail", "quotes: disk full"),
+    ],
+)
+def test_doctor_says_what_is_wrong_with_a_broker(found: Any, status: str, says: str) -> None:
+    finding = _about_broker("h:1", found)
+    assert (finding.name, finding.status, finding.detail) == ("broker h:1", status, says)
+    assert bool(finding.advice) == (status != "ok")
+
+
+def test_doctor_says_which_replicas_are_in_conflict_and_which_partitions_have_no_leader() -> None:
+    parted = replace(BEHIND, conflicts=(ReplicaConflict(3, 2, 8, 600, 1050, 1050),))
+    assert _about_conflicts([topic(WELL)]).status == "ok"
+    finding = _about_conflicts([topic(WELL, parted)])
+    assert finding.status == "fail"
+    assert finding.detail == "t/1: broker 3 knows committed records up to 1050, its leader 2 agrees up to 600"
+    assert [_about_leaders([topic(*one)]).status for one in ([WELL], [BEHIND], [WELL, OFFLINE])] == [
+        "ok",
+        "warn",
+        "fail",
+    ]
 
 
 # ---- etcd, as doctor sees it

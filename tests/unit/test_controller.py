@@ -128,6 +128,7 @@ def test_there_is_nobody_to_wait_for_when_all_are_back() -> None:
     picture.brokers(1, 2, lossy=(1, 2), life=2)
     picture.topic()
     picture.partition(PartitionState(NOBODY, 8, REPLICAS, members(1, 2)))
+    picture.ends({1: (7, 20), 2: (7, 20)}, life=2)
     assert picture.decided(last_resort=False).leader == 1
 
 
@@ -141,6 +142,8 @@ def test_what_was_lost_stays_lost_however_often_a_broker_starts() -> None:
     picture.brokers(2, life=3)
     assert picture.decided(last_resort=False).leader == NOBODY
     picture.brokers(1, life=2)
+    picture.ends({1: (7, 20)}, life=2)
+    picture.ends({2: (7, 10)}, life=3)
     assert picture.decided(last_resort=False).leader == 1
 
 

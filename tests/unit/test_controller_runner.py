@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from comet.errors import LimitExceeded
 from comet.types import TopicConfig
 from comet_broker import controller as runner
 from comet_broker.controller import LOOK_AGAIN_S, Controller
@@ -21,6 +22,7 @@ from comet_broker.core.cluster import (
     topic_key,
     unfit_key,
 )
+from comet_broker.failures import Failures
 from comet_broker.metadata.store import Put
 from tests.sim.waiting import until
 from tests.unit.cluster_world import SESSION_MS, Member, World, on_virtual_time
@@ -35,7 +37,12 @@ async def candidate(
 ) -> tuple[Member, Controller]:
     member = await world.member(broker_id, exclusive=exclusive, clean=clean, rebalance_ms=10_000)
     controller = Controller(
-        member.config, store=world.store, view=member.view, membership=member.membership, clock=member.clock
+        member.config,
+        store=world.store,
+        view=member.view,
+        membership=member.membership,
+        clock=member.clock,
+        failures=Failures(member.clock, member.tasks),
     )
     await member.membership.register()
     member.tasks.spawn(controller.run(), "controller")
@@ -202,7 +209,7 @@ class Bug(Exception):
 @on_virtual_time
 async def test_a_partition_that_nobody_has_thought_of_keeps_no_other_from_having_a_leader(world: World) -> None:
     first, _ = await candidate(world, 1)
-    _, controller = await candidate(world, 2)
+    second, controller = await candidate(world, 2)
     await create(world, partitions=2, replicas=2)
     real = core._Case.settle
 
@@ -217,23 +224,55 @@ async def test_a_partition_that_nobody_has_thought_of_keeps_no_other_from_having
         await asyncio.sleep(1)
         assert ((await state_of(world, 0)).leader, (await state_of(world, 1)).leader) == (1, 2)
         assert controller.statistics()["failures"] > 0
+        (shown,) = controller._failures.all()
+        assert (shown.kind, shown.name) == ("partition", "quotes/0 (its leader)") and "no such thing" in shown.reason
     await asyncio.sleep(LOOK_AGAIN_S)
     assert (await state_of(world, 0)).leader == 2
+    assert not controller._failures.all(), "it is shown no longer than it lasts"
+    second.tasks.failed.clear()
+
+
+@on_virtual_time
+async def test_a_change_that_cannot_be_made_keeps_no_other_from_being_made(world: World) -> None:
+    first, _ = await candidate(world, 1)
+    second, controller = await candidate(world, 2)
+    await create(world, partitions=3, replicas=2)
+    real = Controller._make
+
+    async def make(self: Controller, change: core.Change) -> None:
+        if any(key.key == partition_key((TOPIC, 0)) for key in change.compares):
+            raise LimitExceeded("too many operations") if change.parts else Bug("no such thing")
+        await real(self, change)
+
+    def one_by_one(*arguments: Any, **options: Any) -> list[core.Change]:
+        return [part for change in core.decide(*arguments, **options) for part in change.parts or (change,)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Controller, "_make", make)
+        patch.setattr(runner, "decide", one_by_one)
+        await first.membership.leave()
+        await asyncio.sleep(1)
+        assert [(await state_of(world, index)).leader for index in range(3)] == [1, 2, 2]
+        assert controller.statistics()["failures"] > 0
+    await asyncio.sleep(LOOK_AGAIN_S)
+    assert (await state_of(world, 0)).leader == 2
+    second.tasks.failed.clear()
 
 
 @on_virtual_time
 async def test_a_controller_that_meets_with_a_bug_goes_on(world: World) -> None:
     first, _ = await candidate(world, 1)
-    _, controller = await candidate(world, 2)
+    second, controller = await candidate(world, 2)
     await create(world, replicas=2)
 
-    def decide(*_: object, **__: object) -> None:
+    def raises(*_: object, **__: object) -> None:
         raise Bug("no such thing")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "decide", decide)
+        patch.setattr(runner, "decide", raises)
         await first.membership.leave()
         await asyncio.sleep(3)
         assert 0 < controller.failures <= 4, "it does not spin"
     await asyncio.sleep(LOOK_AGAIN_S)
     assert (await state_of(world)).leader == 2
+    second.tasks.failed.clear()

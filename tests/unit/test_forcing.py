@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from comet.errors import InvalidArgument
-from comet_broker.core.cluster import NOBODY, PartitionState, broker_key, partition_key, unfit_key
+from comet_broker.core.cluster import (
+    NOBODY,
+    Conflict,
+    PartitionState,
+    broker_key,
+    conflict_key,
+    partition_key,
+    unfit_key,
+)
 from comet_broker.core.controller import decide
 from comet_broker.core.forcing import forced
 from comet_broker.metadata.store import Compare
@@ -25,10 +33,10 @@ def stuck() -> Picture:
 def test_the_chosen_one_leads_in_a_new_epoch_and_what_the_others_have_is_given_up() -> None:
     picture = stuck()
     picture.apply([forced(picture.state, PLACE, 3)])
-    assert picture.decided() == PartitionState(3, 9, REPLICAS, members(3))
+    assert picture.decided() == PartitionState(3, 9, REPLICAS, members(3), loss_accepted=9)
     # Who had everything comes back, and is not the one to lead any more.
     picture.brokers(1, life=2)
-    assert picture.decided() == PartitionState(3, 9, REPLICAS, members(3))
+    assert picture.decided() == PartitionState(3, 9, REPLICAS, members(3), loss_accepted=9)
 
 
 def test_it_is_made_only_if_all_that_matters_is_as_it_was() -> None:
@@ -51,7 +59,7 @@ def test_one_that_is_damaged_can_be_chosen_when_all_are() -> None:
         picture.put(unfit_key(broker, PLACE), b"it has damaged ranges")
     assert picture.decided().leader == NOBODY
     picture.apply([forced(picture.state, PLACE, 2)])
-    assert picture.decided() == PartitionState(2, 9, REPLICAS, members(2))
+    assert picture.decided() == PartitionState(2, 9, REPLICAS, members(2), loss_accepted=9)
     assert picture.state.unfit.keys() == {(1, *PLACE), (3, *PLACE)}
 
 
@@ -61,7 +69,7 @@ def test_a_folder_that_began_anew_can_be_chosen_when_no_other_comes_back() -> No
     picture.partition(PartitionState(NOBODY, 8, (1, 2), members(1)))
     picture.brokers(1, life=2, folder="new", lossy=(1,))
     picture.apply([forced(picture.state, PLACE, 1)])
-    assert picture.decided() == PartitionState(1, 9, (1, 2), {1: incarnation(1, 2)})
+    assert picture.decided() == PartitionState(1, 9, (1, 2), {1: incarnation(1, 2)}, loss_accepted=9)
     assert picture.folders[1] == "new1"
 
 
@@ -88,3 +96,39 @@ def test_only_a_replica_that_is_alive_can_be_chosen(broker: int) -> None:
     picture.brokers(4)
     with pytest.raises(InvalidArgument, match=r"alive; those are \[2, 3\]"):
         forced(picture.state, PLACE, broker)
+
+
+def contested() -> Picture:
+    """Broker 1 leads, 2 follows, and 3 does not, as it would lose committed records."""
+    picture = Picture()
+    picture.topic()
+    picture.partition(PartitionState(1, 8, REPLICAS, members(1, 2)))
+    picture.brokers(1, 2, 3)
+    picture.put(conflict_key(3, PLACE), Conflict(leader=1, epoch=8, offset=50, log_end=90, high_watermark=90))
+    return picture
+
+
+@pytest.mark.parametrize("broker", [1, 2, 3])
+def test_where_a_replica_is_in_conflict_any_can_be_chosen(broker: int) -> None:
+    picture = contested()
+    change = forced(picture.state, PLACE, broker)
+    mark = Compare(conflict_key(3, PLACE), picture.state.conflicts[3, *PLACE].mod_revision)
+    assert mark in change.compares, "not if it follows again by then"
+    picture.apply([change])
+    assert picture.decided() == PartitionState(broker, 9, REPLICAS, members(broker), loss_accepted=9)
+
+
+def test_a_replica_in_conflict_may_lead_without_force_where_it_is_known_to_be_whole() -> None:
+    """The mark keeps it out of nothing but following."""
+    picture = contested()
+    picture.partition(PartitionState(1, 8, REPLICAS, members(1), eligible=members(3)))
+    picture.state.apply(broker_key(1), None)
+    picture.topic(min_insync=2)
+    assert picture.decided(last_resort=False).leader == 3
+
+
+def test_a_mark_of_a_conflict_goes_with_the_replica() -> None:
+    picture = contested()
+    picture.partition(PartitionState(1, 8, (1, 2), members(1, 2)))
+    picture.decided()
+    assert not picture.state.conflicts

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from comet.errors import CometError, Internal, LimitExceeded, NotCoordinator
+from comet.errors import CometError, LimitExceeded, NotCoordinator, StoreDamaged
 from comet_broker.coordination import journal as module
 from comet_broker.coordination.journal import Head, Journal
 from comet_broker.metadata.memory import MemoryStore
@@ -53,15 +53,23 @@ class World:
         self.store = store
         self.tasks = tasks
         self.lost: list[CometError] = []
+        self.broken: list[Exception] = []
 
     async def claim(self, broker: int, epoch: int) -> Journal:
         item = await self.store.get(HEAD)
-        head = Head(broker=broker, epoch=epoch, sequence=0)
+        floor = 0 if item is None else Head.decode(item.value).generation_floor
+        head = Head(broker=broker, epoch=epoch, sequence=0, generation_floor=floor)
         compare = Compare(HEAD, 0 if item is None else item.mod_revision)
         result = await self.store.transact([compare], [Put(HEAD, head.encode())])
         assert result.applied
         return Journal(
-            self.store, key=HEAD, head=head, revision=result.revision, tasks=self.tasks, lost=self.lost.append
+            self.store,
+            key=HEAD,
+            head=head,
+            revision=result.revision,
+            tasks=self.tasks,
+            lost=self.lost.append,
+            broke=self.broken.append,
         )
 
     async def value(self, key: str) -> bytes | None:
@@ -178,20 +186,50 @@ async def test_close_fails_who_waits_and_what_comes_later(world: World) -> None:
     assert await world.value("c") is None
 
 
-async def test_an_error_that_nobody_has_thought_of_is_told_to_all_who_wait(world: World) -> None:
+async def test_an_unexpected_error_is_told_to_all_who_wait_and_to_the_owner(world: World) -> None:
     journal = await world.claim(1, 1)
     world.store.script = ["", "broken"]
     told: list[CometError | None] = []
     journal.write([Put("a", b"")], told.append)
     await asyncio.sleep(0)  # under way
     journal.write([Put("b", b"")], told.append)
-    with pytest.raises(Internal):
+    with pytest.raises(NotCoordinator):
         await journal.written(Put("c", b""))
-    assert [error and error.code for error in told] == [None, "INTERNAL"]
-    assert [error.code for error in world.lost] == ["NOT_COORDINATOR"]
+    assert [error and error.code for error in told] == [None, "NOT_COORDINATOR"]
+    assert [type(error) for error in world.broken] == [ZeroDivisionError]
+    assert not world.lost
     await world.tasks.close()
-    assert len(world.tasks.failed) == 1, "it is a bug, and loud"
+
+
+async def test_an_answer_that_raises_keeps_no_other_write_from_its_own(world: World) -> None:
+    journal = await world.claim(1, 1)
+    told: list[CometError | None] = []
+
+    def raises(_: CometError | None) -> None:
+        raise AssertionError("of one group")
+
+    journal.write([Put("a", b"1")], raises)
+    journal.write([Put("b", b"1")], told.append)
+    await journal.written(Put("c", b"1"))
+    assert told == [None]
+    assert not world.broken and not world.lost
+    assert len(world.tasks.failed) == 1
     world.tasks.failed.clear()
+    await world.tasks.close()
+
+
+async def test_a_store_that_has_gone_back_is_an_error_of_the_slot(world: World) -> None:
+    journal = await world.claim(1, 1)
+    for number in range(3):
+        await journal.written(Put("a", b"%d" % number))
+    item = await world.store.get(HEAD)
+    assert item is not None
+    old = Head(broker=1, epoch=1, sequence=1).encode()
+    await world.store.transact([Compare(HEAD, item.mod_revision)], [Put(HEAD, old)])
+    with pytest.raises(NotCoordinator):
+        await journal.written(Put("a", b"lost?"))
+    assert [type(error) for error in world.broken] == [StoreDamaged]
+    await world.tasks.close()
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -214,3 +252,28 @@ async def test_under_any_weather_every_write_that_is_confirmed_is_there_in_order
     for key, number in confirmed.items():
         item = await world.store.get(key)
         assert item is not None and int(item.value) == number
+
+
+async def test_the_floor_of_generations_is_raised_with_the_deletion_and_never_falls(world: World) -> None:
+    journal = await world.claim(1, 1)
+    await journal.written(Put("groups/g", b"1"))
+    world.store.transactions.clear()
+    world.store.script = ["before", "after"]
+    deleting = journal.written(Delete("groups/g"), generation=7)
+    assert journal.generation_floor == 7, "a group that is made now begins above it"
+    await deleting
+    assert [one.key for one in world.store.transactions[0]] == [HEAD, "groups/g"]
+    await asyncio.gather(
+        journal.written(Delete("groups/h"), generation=9), journal.written(Delete("groups/i"), generation=3)
+    )
+    await journal.written(Put("k", b"1"))
+    assert journal.generation_floor == 9
+    successor = await world.claim(2, 2)
+    assert successor.generation_floor == 9
+    await successor.written(Put("k", b"2"))
+    item = await world.store.get(HEAD)
+    assert item is not None and Head.decode(item.value).generation_floor == 9
+
+
+def test_a_head_without_a_floor_is_read() -> None:
+    assert Head.decode(b'{"broker":1,"epoch":2,"sequence":3}').generation_floor == 0

@@ -12,7 +12,7 @@ from comet.types import Consistency, Flush, Latest, TopicConfig
 from comet_broker.core.push import Cursor, State
 from comet_broker.feed import Feed
 from comet_broker.partition import Partition
-from comet_broker.session import resolve
+from comet_broker.resolving import resolve
 from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
 from tests.unit.storage_world import World
 

@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.message import Message
 
 from comet._transport import Stream
-from comet.errors import Unavailable
+from comet.errors import Timeout, Unavailable
 from comet.v1 import admin_pb2 as admin
 from comet_broker.peers import CHANNELS_MAX, Peers
 from comet_broker.ports import PeerChannel
@@ -89,6 +89,21 @@ async def test_a_call_that_fails_takes_no_other_with_it() -> None:
     assert net.closed("a:1") == [True, False]
     await peers.close()
     assert net.closed("a:1") == [True, True]
+
+
+async def test_after_a_time_out_the_next_call_gets_a_connection_of_its_own() -> None:
+    """The one that did not answer may be dead without a word."""
+    net = Net()
+    peers = Peers(net)
+    first = await start(peers)
+    net.made["a:1"][0].calls[0].set_exception(Timeout("no answer"))
+    with pytest.raises(Timeout):
+        await first
+    assert net.closed("a:1") == [True]
+    second = await start(peers)
+    net.made["a:1"][1].calls[0].set_result(True)
+    await second
+    await peers.close()
 
 
 async def test_a_connection_that_has_been_given_up_is_closed_with_the_rest() -> None:

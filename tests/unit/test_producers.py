@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from contextlib import suppress
 from random import Random
 
@@ -11,6 +12,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
+from comet import _limits as sdk_limits
 from comet.errors import (
     CorruptBatch,
     LimitExceeded,
@@ -23,13 +25,21 @@ from comet.errors import (
     UnknownProducer,
 )
 from comet.records import BatchHeader, Flag, Marker
+from comet_broker import limits
+from comet_broker.core import forgotten, producers
 from comet_broker.core.isolation import ABORTED_MAX, ENDED_MAX, OPEN_MAX, PARTS_MAX, Isolation
 from comet_broker.core.producers import (
+    BATCHES_MAX,
+    KNOWN_MAX,
     PRODUCERS_MAX,
+    PROTECTED_US,
+    STEP_US,
     WINDOW_BATCHES,
     Duplicate,
     ProducerTable,
 )
+
+KNOWN, IDS, RUNS = 6, 4, 3  # of tables that are full soon, see `small`
 
 
 def header(sequence: int, count: int = 1, *, producer: int = 7, epoch: int = 0) -> BatchHeader:
@@ -57,7 +67,7 @@ def test_batches_without_a_producer_are_no_concern() -> None:
 
 def test_a_producer_begins_at_zero() -> None:
     assert ProducerTable().check(header(0)) is None
-    with pytest.raises(UnknownProducer, match="begins at sequence 3"):
+    with pytest.raises(UnknownProducer, match="sequence 3 was written"):
         ProducerTable().check(header(3))
 
 
@@ -124,16 +134,104 @@ def test_checking_changes_nothing() -> None:
     assert table.snapshot(5).encode() == before
 
 
-def test_the_one_idle_longest_is_forgotten_when_there_are_too_many() -> None:
+def begun(table: ProducerTable, numbers: Iterable[int], at_us: int = 0, every_us: int = 1) -> int:
+    """Each of these producers writes its first batch. Returns the time of the last one."""
+    for number in numbers:
+        assert table.check(header(0, producer=number)) is None
+        table.record(header(0, producer=number), number, at_us)
+        at_us += every_us
+    return at_us
+
+
+def test_a_first_batch_is_known_again_after_1100_other_producers() -> None:
     table = ProducerTable()
-    for number in range(1, PRODUCERS_MAX + 1):
-        table.record(header(0, producer=number), number, number)
-    table.record(header(1, producer=1), 5000, 5000)  # so that 2 is the one idle longest
-    table.record(header(0, producer=9999), 5001, 5001)
-    assert len(table) == PRODUCERS_MAX
-    assert table.check(header(2, producer=1)) is None
+    begun(table, [7, *range(1000, 2100)])
+    assert table.check(header(0, producer=7)) == Duplicate(7, 0)
+
+
+def test_a_producer_loses_its_window_then_its_last_batch_and_is_never_new_again() -> None:
+    table = written(header(0, 10), header(10, 5))
+    begun(table, range(100, 100 + PRODUCERS_MAX))
+    assert table.check(header(10, 5)) == Duplicate(110, 1100), "its last batch is known"
+    with pytest.raises(SequenceTooOld):
+        table.check(header(0, 10))
+    assert table.check(header(15)) is None, "it may go on"
+    begun(table, range(100 + PRODUCERS_MAX, 100 + KNOWN_MAX))
+    assert len(table) == KNOWN_MAX
+    for again in (header(0, 10), header(10, 5), header(15)):
+        with pytest.raises(UnknownProducer):
+            table.check(again)
+    assert table.check(header(0, epoch=1)) is None, "the next epoch is a beginning"
+
+
+def test_the_epochs_of_forgotten_producers_stay_fenced() -> None:
+    table = written(header(0, epoch=4))
+    begun(table, range(100, 100 + KNOWN_MAX))
+    with pytest.raises(ProducerFenced):
+        table.check(header(0, epoch=3))
     with pytest.raises(UnknownProducer):
-        table.check(header(1, producer=2))
+        table.check(header(0, epoch=4))
+    table.record(header(0, epoch=5), 1, 1)
+    assert table.check(header(0, epoch=5)) == Duplicate(1, 1)
+    begun(table, range(100_000, 100_000 + KNOWN_MAX))
+    with pytest.raises(UnknownProducer):
+        table.check(header(0, epoch=5))
+    with pytest.raises(ProducerFenced):
+        table.check(header(0, epoch=4))
+
+
+def test_a_producer_that_goes_on_has_its_last_batch_and_the_next_in_its_window() -> None:
+    table = written(header(0, 2), header(2, 2))
+    begun(table, range(100, 100 + PRODUCERS_MAX))
+    table.record(header(4, 2), 5000, 50)
+    assert table.check(header(2, 2)) == Duplicate(102, 1020)
+    assert table.check(header(4, 2)) == Duplicate(5000, 50)
+
+
+def test_all_windows_together_are_bounded() -> None:
+    table = ProducerTable()
+    for number in range(1, BATCHES_MAX // WINDOW_BATCHES + 2):
+        for sequence in range(WINDOW_BATCHES):
+            table.record(header(sequence, producer=number), 0, 0)
+    assert sum(len(window) for _, window in table.snapshot(0).entries) == 4 * BATCHES_MAX
+    assert table.check(header(WINDOW_BATCHES - 1, producer=1)) == Duplicate(0, 0)
+
+
+def test_no_new_producer_is_taken_where_one_that_is_protected_would_be_dropped(small: None) -> None:
+    """By the table's clock, and by the leader's since the last batch; a wall clock that jumps counts for STEP_US."""
+    table = ProducerTable()
+    room = KNOWN + RUNS * IDS + IDS - 1
+    now = begun(table, range(1, 1 + room))
+    with pytest.raises(LimitExceeded, match="no new producers"):
+        table.check(header(0, producer=9_999))
+    assert table.check(header(1, producer=room)) is None, "it is none of the new ones"
+    assert table.check(header(0, epoch=1, producer=room)) is None
+    with pytest.raises(UnknownProducer):
+        table.check(header(0, producer=1))
+    assert table.check(header(0, producer=9_999), lambda: PROTECTED_US) is None
+    for number in range(3):  # far ahead, back again
+        table.record(header(1 + 2 * number, producer=room), 0, now + (1 << 50))
+        table.record(header(2 + 2 * number, producer=room), 0, now)
+    with pytest.raises(LimitExceeded):
+        table.check(header(0, producer=9_999), lambda: PROTECTED_US - 3 * STEP_US - room - 1)
+    assert table.check(header(0, producer=9_999), lambda: PROTECTED_US - 3 * STEP_US) is None
+    with pytest.raises(UnknownProducer):
+        table.check(header(0, producer=1))
+    table.record(header(0, producer=9_999), 0, now)
+    assert table.check(header(0, producer=1)) is None, "the oldest run is gone"
+
+
+def test_what_followers_and_recovery_record_is_never_refused(small: None) -> None:
+    table = ProducerTable()
+    for number in range(1, 1000):
+        table.record(header(0, producer=number), number, 0)
+    assert len(table) == KNOWN
+    assert table.statistics()["producers_forgotten"] <= (RUNS + 1) * IDS
+
+
+def test_the_longest_timeout_of_a_producer_is_protected() -> None:
+    assert sdk_limits.PRODUCER_TIMEOUT_MS_MAX <= limits.RETRY_MS_MAX
+    assert PROTECTED_US >= 1000 * limits.RETRY_MS_MAX + 5 * STEP_US
 
 
 def test_a_clock_that_jumps_makes_nobody_forgotten() -> None:
@@ -156,6 +254,31 @@ def test_sequences_near_the_end_of_their_range() -> None:
 
 
 # ---- snapshots
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables that are full soon."""
+    monkeypatch.setattr(producers, "PRODUCERS_MAX", 3)
+    monkeypatch.setattr(producers, "KNOWN_MAX", KNOWN)
+    monkeypatch.setattr(forgotten, "RUN_IDS", IDS)
+    monkeypatch.setattr(forgotten, "RUNS_MAX", RUNS)
+
+
+def test_a_snapshot_gives_short_and_forgotten_producers_back(small: None) -> None:
+    table = ProducerTable()
+    begun(table, range(1, 20), every_us=1000)
+    data = table.snapshot(400).encode()
+    restored = ProducerTable.restore(data)[1]
+    assert restored.snapshot(400) == table.snapshot(400)
+    assert restored.snapshot(400).encode() == data
+    for one in (table, restored):
+        for number in (*range(20, 50), 5, 48):
+            one.record(header(1, producer=number), number, 1000 * number)
+    assert restored.snapshot(0) == table.snapshot(0)
+    for at in range(len(data)):
+        with pytest.raises(CorruptBatch):
+            ProducerTable.restore(data[:at])
 
 
 def filled() -> ProducerTable:
@@ -262,15 +385,20 @@ def test_a_snapshot_gives_the_transactions_back() -> None:
     assert restored.isolation.aborted(0, 105) == [(8, 1, 102, 104)]
 
 
-def test_a_snapshot_from_before_there_were_transactions_or_requests_is_read() -> None:
-    table = written(header(0, 2, producer=2), header(0, producer=3))
-    now = table.snapshot(9).encode()
-    for version, counts in ((1, 5), (2, 1)):  # that were not there: of requests, and the four of transactions
-        before = bytearray(now[:-4][: -4 * counts])
-        before[8:12] = version.to_bytes(4, "little")
-        offset, restored = ProducerTable.restore(bytes(before) + crc32c(before).to_bytes(4, "little"))
-        assert offset == 9
-        assert restored.snapshot(9).encode() == now
+@pytest.mark.parametrize(
+    ("version", "counts"), [(1, 0), (2, 4), (3, 5)]
+)  # of those that follow the producers: transactions, and requests
+def test_a_snapshot_of_an_earlier_version_is_read(version: int, counts: int) -> None:
+    head = struct.pack("<8sIqI", b"COMETPRD", version, 9, 2)
+    first = struct.pack("<qIqqI", 2, 1, 2, 1000, 4) + struct.pack("<4q", 0, 2, 100, 1000)
+    second = struct.pack("<qIqqI", 3, 0, 1, 1020, 4) + struct.pack("<4q", 0, 1, 102, 1020)
+    data = head + first + second + bytes(4 * counts)
+    offset, table = ProducerTable.restore(data + crc32c(data).to_bytes(4, "little"))
+    assert (offset, len(table)) == (9, 2)
+    assert table.check(header(0, 2, producer=2, epoch=1)) == Duplicate(100, 1000)
+    assert table.check(header(0, producer=3)) == Duplicate(102, 1020)
+    assert table.check(header(1, producer=3)) is None
+    assert ProducerTable.restore(table.snapshot(9).encode())[1].snapshot(9) == table.snapshot(9)
 
 
 def test_of_transactions_in_a_snapshot_from_before_it_is_known_where_they_began() -> None:

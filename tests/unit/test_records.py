@@ -19,6 +19,7 @@ from comet.records import (
     HEADER_BYTES,
     RECORDS_MAX,
     STAMP_BYTES,
+    Batch,
     BatchHeader,
     Codec,
     Flag,
@@ -175,6 +176,18 @@ def test_a_checksum_over_the_body_and_one_over_the_stamp() -> None:
 def test_a_body_that_does_not_hold_together_says_where(body: str, fields: dict[str, int], message: str) -> None:
     with pytest.raises(CorruptBatch, match=message):
         read_columns(with_body(bytes.fromhex(body), **fields))
+
+
+def test_headers_of_records_that_have_none() -> None:
+    """A writer leaves the column out; a reader accepts it, as long as its offsets start at 0."""
+    body = "00000000 01000000 4100000000000000 0000000000000000 {}00000000000000 0000000000000000"
+    batch = decode(with_body(bytes.fromhex(body.format("00")), flags=Flag.HEADERS))
+    batch.check()
+    assert batch.headers == [[]]
+    data = with_body(bytes.fromhex(body.format("05") + "6162636465000000"), flags=Flag.HEADERS)
+    for read in (Batch.check, lambda batch: batch.headers):
+        with pytest.raises(CorruptBatch):
+            read(decode(data))
 
 
 @pytest.mark.parametrize("offsets", [[0, 2, 1, 3], [0, -1, 1, 3], [0, 4, 4, 3], [1, 1, 2, 3], [0, 1, 5, 3]])

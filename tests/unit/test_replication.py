@@ -14,6 +14,8 @@ from comet.errors import MalformedFrame, Unavailable
 from comet.types import TopicConfig
 from comet.v1 import replication_pb2 as pb
 from comet_broker import limits
+from comet_broker.conflicts import Conflicts
+from comet_broker.failures import Failures
 from comet_broker.replication import follower
 from comet_broker.replication.follower import Replicator
 from comet_broker.replication.leader import ReplicaSession
@@ -33,9 +35,11 @@ def session_on(world: ReplicaWorld) -> ReplicaSession:
     broker = SimpleNamespace(
         cluster_id="c",
         config=SimpleNamespace(broker_id=1),
+        clock=world.clock,
         topics=SimpleNamespace(leading=leading),
         replica_session_closed=lambda _: None,
         read_buffer=memoryview(bytearray(1 << 20)),
+        fitness=SimpleNamespace(broke=lambda partition, error: partition.step_down(repr(error))),
     )
     return ReplicaSession(broker, 1, "peer")  # type: ignore[arg-type]
 
@@ -69,10 +73,6 @@ def answers(session: ReplicaSession) -> list[pb.LeaderFrame]:
         [pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="other", broker=2, incarnation=20))],
         [pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="c", broker=1, incarnation=10))],
         [pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="c", broker=2))],
-        [HELLO, follow(epochs=[pb.EpochStart(epoch=1, start_offset=5), pb.EpochStart(epoch=2, start_offset=1)])],
-        [HELLO, follow(), progress(4, 4)],
-        [HELLO, follow(), progress(2, 3)],
-        [HELLO, follow(), progress(-2, -2)],
     ],
 )
 async def test_nonsense_ends_the_call_with_a_typed_error_and_counts_for_nothing(
@@ -88,6 +88,29 @@ async def test_nonsense_ends_the_call_with_a_typed_error_and_counts_for_nothing(
     leadership = world.partition.leadership
     assert leadership is not None and not leadership.links
     assert world.partition.committed == 0
+    await world.tasks.close()
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [HELLO, follow(epochs=[pb.EpochStart(epoch=1, start_offset=5), pb.EpochStart(epoch=2, start_offset=1)])],
+        [HELLO, follow(), progress(4, 4)],
+        [HELLO, follow(), progress(2, 3)],
+        [HELLO, follow(), progress(-2, -2)],
+    ],
+)
+async def test_nonsense_about_one_partition_is_refused_and_counts_for_nothing(frames: list[pb.FollowerFrame]) -> None:
+    world = ReplicaWorld()
+    await world.lead(in_sync={1: 10, 2: 20})
+    world.produce(3)
+    session = session_on(world)
+    tell(session, *frames)
+    assert [frame.WhichOneof("frame") for frame in answers(session)][-1] == "refused"
+    leadership = world.partition.leadership
+    assert leadership is not None and not leadership.links, "the partition goes on without this follower"
+    assert world.partition.committed == 0
+    session.close()
     await world.tasks.close()
 
 
@@ -229,6 +252,9 @@ def replicator_on(
         address_of=where.get,
         suspect=nothing,
         fitness=SimpleNamespace(mended=lambda _: None, broke=lambda _, error: broken.append(error)),
+        failures=Failures(world.clock, world.tasks),
+        conflicts=Conflicts(1, store=world.store, view=world.view, tasks=world.tasks),
+        log_ends=SimpleNamespace(update=lambda _: None),
     )
     return Replicator(broker)  # type: ignore[arg-type]
 
@@ -414,7 +440,7 @@ def raiser(*_: object, **__: object) -> None:
     raise RuntimeError("nobody has thought of this")
 
 
-@pytest.mark.parametrize("where", ["replicate", "cut_back"])
+@pytest.mark.parametrize("where", ["replicate", "cut_back", "learn"])
 async def test_what_breaks_with_one_partition_is_said_and_the_link_goes_on(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -426,12 +452,17 @@ async def test_what_breaks_with_one_partition_is_said_and_the_link_goes_on(
         bug.setattr(world.partition, where, raiser)
         if where == "cut_back":
             await leader.say(following(2))
+        elif where == "learn":
+            await leader.say(following(3))
         else:
             await leader.say(following(3))
             await leader.deliver(world, 3, high_watermark=3)
-        assert await until(lambda: len(leader.asked()) == 2, within_s=60), "it asks again"
-    assert len(broken) == 1
-    assert not leader.cancelled.is_set()
+        assert await until(lambda: len(broken) == 1, within_s=60), "it is shown"
+    await settle()
+    assert len(leader.asked()) == 1, "it stands still"
+    assert not leader.cancelled.is_set(), "and the stream goes on for the others"
+    replicator.update(world.partition)  # it is taken up again
+    assert await until(lambda: len(leader.asked()) == 2, within_s=60), "it asks again"
     await leader.say(following(2))
     await leader.deliver(world, 2, high_watermark=3)
     assert leader.ends_told()[-1] == 3 == world.partition.committed

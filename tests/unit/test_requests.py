@@ -7,7 +7,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comet.errors import CorruptBatch, KeyReused, SequenceGap
+from comet.errors import CorruptBatch, KeyReused, SequenceGap, SequenceTooOld
 from comet.records import BatchHeader, Flag
 from comet_broker.core.producers import PRODUCERS_MAX, Duplicate, ProducerTable
 from comet_broker.core.requests import REQUESTS_MAX, Content, digest_of, id_of
@@ -49,11 +49,15 @@ def test_the_one_written_longest_ago_is_forgotten_when_there_are_too_many() -> N
         table.record(keyed(number), number, 0)
     assert table.check(keyed(1)) == Duplicate(1, 0), "asking after it does not keep it"
     table.record(keyed(9999), 9999, 0)
-    assert table.check(keyed(1)) is None
     assert table.check(keyed(2)) == Duplicate(2, 0)
     assert len(table.requests) == REQUESTS_MAX
     offset, restored = ProducerTable.restore(table.snapshot(7).encode())
     assert (offset, restored.snapshot(7)) == (7, table.snapshot(7))
+    for one in (table, restored):
+        with pytest.raises(SequenceTooOld, match="not written"):
+            one.check(keyed(1))
+        with pytest.raises(KeyReused, match="another content"):
+            one.check(keyed(1, 2))
 
 
 def test_a_snapshot_with_requests_damaged_anywhere_is_refused() -> None:

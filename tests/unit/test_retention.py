@@ -104,3 +104,13 @@ def test_what_must_always_hold(
         assert enough_bytes or enough_events
     # Nothing that remains could go: deciding again changes nothing.
     assert expired_segments(kept, config, now_us, log_start) == 0
+
+
+def test_a_segment_whose_records_are_all_damaged_is_not_taken_for_a_deleted_one() -> None:
+    """The log would begin behind them, and every follower delete what it has of them."""
+    empty = SegmentFacts(0, 0, bytes=64, last_append_us=0)
+    written = SegmentFacts(15, 20, bytes=500, last_append_us=0)
+    config = TopicConfig(retention_ms=-1)
+    assert expired_segments([empty, written], config, now_us=1_000, log_start=0) == 0
+    assert expired_segments([empty, written], config, now_us=1_000, log_start=14) == 0
+    assert expired_segments([empty, written], config, now_us=1_000, log_start=15) == 1

@@ -160,6 +160,19 @@ def test_a_forgotten_producer_says_nothing_of_an_attempt_that_was_never_answered
     assert h.lane.epoch == 1
 
 
+def test_a_first_batch_that_may_be_written_is_not_sent_under_another_identity() -> None:
+    h = Harness()
+    first, second = h.add_and_take(2)
+    h.lane.lost(CometError("cut"))
+    assert [h.take(), h.take()] == [first, second]
+    first.refused(UnknownProducer("forgotten"))
+    second.refused(UnknownProducer("forgotten"))
+    third = h.add()
+    assert h.take() is third and identity(third) == (1, 0)
+    assert isinstance(first.error, Timeout) and isinstance(second.error, Timeout)
+    assert first.error.outcome_unknown
+
+
 def test_a_gap_proves_that_a_repeated_batch_is_not_there() -> None:
     # The broker acknowledged the first, crashed and lost it before it was synced.
     h = Harness()

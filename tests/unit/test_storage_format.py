@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from comet.records import Flag, Marker
+from comet_broker.core import producers
 from comet_broker.core.producers import Duplicate, ProducerTable
 from comet_broker.storage.checkpoint import (
     ENTRY_BYTES,
@@ -65,7 +66,7 @@ PRODUCERS_2 = bytes.fromhex(  # without requests that have a key
     "0100000000000000680000000000000039000000000000000000000000000000"
     "00000000000000008e09393a"
 )
-PRODUCERS = bytes.fromhex(
+PRODUCERS_3 = bytes.fromhex(  # with windows alone
     "434f4d4554505244030000007200000000000000020000000700000000000000"
     "0200000004000000000000003800000000000000080000000000000000000000"
     "0300000000000000640000000000000037000000000000000300000000000000"
@@ -78,6 +79,22 @@ PRODUCERS = bytes.fromhex(
     "7100000000000000010000006f0000000000000071000000000000000c000000"
     "00000000010000000071000000000000000c0000000000000001000000000000"
     "006f0000000000000071000000000000006b00000000000000044b739a"
+)
+PRODUCERS = bytes.fromhex(
+    "434f4d4554505244040000007200000000000000010000001200000000000000"
+    "3800000000000000070000000000000002000000040000000000000012000000"
+    "0000000008000000000000000000000003000000000000006400000000000000"
+    "3700000000000000030000000000000001000000000000006700000000000000"
+    "3800000000000000010000000100000000000000000000000100000000000000"
+    "1100000000000000000000000000000001000000000000006800000000000000"
+    "3900000000000000010000000100000000000000000000001500000000000000"
+    "0300000001000000090000000000000029000000000000000200000069000000"
+    "000000003a000000000000000100000000000000000000000000008001000000"
+    "0100000001000000010000000b0000000000000004000000020000006b000000"
+    "000000006c000000000000006d000000000000006e0000000000000071000000"
+    "00000000010000006f0000000000000071000000000000000c00000000000000"
+    "010000000071000000000000000c0000000000000001000000000000006f0000"
+    "000000000071000000000000006b000000000000008e94445e"
 )
 FOLDER = "log"
 
@@ -130,23 +147,28 @@ def columns(index: Index) -> list[list[int]]:
     return [list(column) for column in (index.offsets, index.positions, index.max_timestamps)]
 
 
-def test_a_snapshot_of_producers() -> None:
+def test_a_snapshot_of_producers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers, "PRODUCERS_MAX", 1)
+    monkeypatch.setattr(producers, "KNOWN_MAX", 2)
     table = ProducerTable()
+    table.record(header(0, producer=21, epoch=3), 99, 40)  # of which the epoch is left
+    table.record(header(0, producer=1), 104, 57)  # and the last batch
     table.record(header(0, 3, producer=7, epoch=2), 100, 55)
     table.record(header(3, 1, producer=7, epoch=2), 103, 56)
-    table.record(header(0, producer=1), 104, 57)
     table.record(header(41, 2, producer=9)._replace(flags=int(Flag.KEYED)), 105, 58)
     for at in (107, 109):  # with something of others between its parts
         table.isolation.note_batch(11, 4, at, at + 1)
     table.isolation.note_batch(12, 1, 111, 113)
     table.isolation.note_marker(12, 1, Marker(False, 111), 113)
     assert table.snapshot(114).encode() == PRODUCERS
-    for known, end in ((PRODUCERS, 114), (PRODUCERS_2, 105), (PRODUCERS_1, 105)):
+    for known, end in ((PRODUCERS, 114), (PRODUCERS_3, 114), (PRODUCERS_2, 105), (PRODUCERS_1, 105)):
         offset, restored = ProducerTable.restore(known)
         assert offset == end
-        assert len(restored.requests) == (known is PRODUCERS)
-        assert restored.isolation.stable_end(114) == (107 if known is PRODUCERS else 114)
+        assert len(restored.requests) == (end == 114)
+        assert restored.isolation.stable_end(114) == (107 if end == 114 else 114)
         assert restored.check(header(3, 1, producer=7, epoch=2)) == Duplicate(103, 56)
+        assert restored.check(header(0, producer=1)) == Duplicate(104, 57)
+        assert restored.statistics() == {"producers": 2, "producers_forgotten": int(known is PRODUCERS)}
 
 
 def journal() -> MemoryFiles:

@@ -154,3 +154,19 @@ def test_a_broker_that_is_down_says_since_when() -> None:
     document = broker_view.view(replace(DETAIL, broker=GONE), Asked("/brokers/3"))
     assert document.fields["down"].text.startswith("It does not answer, since 2026-")
     assert document.fields["uptime"].text == DASH
+
+
+def test_what_has_failed_is_listed_with_its_reason_and_what_stands_still_first() -> None:
+    standing = facts.Failed("partition", "quotes/3", "following", "AssertionError()", NOW - 5_000_000, 2, standing=True)
+    passing = facts.Failed("task", "record", "", "KeyError('x')", NOW - 9_000_000, 1, standing=False)
+    ill = replace(ONE, failed=(passing, standing))
+    document = broker_view.view(facts.BrokerDetail(CLUSTER, ill), Asked("/brokers/1"))
+    table = document.tables["failed"]
+    assert [row.key for row in table.rows] == ["partition quotes/3", "task record"]
+    assert cell(table, "partition quotes/3", "reason") == "AssertionError()"
+    assert cell(table, "partition quotes/3", "state") == "stands still"
+    assert cell(table, "task record", "state") == "goes on"
+    assert document.fields["failed"].text == "yes"
+    listed = brokers_view.view(replace(CLUSTER, brokers=(ill,)), Asked("/brokers")).tables["brokers"]
+    assert cell(listed, "1", "status") == "failed"
+    assert broker_view.view(facts.BrokerDetail(CLUSTER, ONE), Asked("/brokers/1")).fields["failed"].text == "no"

@@ -104,6 +104,12 @@ def test_what_is_exported_begins_where_the_page_does(time: str, start: str) -> N
     assert unfiltered.text == "The first 50 of about 12,000"
 
 
+def test_what_cannot_be_read_is_counted() -> None:
+    corrupt = messages.told(Progress(matched=50, of=12_000, unreadable=5), "limit", {"start": "beginning"})
+    assert corrupt.text == "The first 50 of about 12,000 · 5 in corrupt batches cannot be read"
+    assert messages.told(Progress(unreadable=5), "end", {}).text == "5 in corrupt batches cannot be read"
+
+
 def test_a_tail_says_that_it_samples() -> None:
     told = {"rate": 50_000.0, "seen": 1_204_331, "matched": 9_000, "matching": 400.0, "one_in": 8.0, "shown_in": 20.0,
             "lost": 12}  # fmt: skip

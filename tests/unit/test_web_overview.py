@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from comet_web import lines, render, sparks
 from comet_web.asked import VIEWER, Asked
 from comet_web.document import DASH
-from comet_web.facts import Broker, Cluster, Event, Group, Topic, Track
+from comet_web.facts import Broker, Cluster, Event, Failed, Group, Topic, Track
 from comet_web.health import judged
 from comet_web.navigation import NAV
 from comet_web.pages import PAGES
@@ -81,6 +81,17 @@ def test_brokers_say_what_is_wrong_with_them() -> None:
         "Broker 3 is drained: it still leads 2 partitions",
     ]
     assert judged(found).reasons[0].href == "/brokers/1"
+
+
+def test_what_stands_still_is_named_with_its_reason_and_what_goes_on_is_not() -> None:
+    one = Failed("group", "engine", "a look at the clock", "AssertionError('two owners')", 1, 1, standing=True)
+    many = tuple(replace(one, name=f"g{number}") for number in range(7))
+    found = cluster(
+        brokers=(broker(1, failed=(one, replace(one, kind="task", standing=False))), broker(2, failed=many))
+    )
+    assert texts(found)[0] == "Broker 1: group engine has failed and stands still: AssertionError('two owners')"
+    assert texts(found)[-1] == "Broker 2: 2 more have failed and stand still" and len(texts(found)) == 7
+    assert judged(found).tone == "bad" and judged(found).reasons[0].href == "/brokers/1"
 
 
 def test_groups_that_fall_behind_are_named_and_the_rest_counted() -> None:

@@ -29,6 +29,7 @@ from comet_broker.core.cluster import (
     topic_key,
 )
 from comet_broker.core.transactions import TransactionRecord
+from comet_broker.failures import Failures
 from comet_broker.metadata.store import Compare, Delete, Put
 from tests.sim.waiting import until
 from tests.unit.cluster_world import Member, World, on_virtual_time
@@ -106,6 +107,7 @@ class Cluster:
             tasks=member.tasks,
             view=member.view,
             store=world.store,
+            failures=Failures(member.clock, member.tasks),
             topics=self,
             peers=self,
             address_of=lambda broker: f"broker-{broker}",
@@ -145,6 +147,7 @@ class Cluster:
             revision=result.revision,
             tasks=self.member.tasks,
             lost=lambda error: None,
+            broke=lambda error: None,
         )
         self.groups = FakeGroups(self.journal)
         slot: Any = SimpleNamespace(number=SLOT, prefix=SLOT_PREFIX, journal=self.journal, groups=self.groups)

@@ -25,6 +25,19 @@ class Track:
 
 
 @dataclass(frozen=True, slots=True)
+class Failed:
+    """An entity of which a broker has met with an unexpected error."""
+
+    kind: str  # "partition", "slot", "group", "transaction", "share", "topic", "task"
+    name: str
+    step: str
+    reason: str
+    since_us: int
+    count: int
+    standing: bool  # it stands still until it is resumed; else it goes on
+
+
+@dataclass(frozen=True, slots=True)
 class Broker:
     id: int
     address: str = ""
@@ -48,6 +61,7 @@ class Broker:
     cpu: float | None = None  # of one core
     memory_bytes: int | None = None
     problems: tuple[str, ...] = ()  # what it says is wrong with it
+    failed: tuple[Failed, ...] = ()  # those that stand still first
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +85,7 @@ class Topic:
     lag_max: int | None = None  # of the groups that read it; None: nobody does, or it is not known
     trend: Track | None = None  # records in per second, 15 minutes
     retention_events: int = -1
+    conflicts: int = 0  # partitions with a replica that does not follow, as it would lose committed records
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +151,7 @@ class Partition:
     in_rate: float | None = None
     last_us: int | None = None
     failed: str = ""
+    conflicts: tuple[str, ...] = ()  # replicas that do not follow the leader, and why
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,6 +423,7 @@ class Progress:
     left: int = 0
     through_us: int | None = None
     seconds: float = 0.0
+    unreadable: int = 0  # offsets in batches that cannot be read
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from comet_web.asked import path
 from comet_web.facts import Cluster, Group
 
 FALLING_BEHIND_MAX: Final = 3  # groups that are named; more are counted
+FAILED_MAX: Final = 5  # of what has failed on a broker, so many are named
 FRESH_S: Final = 5.0  # a group whose oldest event is younger keeps up, however its lag moves
 LAG_NOTED: Final = 1_000  # events: a group that is less far behind is no reason, even where that grows
 
@@ -57,6 +58,13 @@ def _brokers(cluster: Cluster) -> Iterator[Reason]:
             yield Reason(f"broker {broker.id} down", "warn", f"Broker {broker.id} does not answer", href)
         for problem in broker.problems:
             yield Reason(f"broker {broker.id} {problem}", "bad", f"Broker {broker.id}: {problem}", href)
+        standing = [one for one in broker.failed if one.standing]
+        for one in standing[:FAILED_MAX]:
+            text = f"Broker {broker.id}: {one.kind} {one.name} has failed and stands still: {one.reason}"
+            yield Reason(f"broker {broker.id} {one.kind} {one.name}", "bad", text, href)
+        if len(standing) > FAILED_MAX:
+            more = f"Broker {broker.id}: {len(standing) - FAILED_MAX} more have failed and stand still"
+            yield Reason(f"broker {broker.id} failed", "bad", more, href)
         if broker.draining:
             left = f": it still leads {numbers.counted(broker.leading, 'partition')}" if broker.leading else ""
             yield Reason(f"broker {broker.id} drained", "warn", f"Broker {broker.id} is drained{left}", href)
@@ -67,6 +75,7 @@ def _brokers(cluster: Cluster) -> Iterator[Reason]:
 def _partitions(cluster: Cluster) -> Iterator[Reason]:
     for tone, text, counts in (
         ("bad", "without a leader", {name: topic.offline for name, topic in cluster.topics.items()}),
+        ("bad", "with a replica in conflict", {name: topic.conflicts for name, topic in cluster.topics.items()}),
         ("warn", "under-replicated", {name: topic.under_replicated for name, topic in cluster.topics.items()}),
     ):
         hit = {name: count for name, count in counts.items() if count}

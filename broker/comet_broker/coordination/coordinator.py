@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from comet.errors import Closed, CometError, CoordinatorLoading, Draining, NotCoordinator, Unavailable
@@ -31,6 +32,7 @@ from comet_broker.core.cluster import (
     Versioned,
     coordinator_key,
 )
+from comet_broker.failures import Guard, Kind
 from comet_broker.metadata.store import Compare, KeyValue, Put, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -41,6 +43,11 @@ log = logging.getLogger(__name__)
 COORDINATION: Final = "coordination/"
 RETRY_S: Final = 0.1
 LOADING_MS: Final = 20  # after which it is worth asking again
+FAILED_MS: Final = 1_000  # the same, of what has failed
+FAILED_S: Final = 1.0  # before a slot that has failed is claimed anew, and twice that the next time, up to
+FAILED_S_MAX: Final = 30.0
+FAILED_CALM_S: Final = 60.0  # after which another failure is a first one
+EARLY_S: Final = 0.01  # that a timer may ring before its time
 
 
 def slot_prefix(number: int) -> str:
@@ -56,6 +63,7 @@ class Slot:
         self.journal = journal
         self.ready = False
         self.closed: CometError | None = None
+        self._failures = broker.failures
         self.groups = Groups(self, broker)
         self.transactions = Transactions(self, broker)
 
@@ -75,9 +83,18 @@ class Slot:
             return
         self.closed = error
         self.ready = False
-        self.journal.close(error)
-        self.groups.close(error)
-        self.transactions.close(error)
+        for close in (self.journal.close, self.groups.close, self.transactions.close):
+            with self._failures.guard(Kind.SLOT, str(self.number), "giving up"):
+                close(error)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedSlot:
+    """A slot given up after an unexpected error: it is claimed anew, with all its state from the store."""
+
+    reason: str
+    pause_s: float
+    until: float
 
 
 class Coordinator:
@@ -88,6 +105,7 @@ class Coordinator:
         self._broker = broker
         self._slots: dict[int, Slot] = {}
         self._claiming: dict[int, asyncio.Task[None]] = {}
+        self._failed: dict[int, FailedSlot] = {}
         self._closed = False
 
     def start(self) -> None:
@@ -142,7 +160,16 @@ class Coordinator:
             return slot
         if self._broker.draining:
             raise Draining("this broker is about to stop", retry_after_ms=LOADING_MS)
+        if self._broker.guard.reason:
+            raise CoordinatorLoading(self._broker.guard.reason, retry_after_ms=LOADING_MS)
         me = self._broker.config.broker_id
+        failed = self._failed.get(number)
+        if failed is not None and slot is None and failed.until > self._broker.clock.monotonic():
+            raise Unavailable(
+                f"slot {number} has failed on broker {me}, its coordinator: {failed.reason}. It is claimed anew within"
+                f" {failed.pause_s:g} s, or at once by: comet cluster resume --broker {me}",
+                retry_after_ms=FAILED_MS,
+            )
         if slot is None and (self.owner(number) or self.chosen(number)) == me:
             self._claim(number)
         if slot is not None or number in self._claiming:
@@ -171,7 +198,11 @@ class Coordinator:
 
     def statistics(self) -> list[dict[str, Any]]:
         """Of each slot that is here."""
-        return [{**slot.groups.statistics(), **slot.transactions.statistics()} for slot in self.ready_slots()]
+        found: list[dict[str, Any]] = []
+        for slot in self.ready_slots():
+            with self._broker.failures.guard(Kind.SLOT, str(slot.number), "statistics"):
+                found.append({**slot.groups.statistics(), **slot.transactions.statistics()})
+        return found
 
     # ---- claiming
 
@@ -183,13 +214,15 @@ class Coordinator:
             found = self._broker.view.state.coordinators.get(number)
             if found is not None and found.value.epoch > slot.epoch:
                 self._lost(number, slot, NotCoordinator(f"broker {found.value.broker} coordinates this now"))
-        for slot in self._slots.values():
-            slot.groups.view_moved(keys)
-            slot.transactions.view_moved(keys)
+        for slot in list(self._slots.values()):
+            with self._guard(slot.number, "following the cluster"):
+                slot.groups.view_moved(keys)
+                slot.transactions.view_moved(keys)
         if any(key.startswith(BROKERS) for key in keys):
             self._look(self._broker.view.state.coordinators)
         else:
-            named = {int(key.removeprefix(COORDINATORS)) for key in keys if key.startswith(COORDINATORS)}
+            numbers = (key.removeprefix(COORDINATORS) for key in keys if key.startswith(COORDINATORS))
+            named = {int(number) for number in numbers if number.isdecimal()}
             known = self._broker.view.state.coordinators
             self._look({number: known[number] for number in named if number in known})
 
@@ -224,6 +257,55 @@ class Coordinator:
                 await asyncio.sleep(RETRY_S)
             except Closed:
                 return
+            except Exception as error:  # noqa: BLE001 - it is tried again, after a pause
+                self._broke(number, error, "claiming")
+                return
+
+    # ---- slots that fail
+
+    def _guard(self, number: int, step: str) -> Guard:
+        return self._broker.failures.guard(Kind.SLOT, str(number), step, lambda error: self._broke(number, error, step))
+
+    def _broke(self, number: int, error: Exception, step: str, slot: Slot | None = None) -> None:
+        """An unexpected error about the whole slot: this broker gives the epoch up, and claims a new one after a pause,
+        which is longer each time. What is committed is in the store."""
+        broker = self._broker
+        now = broker.clock.monotonic()
+        before = self._failed.get(number)
+        pause_s = FAILED_S if before is None or now - before.until > FAILED_CALM_S else min(
+            2 * before.pause_s, FAILED_S_MAX
+        )  # fmt: skip
+        reason = broker.failures.note(Kind.SLOT, str(number), error, step, passing=True)
+        self._failed[number] = FailedSlot(reason, pause_s, now + pause_s)
+        if slot is None or self._slots.get(number) is slot:
+            slot = self._slots.pop(number, None)
+        if slot is not None:
+            slot.close(NotCoordinator(f"slot {number} has failed on this broker: {reason}", retry_after_ms=FAILED_MS))
+        asyncio.get_running_loop().call_later(pause_s, self._claim_again, number)
+
+    def _claim_again(self, number: int) -> None:
+        failed = self._failed.get(number)
+        if failed is not None and failed.until <= self._broker.clock.monotonic() + EARLY_S and self._wanted(number):
+            self._claim(number)
+
+    def _wanted(self, number: int) -> bool:
+        return self._broker.membership.alive() and self.chosen(number) == self._broker.config.broker_id
+
+    async def resume(self) -> int:
+        """Takes up again what has failed: slots at once, groups and transactional ids from the store. Returns how many
+        it began with. Raises StoreUnavailable."""
+        failed, self._failed = self._failed, {}
+        count = 0
+        for number in failed:
+            self._broker.failures.clear(Kind.SLOT, str(number))
+            if number not in self._slots and self._wanted(number):
+                count += 1
+                self._claim(number)
+        for slot in self.ready_slots():
+            count += await slot.groups.resume() + await slot.transactions.resume()
+        return count
+
+    # ---- loading
 
     async def _try_to_claim(self, number: int) -> bool:
         """True when there is nothing more to do: it is ours, or somebody else's."""
@@ -235,7 +317,8 @@ class Coordinator:
         if self.chosen(number) != me:
             return True
         mine = CoordinatorRecord(broker=me, incarnation=incarnation, epoch=1 if record is None else record.epoch + 1)
-        first = Head(broker=me, epoch=mine.epoch, sequence=0)
+        floor = 0 if head is None else Head.decode(head.value).generation_floor
+        first = Head(broker=me, epoch=mine.epoch, sequence=0, generation_floor=floor)
         result = await broker.store.transact(
             [Compare(key, 0 if item is None else item.mod_revision),
              Compare(head_key, 0 if head is None else head.mod_revision)],
@@ -255,6 +338,7 @@ class Coordinator:
             revision=revision,
             tasks=broker.tasks,
             lost=lambda error: self._lost(number, slot, error),
+            broke=lambda error: self._broke(number, error, "writing", slot),
         )
         slot = self._slots[number] = Slot(broker, number, mine.epoch, journal)
         items: Sequence[KeyValue] = ()
@@ -265,7 +349,11 @@ class Coordinator:
             except StoreUnavailable as error:
                 log.warning("slot %d waits for the metadata store: %s", number, error)
                 await asyncio.sleep(RETRY_S)
-        if slot.closed is None and broker.membership.incarnation == mine.incarnation:
+        head = next((item for item in items if item.key == head_key), None)
+        if slot.closed is None and (head is None or head.mod_revision != revision):
+            # Somebody else has claimed it since, or the store is another one: that shows in what it was asked for.
+            self._lost(number, slot, CoordinatorLoading("the claim of the slot is gone", retry_after_ms=LOADING_MS))
+        elif slot.closed is None and broker.membership.incarnation == mine.incarnation:
             slot.load([item for item in items if item.key != head_key])
             log.info("coordinates slot %d in epoch %d, with %d keys", number, mine.epoch, len(items) - 1)
         else:

@@ -10,18 +10,22 @@ Owned by the session; it is the *seat* that a member has on this broker, through
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from comet.errors import CometError, InvalidArgument
 from comet.types import check_topic_name
 from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet_broker.failures import Kind
 from comet_broker.sharing import Sharing
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
     from comet_broker.coordination.coordinator import Slot
     from comet_broker.feed import Feed
+
+
+GROUP_FRAMES: Final = ("join", "heartbeat", "leave", "release", "commit")  # handled at once, by one group
 
 
 class Line(Protocol):
@@ -46,6 +50,16 @@ class Desk:
 
     def take(self, request: int, kind: str, frame: Any) -> bool:
         """Handles one frame; False when it is none of the desk's. Raises the CometError that answers it."""
+        try:
+            return self._take(request, kind, frame)
+        except CometError:
+            raise
+        except Exception as error:
+            if kind not in GROUP_FRAMES:
+                raise
+            raise self._slot(frame.group).groups.broke(frame.group, kind, error) from error
+
+    def _take(self, request: int, kind: str, frame: Any) -> bool:
         match kind:
             case "join":
                 slot = self._slot(frame.group)
@@ -77,7 +91,8 @@ class Desk:
         """The stream is over; its members have their session time-outs to come back."""
         for slot in self._slots:
             if slot.closed is None:
-                slot.groups.seat_closed(self)
+                with self._broker.failures.guard(Kind.SLOT, str(slot.number), "the end of a stream"):
+                    slot.groups.seat_closed(self)
         self._slots.clear()
         self.sharing.close()
 
@@ -96,7 +111,13 @@ class Desk:
         return self._broker.coordinator.of(check_name(name))
 
     async def _fetch_committed(self, request: int, fetch: groups_pb.FetchCommitted) -> None:
-        committed = await self._slot(fetch.group).groups.fetch_committed(fetch)
+        groups = self._slot(fetch.group).groups
+        try:
+            committed = await groups.fetch_committed(fetch)
+        except CometError:
+            raise
+        except Exception as error:
+            raise groups.broke(fetch.group, "fetch_committed", error) from error
         self.tell(pb.ServerFrame(request=request, committed=committed))
 
     async def _open_transactions(self, request: int, opening: groups_pb.OpenTransactions) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from comet._wire import error_to_pb
@@ -50,6 +50,7 @@ class LiveGroup:
         clock: Callable[[], float],
         name_of: Callable[[str], str],
         evicted: Evict,
+        broke: Callable[[str, Exception], object],
     ) -> None:
         self.name = name
         self.machine = machine
@@ -64,6 +65,7 @@ class LiveGroup:
         self._name_of = name_of
         self._generation = 0  # that was noted last
         self._evicted = evicted
+        self._broke = broke
         self._writing = False
         self._closed: CometError | None = None
         self._waiting: list[Written] = []  # for the next record
@@ -99,10 +101,14 @@ class LiveGroup:
     def load_positions(self, topic_id: str, stored: TopicPositions) -> None:
         self.positions.load(topic_id, stored)
 
-    async def delete(self) -> None:
-        """All that the store has of it, in the order in which half of it does no harm. It is closed."""
+    def delete(self) -> Awaitable[object]:
+        """All that the store has of it, in the order in which half of it does no harm. Queued at once, so that nothing
+        that is written under its name later is deleted; done when it has taken effect."""
         keys = [self.offsets_key(topic_id) for topic_id in self.positions.names]
-        await asyncio.gather(*(self._journal.written(Delete(key)) for key in [*keys, self.key]))
+        return asyncio.gather(
+            *(self._journal.written(Delete(key)) for key in keys),
+            self._journal.written(Delete(self.key), generation=self.machine.generation),
+        )
 
     def close(self, error: CometError) -> None:
         """Another broker coordinates it now."""
@@ -237,17 +243,25 @@ class LiveGroup:
         if not self.machine.dirty:
             self._finish(answers)
             return
-        self.machine.dirty = False
+        try:
+            self.machine.dirty = False
+            self._send_positions()
+            removed = self._empty
+            self.exists = not removed
+            operation = Delete(self.key) if removed else self.record_operation()
+            floor = self.machine.generation if removed else 0
+        except Exception:
+            self._waiting = [*answers, *self._waiting]  # to be answered as it is closed
+            raise
         self._writing = True
-        self._send_positions()
-        removed = self._empty
-        self.exists = not removed
-        operation = Delete(self.key) if removed else self.record_operation()
-        self._journal.write([operation], lambda error: self._stored(answers, error))
+        self._journal.write([operation], lambda error: self._stored(answers, error), generation=floor)
 
     def _timed(self) -> None:
         self._timer = None
-        self.kick()
+        try:
+            self.kick()
+        except Exception as error:  # noqa: BLE001 - reported by broke
+            self._broke("planning", error)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -260,8 +274,11 @@ class LiveGroup:
     def _stored(self, answers: Sequence[Written], error: CometError | None) -> None:
         self._writing = False
         if error is None:
-            self._finish(answers)
-            self.kick_if_needed()
+            try:
+                self._finish(answers)
+                self.kick_if_needed()
+            except Exception as caught:  # noqa: BLE001 - reported by broke; the slot's other writes are answered
+                self._broke("telling its members", caught)
             return
         for answer in answers:
             answer(error)
@@ -279,8 +296,10 @@ class LiveGroup:
             for answer in answers:
                 answer(self._closed)
             return
+        self._waiting = [*answers, *self._waiting]
         for answer in answers:
             answer(None)
+            self._waiting.remove(answer)  # those that an error leaves are answered as it is closed
         names: dict[str, str] = {}
         for member, view in self.machine.news(self._entering).items():
             seat = self.seats.get(member)
@@ -332,11 +351,14 @@ class LiveGroup:
 
         def done(error: CometError | None) -> None:
             self._sending -= 1
-            self.positions.land(flight, written=error is None)
-            for answer in answers:
-                answer(error)
-            if not self._sending and self._closed is None:
-                self._send_positions()
+            try:
+                self.positions.land(flight, written=error is None)
+                for answer in answers:
+                    answer(error)
+                if not self._sending and self._closed is None:
+                    self._send_positions()
+            except Exception as caught:  # noqa: BLE001 - as above
+                self._broke("landing positions", caught)
 
         self._journal.write(self._operations(flight), done)
 

@@ -25,6 +25,7 @@ from comet.errors import (
     MemberUnknown,
     NotCoordinator,
     StoreDamaged,
+    Unavailable,
 )
 from comet.types import check_topic_name
 from comet.v1 import events_pb2 as events
@@ -40,6 +41,7 @@ from comet_broker.core.cluster import DELETED, TOPICS
 from comet_broker.core.group_members import PARTITIONED, SHARED, Claim
 from comet_broker.core.group_record import GroupRecord
 from comet_broker.core.groups import Group
+from comet_broker.failures import Guard, Kind
 from comet_broker.metadata.store import KeyValue
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.1
 LATE_S: Final = 0.5  # a tick that comes so late says that this broker was away, not the members
+FAILED_MS: Final = 1_000  # after which it is worth asking again for a group that has failed
 TOPICS_S: Final = 0.02  # changes of topics are gathered for so long
 SESSION_MS: Final = 10_000
 RELEASE_MS: Final = 60_000
@@ -68,6 +71,7 @@ class Groups:
         self._ticking: asyncio.Task[None] | None = None
         self._refresh: asyncio.TimerHandle | None = None
         self._unreadable: set[str] = set()  # groups of which the store holds what this version cannot read
+        self._failed: dict[str, str] = {}  # groups that stand still after an unexpected error, with the reason
         self._deleted: set[str] = set()  # ids of topics; their tombstones may be gone before they are looked at
 
     @property
@@ -84,19 +88,20 @@ class Groups:
         for key, item in sorted(items.items()):  # groups before their offsets
             kind, _, rest = key.partition("/")
             name, _, topic_id = rest.partition("/")
-            if kind not in ("groups", "offsets"):
+            if kind not in ("groups", "offsets") or name in self._failed:
                 continue
             group = self._groups.get(name) or self._make(name)
-            try:
-                if kind == "groups":
-                    group.load(GroupRecord.decode(item.value))
-                else:
-                    group.load_positions(topic_id, TopicPositions.decode(item.value))
-            except (msgspec.DecodeError, ValueError, IndexError) as error:
-                log.error("what the metadata store has under %s cannot be read: %s", item.key, error)
-                self._unreadable.add(name)
+            with self.guard(name, "loading"):
+                try:
+                    if kind == "groups":
+                        group.load(GroupRecord.decode(item.value))
+                    else:
+                        group.load_positions(topic_id, TopicPositions.decode(item.value))
+                except (msgspec.DecodeError, ValueError, IndexError) as error:
+                    log.error("what the metadata store has under %s cannot be read: %s", item.key, error)
+                    self._unreadable.add(name)
         for name in self._unreadable:
-            del self._groups[name]
+            self._groups.pop(name, None)
         self._follow_topics()
         if self._groups:
             self._start_ticking()
@@ -111,9 +116,57 @@ class Groups:
         if self._refresh is not None:
             self._refresh.cancel()
         for group in self:
-            group.close(error)
+            with self.guard(group.name, "giving up"):
+                group.close(error)
+        for name in self._failed:
+            self._broker.failures.clear(Kind.GROUP, name)  # whoever has the slot next loads it
         self._seats.clear()
         self.lag.close()
+
+    # ---- groups that fail
+
+    def guard(self, name: str, step: str) -> Guard:
+        """A step of one group: an unexpected error makes that one stand still, and no other."""
+        return self._broker.failures.guard(Kind.GROUP, name, step, lambda error: self.broke(name, step, error))
+
+    def broke(self, name: str, step: str, error: Exception) -> CometError:
+        """An unexpected error: what is in memory of the group is not to be relied on. It is closed, and answers nothing
+        until it is loaded again. Returns what its clients are told."""
+        reason = self._broker.failures.note(Kind.GROUP, name, error, step)
+        if self._closed is None and len(self._failed) < limits.SLOT_GROUPS_MAX:
+            self._failed.setdefault(name, reason)
+        else:
+            self._broker.failures.clear(Kind.GROUP, name)
+        group = self._groups.pop(name, None)
+        self.lag.forget(name)
+        if group is not None:
+            # As if the coordinator had moved: its members come again, and hear why they cannot join.
+            group.close(NotCoordinator(f"group {name!r} has failed: {reason}", retry_after_ms=FAILED_MS))
+        return self._standing_still(name, reason)
+
+    def _standing_still(self, name: str, reason: str) -> CometError:
+        me = self._broker.config.broker_id
+        return Unavailable(
+            f"group {name!r} has failed on broker {me}, its coordinator, and stands still: {reason}. To take it up"
+            f" again: comet cluster resume --broker {me}",
+            retry_after_ms=FAILED_MS,
+        )
+
+    async def resume(self) -> int:
+        """Loads groups that have failed from the store; returns how many. Raises StoreUnavailable."""
+        count = 0
+        for name in list(self._failed):
+            prefix = self._slot.prefix
+            await self._slot.journal.written()  # what the group had queued is in the store
+            store = self._broker.store
+            record = await store.get(f"{prefix}groups/{name}")
+            offsets = await store.range(f"{prefix}offsets/{name}/")
+            items = [*([] if record is None else [record]), *offsets.items]
+            if self._closed is None and self._failed.pop(name, None) is not None:
+                self._broker.failures.clear(Kind.GROUP, name)
+                self.load({item.key.removeprefix(prefix): item for item in items})
+                count += 1
+        return count
 
     def _check_open(self) -> None:
         if self._closed is not None:
@@ -125,6 +178,8 @@ class Groups:
         self._check_open()
         if name in self._unreadable:
             raise StoreDamaged(f"what the metadata store holds of group {name!r} cannot be read")
+        if name in self._failed:
+            raise self._standing_still(name, self._failed[name])
         return self._groups.get(name)
 
     def make(self, name: str) -> LiveGroup:
@@ -140,14 +195,16 @@ class Groups:
         return group
 
     def _make(self, name: str) -> LiveGroup:
+        """Its generations are above those of every group of the slot that was deleted, also one of its name."""
         group = self._groups[name] = LiveGroup(
             name,
-            Group(PARTITIONED),
+            Group(PARTITIONED, self._slot.journal.generation_floor),
             prefix=self._slot.prefix,
             journal=self._slot.journal,
             clock=self._broker.clock.monotonic,
             name_of=self.topic_name,
             evicted=self._evicted,
+            broke=lambda step, error: self.broke(name, step, error),
         )
         return group
 
@@ -158,13 +215,15 @@ class Groups:
             self.lag.forget(group.name)
 
     async def delete(self, group: LiveGroup) -> None:
-        """It has no members. Whoever joins from now on finds a new one."""
+        """It has no members. A member that joins from now on finds a new one, whose writes come after these."""
+        deleted = group.delete()
         self.forget(group)
-        await group.delete()
+        await deleted
 
     def _evicted(self, group: str, member: str) -> None:
         for callback in self.on_evicted:
-            callback(group, member)
+            with self._broker.failures.guard(Kind.GROUP, group, "telling of an eviction"):
+                callback(group, member)
 
     # ---- members
 
@@ -258,7 +317,12 @@ class Groups:
     async def _commit_later(self, seat: Desk, request: int, commit: pb.Commit) -> None:
         await self.learn_ends(commit)
         self._check_open()
-        self._commit(seat, request, commit)
+        try:
+            self._commit(seat, request, commit)
+        except CometError:
+            raise
+        except Exception as error:
+            raise self.broke(commit.group, "commit", error) from error
 
     def _commit(self, seat: Desk, request: int, commit: pb.Commit) -> None:
         admitted = self.admit(commit)
@@ -349,9 +413,10 @@ class Groups:
         deleted = self._deleted | self._broker.view.state.deleted.keys()
         self._deleted.clear()
         for group in self:
-            for topic_id in deleted.intersection({*group.positions.names, *group.machine.leased}):
-                group.drop_topic(topic_id)
-            self._show_topics(group)
+            with self.guard(group.name, "following topics"):
+                for topic_id in deleted.intersection({*group.positions.names, *group.machine.leased}):
+                    group.drop_topic(topic_id)
+                self._show_topics(group)
 
     def _show_topics(self, group: LiveGroup) -> None:
         if not self._up_to_date:
@@ -363,7 +428,7 @@ class Groups:
 
     def _start_ticking(self) -> None:
         if self._ticking is None and self._closed is None:
-            self._ticking = self._broker.tasks.spawn(self._tick(), f"groups of slot {self._slot.number}")
+            self._ticking = self._broker.tasks.keep(self._tick, f"groups of slot {self._slot.number}")
 
     async def _tick(self) -> None:
         """While there are groups."""
@@ -374,12 +439,13 @@ class Groups:
             late = now - before > TICK_S + LATE_S
             before = now
             for group in self:
-                if late:
-                    group.machine.forgive(now)
-                group.tick(now)
-                group.note_rebalance(self._broker.clock.wall_us())
-                if group.idle:
-                    self.forget(group)
+                with self.guard(group.name, "a look at the clock"):
+                    if late:
+                        group.machine.forgive(now)
+                    group.tick(now)
+                    group.note_rebalance(self._broker.clock.wall_us())
+                    if group.idle:
+                        self.forget(group)
             self.lag.tick()
         self._ticking = None
 

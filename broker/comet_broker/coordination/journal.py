@@ -14,12 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
 
-from comet.errors import Closed, CometError, Internal, LimitExceeded, NotCoordinator
+from comet.errors import Closed, CometError, LimitExceeded, NotCoordinator, StoreDamaged
 from comet_broker.core.cluster import Stored
 from comet_broker.metadata.store import (
     OPERATIONS_MAX,
@@ -44,21 +44,28 @@ Written = Callable[[CometError | None], None]
 
 
 class Head(Stored, frozen=True):
-    """Who wrote last, and how often it had written before."""
+    """Who wrote last, how often it had written before, and the generations that groups of the slot have used up.
+
+    A group whose record is deleted leaves its generation here, in the same transaction. A new group of the slot, of
+    whatever name, begins above it: generations of a name never go back. The next coordinator takes the floor over.
+    """
 
     broker: int
     epoch: int  # of the slot: one more with each coordinator
     sequence: int
+    generation_floor: int = 0  # no generation of a deleted group lies above it
 
 
 class _Write(msgspec.Struct):
     operations: tuple[Operation, ...]
     size: int
     done: Written
+    generation: int
 
 
 class Journal:
-    """`lost` is called once, when another coordinator turns out to have taken over; then every write fails."""
+    """`lost` is called once, when another coordinator turns out to have taken over, or `broke`, after an unexpected
+    error; then every write fails."""
 
     def __init__(
         self,
@@ -69,6 +76,7 @@ class Journal:
         revision: int,
         tasks: Tasks,
         lost: Callable[[CometError], None],
+        broke: Callable[[Exception], None],
     ) -> None:
         self._store = store
         self._key = key
@@ -76,8 +84,10 @@ class Journal:
         self._revision = revision
         self._tasks = tasks
         self._lost = lost
+        self._broke = broke
         self._waiting: deque[_Write] = deque()
         self._waiting_bytes = 0
+        self._generation_floor = head.generation_floor  # with what waits
         self._writer: asyncio.Task[None] | None = None
         self.closed: CometError | None = None
         self.transactions = 0  # that took effect
@@ -85,8 +95,14 @@ class Journal:
 
     # ---- writing
 
-    def write(self, operations: Sequence[Operation], done: Written) -> None:
+    @property
+    def generation_floor(self) -> int:
+        """A new group begins above it. What a write has raised it to is stored before any later write takes effect."""
+        return self._generation_floor
+
+    def write(self, operations: Sequence[Operation], done: Written, *, generation: int = 0) -> None:
         """Queues operations that take effect together; `done` is called with None once they have, else with the error.
+        With them the floor of generations is raised to `generation`: that of a group that they delete.
 
         NotCoordinator means that they have not taken effect, or that another coordinator knows whether they have.
         """
@@ -100,13 +116,15 @@ class Journal:
         if self._waiting_bytes + size > WAITING_BYTES_MAX:
             done(LimitExceeded("the metadata store does not keep up with this coordinator", retry_after_ms=200))
             return
-        self._waiting.append(_Write(tuple(operations), size, done))
+        self._generation_floor = max(self._generation_floor, generation)
+        self._waiting.append(_Write(tuple(operations), size, done, generation))
         self._waiting_bytes += size
         if self._writer is None:
             self._writer = self._tasks.spawn(self._run(), f"write {self._key}")
 
-    async def written(self, *operations: Operation) -> None:
-        """Waits until the operations have taken effect; raises what `write` would report."""
+    def written(self, *operations: Operation, generation: int = 0) -> asyncio.Future[None]:
+        """Queues the operations at once. The future is done when they have taken effect; raises what `write` would
+        report."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done(error: CometError | None) -> None:
@@ -116,8 +134,8 @@ class Journal:
                 else:
                     future.set_exception(error)
 
-        self.write(operations, done)
-        await future
+        self.write(operations, done, generation=generation)
+        return future
 
     def close(self, error: CometError) -> None:
         """Nothing more is written; whoever waits gets the error. What is under way may still take effect."""
@@ -128,8 +146,7 @@ class Journal:
             self._writer.cancel()
         waiting, self._waiting = self._waiting, deque()
         self._waiting_bytes = 0
-        for one in waiting:
-            one.done(error)
+        self._answer(waiting, error)
 
     # ---- the writer
 
@@ -142,17 +159,15 @@ class Journal:
                 self.transactions += 1
                 self.writes += len(under_way)
                 finished, under_way = under_way, []
-                for one in finished:
-                    one.done(None)
+                self._answer(finished, None)
         except Closed:
             self._end(NotCoordinator("this broker is stopping", retry_after_ms=100), under_way)
         except NotCoordinator as error:
             self._end(error, under_way)
             self._lost(error)
-        except Exception as error:
-            self._end(Internal(f"writing {self._key} broke: {error!r}"), under_way)
-            self._lost(NotCoordinator("this broker could not go on as the coordinator", retry_after_ms=100))
-            raise
+        except Exception as error:  # noqa: BLE001 - reported by broke; the coordinator that loads the slot next knows
+            self._end(NotCoordinator(f"writing {self._key} failed: {error!r}", retry_after_ms=100), under_way)
+            self._broke(error)
         except asyncio.CancelledError:
             self._end(self.closed or NotCoordinator("this broker is stopping", retry_after_ms=100), under_way)
             raise
@@ -160,9 +175,15 @@ class Journal:
             self._writer = None
 
     def _end(self, error: CometError, under_way: list[_Write]) -> None:
-        for one in under_way:
-            one.done(error)
+        self._answer(under_way, error)
         self.close(error)
+
+    def _answer(self, writes: Iterable[_Write], error: CometError | None) -> None:
+        for one in writes:
+            try:
+                one.done(error)
+            except Exception as caught:  # noqa: BLE001 - the others of the slot are to be answered
+                self._tasks.report(f"an answer to a write of {self._key}", caught)
 
     def _take(self) -> list[_Write]:
         """As many writes as fit into one transaction, at least one."""
@@ -183,7 +204,8 @@ class Journal:
     async def _apply(self, writes: list[_Write]) -> None:
         """Returns once the writes have taken effect. Raises NotCoordinator when they cannot any more."""
         final: dict[str, Operation] = {one.key: one for write in writes for one in write.operations}
-        head = msgspec.structs.replace(self._head, sequence=self._head.sequence + 1)
+        floor = max(self._head.generation_floor, *(write.generation for write in writes))
+        head = msgspec.structs.replace(self._head, sequence=self._head.sequence + 1, generation_floor=floor)
         operations = [Put(self._key, head.encode()), *final.values()]
         pause_s = RETRY_S
         while True:
@@ -206,7 +228,11 @@ class Journal:
         if item is None or found is None or (found.broker, found.epoch) != (head.broker, head.epoch):
             who = "nobody" if found is None else f"broker {found.broker}"
             raise NotCoordinator(f"{who} coordinates this now", retry_after_ms=20)
-        assert found.sequence in {head.sequence, self._head.sequence}
+        if found.sequence not in {head.sequence, self._head.sequence}:
+            raise StoreDamaged(
+                f"{self._key} says that write {found.sequence} of epoch {head.epoch} was the last, and this broker has"
+                f" made {self._head.sequence}: the metadata store has gone back"
+            )
         self._revision = item.mod_revision
         if found.sequence == head.sequence:
             self._head = head

@@ -19,6 +19,7 @@ from comet_broker.core.cluster import Place
 from comet_broker.core.group_members import PARTITIONED
 from comet_broker.core.history import FINE_POINTS, Values, known, steps
 from comet_broker.core.lag import Pace, Point, Series, added_up
+from comet_broker.failures import Guard, Kind
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
@@ -106,7 +107,12 @@ class LagWatch:
         groups = list(filter(_stands, self._groups))
         await self._look(groups)
         for group in groups:
-            self._record(group, second)
+            with self._guard(group):
+                self._record(group, second)
+
+    def _guard(self, group: LiveGroup) -> Guard:
+        """How far one group is behind may not be known; the group itself goes on."""
+        return self._broker.failures.guard(Kind.GROUP, group.name, "a look at its lag")
 
     async def look(self, group: LiveGroup) -> dict[Place, Behind]:
         """As it is now, of all partitions that are committed or owned."""
@@ -118,14 +124,15 @@ class LagWatch:
             await self._read_floors()  # whose partitions nobody else names
         wanted: list[tuple[LiveGroup, Place]] = []
         for group in groups:
-            known = self._behind.setdefault(group.name, {})
-            if group.machine.kind == PARTITIONED:
-                places = set(group.positions.places()) | set(group.machine.owners)
-            else:
-                places = shared_places(self._groups, group) | self._floors.get(group.name, {}).keys()
-            for gone in known.keys() - places:
-                del known[gone]
-            wanted += [(group, place) for place in sorted(places)]
+            with self._guard(group):
+                known = self._behind.setdefault(group.name, {})
+                if group.machine.kind == PARTITIONED:
+                    places = set(group.positions.places()) | set(group.machine.owners)
+                else:
+                    places = shared_places(self._groups, group) | self._floors.get(group.name, {}).keys()
+                for gone in known.keys() - places:
+                    del known[gone]
+                wanted += [(group, place) for place in sorted(places)]
         for first in range(0, len(wanted), LOOK_PLACES):
             await self._look_at(wanted[first : first + LOOK_PLACES])
 

@@ -32,6 +32,7 @@ ENDS_MAX: Final = 100_000
 PARTITION_ENDS: Final = "comet.v1.Coordination/PartitionEnds"
 
 Call = Callable[[Sequence[Place]], Awaitable[None]]
+Report = Callable[[Exception], None]
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
 
@@ -117,7 +118,11 @@ class Logs:
         queue = self._queues.get(leader)
         if queue is None:
             queue = self._queues[leader] = _Queue()
-        await queue.ask(places, lambda gathered: self._learn_now(leader, gathered), self._spawn)
+
+        def report(error: Exception) -> None:
+            self._broker.tasks.report(f"asking broker {leader} for ends", error)
+
+        await queue.ask(places, lambda gathered: self._learn_now(leader, gathered), self._spawn, report)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._broker.tasks.spawn(work, "ask leaders for ends")
@@ -182,23 +187,26 @@ class _Queue:
         self._next: asyncio.Future[None] | None = None
         self._busy = False
 
-    async def ask(self, places: Iterable[Place], call: Call, spawn: Spawn) -> None:
+    async def ask(self, places: Iterable[Place], call: Call, spawn: Spawn, report: Report) -> None:
         self._waiting.update(dict.fromkeys(places))
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
         answered = self._next
         if not self._busy:
             self._busy = True
-            spawn(self._run(call))
+            spawn(self._run(call, report))
         await asyncio.shield(answered)
 
-    async def _run(self, call: Call) -> None:
+    async def _run(self, call: Call, report: Report) -> None:
         answered: asyncio.Future[None] | None = None
         try:
             while self._next is not None:
                 places, self._waiting = list(self._waiting), {}
                 answered, self._next = self._next, None
-                await call(places)
+                try:
+                    await call(places)
+                except Exception as error:  # noqa: BLE001 - those who wait learn that it is not known
+                    report(error)
                 answered.set_result(None)
         finally:
             self._busy = False

@@ -30,6 +30,7 @@ class Transactional:
         self.finished: asyncio.Future[None] | None = None  # while its markers are being written
         self.touched = now
         self.seat: Desk | None = None  # of one that was made up: the stream it is used on
+        self.failed = ""  # the unexpected error after which it stands still
 
     @property
     def made_up(self) -> bool:
@@ -37,7 +38,8 @@ class Transactional:
 
     @property
     def at_rest(self) -> bool:
-        return self.record.state is State.EMPTY and (self.written is None or self.written.done())
+        written = self.written is None or self.written.done()
+        return written and self.record.state is State.EMPTY and not self.failed
 
 
 class TransactionalIds:
@@ -75,7 +77,8 @@ class TransactionalIds:
 
     def remove(self, one: Transactional) -> None:
         del self._by_name[one.name]
-        del self._by_producer[one.record.producer_id]
+        if self._by_producer.get(one.record.producer_id) is one:
+            del self._by_producer[one.record.producer_id]
 
     def states(self) -> Counter[State]:
         return Counter(one.record.state for one in self._by_name.values())

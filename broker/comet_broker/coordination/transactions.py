@@ -58,6 +58,7 @@ from comet_broker.core.transactions import (
     ended,
     step,
 )
+from comet_broker.failures import Guard, Kind
 from comet_broker.metadata.store import Delete, KeyValue, Put
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PREFIX: Final = "transactions/"
+FAILED_MS: Final = 1_000  # after which it is worth asking again for an id that has failed
 ENDING_S_MAX: Final = 30.0  # how long an answer waits for markers; then the caller asks again
 
 
@@ -97,12 +99,16 @@ class Transactions:
                 log.error("what the metadata store has under %s cannot be read: %s", item.key, error)
                 self._unreadable.add(name)
                 continue
-            one = Transactional(name, record, now)
+            self._take_over(Transactional(name, record, now))
+        self._time.start()
+
+    def _take_over(self, one: Transactional) -> None:
+        """As the store has it."""
+        with self._guard(one, "loading"):
             self._ids.add(one)
             self._take(one, Loaded())
-            if record.state is State.OPEN:
-                self._time.opened(name, record.timeout_ms / 1000)
-        self._time.start()
+            if one.record.state is State.OPEN:
+                self._time.opened(one.name, one.record.timeout_ms / 1000)
 
     def close(self, error: CometError) -> None:
         """The slot is another broker's; what is under way is ended by that one."""
@@ -113,6 +119,49 @@ class Transactions:
         for one in self._ids:
             if one.finished is not None and not one.finished.done():
                 one.finished.set_result(None)
+            if one.failed:
+                self._broker.failures.clear(Kind.TRANSACTION, one.name)  # whoever has the slot next loads it
+
+    # ---- transactional ids that fail
+
+    def _guard(self, one: Transactional, step: str) -> Guard:
+        return self._broker.failures.guard(
+            Kind.TRANSACTION, one.name, step, lambda error: self._broke(one, step, error)
+        )
+
+    def _broke(self, one: Transactional, step: str, error: Exception) -> CometError:
+        """An unexpected error: the id answers nothing, and nothing more is done for it, until it is loaded again."""
+        reason = self._broker.failures.note(Kind.TRANSACTION, one.name, error, step)
+        one.failed = one.failed or reason
+        self._time.decided(one.name)
+        self._time.stored(one.name)
+        finished, one.finished = one.finished, None
+        if finished is not None and not finished.done():
+            finished.set_result(None)
+        return self._standing_still(one)
+
+    def _standing_still(self, one: Transactional) -> CometError:
+        me = self._broker.config.broker_id
+        return Unavailable(
+            f"transactional id {one.name!r} has failed on broker {me}, its coordinator, and stands still: {one.failed}."
+            f" It is taken up again by: comet cluster resume --broker {me}",
+            retry_after_ms=FAILED_MS,
+        )
+
+    async def resume(self) -> int:
+        """Loads ids that have failed from the store; returns how many. Raises StoreUnavailable."""
+        count = 0
+        for one in [one for one in self._ids if one.failed]:
+            await self._slot.journal.written()  # what it had queued is in the store
+            item = await self._broker.store.get(self._key(one.name))
+            if self._closed is not None or self._ids.get(one.name) is not one:
+                continue
+            self._ids.remove(one)
+            self._broker.failures.clear(Kind.TRANSACTION, one.name)
+            if item is not None:
+                self.load({f"{PREFIX}{one.name}": item})
+            count += 1
+        return count
 
     def view_moved(self, keys: Sequence[str]) -> None:
         """The cluster has changed in these keys."""
@@ -183,6 +232,7 @@ class Transactions:
         if one is None:
             return coordination.OutcomeResponse(over=not self._unreadable)
         await self._stored(one)
+        self._check(one)
         committed = ended(one.record, request.epoch)
         return coordination.OutcomeResponse(over=committed is not None, committed=bool(committed))
 
@@ -244,7 +294,8 @@ class Transactions:
     def _evicted(self, group: str, member: str) -> None:
         for one in self._ids:
             if member and (one.record.group, one.record.member) == (group, member):
-                self._take_quietly(one, Evicted())
+                with self._guard(one, "an eviction"):
+                    self._take_quietly(one, Evicted())
 
     # ---- a step
 
@@ -263,8 +314,21 @@ class Transactions:
 
     def _take(self, one: Transactional, event: Event, admitted: Admitted | None = None) -> Step:
         """Decides and queues what is to be stored. Raises, and changes nothing, when that cannot be queued."""
+        self._check(one)
+        try:
+            return self._take_now(one, event, admitted)
+        except CometError:
+            raise
+        except Exception as error:
+            raise self._broke(one, type(event).__name__, error) from error
+
+    def _check(self, one: Transactional) -> None:
         if self._closed is not None:
             raise self._closed
+        if one.failed:
+            raise self._standing_still(one)
+
+    def _take_now(self, one: Transactional, event: Event, admitted: Admitted | None) -> Step:
         before = one.record
         found = step(before, event)
         self._ids.touch(one, self._broker.clock.monotonic())
@@ -329,9 +393,14 @@ class Transactions:
     def _begin_to_finish(self, one: Transactional) -> None:
         assert one.finished is None
         one.finished = asyncio.get_running_loop().create_future()
-        task = self._broker.tasks.spawn(self._finish(one), f"end transaction {one.record.epoch} of {one.name}")
+        name = f"end transaction {one.record.epoch} of {one.name}"
+        task = self._broker.tasks.spawn(self._finish_guarded(one), name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _finish_guarded(self, one: Transactional) -> None:
+        with self._guard(one, "ending"):
+            await self._finish(one)
 
     async def _finish(self, one: Transactional) -> None:
         """Writes the markers of what is decided, once the decision is stored."""
@@ -360,16 +429,16 @@ class Transactions:
                 f"transaction {one.record.epoch} of {one.name!r} is decided, and waits for leaders of its partitions",
                 retry_after_ms=200,
             ) from None
-        if self._closed is not None:
-            raise self._closed
+        self._check(one)
 
     # ---- time, as the timekeeper says
 
     def out_of_time(self, name: str) -> None:
         one = self._known(name)
         log.info("transaction %d of %s has run out of time", one.record.epoch, name)
-        self._take_quietly(one, TimedOut(one.record.epoch))
-        if one.record.state is State.OPEN:
+        with self._guard(one, "running out of time"):
+            self._take_quietly(one, TimedOut(one.record.epoch))
+        if one.record.state is State.OPEN and not one.failed:
             self._time.not_yet(name)
 
     def tidy(self, name: str) -> bool:
@@ -379,11 +448,14 @@ class Transactions:
         except CometError as error:
             log.info("transactional id %s is tidied up later: %s", name, error)
             return False
+        except Exception as error:  # noqa: BLE001 - reported; the others are to be tidied up
+            self._broke(one, "tidying up", error)
         return True
 
     def forget_idle(self, now: float) -> None:
         for one in self._ids.idle(now):
-            self._forget(one)
+            with self._guard(one, "forgetting"):
+                self._forget(one)
 
     def _forget(self, one: Transactional) -> None:
         """Whoever comes with it later is refused, as if it had been fenced."""

@@ -1,4 +1,8 @@
-"""What a producer may send: a pure look at a batch whose checksum has been verified."""
+"""What a producer may send: a pure look at a batch whose checksum has been verified.
+
+Its columns are checked as readers rely on them, and no value is read. A batch in which they do not add up is refused,
+for every reader would fail at it for as long as it is in the log.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +26,11 @@ def admit(header: BatchHeader, batch: memoryview, topic: str, record_bytes_max: 
         )
     if header.flags & _OFFSET_DELTAS:
         raise CorruptBatch("a producer does not choose offsets: OFFSET_DELTAS is not allowed in produce")
+    columns = records.opened(header, batch)
+    columns.check()
     if header.body_size > record_bytes_max:
         # Only a batch with so large a body can hold a record that is too large: look at its offsets.
-        largest = records.decode(batch, check=False).value_over(record_bytes_max)
+        largest = columns.value_over(record_bytes_max)
         if largest is not None:
             raise RecordTooLarge(
                 f"a record of {largest} bytes is over record_bytes_max={record_bytes_max} of topic {topic!r}",

@@ -20,6 +20,7 @@ from comet.types import TopicConfig
 from comet_broker import limits
 from comet_broker.core.cluster import (
     BROKERS,
+    CONFLICTS,
     CONTROLLER,
     DRAINS,
     NOBODY,
@@ -29,6 +30,7 @@ from comet_broker.core.cluster import (
     ClusterState,
     Place,
     TopicSpec,
+    place_of,
 )
 
 SINGLY_MAX: Final = 3  # of one cause, within one second
@@ -39,7 +41,7 @@ COUNTING_US: Final = 10_000_000  # after the last of them
 class Event:
     time_us: int
     revision: int  # of the metadata
-    kind: str  # "election", "offline", "broker", "drain", "controller", "topic"
+    kind: str  # "election", "offline", "conflict", "broker", "drain", "controller", "topic"
     text: str
     topic: str = ""
     partition: int | None = None
@@ -110,9 +112,24 @@ class Chronicle:
                 self._note_drain(now, int(key.removeprefix(DRAINS)))
             elif key == CONTROLLER:
                 self._note_controller(now)
+            elif key.startswith(CONFLICTS):
+                self._note_conflict(now, key)
         for key in partitions:
             topic_id, _, index = key.removeprefix(PARTITIONS).partition("/")
             self._note_partition(now, self._names.get(topic_id, ""), (topic_id, int(index)))
+
+    def _note_conflict(self, now: _Moment, key: str) -> None:
+        place, broker = place_of(key), int(key.removeprefix(CONFLICTS).partition("/")[0])
+        topic = "" if place is None else self._names.get(place[0], "")
+        if place is None or not topic:
+            return
+        name, found = f"{topic}/{place[1]}", now.state.conflicts.get((broker, *place))
+        one = f"the replica of {name} on broker {broker} is no longer in conflict"
+        many = "{count} replicas are no longer in conflict"
+        if found is not None:
+            one = f"the replica of {name} on broker {broker} does not follow: {found.value}"
+            many = "{count} replicas do not follow, as they would lose committed records"
+        now.tell("conflict", one, many, topic=topic, partition=place[1], broker=broker)
 
     def _note_broker(self, now: _Moment, broker: int) -> None:
         found = now.state.brokers.get(broker)

@@ -1,12 +1,15 @@
 """What the cluster agrees on: the keys of the metadata store, what stands in them, and the picture they make.
 
     cluster/id                               the cluster's id
+    cluster/lineage                          who registered, in order: by it a store that went back in time is noticed
     cluster/controller                       the broker that holds the controller's role     (its lease)
     cluster/brokers/<id>                     a broker that is alive, and where it is         (its lease)
     cluster/topics/<name>                    a topic and its settings
     cluster/partitions/<topic id>/<index>    who holds a partition, who leads it, who is in sync
     cluster/deleted/<topic id>               a topic that was deleted, and who still has files of it
     cluster/unfit/<broker>/<topic id>/<index>  a replica that must not lead: damaged, or its disk failed
+    cluster/conflicts/<broker>/<topic id>/<index>  a replica that does not follow: it would lose committed records
+    cluster/ends/<broker>/<topic id>/<index>  how far the log of a replica goes, for an election     (its lease)
     cluster/drains/<broker>                  an operator wants this broker to lead nothing
     cluster/coordinators/<slot>              who coordinates the groups and transactions of a slot
 
@@ -19,9 +22,9 @@ Pure: what is decided from the picture is in `core.controller`, how it is follow
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 import msgspec
 
@@ -30,20 +33,23 @@ from comet_broker.metadata.store import KeyValue
 
 CLUSTER: Final = "cluster/"
 ID: Final = "cluster/id"
+LINEAGE: Final = "cluster/lineage"
 CONTROLLER: Final = "cluster/controller"
 BROKERS: Final = "cluster/brokers/"
 TOPICS: Final = "cluster/topics/"
 PARTITIONS: Final = "cluster/partitions/"
 DELETED: Final = "cluster/deleted/"
 UNFIT: Final = "cluster/unfit/"
+CONFLICTS: Final = "cluster/conflicts/"
+ENDS: Final = "cluster/ends/"
 DRAINS: Final = "cluster/drains/"
 COORDINATORS: Final = "cluster/coordinators/"
 
 NOBODY: Final = 0  # no broker has this id
 
-S = TypeVar("S", bound="Stored")
 T = TypeVar("T")
 Place = tuple[str, int]  # topic id, partition
+Copy = tuple[int, str, int]  # broker, topic id, partition
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -71,6 +77,21 @@ class BrokerRecord(Stored, frozen=True):
     adopted: bool = False  # the folder held data before it had an id: the cluster may know it by another
 
 
+class LineageEntry(msgspec.Struct, frozen=True, array_like=True):
+    """One entry of the store's history; see core.lineage. `revision` is 0 in the newest one, as it is stored."""
+
+    broker: int
+    mark: str  # random
+    revision: int = 0
+    tick: bool = False  # no registration: written because partitions have changed since the last entry
+    recovery: int = 0  # a number: an operator has accepted this history in place of another
+    below: int = 0  # of a recovery: the highest revision of the earlier history that any folder knew
+
+
+class Lineage(Stored, frozen=True):
+    entries: tuple[LineageEntry, ...] = ()
+
+
 class ControllerRecord(Stored, frozen=True):
     broker: int
     incarnation: int
@@ -93,6 +114,9 @@ class PartitionState(Stored, frozen=True):
     handover   the leader is asked to pass leadership to this broker as soon as that has all the leader has
     folders    broker -> data folder in which its copy was in sync last
     deleted    (epoch, offset): what was written up to that epoch is deleted below the offset, for good
+    loss_accepted  the epoch from whose start on an operator accepts that copies lose what its leader does not have
+    cut        broker -> offset from which on its copy is cut before it follows in that epoch or a later one: what it
+               holds there was written under a metadata store that was given up, in epochs that were given twice
     """
 
     leader: int
@@ -104,6 +128,8 @@ class PartitionState(Stored, frozen=True):
     handover: int = NOBODY
     folders: dict[int, str] = {}
     deleted: tuple[int, int] = (0, 0)
+    loss_accepted: int = 0
+    cut: dict[int, int] = {}
 
     @property
     def holders(self) -> tuple[int, ...]:
@@ -114,6 +140,41 @@ class PartitionState(Stored, frozen=True):
         """What was in sync lies in another folder than the broker has now, as when its disk was replaced: what it has
         of the partition began with nothing, and was never complete since."""
         return not record.adopted and self.folders.get(broker, record.folder) != record.folder
+
+
+class Conflict(Stored, frozen=True):
+    """A replica that does not follow its leader, because that would cut records that it knows to be committed.
+
+    Its log ends at `log_end` with a record of `last_epoch`, and is committed up to `high_watermark`. To follow `leader`
+    in `epoch`, it would have to be cut back to `offset`. `problem` says why the cut that an operator has accepted could
+    not be made.
+    """
+
+    leader: int
+    epoch: int
+    offset: int
+    log_end: int
+    high_watermark: int
+    last_epoch: int = 0
+    problem: str = ""
+
+    def __str__(self) -> str:
+        found = (
+            f"to follow broker {self.leader} in epoch {self.epoch} it would lose committed records from offset"
+            f" {self.offset} up to {self.high_watermark} (its log ends at {self.log_end}, epoch {self.last_epoch})"
+        )
+        return f"{found}: {self.problem}" if self.problem else found
+
+
+class LogEnd(Stored, frozen=True):
+    """How far the log of one replica goes, for the election of a leader among replicas that may have lost records.
+    Valid in that `epoch` of the partition, in which nobody leads, and for that start of the broker."""
+
+    incarnation: int
+    epoch: int
+    last_epoch: int  # of its last record
+    log_end: int
+    high_watermark: int
 
 
 class CoordinatorRecord(Stored, frozen=True):
@@ -146,12 +207,15 @@ class ClusterState:
 
     revision: int = 0
     cluster_id: str = ""
+    lineage: Versioned[Lineage] | None = None
     controller: ControllerRecord | None = None
     brokers: dict[int, Versioned[BrokerRecord]] = field(default_factory=dict)
     topics: dict[str, Versioned[TopicSpec]] = field(default_factory=dict)
     partitions: dict[Place, Versioned[PartitionState]] = field(default_factory=dict)
     deleted: dict[str, Versioned[Tombstone]] = field(default_factory=dict)
-    unfit: dict[tuple[int, str, int], Versioned[bytes]] = field(default_factory=dict)
+    unfit: dict[Copy, Versioned[bytes]] = field(default_factory=dict)
+    conflicts: dict[Copy, Versioned[Conflict]] = field(default_factory=dict)
+    ends: dict[Copy, Versioned[LogEnd]] = field(default_factory=dict)
     drains: dict[int, Versioned[bytes]] = field(default_factory=dict)
     coordinators: dict[int, Versioned[CoordinatorRecord]] = field(default_factory=dict)
 
@@ -162,26 +226,26 @@ class ClusterState:
 
     def apply(self, key: str, item: KeyValue | None) -> None:
         """Takes over what a key holds now; None: it was deleted. Keys of other kinds are left alone."""
-        if key.startswith(PARTITIONS):
-            topic_id, _, index = key.removeprefix(PARTITIONS).partition("/")
-            _put(self.partitions, (topic_id, int(index)), item, PartitionState)
-        elif key.startswith(BROKERS):
-            _put(self.brokers, int(key.removeprefix(BROKERS)), item, BrokerRecord)
-        elif key.startswith(TOPICS):
-            _put(self.topics, key.removeprefix(TOPICS), item, TopicSpec)
-        elif key.startswith(DELETED):
-            _put(self.deleted, key.removeprefix(DELETED), item, Tombstone)
-        elif key.startswith(UNFIT):
-            broker, topic_id, index = key.removeprefix(UNFIT).split("/")
-            _put_raw(self.unfit, (int(broker), topic_id, int(index)), item)
-        elif key.startswith(DRAINS):
-            _put_raw(self.drains, int(key.removeprefix(DRAINS)), item)
-        elif key.startswith(COORDINATORS):
-            _put(self.coordinators, int(key.removeprefix(COORDINATORS)), item, CoordinatorRecord)
-        elif key == CONTROLLER:
+        for prefix, name, key_of, decode in _TABLES:
+            if key.startswith(prefix):
+                table = getattr(self, name)
+                if item is None:
+                    table.pop(key_of(key.removeprefix(prefix)), None)
+                else:
+                    table[key_of(key.removeprefix(prefix))] = _versioned(item, decode)
+                return
+        if key == CONTROLLER:
             self.controller = None if item is None else ControllerRecord.decode(item.value)
+        elif key == LINEAGE:
+            self.lineage = None if item is None else _versioned(item, Lineage.decode)
         elif key == ID and item is not None:
             self.cluster_id = item.value.decode()
+
+    def marks(self) -> list[tuple[Copy, str, int]]:
+        """What brokers have said of their replicas that outlives them: of which, its key and mod_revision."""
+        unfit = [(copy, unfit_key(copy[0], copy[1:]), found.mod_revision) for copy, found in self.unfit.items()]
+        parted = [(copy, conflict_key(copy[0], copy[1:]), found.mod_revision) for copy, found in self.conflicts.items()]
+        return sorted([*unfit, *parted])
 
     @classmethod
     def of(cls, items: Iterable[KeyValue], revision: int) -> ClusterState:
@@ -192,21 +256,43 @@ class ClusterState:
         return state
 
 
-K = TypeVar("K")
+def _versioned(item: KeyValue, decode: Callable[[bytes], T]) -> Versioned[T]:
+    return Versioned(decode(item.value), item.mod_revision, item.create_revision)
 
 
-def _put(table: dict[K, Versioned[S]], key: K, item: KeyValue | None, kind: type[S]) -> None:
-    if item is None:
-        table.pop(key, None)
+def _place(key: str) -> Place:
+    topic_id, _, index = key.partition("/")
+    return topic_id, int(index)
+
+
+def _copy(key: str) -> Copy:
+    broker, topic_id, index = key.split("/")
+    return int(broker), topic_id, int(index)
+
+
+# What stands below a prefix: the table of ClusterState that it goes to, its key there, how its value is read.
+_TABLES: Final[tuple[tuple[str, str, Callable[[str], Any], Callable[[bytes], Any]], ...]] = (
+    (PARTITIONS, "partitions", _place, PartitionState.decode),
+    (BROKERS, "brokers", int, BrokerRecord.decode),
+    (TOPICS, "topics", str, TopicSpec.decode),
+    (DELETED, "deleted", str, Tombstone.decode),
+    (UNFIT, "unfit", _copy, bytes),
+    (CONFLICTS, "conflicts", _copy, Conflict.decode),
+    (ENDS, "ends", _copy, LogEnd.decode),
+    (DRAINS, "drains", int, bytes),
+    (COORDINATORS, "coordinators", int, CoordinatorRecord.decode),
+)
+
+
+def place_of(key: str) -> Place | None:
+    """The one partition that a key is about; None for keys of other kinds."""
+    if key.startswith(PARTITIONS):
+        topic_id, _, index = key.removeprefix(PARTITIONS).partition("/")
+    elif key.startswith((ENDS, CONFLICTS)):
+        *_, topic_id, index = key.split("/")
     else:
-        table[key] = Versioned(kind.decode(item.value), item.mod_revision, item.create_revision)
-
-
-def _put_raw(table: dict[K, Versioned[bytes]], key: K, item: KeyValue | None) -> None:
-    if item is None:
-        table.pop(key, None)
-    else:
-        table[key] = Versioned(item.value, item.mod_revision, item.create_revision)
+        return None
+    return (topic_id, int(index)) if index.isdecimal() else None
 
 
 def broker_key(broker: int) -> str:
@@ -227,3 +313,11 @@ def coordinator_key(slot: int) -> str:
 
 def unfit_key(broker: int, place: Place) -> str:
     return f"{UNFIT}{broker}/{place[0]}/{place[1]}"
+
+
+def conflict_key(broker: int, place: Place) -> str:
+    return f"{CONFLICTS}{broker}/{place[0]}/{place[1]}"
+
+
+def end_key(broker: int, place: Place) -> str:
+    return f"{ENDS}{broker}/{place[0]}/{place[1]}"

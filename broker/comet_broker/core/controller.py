@@ -24,6 +24,12 @@ watermark, if it was not lost with a machine, which makes the others the last re
 The last two must not lead while any other copy may come back: all would follow them to where they have nothing. That
 holds for `available` partitions, too; of those, any other copy may lead at any time.
 
+Where none of a `consistent` partition's members has been running since it was written down, the logs decide, whatever
+brokers say of their disks: of the members that are here, or if each of them may have lost something of all copies, the
+one with the greatest (epoch of the last record, end) leads. It has all that any other one of them has left: a log that
+holds records of an epoch holds all that was committed in the epochs before. Brokers put these numbers under
+`cluster/ends/` while there is no leader. Those that have not, and members that are away, are waited for.
+
 Pure: the same picture gives the same changes, and once they are made, none.
 """
 
@@ -46,7 +52,6 @@ from comet_broker.core.cluster import (
     Versioned,
     partition_key,
     topic_key,
-    unfit_key,
 )
 from comet_broker.core.placement import Load, place
 from comet_broker.metadata.store import OPERATIONS_MAX, Compare, Delete, Put
@@ -75,6 +80,7 @@ def decide(
     rebalance: bool = False,
     last_resort: bool = True,
     only: Collection[Place] | None = None,
+    waited: Collection[Place] | None = None,
     undecided: dict[Place, Exception] | None = None,
 ) -> list[Change]:
     """All changes that the picture calls for, the most urgent first.
@@ -82,7 +88,8 @@ def decide(
     rebalance    all has been well for long enough for leadership to go back to the preferred replicas
     last_resort  those in sync have had the time to come back: one that may have lost something can lead if need be
     only         nothing but these partitions has changed since all were looked at
-    undecided    takes the partitions of which nobody has thought, instead of the error being raised
+    undecided    takes the partitions whose decision raises an unexpected error, instead of the error being raised
+    waited       nobody leads these for so long that brokers had the time to say how far their logs go; None: any
     """
     specs: Specs = {found.value.id: (name, found) for name, found in state.topics.items()}
     alive = {broker: record.create_revision for broker, record in state.brokers.items() if not draining(state, broker)}
@@ -97,11 +104,12 @@ def decide(
             continue
         name, spec = specs[where[0]]
         found = state.partitions[where]
-        if where not in marked and _is_calm(found.value, alive, folders, rebalance=rebalance):
-            continue
-        case = _Case(state, where, found.value, spec.value)
         try:
-            wanted = case.settle(rebalance=rebalance, last_resort=last_resort)
+            if where not in marked and _is_calm(found.value, alive, folders, rebalance=rebalance):
+                continue
+            case = _Case(state, where, found.value, spec.value)
+            in_time = waited is not None and where not in waited
+            wanted = case.settle(rebalance=rebalance, last_resort=last_resort, in_time=in_time)
         except Exception as error:
             if undecided is None:
                 raise
@@ -156,10 +164,10 @@ class _Case:
         self._min_insync = spec.config.min_insync
         self._available = spec.config.consistency is Consistency.AVAILABLE
 
-    def settle(self, *, rebalance: bool, last_resort: bool) -> PartitionState:
+    def settle(self, *, rebalance: bool, last_resort: bool, in_time: bool) -> PartitionState:
         now = self._mark(self._now)
         if not self._leads(now, now.leader):
-            now = self._elect(now, last_resort=last_resort)
+            now = self._elect(now, last_resort=last_resort, in_time=in_time)
         if now.leader == NOBODY:
             return now
         now = self._move(self._trim(now))
@@ -219,9 +227,9 @@ class _Case:
 
         return replace(now, in_sync=marked(now.in_sync), eligible=marked(now.eligible))
 
-    def _elect(self, now: PartitionState, *, last_resort: bool) -> PartitionState:
+    def _elect(self, now: PartitionState, *, last_resort: bool, in_time: bool) -> PartitionState:
         """A new leader in a new epoch; nobody, if nobody may. Then those in sync stay written down as they were."""
-        leader = self._best(now, last_resort=last_resort)
+        leader = self._best(now, last_resort=last_resort, in_time=in_time)
         if leader == NOBODY:
             return now if now.leader == NOBODY else replace(now, leader=NOBODY, epoch=now.epoch + 1, handover=NOBODY)
         if not self._current(now.in_sync, leader):
@@ -229,7 +237,7 @@ class _Case:
             now = self._with_members(now, {leader: self._cluster.incarnation(leader)}, members)
         return replace(now, leader=leader, epoch=now.epoch + 1, handover=NOBODY)
 
-    def _best(self, now: PartitionState, *, last_resort: bool) -> int:
+    def _best(self, now: PartitionState, *, last_resort: bool, in_time: bool) -> int:
         """Who is to lead, as the table at the top has it; among equals, who does not drain, then who is preferred."""
         patient = not last_resort and not all(self._cluster.incarnation(b) for b in (*now.in_sync, *now.eligible))
         ranked: list[tuple[int, bool, int, int]] = []
@@ -237,10 +245,43 @@ class _Case:
             if not self._cluster.incarnation(broker) or self._unfit(broker):
                 continue
             rank = self._rank(now, broker)
-            lossy = rank >= _Rank.LOSSY_IN_SYNC
-            if rank != _Rank.NONE and not (lossy and patient and not self._available):
+            sure = self._current(now.in_sync, broker) or self._current(now.eligible, broker)
+            if rank != _Rank.NONE and (sure or not patient or self._available):
                 ranked.append((rank, draining(self._cluster, broker), order, broker))
-        return min(ranked)[-1] if ranked else NOBODY
+        if not ranked:
+            return NOBODY
+        rank, *_, leader = min(ranked)
+        sure = self._current(now.in_sync, leader) or self._current(now.eligible, leader)
+        if sure or rank > _Rank.ANY or self._available:
+            return leader
+        members = {*now.in_sync, *now.eligible} if rank < _Rank.LOSSY_IN_SYNC else set(now.holders)
+        return self._longest(now, members, wait=in_time or not last_resort)
+
+    def _longest(self, now: PartitionState, members: set[int], *, wait: bool) -> int:
+        """Of these, the copy that is here with the greatest (epoch of the last record, end); nobody, while one has not
+        said how far its log goes and is waited for. One that never says it comes last."""
+        out = {broker for broker in now.holders if self._unfit(broker) or self._anew(broker) or self._unmade(broker)}
+        here = [b for b in now.holders if b in members - out and self._cluster.incarnation(b)]
+        ends = {broker: end for broker in here if (end := self._log_end(now, broker)) is not None}
+        if len(here) > 1 and len(ends) < len(here) and wait:
+            return NOBODY
+
+        def goodness(broker: int) -> tuple[int, int, int, bool, int]:
+            last_epoch, log_end = ends.get(broker, (0, 0))
+            drains = draining(self._cluster, broker)
+            return (-last_epoch, -log_end, self._rank(now, broker), drains, now.holders.index(broker))
+
+        return min(here, key=goodness)
+
+    def _log_end(self, now: PartitionState, broker: int) -> tuple[int, int] | None:
+        """What the broker has said of its log since nobody leads, and since it was started."""
+        found = self._cluster.ends.get((broker, *self._where))
+        if found is None or now.leader != NOBODY:
+            return None
+        end = found.value
+        if end.incarnation != self._cluster.incarnation(broker) or end.epoch != now.epoch:
+            return None
+        return end.last_epoch, end.log_end
 
     def _rank(self, now: PartitionState, broker: int) -> int:
         if self._current(now.in_sync, broker):
@@ -257,7 +298,9 @@ class _Case:
         if broker in now.eligible:
             return _Rank.LOSSY_ELIGIBLE
         gone = all(self._anew(member) for member in (*now.in_sync, *now.eligible))
-        return _Rank.ANY if self._available or gone else _Rank.NONE
+        # An operator has chosen the copy that is to lead next, whatever others there are.
+        chosen = now.leader == NOBODY and now.loss_accepted == now.epoch > 0
+        return _Rank.ANY if (self._available and not chosen) or gone else _Rank.NONE
 
     def _trim(self, now: PartitionState) -> PartitionState:
         """Without those that are gone, came back as others, must not lead, or hold no copy any more."""
@@ -377,6 +420,9 @@ def _placements(state: ClusterState, specs: Specs) -> list[Change]:
     if not any(missing.values()):
         return []
     cluster = Load.of(found.value.target or found.value.replicas for found in state.partitions.values())
+    # A topic may have had partitions in a history that an operator has given up: each of their epochs took a revision.
+    entries = () if state.lineage is None else state.lineage.value.entries
+    first = 1 + max((entry.below for entry in entries), default=0)
     changes: list[Change] = []
     for topic_id in sorted(missing, key=lambda topic_id: specs[topic_id][0]):
         name, found = specs[topic_id]
@@ -391,7 +437,7 @@ def _placements(state: ClusterState, specs: Specs) -> list[Change]:
         states = {
             (topic_id, index): PartitionState(
                 leader=replicas[0],
-                epoch=1,
+                epoch=first,
                 replicas=replicas,
                 in_sync={broker: state.incarnation(broker) for broker in replicas},
                 folders={broker: state.brokers[broker].value.folder for broker in replicas},
@@ -426,22 +472,18 @@ def _burials(state: ClusterState, specs: Specs) -> list[Change]:
         for where, found in sorted(state.partitions.items())
         if where[0] in buried
     ]
-    doomed += [
-        Compare(unfit_key(broker, (topic_id, index)), found.mod_revision)
-        for (broker, topic_id, index), found in sorted(state.unfit.items())
-        if topic_id in buried
-    ]
+    marks = [(copy, Compare(key, mod_revision)) for copy, key, mod_revision in state.marks()]
+    doomed += [compare for (_, topic_id, _), compare in marks if topic_id in buried]
     changes = [
         _delete(doomed[start : start + CHANGE_OPERATIONS_MAX], (), "keys of deleted topics removed")
         for start in range(0, len(doomed), CHANGE_OPERATIONS_MAX)
     ]
-    for (broker, topic_id, index), mark in sorted(state.unfit.items()):
+    for (broker, topic_id, index), mark in marks:
         held = state.partitions.get((topic_id, index))
         if topic_id in specs and held is not None and broker not in held.value.holders:
-            key = Compare(unfit_key(broker, (topic_id, index)), mark.mod_revision)
             unchanged = Compare(partition_key((topic_id, index)), held.mod_revision)
-            changes.append(_delete([key], (unchanged,), f"broker {broker} holds {topic_id}/{index} no more"))
-    with_keys = {where[0] for where in state.partitions} | {mark[1] for mark in state.unfit}
+            changes.append(_delete([mark], (unchanged,), f"broker {broker} holds {topic_id}/{index} no more"))
+    with_keys = {where[0] for where in state.partitions} | {copy[1] for copy, _ in marks}
     done = [
         Compare(DELETED + topic_id, state.deleted[topic_id].mod_revision)
         for topic_id in sorted(buried - with_keys)

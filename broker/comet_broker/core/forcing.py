@@ -1,8 +1,13 @@
 """An operator's way out: has a replica lead that may lack something, because nobody comes back that has everything.
 
 What the controller would never do, and nobody can take back: whatever the chosen replica lacks is cut from all others
-when they follow it. So it is refused while there is a leader, or anybody who may lead by the controller's own rules,
-at once or when the time to wait for others is over; and made only if all of those are still what they were.
+when they follow it (`loss_accepted`). So it is refused while there is a leader, or anybody who may lead by the
+controller's own rules, at once or when the time to wait for others is over; and made only if all of those are still
+what they were.
+
+Where a replica is in conflict with its leader (`core.conflicts`), a leader is chosen although there is one: the replica
+in conflict, or the present leader once more, or any other one. Of what the others hold beyond it, nothing is cut before
+it is set aside.
 
 Pure.
 """
@@ -18,6 +23,7 @@ from comet_broker.core.cluster import (
     PartitionState,
     Place,
     broker_key,
+    conflict_key,
     partition_key,
     unfit_key,
 )
@@ -29,9 +35,14 @@ def forced(state: ClusterState, where: Place, broker: int) -> Change:
     """What makes `broker` the leader; raises InvalidArgument if there is no need, or it holds no replica."""
     found = state.partitions[where]
     now = found.value
-    if now.leader != NOBODY:
+    contested = [
+        Compare(conflict_key(holder, where), state.conflicts[holder, *where].mod_revision)
+        for holder in now.holders
+        if (holder, *where) in state.conflicts
+    ]
+    if now.leader != NOBODY and not contested:
         raise InvalidArgument(f"broker {now.leader} leads this partition: there is nothing to force")
-    able = _able(state, where)
+    able = NOBODY if contested else _able(state, where)
     if able != NOBODY:
         raise InvalidArgument(f"broker {able} has what is needed and will lead in a moment: there is nothing to force")
     if broker not in now.holders or broker not in state.brokers:
@@ -46,9 +57,10 @@ def forced(state: ClusterState, where: Place, broker: int) -> Change:
         eligible={},  # what they have beyond the new leader's log is given up
         handover=NOBODY,
         folders={**now.folders, broker: record.value.folder},
+        loss_accepted=now.epoch + 1,
     )
     involved = {broker, *now.holders, *now.in_sync, *now.eligible}
-    compares = [Compare(partition_key(where), found.mod_revision)]
+    compares = [Compare(partition_key(where), found.mod_revision), *contested]
     for other in sorted(involved):
         registered = state.brokers.get(other)
         compares.append(Compare(broker_key(other), 0 if registered is None else registered.mod_revision))

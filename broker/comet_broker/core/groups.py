@@ -43,9 +43,10 @@ class Entry(NamedTuple):
 class Group:
     """Owned by its driver. `dirty` while the store does not have what is here."""
 
-    def __init__(self, kind: int) -> None:
+    def __init__(self, kind: int, generation: int = 0) -> None:
+        """`generation` is one that may have been given before to a group of this name."""
         self.kind = kind
-        self.generation = 0
+        self.generation = generation
         self.members: dict[str, Member] = {}
         self.shapes: dict[str, Shape] = {}  # of all topics that somebody subscribes to, by name
         self.owners: dict[Place, Owner] = {}

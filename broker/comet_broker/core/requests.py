@@ -6,10 +6,12 @@
     nothing is known of the id                   to be written
     the same digest and count                    Duplicate: where the first one was written is the answer
     another digest or count                      KeyReused
+    no more than 32 bits of the digest is known  SequenceTooOld if they are the same, else KeyReused
 
 Both numbers are 62 bits of a hash, and stand in the header of the batch beside the flag KEYED, so that what a partition
 remembers is derived from its log: a follower, or a broker that starts again, knows what the leader knew. Beyond
-REQUESTS_MAX the one goes that lies furthest back in the log. proto/BATCH.md specifies the hashes.
+REQUESTS_MAX, of the one that lies furthest back in the log the id and 32 bits of the digest stay: the last 262,144 such
+requests are refused rather than written again, see forgotten.py. proto/BATCH.md specifies the hashes.
 
 Pure; part of the partition's ProducerTable, on the loop's thread.
 """
@@ -22,14 +24,16 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from comet.errors import KeyReused
+from comet.errors import KeyReused, SequenceTooOld
 from comet.records import BatchHeader
+from comet_broker.core.forgotten import NEVER, Forgotten, ForgottenSnapshot
 
-REQUESTS_MAX: Final = 4096  # per partition: 1 MiB
+REQUESTS_MAX: Final = 4096  # per partition, with where they were written: 1 MiB; and 3.5 MiB for those before them
 KEY_CHARS_MAX: Final = 200
 
 _REQUEST: Final = struct.Struct("<qIqq")  # digest, record count, offset, append time
 _ENTRY: Final = struct.Struct("<q28s")
+_TAG: Final = (1 << 32) - 1
 _COUNT: Final = struct.Struct("<I")
 _CONTENT: Final = struct.Struct("<qqiiI")  # partition, timestamp, bytes of key and value, headers; -1: none
 _HEADER: Final = struct.Struct("<II")  # bytes of name and value
@@ -82,10 +86,11 @@ def _number(data: bytes) -> int:
 class Requests:
     """The requests of one partition, the last one written at the end. Packed, for a fourth of the memory."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_forgotten", "_known")
 
     def __init__(self) -> None:
         self._known: OrderedDict[int, bytes] = OrderedDict()
+        self._forgotten = Forgotten()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -94,6 +99,7 @@ class Requests:
         """None if the batch may be written; where it was; or KeyReused."""
         known = self._known.get(header.producer_id)
         if known is None:
+            self._check_forgotten(header)
             return None
         digest, count, base_offset, append_time_us = _REQUEST.unpack(known)
         if (digest, count) != (header.base_sequence, header.record_count):
@@ -104,6 +110,20 @@ class Requests:
             )
         return Duplicate(base_offset, append_time_us)
 
+    def _check_forgotten(self, header: BatchHeader) -> None:
+        tag = self._forgotten.find(header.producer_id)
+        if tag is None:
+            return
+        if tag == header.base_sequence & _TAG:
+            raise SequenceTooOld(
+                f"a request with this idempotency key was written before the last {REQUESTS_MAX} of the partition; "
+                f"where is no longer known, and this one was not written"
+            )
+        raise KeyReused(
+            "the idempotency key has come with another content before (or the topic was given more partitions since); "
+            "this one was not written"
+        )
+
     def record(self, header: BatchHeader, base_offset: int, append_time_us: int) -> None:
         """A batch is in the log now, whatever `check` would have said: the log is right."""
         known = self._known
@@ -112,13 +132,21 @@ class Requests:
         )
         known.move_to_end(header.producer_id)
         if len(known) > REQUESTS_MAX:
-            known.popitem(last=False)
+            number, packed = known.popitem(last=False)
+            self._forgotten.add(number, _REQUEST.unpack(packed)[0] & _TAG, NEVER)
 
     # ---- snapshots
 
     def snapshot(self) -> list[tuple[int, bytes]]:
         """A quick copy, to be encoded elsewhere."""
         return list(self._known.items())
+
+    def snapshot_forgotten(self) -> ForgottenSnapshot:
+        return self._forgotten.snapshot()
+
+    def restore_forgotten(self, data: bytes, at: int) -> int:
+        self._forgotten, at = Forgotten.restore(data, at)
+        return at
 
     @classmethod
     def restore(cls, data: bytes, at: int) -> tuple[Requests, int]:

@@ -46,9 +46,9 @@ def expired_segments(segments: Sequence[SegmentFacts], config: TopicConfig, now_
     bytes_after = sum(segment.bytes for segment in segments)
     log_end = segments[-1].next_offset
     count = 0
-    for segment in segments[:-1]:
+    for segment, after in pairwise(segments):
         bytes_after -= segment.bytes
-        deleted_already = segment.next_offset <= log_start
+        deleted_already = after.base_offset <= log_start  # not so where the records between the two are damaged
         if not (deleted_already or _expired(segment, config, now_us, bytes_after, log_end - segment.next_offset)):
             break
         count += 1

@@ -57,6 +57,11 @@ class LeaseTimer:
         self._deadline.pop(lease, None)
         self._ttl_ms.pop(lease, None)
 
+    def forget(self) -> None:
+        """All leases, as if there had been none."""
+        self._ttl_ms.clear()
+        self._deadline.clear()
+
     def arm(self) -> None:
         """Sets the timer to the earliest deadline. Cheap when it is set already."""
         if not self._deadline:

@@ -6,6 +6,7 @@ Deterministic: what happens depends only on the calls, the clock and the loop's 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 
 from comet.errors import Closed
 from comet_broker.metadata.history import HISTORY_REVISIONS_MAX, History
@@ -24,10 +25,21 @@ from comet_broker.metadata.watches import Watch, Watches
 from comet_broker.ports import Clock
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that a store held at one revision."""
+
+    items: tuple[KeyValue, ...]
+    leases: dict[int, int]
+    revision: int
+    last_lease: int
+
+
 class MemoryStore:
     """A MetadataStore whose calls take effect at once. Used from one event loop."""
 
     def __init__(self, clock: Clock, *, history_revisions_max: int = HISTORY_REVISIONS_MAX) -> None:
+        self._history_revisions_max = history_revisions_max
         self._keyspace = Keyspace()
         self._watches = Watches(History(self._keyspace.revision, history_revisions_max))
         self._leases = LeaseTimer(clock, self._end_lease)
@@ -70,6 +82,23 @@ class MemoryStore:
         self._check_open()
         self._leases.drop(lease)
         self._end_lease(lease)
+
+    # ---- what an administrator does with an etcd
+
+    def snapshot(self) -> Snapshot:
+        """What `restore` brings back."""
+        keyspace = self._keyspace
+        items = tuple(keyspace.items.values())
+        return Snapshot(items, dict(keyspace.leases), keyspace.revision, keyspace.last_lease)
+
+    def restore(self, snapshot: Snapshot, *, quietly: bool = False) -> None:
+        """Goes back to the snapshot: its leases begin anew, and watches break off, unless `quietly`."""
+        self._leases.forget()
+        self._keyspace = Keyspace(snapshot.revision, snapshot.last_lease)
+        self._keyspace.load(snapshot.items, snapshot.leases)
+        self._leases.resume(snapshot.leases)
+        self._leases.arm()
+        self._watches.begin_anew(History(snapshot.revision, self._history_revisions_max), quietly=quietly)
 
     async def close(self) -> None:
         self._leases.close()

@@ -86,6 +86,10 @@ class Compacted(Exception):
         self.compact_revision = compact_revision
 
 
+class Reconnected(Exception):
+    """The store was reached anew, and may be another one than before: list again and watch from there."""
+
+
 class LeaseLost(Exception):
     """The lease has run out or was revoked; its keys are gone."""
 
@@ -114,7 +118,7 @@ class MetadataStore(Protocol):
 
     def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Sequence[WatchEvent]]:
         """Every change to keys of the prefix with revision >= from_revision, in order, all events of one
-        revision together. Raises Compacted. Ends when the store is closed or the iterator is closed.
+        revision together. Raises Compacted and Reconnected. Ends when the store is closed or the iterator is closed.
 
         A watcher that is slower than the store forgets gets Compacted too, so that it costs no memory.
         """

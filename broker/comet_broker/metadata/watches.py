@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from comet_broker.metadata.history import History
 from comet_broker.metadata.keyspace import FIRST_REVISION
-from comet_broker.metadata.store import WatchEvent
+from comet_broker.metadata.store import Reconnected, WatchEvent
 
 
 class Watches:
@@ -20,6 +20,7 @@ class Watches:
     def __init__(self, history: History) -> None:
         self.history = history
         self.closed = False
+        self.breaks = 0  # a watch that is older than the last one has broken off
         self._waiting: dict[Watch, asyncio.Future[None]] = {}
 
     def publish(self, revisions: Sequence[tuple[WatchEvent, ...]]) -> None:
@@ -31,6 +32,14 @@ class Watches:
         keys = [event.key for events in revisions for event in events]
         for watch in [watch for watch in self._waiting if any(key.startswith(watch.prefix) for key in keys)]:
             self.wake(watch)
+
+    def begin_anew(self, history: History, *, quietly: bool = False) -> None:
+        """The store has another history from now on."""
+        self.history = history
+        if not quietly:
+            self.breaks += 1
+            for watch in list(self._waiting):
+                self.wake(watch)
 
     def close(self) -> None:
         self.closed = True
@@ -64,9 +73,12 @@ class Watch(AsyncIterator[Sequence[WatchEvent]]):
         self._watches = watches
         self._next_revision = max(from_revision, FIRST_REVISION + 1)  # the first revision is the empty store's
         self._closed = False
+        self._breaks = watches.breaks
 
     async def __anext__(self) -> Sequence[WatchEvent]:
         while not self._closed and not self._watches.closed:
+            if self._breaks != self._watches.breaks:
+                raise Reconnected("the store was reached anew")
             if events := self._read():
                 return events
             await self._watches.wait(self)

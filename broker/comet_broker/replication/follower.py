@@ -3,8 +3,9 @@
     Replicator.update(partition)      who leads it is known, or has changed
        └─► LeaderLink (one per leading broker)
               connect ─► Hello ─► Follow for each partition
-              Following{from} ─► cut the log back to `from` on a worker ─► Progress
+              Following{from} ─► cut the log back to `from` on a worker ─► Progress     (core.conflicts: or stay away)
               Delivery ─► Partition.replicate ─► Progress (what has gathered, in as few frames as there is time for)
+              nothing received for SILENCE_S ─► the connection is closed, and made again
 
 A link that breaks is made again after a short wait. When it breaks, or cannot be made, the broker behind it may be
 gone: the network is asked, and if it is certain that no process is there any more, the cluster is told at once instead
@@ -28,11 +29,18 @@ from comet._transport import Stream
 from comet._wire import error_from_pb
 from comet.errors import CometError, LogFailed, Unavailable
 from comet.v1 import replication_pb2 as pb
+from comet_broker import limits
+from comet_broker.conflicts import conflict_with, given_up_from, judged
 from comet_broker.core.cluster import NOBODY
+from comet_broker.core.conflicts import Verdict
+from comet_broker.failures import Guard, Kind
+from comet_broker.log_ends import whole_end
 from comet_broker.partition import Partition
 from comet_broker.ports import PeerChannel
-from comet_broker.pump import Pump
+from comet_broker.replication.heartbeats import FROM_FOLLOWER, Heartbeats
+from comet_broker.replication.progress import ProgressWriter
 from comet_broker.site import Gap
+from comet_broker.storage.aside import NotSetAside
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
@@ -42,6 +50,7 @@ log = logging.getLogger(__name__)
 RETRY_S: Final = 0.1
 RETRY_S_MAX: Final = 1.0
 REFOLLOW_S: Final = 0.05
+ASIDE_RETRY_S: Final = 10.0  # until records that could not be set aside are tried again
 
 
 class Replicator:
@@ -72,6 +81,8 @@ class Replicator:
         me, state = self._broker.config.broker_id, partition.state
         if state is None or state.leader == me or partition.closed is not None or partition.log.failed is not None:
             return NOBODY
+        if partition.fault:
+            return NOBODY  # it stands still until it is opened anew
         if partition.log.lost and (me in state.in_sync or me in state.eligible):
             return NOBODY  # to be mended it is cut back, and nobody may count on it by then
         return state.leader
@@ -105,6 +116,7 @@ class LeaderLink:
         self._broker = broker
         self._stream: Stream | None = None
         self._asked: dict[int, int] = {}  # own handle -> the epoch in which Follow was sent on this stream
+        self._refusing: dict[int, int] = {}  # own handle -> the loss accepted when it refused to follow in this epoch
         self._told: dict[int, int] = {}  # own handle -> up to where it was said to be whole when Follow was sent
         self._by_handle: dict[int, tuple[Partition, int]] = {}  # the leader's handle -> partition, epoch
         self._theirs: dict[int, int] = {}  # own handle -> the leader's
@@ -113,10 +125,12 @@ class LeaderLink:
         self._trimming: set[int] = set()  # own handles of those whose records are being deleted as at the leader
         self._address: str | None = None  # where the leader was last looked for
         self._frames: deque[bytes] = deque()
-        self._reports: Reports | None = None
+        self._reports: ProgressWriter | None = None
+        self._heartbeats: Heartbeats | None = None  # of the stream that is open
+        self._beating = False  # a heartbeat is due
         self._reading = False  # a frame of the leader is being dealt with: what it sets off is written after that
         self._again = asyncio.Event()  # there is a reason to try at once
-        self._task = broker.tasks.spawn(self._run(), f"follow broker {leader}")
+        self._task = broker.tasks.keep(self._run, f"follow broker {leader}")
 
     # ---- what is followed
 
@@ -124,7 +138,10 @@ class LeaderLink:
         self.wanted[partition.handle] = partition
         self._places[partition.topic_id, partition.index] = partition
         partition.synced = lambda: self._progress_due(partition)
-        if partition.log.lost and _whole_end(partition) < self._told.get(partition.handle, 0):
+        state = partition.state
+        if state is not None and self._refusing.get(partition.handle, state.loss_accepted) != state.loss_accepted:
+            self._asked.pop(partition.handle, None)
+        if partition.log.lost and whole_end(partition) < self._told.get(partition.handle, 0):
             self.renew()  # damage was found since: on a new stream, no answer to what was said before is on its way
         else:
             self._ask(partition)
@@ -135,6 +152,7 @@ class LeaderLink:
         del self._places[partition.topic_id, partition.index]
         partition.synced = None
         self._moved.pop(partition.handle, None)
+        self._refusing.pop(partition.handle, None)
         self._told.pop(partition.handle, None)
         theirs = self._theirs.pop(partition.handle, None)
         epoch = self._asked.pop(partition.handle, 0)
@@ -150,11 +168,16 @@ class LeaderLink:
             self._ask_again(partition, REFOLLOW_S)
             return
         storage = partition.log
+        if (at := given_up_from(partition)) is not None:
+            if partition.handle not in self._cutting:
+                self._cutting.add(partition.handle)
+                self._broker.tasks.spawn(self._give_up(partition, at), f"give up the end of {partition}")
+            return
         self._asked[partition.handle] = partition.leader_epoch
         theirs = self._theirs.pop(partition.handle, None)
         if theirs is not None:
             self._by_handle.pop(theirs, None)
-        self._told[partition.handle] = _whole_end(partition)
+        self._told[partition.handle] = whole_end(partition)
         follow = pb.Follow(
             topic_id=partition.topic_id,
             partition=partition.index,
@@ -176,7 +199,8 @@ class LeaderLink:
         def ask() -> None:
             if self.wanted.get(handle) is partition and partition.closed is None:
                 self._asked.pop(handle, None)
-                self._ask(partition)
+                with self._guard(partition):
+                    self._ask(partition)
 
         asyncio.get_running_loop().call_later(after_s, ask)
 
@@ -223,34 +247,51 @@ class LeaderLink:
             incarnation=self._broker.membership.incarnation,
         )
         self._frames = deque([pb.FollowerFrame(hello=hello).SerializeToString()])
-        reports = self._reports = Reports(self, stream)
+        reports = self._reports = ProgressWriter(self, stream)
+        self._heartbeats = Heartbeats(self._broker.clock, beat=self._beat, silent=self._silent)
+        liveness = self._heartbeats.liveness
         try:
-            for partition in self.wanted.values():
-                self._ask(partition)
+            for partition in list(self.wanted.values()):
+                with self._guard(partition):
+                    self._ask(partition)
             reports.advance()
             while (frame := await stream.read()) is not None:
+                liveness.received += 1
                 self._reading = True
                 try:
                     self._receive(frame)
                 finally:
                     self._reading = False
                 reports.advance()
+        except Unavailable as error:
+            if liveness.silent:
+                raise Unavailable(f"nothing was received for {limits.SILENCE_S:.0f} s") from error
+            raise
         finally:
+            self._heartbeats.stop()
             stream.cancel()
             reports.stop()
-            self._reports = None
+            self._reports = self._heartbeats = None
 
     def _reset(self) -> None:
         self._stream = None
         self._asked.clear()
+        self._refusing.clear()
         self._told.clear()
         self._by_handle.clear()
         self._theirs.clear()
         self._moved.clear()
         self._frames.clear()
+        self._beating = False
 
     def next_report(self) -> bytes | None:
         """What to tell the leader next: of a partition, only how far it is by now."""
+        report = self._next()
+        if report is not None and self._heartbeats is not None:
+            self._heartbeats.liveness.sent += 1
+        return report
+
+    def _next(self) -> bytes | None:
         if self._frames:
             return self._frames.popleft()
         while self._moved:
@@ -258,8 +299,18 @@ class LeaderLink:
             partition = self._moved.pop(handle)
             theirs = self._theirs.get(handle)
             if theirs is not None:
-                return self._progress(partition, theirs)
-        return None
+                with self._guard(partition):
+                    return self._progress(partition, theirs)
+        beating, self._beating = self._beating, False
+        return FROM_FOLLOWER if beating else None
+
+    def _beat(self) -> None:
+        self._beating = True
+        self._rouse()
+
+    def _silent(self) -> None:
+        if self._stream is not None:
+            self._stream.cancel()
 
     def _progress(self, partition: Partition, theirs: int) -> bytes:
         storage = partition.log
@@ -297,12 +348,16 @@ class LeaderLink:
                 mark = frame.watermark
                 found = self._by_handle.get(mark.handle)
                 if found is not None and found[1] == mark.leader_epoch:
-                    found[0].learn(mark.leader_epoch, mark.high_watermark)
-                    self._trim(found[0], mark.log_start)
+                    with self._guard(found[0]):
+                        found[0].learn(mark.leader_epoch, mark.high_watermark)
+                        self._trim(found[0], mark.log_start)
             case "following":
                 self._following(frame.following)
             case "refused":
                 self._refused(frame.refused)
+            case "heartbeat":
+                if self._heartbeats is not None:
+                    self._heartbeats.liveness.expect(frame.heartbeat.next_frame_bytes)
             case _:
                 log.warning("broker %d sent a frame that this broker does not know", self.leader)
 
@@ -325,9 +380,17 @@ class LeaderLink:
         else:
             self._progress_due(partition)
 
+    def _guard(self, partition: Partition) -> Guard:
+        """What is wrong with one partition ends neither the stream nor the following of the others."""
+        return self._broker.failures.guard(
+            Kind.PARTITION, str(partition), "following", lambda error: self._broke(partition, error)
+        )
+
     def _broke(self, partition: Partition, error: Exception) -> None:
-        self._broker.fitness.broke(partition, error)
-        self._ask_again(partition, RETRY_S_MAX)
+        try:
+            self._broker.fitness.broke(partition, error)
+        finally:
+            self.leave(partition)
 
     def _find(self, topic_id: bytes, index: int, epoch: int) -> Partition | None:
         partition = self._places.get((topic_id, index))
@@ -338,16 +401,48 @@ class LeaderLink:
         if partition is None or partition.leads or partition.handle in self._cutting:
             return  # an answer to what was asked twice may come when the leader has been told of more
         start: int = getattr(following, "from")
-        if start == partition.log.log_end and not following.restart:
-            self._begin(partition, following)
-        else:
-            self._cutting.add(partition.handle)
-            self._broker.tasks.spawn(self._cut_back(partition, following, start), f"cut back {partition}")
+        with self._guard(partition):
+            verdict = judged(partition, following)
+            if verdict is Verdict.REFUSED:
+                self._refuse(partition, following)
+            elif start == partition.log.log_end and not following.restart:
+                self._begin(partition, following)
+            else:
+                self._cutting.add(partition.handle)
+                cut = self._cut_back(partition, following, start, aside=verdict is Verdict.ACCEPTED)
+                self._broker.tasks.spawn(cut, f"cut back {partition}")
 
-    async def _cut_back(self, partition: Partition, following: pb.Following, start: int) -> None:
+    def _refuse(self, partition: Partition, following: pb.Following, problem: str = "") -> None:
+        """Committed records would go: the leader is not followed in this epoch, until that loss is accepted."""
+        self._refusing[partition.handle] = 0 if partition.state is None else partition.state.loss_accepted
+        self._broker.conflicts.found(partition, conflict_with(self.leader, partition, following, problem))
+        self._send(pb.FollowerFrame(unfollow=pb.Unfollow(handle=following.handle, leader_epoch=following.leader_epoch)))
+
+    async def _give_up(self, partition: Partition, at: int) -> None:
+        """Cuts off what an operator has given up, before this broker says what it has."""
+        again_s = REFOLLOW_S
+        log.warning("gives up %s from %d to %d, as an operator has decided", partition, at, partition.log.log_end)
+        try:
+            await partition.cut_back(at, partition.leader_epoch, restart=at <= partition.log.log_start, aside=True)
+        except (NotSetAside, CometError, OSError) as error:
+            log.error("cutting %s back: %s", partition, error)
+            again_s = ASIDE_RETRY_S
+        except Exception as error:  # noqa: BLE001 - that one stands still
+            self._broke(partition, error)
+            return
+        finally:
+            self._cutting.discard(partition.handle)
+        self._ask_again(partition, again_s)
+
+    async def _cut_back(self, partition: Partition, following: pb.Following, start: int, *, aside: bool) -> None:
         stream = self._stream
         try:
-            await partition.cut_back(start, following.leader_epoch, restart=following.restart)
+            await partition.cut_back(start, following.leader_epoch, restart=following.restart, aside=aside)
+        except NotSetAside as error:
+            self._refuse(partition, following, str(error))
+            self._ask_again(partition, ASIDE_RETRY_S)
+            partition.reconsider()
+            return
         except (CometError, OSError) as error:
             log.error("cutting %s back: %s", partition, error)
             if partition.log.failed is not None:
@@ -361,6 +456,7 @@ class LeaderLink:
             return
         finally:
             self._cutting.discard(partition.handle)
+            self._broker.log_ends.update(partition)
         if partition.leads or self.wanted.get(partition.handle) is not partition:
             return
         if self._stream is not stream or partition.leader_epoch != following.leader_epoch:
@@ -368,13 +464,16 @@ class LeaderLink:
         elif partition.log.log_end != start:
             self._ask_again(partition, REFOLLOW_S)  # the agreed place lies within a batch: a shorter agreement
         else:
-            self._begin(partition, following)
+            with self._guard(partition):
+                self._begin(partition, following)
 
     def _begin(self, partition: Partition, following: pb.Following) -> None:
         self._theirs[partition.handle] = following.handle
         self._by_handle[following.handle] = (partition, following.leader_epoch)
         partition.learn(following.leader_epoch, following.high_watermark)
         self._progress_due(partition)
+        self._refusing.pop(partition.handle, None)
+        self._broker.conflicts.settled(partition)
         self._broker.fitness.mended(partition)
         self._trim(partition, following.log_start)
 
@@ -420,39 +519,3 @@ class LeaderLink:
 
     def statistics(self) -> dict[str, Any]:
         return {"leader": self.leader, "wanted": len(self.wanted), "following": len(self._theirs)}
-
-
-def _whole_end(partition: Partition) -> int:
-    """Up to where nothing is missing in it."""
-    return min([partition.log.log_end, *(first for first, _ in partition.log.lost)])
-
-
-class Reports(Pump):
-    """What one link tells its leader."""
-
-    def __init__(self, link: LeaderLink, stream: Stream) -> None:
-        super().__init__(stream.write)
-        self._link = link
-        self._stream = stream
-        self._called = False
-
-    def soon(self) -> None:
-        """Writes in the next turn of the loop."""
-        if not self._called and not self.busy:
-            self._called = True
-            asyncio.get_running_loop().call_soon(self._advance)
-
-    def _advance(self) -> None:
-        self._called = False
-        self.advance()
-
-    def next(self) -> bytes | None:
-        return self._link.next_report()
-
-    def rested(self) -> None:
-        return
-
-    def broke(self, error: Exception) -> None:
-        if not isinstance(error, CometError):
-            log.error("reports to broker %d broke off", self._link.leader, exc_info=error)
-        self._stream.cancel()  # the reader learns why

@@ -3,6 +3,7 @@
     Follow    ─► where do the two logs agree? ─► Following{from}
     Progress  ─► the partition's Leadership     the first one starts the deliveries
     Watermark ◄─ when the watermark has moved and no delivery has carried it for a moment
+    Heartbeat ◄─► when nothing else was sent for a while; a follower that is silent has its call ended
 
 Deliveries need no credit: the next one is made when the transport has taken the last, so that a slow follower holds
 one frame of memory and the log holds the rest.
@@ -28,7 +29,9 @@ from comet_broker import limits
 from comet_broker.core.cluster import NOBODY
 from comet_broker.core.push import Cursor
 from comet_broker.feed import Feed
+from comet_broker.leadership import Leadership
 from comet_broker.partition import Partition
+from comet_broker.replication.heartbeats import FROM_LEADER, Heartbeats, announce
 from comet_broker.speaker import Speaker
 
 if TYPE_CHECKING:
@@ -55,11 +58,17 @@ class ReplicaSession(Speaker):
         self._relief: asyncio.Future[None] | None = None
         self._watermark_timer: asyncio.TimerHandle | None = None
         self._input_over = False
+        self._opened_at = broker.clock.monotonic()
+        self._heartbeats = Heartbeats(broker.clock, beat=self._beat, silent=self._silent)
+        self._liveness = self._heartbeats.liveness
+        self._beating = False  # a heartbeat is due
+        self._large: bytes | None = None  # the next frame, which has been announced
 
     # ---- the transport's side
 
     def receive(self, data: bytes) -> None:
         """Takes one frame of the follower."""
+        self._liveness.received += 1
         progress = parse_progress(data)
         if progress is not None:
             self._progress(*progress)
@@ -78,11 +87,22 @@ class ReplicaSession(Speaker):
                 self._unfollow(frame.unfollow)
             case "hello":
                 self._hello(frame.hello)
+            case "heartbeat":
+                pass
             case _:
                 raise MalformedFrame("a frame with nothing in it, or with something this broker does not know")
 
     def poll(self) -> bytes | None:
         """The next frame to send, if there is one now."""
+        frame = self._next()
+        if frame is not None:
+            self._liveness.sent += 1
+        return frame
+
+    def _next(self) -> bytes | None:
+        if self._large is not None:
+            large, self._large = self._large, None
+            return large
         if self._answers:
             return self._take_answer()
         while self._marks:
@@ -91,9 +111,15 @@ class ReplicaSession(Speaker):
                 return _watermark(partition)
         frame = self._feed.next_delivery()
         if frame is not None:
-            return frame
+            if len(frame) <= limits.ANNOUNCED_BYTES:
+                return frame
+            self._large = frame
+            return announce(len(frame))
         # Looking for a delivery may have ended one, and queued the reason.
-        return self._take_answer() if self._answers else None
+        if self._answers:
+            return self._take_answer()
+        beating, self._beating = self._beating, False
+        return FROM_LEADER if beating else None
 
     def _take_answer(self) -> bytes:
         if len(self._answers) <= limits.SESSION_ANSWERS_MAX // 2:
@@ -130,6 +156,8 @@ class ReplicaSession(Speaker):
         if self.closed:
             return
         self.closed = True
+        self._heartbeats.stop()
+        self._large = None
         if self._watermark_timer is not None:
             self._watermark_timer.cancel()
         for partition in self._following.values():
@@ -143,6 +171,24 @@ class ReplicaSession(Speaker):
         self._relieve()
         self._broker.replica_session_closed(self)
 
+    # ---- whether the follower is there
+
+    def _beat(self) -> None:
+        self._beating = True
+        self.rouse()
+
+    def _silent(self) -> None:
+        if self.failure is None:
+            log.info("nothing was received from broker %d (%s): its stream is ended", self.follower, self.peer)
+        self.end_call(Unavailable(f"the leader received nothing for {limits.SILENCE_S:.0f} s; connect again"))
+
+    def fell_behind(self, partition: Partition, lag_s: float) -> None:
+        """The follower leaves in_sync: if there is something wrong with this stream, a new one mends it. A stream that
+        is younger than the time it has to catch up is left alone."""
+        if self.failure is None and self._broker.clock.monotonic() - self._opened_at >= lag_s:
+            log.info("broker %d fell behind with %s: its stream is ended", self.follower, partition)
+            self.end_call(Unavailable(f"the follower fell behind with {partition} and left in_sync; connect again"))
+
     # ---- what a follower says
 
     def _hello(self, hello: pb.ReplicaHello) -> None:
@@ -155,15 +201,10 @@ class ReplicaSession(Speaker):
         self.follower, self.incarnation = hello.broker, hello.incarnation
 
     def _follow(self, follow: pb.Follow) -> None:
-        topic_id = follow.topic_id.hex()
+        partition: Partition | None = None
         try:
-            partition = self._broker.topics.leading((topic_id, follow.partition), follow.leader_epoch)
-            if not self.follower:
-                raise MalformedFrame("a follower says hello first")
-            state = partition.state
-            assert partition.leadership is not None and state is not None
-            if self.follower not in state.holders:
-                raise NotLeader(f"broker {self.follower} is no replica of {partition}")
+            partition = self._broker.topics.leading((follow.topic_id.hex(), follow.partition), follow.leader_epoch)
+            self._begin(partition, follow)
         except CometError as error:
             refused = pb.Refused(
                 topic_id=follow.topic_id,
@@ -172,7 +213,18 @@ class ReplicaSession(Speaker):
                 error=error_to_pb(error),
             )
             self._answer(pb.LeaderFrame(refused=refused))
-            return
+        except Exception as error:
+            if partition is None:
+                raise
+            self._broker.fitness.broke(partition, error)  # the stream goes on for the others
+
+    def _begin(self, partition: Partition, follow: pb.Follow) -> None:
+        if not self.follower:
+            raise MalformedFrame("a follower says hello first")
+        state = partition.state
+        assert partition.leadership is not None and state is not None
+        if self.follower not in state.holders:
+            raise NotLeader(f"broker {self.follower} is no replica of {partition}")
         start, restart = self._where_to_begin(partition, follow)
         self._drop(partition)
         self._following[partition.handle] = partition
@@ -185,6 +237,7 @@ class ReplicaSession(Speaker):
             restart=restart,
             high_watermark=partition.committed,
             log_start=partition.log.log_start,
+            log_end=partition.log.log_end,
         )
         setattr(following, "from", start)  # a keyword of Python's
         self._answer(pb.LeaderFrame(following=following))
@@ -206,6 +259,19 @@ class ReplicaSession(Speaker):
         partition = self._following.get(handle)
         if partition is None or partition.leadership is None or leader_epoch != partition.leader_epoch:
             return
+        try:
+            self._take_progress(handle, partition, partition.leadership, log_end, flushed_end)
+        except MalformedFrame as error:
+            log.error("broker %d may not follow %s: %s", self.follower, partition, error)
+            partition.leadership.unfollow(self.follower, self)
+            self._refuse(partition, error)
+            self._drop(partition)
+        except Exception as error:  # noqa: BLE001 - it ends the leadership of one, and not the stream
+            self._broker.fitness.broke(partition, error)
+
+    def _take_progress(
+        self, handle: int, partition: Partition, leadership: Leadership, log_end: int, flushed_end: int
+    ) -> None:
         if log_end > partition.log.log_end:
             raise MalformedFrame(f"a follower of {partition} has more than its leader")
         if not 0 <= flushed_end <= log_end:
@@ -217,7 +283,7 @@ class ReplicaSession(Speaker):
             self.rouse()
         else:
             self._feed.grant(_SUBSCRIPTION, limits.CREDIT_BYTES_MAX)  # up to what it may be at most
-        partition.leadership.progress(self.follower, self.incarnation, log_end, flushed_end)
+        leadership.progress(self.follower, self.incarnation, log_end, flushed_end)
 
     def _unfollow(self, unfollow: pb.Unfollow) -> None:
         partition = self._following.get(unfollow.handle)

@@ -6,16 +6,32 @@ import asyncio
 import contextlib
 from typing import Final
 
-from comet._channel import GrpcChannel, GrpcStream
+from comet._channel import OPTIONS, GrpcChannel, GrpcStream
 from comet._transport import Stream
+from comet_broker import limits
 from comet_broker.ports import PeerChannel
 
 REPLICATE: Final = "/comet.v1.Replication/Replicate"
 PROBE_S_MAX: Final = 1.0
+# As a client's, and a connection that is dead in one direction fails: gRPC sets TCP_USER_TIMEOUT to the time that a
+# keepalive ping may stay unanswered.
+PEER_OPTIONS: Final = tuple(
+    {
+        **dict(OPTIONS),
+        "grpc.min_reconnect_backoff_ms": limits.PEER_CONNECT_MS,
+        "grpc.keepalive_time_ms": limits.PEER_KEEPALIVE_MS,
+        "grpc.keepalive_timeout_ms": limits.PEER_KEEPALIVE_TIMEOUT_MS,
+        "grpc.keepalive_permit_without_calls": 1,
+        "grpc.http2.max_pings_without_data": 0,
+    }.items()
+)
 
 
 class GrpcPeerChannel(GrpcChannel):
     """A connection to another broker."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address, PEER_OPTIONS)
 
     def replicate(self) -> Stream:
         return GrpcStream(self._channel.stream_stream(REPLICATE)(), self.address)

@@ -6,6 +6,7 @@ never meet a protobuf parser.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -77,12 +78,21 @@ def _stream(
             await abort(context, error)
             return
         writer = Writer(session, context.write, outbox)
+        task = asyncio.current_task()
+        assert task is not None
+        session.on_failure = task.cancel
         try:
             await _read(session, context, outbox)
             session.input_over()
             await writer.done
         except CometError as error:
             await abort(context, error)
+        except asyncio.CancelledError:
+            if session.failure is None or task.uncancel():
+                raise
+            session.close()
+            writer.stop()
+            await abort(context, session.failure)
         finally:
             session.close()
             writer.stop()

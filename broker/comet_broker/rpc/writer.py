@@ -50,7 +50,10 @@ class Outbox:
         while self._roused:
             roused, self._roused = self._roused, []
             for writer in roused:
-                writer.advance()
+                try:
+                    writer.advance()
+                except Exception:  # one stream's error is not to hold up the others'
+                    log.exception("a stream broke off")
 
 
 class Writer(Pump):

@@ -3,6 +3,10 @@
     comet-dead-letter-topic, -partition, -offset    where the record was
     comet-dead-letter-group, -attempts, -reason     who gave up on it, after how many deliveries, and why
 
+Of a record in a batch that cannot be read there is a note: these headers, without key and value, and
+
+    comet-dead-letter-end                           the offset behind it
+
 The leader of the record writes it the way any producer does, acks=all, through the leader of the other topic. Only when
 that is acknowledged the record is forgotten. Whatever goes wrong is tried again, and said in the statistics; meanwhile
 the record stays where it is, and holds up no other. A crash between the acknowledgement and the keeping of it writes
@@ -116,9 +120,9 @@ class DeadLetters:
             raise shown from error
         try:
             return _find(data[:size], offset)
-        except CorruptBatch as error:  # whoever wrote it wrote it so; the broker has not looked into it until now
-            log.error("%s: dead record %d cannot be read, and so not written elsewhere: %s", self._state, offset, error)
-            return None
+        except CorruptBatch as error:  # of a log that was written before leaders checked columns
+            log.error("%s: dead record %d cannot be read; a note of it is written: %s", self._state, offset, error)
+            return pb.Record(headers=[pb.Header(name=PREFIX + "end", value=str(offset + 1).encode())])
 
     async def _publish(self, record: pb.Record, offset: int, dead: Dead) -> None:
         from comet_broker.thin import Thin  # which needs the broker, which has this
@@ -141,6 +145,7 @@ def _find(data: memoryview, offset: int) -> pb.Record | None:
     for batch in records.iterate(data, check=False):
         if offset >= batch.header.next_offset:
             continue
+        batch.check()
         for at, value, key, headers, when in zip(
             batch.offsets, batch.values, batch.keys, batch.headers, batch.timestamps, strict=True
         ):

@@ -132,7 +132,10 @@ class ShareJournal:
                     self.transactions += 1
                     self.writes += len(taken)
                     for state, _ in taken:
-                        state.kept(result.revision)
+                        try:
+                            state.kept(result.revision)
+                        except Exception as error:  # noqa: BLE001 - it ends this state, and not the others
+                            state.broke(error)
                     return
                 taken = await self._look(taken)
             except StoreUnavailable as error:
@@ -147,11 +150,14 @@ class ShareJournal:
             item = await self._store.get(state.key)
             if state.over:
                 continue
-            match state.judge(item):
-                case True:
-                    state.kept(state.mod_revision)
-                case False:
-                    again.append((state, value))
-                case None:
-                    state.replaced()
+            try:
+                match state.judge(item):
+                    case True:
+                        state.kept(state.mod_revision)
+                    case False:
+                        again.append((state, value))
+                    case None:
+                        state.replaced()
+            except Exception as error:  # noqa: BLE001 - as above
+                state.broke(error)
         return again

@@ -24,6 +24,7 @@ from comet.errors import CometError, DataLoss, Internal, InvalidArgument, LimitE
 from comet_broker import limits
 from comet_broker.core.share_tickets import Tickets
 from comet_broker.core.shares import Granted, Holder, Options, Shares, Snapshot
+from comet_broker.failures import Kind
 from comet_broker.partition import Partition
 from comet_broker.sharing.chunk import Chunk
 from comet_broker.sharing.dead_letters import DeadLetters
@@ -385,11 +386,13 @@ class SharedPartition(Kept):
     # ---- the end
 
     def broke(self, error: Exception) -> None:
-        """An error that nobody has thought of ends this group at this partition, here, and nothing else. Members come
-        again, and find what was kept."""
+        """An unexpected error ends this group at this partition, here, and nothing else. Members come again, and find
+        what was kept in the store."""
         if self.closed is None:
-            log.error("%s has broken", self, exc_info=error)
-            self.close(Internal(f"{self}: {error!r}; the broker's log has more"))
+            failures = self.table.broker.failures
+            reason = failures.note(Kind.SHARE, str(self), error, passing=True)
+            with failures.guard(Kind.SHARE, str(self), "close"):
+                self.close(Internal(f"{self} has failed: {reason}; the broker's log has more"))
 
     def close(self, error: CometError) -> None:
         if self.closed is not None:

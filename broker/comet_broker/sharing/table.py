@@ -21,6 +21,7 @@ from comet_broker import limits
 from comet_broker.core.cluster import DELETED
 from comet_broker.core.share_record import SHARES, ShareRecord, cut_to, share_key
 from comet_broker.core.shares import Snapshot
+from comet_broker.failures import Kind
 from comet_broker.metadata.store import OPERATIONS_MAX, Delete, KeyValue, StoreUnavailable
 from comet_broker.partition import Partition
 from comet_broker.sharing.journal import ShareJournal
@@ -193,7 +194,7 @@ class ShareTable:
                 await asyncio.sleep(TICK_S)
                 self.look_at_the_clock()
                 if self.broker.draining:
-                    for call in self.calls:
+                    for call in list(self.calls):
                         call.turn_away(Draining("this broker is about to stop", retry_after_ms=200))
                 for state in list(self._states.values()):
                     try:
@@ -210,8 +211,11 @@ class ShareTable:
             return
         log.warning("this broker stood still for %.1f s: the leases of shared groups begin anew", now - self._tick_at)
         self._tick_at = now + TICK_S
-        for state in self._states.values():
-            state.forgive()
+        for state in list(self._states.values()):
+            try:
+                state.forgive()
+            except Exception as error:  # noqa: BLE001 - as for a tick
+                state.broke(error)
 
     # ---- deleting
 
@@ -250,7 +254,8 @@ class ShareTable:
         """The broker stops: whoever waits gets the error."""
         self._closed = error
         for state in list(self._states.values()):
-            state.close(error)
+            with self.broker.failures.guard(Kind.SHARE, str(state), "close"):
+                state.close(error)
 
     def state(self, group: str, topic_id: bytes, index: int) -> SharedPartition | None:
         """The group's state at a partition, if it is there."""
@@ -265,9 +270,16 @@ class ShareTable:
         """What the group has of the partitions that this broker leads, as far as it has members there."""
         return [_status(state) for state in self._states.values() if state.group == group]
 
+    def _state_statistics(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for state in list(self._states.values())[:1000]:
+            with self.broker.failures.guard(Kind.SHARE, str(state), "statistics"):
+                found.append(state.statistics())
+        return found
+
     def statistics(self) -> dict[str, Any]:
         return {
-            "partitions": [state.statistics() for state in list(self._states.values())[:1000]],
+            "partitions": self._state_statistics(),
             "partition_count": len(self._states),
             "calls": len(self.calls),
             "transactions": self.journal.transactions,

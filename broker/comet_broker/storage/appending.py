@@ -66,6 +66,7 @@ class Appending:
         self.producers = recovered.producers
         self.epochs = recovered.epochs
         self.high_watermark = min(recovered.high_watermark, recovered.log_end)  # as last noted; 0: never
+        self._marked = self.high_watermark  # up to where it is noted on disk
         self.recovered = recovered
         self._files = files
         self._folder = folder
@@ -84,6 +85,7 @@ class Appending:
         self._lost = LostRanges(recovered.lost)
         self._closed = False
         self._rolls = 0
+        self._written_at = clock.monotonic()
         if recovered.log_end not in recovered.snapshots:
             self._snapshots.append(self.producers.snapshot(recovered.log_end))
         for segment in self._segments[:-1]:
@@ -92,6 +94,10 @@ class Appending:
     def configure(self, config: TopicConfig) -> None:
         self.config = config
         self._room = 0
+
+    def idle_us(self) -> int:
+        """For how long nothing was written, or since the log was opened."""
+        return round(1_000_000 * (self._clock.monotonic() - self._written_at))
 
     # ---- appending
 
@@ -146,6 +152,7 @@ class Appending:
         self.log_end = base_offset + header.last_offset_delta + 1
         if epoch != self.epochs.last_epoch:
             self.epochs.begin(epoch, base_offset)
+        self._written_at = self._clock.monotonic()
         if header.producer_id:
             self.producers.record(header, base_offset, append_time_us, marker)
 

@@ -21,5 +21,9 @@ WARM_SEGMENTS_MAX: Final = 4
 # Damaged ranges of one log that readers found and that are remembered.
 LOST_RANGES_MAX: Final = 1000
 
+# Committed records that are cut off a log: files in one partition's folder, and what is copied at once.
+ASIDE_FILES_MAX: Final = 16
+ASIDE_CHUNK_BYTES: Final = 1 * limits.MIB
+
 assert ROOM_STEP_BYTES <= RESERVE_FROM_BYTES <= RESERVE_AHEAD_BYTES_MAX
 assert ROOM_STEP_BYTES < FREE_BYTES_MIN

@@ -19,14 +19,21 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from comet.errors import Closed, DiskFull, LimitExceeded, OffsetOutOfRange
+from comet.errors import Closed, CometError, DiskFull, LimitExceeded, OffsetOutOfRange
 from comet.types import TopicConfig
 from comet_broker.core.producers import ProducerTable
 from comet_broker.core.retention import expired_segments
 from comet_broker.ports import Clock, Files
 from comet_broker.storage import cut
 from comet_broker.storage.appending import Appended, Appending
-from comet_broker.storage.checkpoint import Checkpoint, raise_checkpoint, replace_checkpoint, write_clean_marker
+from comet_broker.storage.aside import NotSetAside, set_aside
+from comet_broker.storage.checkpoint import (
+    Checkpoint,
+    append_checkpoint,
+    raise_checkpoint,
+    replace_checkpoint,
+    write_clean_marker,
+)
 from comet_broker.storage.delete import DeleteTicket
 from comet_broker.storage.extent import Extent, ReadResult
 from comet_broker.storage.layout import LogIdentity
@@ -85,6 +92,7 @@ class Log(Appending):
         if self.failed is not None or ticket.outdated:
             return  # what a failed sync leaves behind is not to be believed
         self.flushed_end = max(self.flushed_end, ticket.log_end)
+        self._marked = max(self._marked, ticket.high_watermark)
         self._unsynced = [segment for segment in self._unsynced if segment not in ticket.sealed or not segment.indexed]
         self._snapshots = [snapshot for snapshot in self._snapshots if snapshot not in ticket.snapshots]
         for segment in ticket.sealed:
@@ -95,6 +103,21 @@ class Log(Appending):
         """Remembers it, over a restart as of some sync ago. It never falls but with the log's end."""
         if self.high_watermark < high_watermark <= self.log_end:
             self.high_watermark = high_watermark
+
+    @property
+    def mark_due(self) -> bool:
+        """The high watermark is higher than what is noted on disk."""
+        return self.high_watermark > self._marked and not self._closed and self.failed is None
+
+    def write_mark(self) -> None:
+        """Notes the high watermark where a kill of the process does not take it, without a sync. Blocks, for a worker;
+        may be called while the log is used otherwise."""
+        with self._state.lock:
+            if self.mark_due:
+                checkpoint = self._checkpoint(self.flushed_end)
+                with contextlib.suppress(OSError):  # the next time, then
+                    append_checkpoint(self._files, self._folder, checkpoint)
+                    self._marked = checkpoint.high_watermark
 
     # ---- reading
 
@@ -261,6 +284,19 @@ class Log(Appending):
             self._cut(planned, producers, planned.end)
         return self.log_end
 
+    def set_aside(self, offset: int, *, restart: bool, epoch: int) -> str:
+        """Copies what `truncate`, or with `restart` `reset`, is about to take away into a file beside the log; returns
+        its path. Blocks, for a worker as they do. Raises NotSetAside; the log stays as it was."""
+        self._require_open()
+        now_us = self._clock.wall_us()
+        with self._state.lock:
+            try:
+                everything = cut.everything(self._segments, self.log_start)
+                planned = everything if restart else cut.plan(self._segments, offset, self.log_start)
+                return set_aside(self._files, self._folder, self._identity, planned, epoch, self.log_end, now_us)
+            except (OSError, CometError) as error:
+                raise NotSetAside(f"the records to be cut off could not be set aside: {error}") from error
+
     def reset(self, offset: int) -> None:
         """Gives up all there is: the log is empty and begins and ends at `offset`, for good when it returns.
 
@@ -290,6 +326,7 @@ class Log(Appending):
         # From here on nobody begins to read what goes.
         self._state.cuts += 1
         self.log_end, self.flushed_end, self.high_watermark = end, checkpoint.synced_end, high_watermark
+        self._marked = high_watermark
         self.producers = producers
         producers.isolation.forget_before(self.log_start)
         self.epochs.truncate(end if planned.stay else 0)
@@ -391,7 +428,7 @@ class Log(Appending):
             "bytes": self.size_bytes,
             "segments": len(self._segments),
             "rolls": self._rolls,
-            "producers": len(self.producers),
+            **self.producers.statistics(),
             "requests": len(self.producers.requests),
             **self.producers.isolation.statistics(),
             "lost_ranges": len(self.lost),
@@ -401,6 +438,11 @@ class Log(Appending):
             "recovered_scanned_bytes": self.recovered.scanned_bytes,
             "recovered_cut_bytes": self.recovered.cut_bytes,
         }
+
+
+def write_marks(logs: Sequence[Log]) -> None:
+    for log in logs:
+        log.write_mark()
 
 
 def _base_offset(segment: Segment) -> int:

@@ -15,7 +15,7 @@ Deterministic: all chance comes from the Random it is given.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -33,6 +33,7 @@ class Faults:
     capacity_bytes: int | None = None  # size of the disk
     sync_fails_in: int | None = None  # EIO, once; what was to be synced is lost
     append_fails_in: int | None = None  # EIO, once; the file is cut back
+    append_full_in: int | None = None  # ENOSPC, once; the next write finds room again
     append_tears_in: int | None = None  # EIO, once; part of the bytes stay and cannot be cut back
     open_fails_in: int | None = None  # EMFILE, once
     syncs: int = 0  # how many there were, for tests that strike at each in turn
@@ -131,6 +132,9 @@ class MemoryFile:
         inode = self._check()
         data = b"".join(parts)
         self._files.take_space(len(data))
+        if self._files.strikes("append_full_in"):
+            self._files.give_space(len(data))
+            raise OSError(errno.ENOSPC, errno.errorcode[errno.ENOSPC])
         if self._files.strikes("append_fails_in"):
             self._files.give_space(len(data))
             raise OSError(errno.EIO, errno.errorcode[errno.EIO])
@@ -255,6 +259,30 @@ class MemoryFiles:
     def wear_out(self, path: str, position: int, size: int) -> None:
         """The disk can no longer read these bytes of a file."""
         self._seen[path].unreadable.append((position, position + size))
+
+    def snapshot(self) -> dict[str, bytes]:
+        """Every file as it is seen now."""
+        return {path: bytes(inode.seen) for path, inode in self._seen.items()}
+
+    def put_back(self, files: Mapping[str, bytes], below: str = "") -> None:
+        """What lies below the folder is what it was when the snapshot was taken, on disk too. While no file is open."""
+        within = f"{below}/" if below else ""
+        for path in [path for path in {**self._seen, **self._disk} if path.startswith(within)]:
+            self._seen.pop(path, None)
+            self._disk.pop(path, None)
+        for path, data in files.items():
+            if path.startswith(within):
+                self.make_folder(_parent(path))
+                inode = _Inode(bytearray(data), bytearray(data), len(data))
+                self._seen[path] = self._disk[path] = inode
+        self._recount()
+
+    def cut(self, path: str, size: int) -> None:
+        """The end of a file is gone, in memory and on disk."""
+        inode = self._seen[path]
+        inode.cut(size)
+        del inode.disk[size:]
+        self._recount()
 
     def _inodes(self) -> list[_Inode]:
         found = {id(inode): inode for path in sorted(self._disk) for inode in (self._disk[path],)}

@@ -162,7 +162,11 @@ class _Recovery:
         self.epochs.forget_before(self.log_start)
         self.producers.isolation.forget_before(self.log_start)
         was_clean = clean is not None and not self.events and log_end == self.clean_end
-        self._settle(log_end, skip_sync=was_clean and checkpoint is not None and checkpoint.synced_end == log_end)
+        known = checkpoint.high_watermark if checkpoint is not None else 0
+        self.short = self.short or known > log_end  # all below it was in the log
+        high_watermark = min(known, log_end)
+        synced = checkpoint is not None and checkpoint.synced_end == log_end
+        self._settle(log_end, high_watermark, skip_sync=was_clean and synced)
         return Recovered(
             segments=self.segments,
             log_start=self.log_start,
@@ -171,7 +175,7 @@ class _Recovery:
             snapshots=self.snapshots,
             clean=was_clean,
             epochs=self.epochs,
-            high_watermark=checkpoint.high_watermark if checkpoint is not None else 0,
+            high_watermark=high_watermark,
             lost=[(max(first, self.log_start), end) for first, end in self.lost if end > self.log_start],
             events=self.events,
             short=self.short,
@@ -426,7 +430,7 @@ class _Recovery:
         segment.sealed = segment.synced = segment.indexed = False
         self.unsynced = True
 
-    def _settle(self, log_end: int, *, skip_sync: bool) -> None:
+    def _settle(self, log_end: int, high_watermark: int, *, skip_sync: bool) -> None:
         """Puts on disk what was examined or changed, so that all that is now served stays."""
         for segment in self.segments:
             if segment.sealed and not segment.synced:
@@ -442,7 +446,7 @@ class _Recovery:
             self.files.sync_folder(self.folder)
         if not skip_sync:
             try:
-                replace_checkpoint(self.files, self.folder, Checkpoint(log_end, self.log_start))
+                replace_checkpoint(self.files, self.folder, Checkpoint(log_end, self.log_start, high_watermark))
             except OSError as error:
                 # On a full disk the log can be read all the same: the old checkpoint says less, and nothing wrong.
                 if error.errno not in NO_SPACE:

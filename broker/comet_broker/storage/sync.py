@@ -52,6 +52,7 @@ class SyncTicket:
         checkpoint: Checkpoint,
     ) -> None:
         self.log_end = checkpoint.synced_end
+        self.high_watermark = checkpoint.high_watermark
         self.sealed = sealed
         self.active = active
         self.folder_version = folder_version

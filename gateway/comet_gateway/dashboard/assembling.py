@@ -70,6 +70,19 @@ def broker(known: Known, controller: int | None, replicas: Mapping[int, int]) ->
         cpu=said.get("cpu"),
         memory_bytes=said.get("memory_bytes"),
         problems=tuple(problems),
+        failed=tuple(map(_failed, said.get("failed") or ())),
+    )
+
+
+def _failed(said: Mapping[str, Any]) -> facts.Failed:
+    return facts.Failed(
+        kind=str(said.get("kind", "")),
+        name=str(said.get("name", "")),
+        step=str(said.get("step", "")),
+        reason=str(said.get("reason", "")),
+        since_us=int(said.get("since_us", 0)),
+        count=int(said.get("count", 1)),
+        standing=bool(said.get("standing")),
     )
 
 
@@ -94,6 +107,7 @@ def placed(info: comet.TopicInfo) -> Placed:
         in_sync=min((len(one.in_sync) for one in parts), default=0),
         under_replicated=sum(not set(one.replicas).issubset(one.in_sync) for one in parts),
         offline=sum(not one.leader for one in parts),
+        conflicts=sum(bool(one.conflicts) for one in parts),
         retention_ms=info.config.retention_ms,
         retention_bytes=info.config.retention_bytes,
         retention_events=info.config.retention_events,

@@ -110,6 +110,11 @@ def _partition(info: comet.PartitionInfo, status: comet.PartitionStatus | None) 
         leader_epoch=info.leader_epoch,
         replicas=info.replicas,
         in_sync=info.in_sync,
+        conflicts=tuple(
+            f"broker {one.broker} does not follow broker {one.leader}: it would lose committed records from offset"
+            f" {one.offset:,} up to {one.high_watermark:,}" + (f" ({one.problem})" if one.problem else "")
+            for one in info.conflicts
+        ),
     )
     if status is None:
         return base

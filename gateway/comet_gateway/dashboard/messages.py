@@ -177,7 +177,9 @@ def message(batch: Batch, number: int) -> Message:
 
 
 def progress(scan: Scan) -> Progress:
-    return Progress(scan.scanned, scan.bytes, scan.matched, scan.of, scan.left, scan.through_us, scan.seconds)
+    return Progress(
+        scan.scanned, scan.bytes, scan.matched, scan.of, scan.left, scan.through_us, scan.seconds, scan.unreadable
+    )  # fmt: skip
 
 
 # ---- the channel

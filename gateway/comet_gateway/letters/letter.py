@@ -28,6 +28,7 @@ from typing import Any, Final, NamedTuple
 Pairs = list[tuple[str, bytes]]
 
 PREFIX: Final = "comet-dead-letter-"
+END: Final = PREFIX + "end"  # of a note of a batch that cannot be read: the offset behind its last record
 SETTLED: Final = PREFIX + "settled"
 SETTLED_TO: Final = SETTLED + "-to"
 SETTLED_BY: Final = SETTLED + "-by"

@@ -22,7 +22,7 @@ from typing import Final
 import comet
 from comet.errors import CometError, KeyReused, OffsetOutOfRange
 from comet.types import Acks, AtOffset, Receipt
-from comet_gateway.letters.letter import Letter, Note, Pairs, Place, State, note_for, once_key, redriven_headers
+from comet_gateway.letters.letter import END, Letter, Note, Pairs, Place, State, note_for, once_key, redriven_headers
 from comet_gateway.letters.shelf import Shelf
 from comet_gateway.problems import Problem
 
@@ -182,6 +182,9 @@ class Settling:
             except OffsetOutOfRange as error:
                 at = max(at + 1, int(error.details.get("log_start", end)))
                 continue
+            except comet.CorruptRecords as error:
+                at = int(error.details["end"])
+                continue
             except CometError as error:
                 self.stop(Problem.of(error))
                 return found
@@ -247,6 +250,9 @@ def rewritten(
 ) -> tuple[str, comet.NewRecord]:
     """The record that a letter becomes, and where. The same each time for the same letter and task. Raises Problem."""
     topic, edit = task.to or letter.topic, task.edit or Edit()
+    if "value" not in edit.given and any(name == END for name, _ in record.headers):
+        detail = f"the letter is a note of a corrupt batch of {letter.topic}/{letter.source_partition}: it has no value"
+        raise Problem("INVALID_ARGUMENT", detail, hint="Discard it.")
     if topic == dead_letters:
         raise Problem("INVALID_ARGUMENT", f"a letter of {topic!r} cannot be redriven to where it is")
     if topic.startswith("__"):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import comet
-from comet.errors import OffsetOutOfRange, Truncated
+from comet.errors import CorruptRecords, OffsetOutOfRange, Truncated
 from comet.types import AtOffset, Latest, TopicInfo
 from comet_gateway.letters.letter import Letter, Note, Place, State, letter_of, note_of
 
@@ -229,6 +229,9 @@ class Shelf:
             except Truncated:
                 self._clear(lane)
                 return
+            except CorruptRecords as error:
+                lane.next, lane.epoch = int(error.details["end"]), None
+                continue
             self.take(lane, found.batches)
             lane.next, lane.epoch, lane.end = found.next_offset, found.epoch, found.log_end
             self._cut(lane, found.log_start)

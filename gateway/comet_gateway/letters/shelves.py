@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import comet
-from comet.errors import CometError, TopicNotFound
+from comet.errors import CometError, CorruptRecords, TopicNotFound
 from comet.types import AtOffset, PartitionStatus, TopicInfo
 from comet_gateway.config import Limits
 from comet_gateway.letters.letter import is_either
@@ -160,9 +160,12 @@ class Shelves:
         )
         for status in filled[:PARTITIONS_MAX]:
             start = AtOffset(max(status.log_start, status.log_end - NEWEST))
-            found = await self._reader.fetch(
-                topic, status.index, start, records_max=NEWEST, bytes_max=BYTES_MAX, isolation="uncommitted"
-            )
+            try:
+                found = await self._reader.fetch(
+                    topic, status.index, start, records_max=NEWEST, bytes_max=BYTES_MAX, isolation="uncommitted"
+                )
+            except CorruptRecords:
+                continue
             if any(is_either(headers) for batch in found.batches for headers in batch.headers):
                 return True
         return False

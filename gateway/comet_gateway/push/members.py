@@ -284,11 +284,22 @@ class SharedMember:
             await self._wire.write([[frames.encode(begun)]])
             while True:
                 await self._wire.room()
-                record = await anext(consumer)
+                record = await self._next()
+                assert record is not None
                 await self._wire.write(await self._gather(record))
         finally:
             self._held.clear()
             await consumer.close()
+
+    async def _next(self, timeout_s: float | None = None) -> comet.SharedRecord[bytes] | None:
+        while True:
+            try:
+                return await self._consumer.get(timeout_s)
+            except comet.CorruptRecords as error:  # its records are rejected
+                told = error.details
+                missing = frames.Missing(int(told["partition"]), told["first"], told["end"], "damaged")
+                count = int(told["end"]) - int(told["first"])
+                await self._wire.write([[frames.encode(frames.Lost(self._id, told["topic"], count, [missing]))]])
 
     async def _gather(self, record: comet.SharedRecord[bytes] | None) -> list[Frame]:
         """The record and those that are there already, as frames: one for each run of the same topic."""
@@ -303,7 +314,7 @@ class SharedMember:
             run.append(self._written(record))
             size += len(run[-1])
             self._hold(record)
-            record = await self._consumer.get(timeout_s=0) if size < self._limits.delivery_bytes else None
+            record = await self._next(timeout_s=0) if size < self._limits.delivery_bytes else None
         gathered.append(self._frame(topic, run))
         return gathered
 

@@ -315,9 +315,12 @@ class Replay:
     async def _find(self, partition: int, where: Position) -> int:
         if isinstance(where, AtOffset):
             return where.offset
-        found = await self._reader.fetch(
-            self._played.topic, partition, where, records_max=1, topic_id=self._topic_id
-        )  # fmt: skip
+        try:
+            found = await self._reader.fetch(
+                self._played.topic, partition, where, records_max=1, topic_id=self._topic_id
+            )  # fmt: skip
+        except comet.CorruptRecords as error:
+            return int(error.details["first"])
         return found.first_offset
 
     def _check_span(self) -> None:

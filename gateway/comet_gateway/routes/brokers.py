@@ -17,11 +17,13 @@ from comet_gateway.schemas.brokers import (
     BrokerList,
     Cluster,
     Drain,
+    Failure,
     Handover,
     LeaderChange,
     LeaderCount,
     LeaderMoves,
     LeadersMoved,
+    Resumed,
 )
 from comet_gateway.schemas.lists import PAGE, BrokerId, DryRun, Filter, Limit
 
@@ -94,6 +96,7 @@ async def describe_broker(admin: AdminClient, broker: BrokerId) -> BrokerDetails
         tail_bytes=numbers["tail_bytes"],
         problems=[f"{name}: {text}" for name, text in numbers["problems"].items()],
         failures=numbers["failures"],
+        failed=[Failure(**one) for one in numbers["failed"]],
     )
 
 
@@ -168,6 +171,17 @@ def led(topics: list[comet.TopicInfo], broker: int, calm: set[int]) -> list[Hand
         for one in topic.partitions
         if one.leader == broker
     ]
+
+
+@router.post("/brokers/{broker}/resume", operation_id="resumeBroker", responses=answers("BROKER_NOT_FOUND"))
+async def resume_broker(admin: AdminClient, broker: BrokerId, dry_run: DryRun = False) -> Resumed:
+    """Takes up again what has failed on a broker of an unexpected error, as a restart of it would: partitions, slots,
+    groups, transactional ids. What fails again is in the answer."""
+    _found(await admin.describe_cluster(), broker)
+    resumed = 0 if dry_run else await admin.resume(broker)
+    numbers = await admin.statistics(broker, brief=True)
+    standing = [Failure(**one) for one in numbers["failed"] if one["standing"]]
+    return Resumed(dry_run=dry_run, broker=broker, resumed=resumed, failed=standing)
 
 
 # ---- who leads what

@@ -86,7 +86,11 @@ async def fetch(request: Request) -> Answer:
     try:
         found = await (while_there(request, reading, state.draining) if wait_ms else reading)
     except comet.CometError as error:
-        raise problem_of(error, partition) from error
+        problem = problem_of(error, partition)
+        if isinstance(error, comet.CorruptRecords):
+            problem.hint = "Go on behind it, with `cursor` or from offset `end`."
+            problem.more["cursor"] = str(Cursor(info.id, {partition: Place(int(error.details["end"]))}))
+        raise problem from error
     state.metrics.records_out += sum(map(len, found.batches))
     cursor = Cursor(info.id, {partition: Place(found.next_offset, found.epoch)})
     return _fetched(wanted, found, cursor, values)
@@ -243,10 +247,16 @@ def _merged(wanted: Form, merged: Merged, cursor: Cursor, values: Values) -> Ans
 
 
 def _heads(merged: Merged, cursor: Cursor) -> dict[str, str]:
-    return {"comet-cursor": str(cursor), "comet-more": "true" if merged.more else "false"}
+    heads = {"comet-cursor": str(cursor), "comet-more": "true" if merged.more else "false"}
+    skipped = [f"{lane.partition}/{first}-{end}" for lane in merged.lanes for first, end in lane.skipped()]
+    if skipped:
+        heads["comet-unreadable"] = ", ".join(skipped)
+    return heads
 
 
 def _lane(lane: Lane) -> bytes:
-    return b'{"partition":%d,"next_offset":"%d","log_start":"%d","log_end":"%d"}' % (
-        lane.partition, lane.place.offset, lane.log_start, lane.log_end,
+    skipped = [b'{"first":"%d","end":"%d"}' % one for one in lane.skipped()]
+    unreadable = b',"unreadable":[%b]' % b",".join(skipped) if skipped else b""
+    return b'{"partition":%d,"next_offset":"%d","log_start":"%d","log_end":"%d"%b}' % (
+        lane.partition, lane.place.offset, lane.log_start, lane.log_end, unreadable,
     )  # fmt: skip

@@ -245,13 +245,14 @@ async def elect_leader(
     admin: AdminClient, topic: TopicName, partition: PartitionIndex, body: Election, dry_run: DryRun = False
 ) -> Elected:
     """Has a replica lead a partition that has no leader, whatever it lacks: the last way out, when those that have
-    everything are damaged or will not come back. Refused while somebody leads, and without `accept_loss`."""
+    everything are damaged or will not come back, or where a replica is in conflict with its leader. Else refused while
+    somebody leads, and without `accept_loss`."""
     info, _ = await described(admin, topic)
     found = partition_of(info, partition)
     known = await copies(admin, info, partition)
     if dry_run:
         await _check_brokers(admin, (body.broker,))
-        if found.leader:
+        if found.leader and not found.conflicts:
             raise InvalidArgument(f"broker {found.leader} leads partition {partition} of {topic!r}")
         if body.broker not in found.replicas:
             raise InvalidArgument(f"broker {body.broker} has no replica of partition {partition} of {topic!r}")

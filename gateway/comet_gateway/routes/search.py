@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
+from enum import Enum
 from typing import Any, Final
 
 import msgspec
@@ -103,17 +104,19 @@ async def search(request: Request) -> Answer:
 async def export(request: Request) -> Answer:
     """Gives the records that a search with the same query would find, as a file: JSON, NDJSON, CSV or Parquet.
 
-    It is written while it is read. Where that goes wrong on the way it breaks off, and is no complete answer.
+    It is written while it is read. Where that goes wrong on the way it breaks off, and is no complete answer. A batch
+    that is corrupt is such a thing, unless `corrupt=skip` says to leave it out.
     """
     state = request.scope["app"].state
     limits: Limits = state.config.limits
-    query = Query(request.scope["query_string"], _KNOWN | {"format"}, LISTS)
+    query = Query(request.scope["query_string"], _KNOWN | {"format", "corrupt"}, LISTS)
     selection = Selection.of(query)
     form = query.choice("format", Format.NDJSON)
+    skip_corrupt = query.choice("corrupt", OnCorrupt.RAISE) is OnCorrupt.SKIP
     into = writer(form, query.choice("values", Values.AUTO))
     limit = query.number("limit", min(EXPORT_LIMIT, limits.export_records_max), 1, limits.export_records_max)
     budget = Budget(limit, INT64_MAX, INT64_MAX, limits.export_s)
-    scan, _ = await _scan(request, selection, budget)
+    scan, _ = await _scan(request, selection, budget, skip_corrupt=skip_corrupt)
     topic: str = request.scope["path_params"]["topic"]
     headers = [
         (b"content-type", CONTENT_TYPES[form]),
@@ -151,13 +154,22 @@ async def value(request: Request) -> Answer:
     return Reply(record.value, kind=b"application/octet-stream", headers={"content-disposition": name})
 
 
-async def _scan(request: Request, selection: Selection, budget: Budget) -> tuple[Scan, bytes]:
+async def _scan(
+    request: Request, selection: Selection, budget: Budget, *, skip_corrupt: bool = True
+) -> tuple[Scan, bytes]:
     state = request.scope["app"].state
     state.sources.kept(Slots).check(whose(request.scope["comet.who"]))  # before brokers are asked
     backend: Backend = state.backend
     info = await backend.catalog.topic(request.scope["path_params"]["topic"])
     wanted = await located(selection, info, backend, state.config.limits.merged_partitions_max)
-    return Scan(backend.reader, wanted, budget), info.id
+    return Scan(backend.reader, wanted, budget, skip_corrupt=skip_corrupt), info.id
+
+
+class OnCorrupt(Enum):
+    """What an export does about a batch that cannot be read."""
+
+    RAISE = "raise"
+    SKIP = "skip"
 
 
 class _Found:
@@ -200,6 +212,7 @@ def progress(scan: Scan) -> dict[str, Any]:
         "matched": str(scan.matched),
         "of": str(scan.of),
         "left": str(scan.left),
+        "unreadable": str(scan.unreadable),
         "through_us": None if through is None else str(through),
         "seconds": round(scan.seconds, 3),
     }

@@ -28,6 +28,27 @@ class BrokerList(Model):
     total: int = Field(description="All that the filter lets through, on this page or not.")
 
 
+class Failure(Model):
+    """An entity of which a broker has met with an unexpected error."""
+
+    kind: str = Field(description="`partition`, `slot`, `group`, `transaction`, `share`, `topic` or `task`.")
+    name: str
+    step: str = Field(description="What was being done.")
+    reason: str
+    since_us: Int64
+    count: int = Field(description="Errors since then.")
+    standing: bool = Field(description="It stands still until it is resumed or the broker starts again.")
+
+
+class Resumed(Model):
+    """What was taken up again on a broker, and what stands still after that."""
+
+    dry_run: bool = Field(description=DRY_RUN_TEXT)
+    broker: int
+    resumed: int = Field(description="Partitions, topics, slots, groups and transactional ids.")
+    failed: list[Failure] = Field(description="In a dry run, what stands still now.")
+
+
 class BrokerDetails(Broker):
     """A broker and its most important numbers; all of them are in its statistics."""
 
@@ -40,7 +61,8 @@ class BrokerDetails(Broker):
     free_bytes: Int64 = Field(description="On its disk.")
     tail_bytes: Int64 = Field(description="Recent records that it keeps in memory.")
     problems: list[str] = Field(description="What it cannot serve, and why.")
-    failures: int = Field(description="Tasks of its own that have failed.")
+    failures: int = Field(description="Unexpected errors since it started.")
+    failed: list[Failure] = Field(description="What has failed of such an error, what stands still first.")
 
 
 class Cluster(Model):

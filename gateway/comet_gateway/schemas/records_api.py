@@ -282,6 +282,15 @@ def _records(members: dict[str, Schema], example: Schema, headers: dict[str, str
 _OFFSETS: Final = {"next_offset": TEXT64, "log_start": TEXT64, "log_end": TEXT64}
 _OFFSETS_EXAMPLE: Final = {"next_offset": "43", "log_start": "0", "log_end": "1042"}
 
+_UNREADABLE: Final[Schema] = {
+    "type": "array",
+    "description": "Offsets [first, end) that were passed over: their batch is corrupt. Left out where there are none.",
+    "items": {
+        "type": "object", "properties": {"first": TEXT64, "end": TEXT64}, "required": ["first", "end"],
+        "additionalProperties": False,
+    },
+}  # fmt: skip
+
 FETCH: Final[Schema] = {
     "parameters": [
         TOPIC,
@@ -341,13 +350,17 @@ FETCH_TOPIC: Final[Schema] = {
                 "partitions": {
                     "type": "array",
                     "items": {
-                        "type": "object", "properties": {"partition": {"type": "integer"}, **_OFFSETS},
+                        "type": "object",
+                        "properties": {"partition": {"type": "integer"}, **_OFFSETS, "unreadable": _UNREADABLE},
                         "required": ["partition", *_OFFSETS], "additionalProperties": False,
                     },
                 },
             },
             {"cursor": _CURSOR_EXAMPLE, "more": True, "partitions": [{"partition": 0, **_OFFSETS_EXAMPLE}]},
-            {"Comet-Cursor": "As `cursor`.", "Comet-More": "As `more`."},
+            {
+                "Comet-Cursor": "As `cursor`.", "Comet-More": "As `more`.",
+                "Comet-Unreadable": "As `unreadable`: PARTITION/FIRST-END, separated by commas.",
+            },
             _links(
                 readTopic={**_SAME, **_GO_ON, "order": "$request.query.order"},
                 readPartition={**_SAME, "partition": "$response.body#/records/0/partition"},

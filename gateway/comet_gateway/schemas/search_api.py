@@ -55,6 +55,7 @@ _PROGRESS_MEMBERS: Final[Schema] = {
     "matched": {**TEXT64, "description": "Records that were given."},
     "of": {**TEXT64, "description": "Offsets in what was asked for: about so many records."},
     "left": {**TEXT64, "description": "Offsets that are yet to be looked at."},
+    "unreadable": {**TEXT64, "description": "Offsets that were passed over: their batch is corrupt."},
     "through_us": {
         "anyOf": [TEXT64, {"type": "null"}],
         "description": "All before this time was looked at; newest first: all after it.",
@@ -134,6 +135,11 @@ EXPORT: Final[Schema] = {
             "csv: a text that a spreadsheet would take for a formula gets an apostrophe before it, and what is no "
             "UTF-8 stands as base64:…; parquet needs pyarrow where the gateway runs.",
             {"type": "string", "enum": ["json", "ndjson", "csv", "parquet"], "default": "ndjson"},
+        ),
+        query(
+            "corrupt",
+            "At a batch that is corrupt. raise: the export is a problem, or breaks off; skip: it goes on behind it.",
+            {"type": "string", "enum": ["raise", "skip"], "default": "raise"},
         ),
         *_SELECTION,
         query("limit", "Records at most.", {"type": "integer", "minimum": 1, "maximum": 1_000_000, "default": 10_000}),

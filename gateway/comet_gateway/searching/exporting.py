@@ -72,14 +72,16 @@ def writer(form: Format, values: Values) -> Writer:
 
 async def exported(scan: Scan, into: Writer) -> AsyncGenerator[bytes]:
     """The file, part by part. Raises Problem; also where the walk did not get to its end in time."""
-    yield into.begin()
+    head = into.begin()
     async for hits in scan.run():
+        yield head  # not before the first read, which may be a problem as a whole
+        head = b""
         for at in range(0, len(hits), AT_ONCE):
             yield await into.add(hits[at : at + AT_ONCE])
             await asyncio.sleep(0)
     if scan.reason == "budget":
         raise Problem("TIMEOUT", f"the export was not done after {scan.seconds:.0f} s: ask for less at once")
-    yield await into.end()
+    yield head + await into.end()
 
 
 class _Lines:

@@ -27,7 +27,7 @@ from comet.errors import OffsetOutOfRange
 from comet.types import AtOffset
 from comet_gateway.config import KIB, MIB
 from comet_gateway.cursor import Place
-from comet_gateway.merging import Isolation, Order, problem_of
+from comet_gateway.merging import Corrupt, Isolation, Order, problem_of
 from comet_gateway.problems import Problem
 from comet_gateway.searching.filters import Filters
 
@@ -122,13 +122,16 @@ class Scan:
     """
 
     def __init__(
-        self, reader: comet.Reader, wanted: Wanted, budget: Budget, clock: Callable[[], float] = perf_counter
-    ) -> None:
+        self, reader: comet.Reader, wanted: Wanted, budget: Budget, clock: Callable[[], float] = perf_counter,
+        *, skip_corrupt: bool = True,
+    ) -> None:  # fmt: skip
         self.scanned = 0  # records that were looked at
         self.bytes = 0
         self.matched = 0  # that were given
         self.reason: Reason = ""
         self.of = sum(max(high - low, 0) for low, high in wanted.parts.values())  # offsets, about so many records
+        self._skip_corrupt = skip_corrupt  # else a batch that cannot be read is a Problem
+        self._corrupt: dict[tuple[int, int], int] = {}  # of those that were passed: partition and end, first offset
         self._reader = reader
         self._wanted = wanted
         self._budget = budget
@@ -177,6 +180,11 @@ class Scan:
         known = [time for time in times if time is not None]
         furthest = not any(lane.open for lane in lanes)
         return (max if self._back is not furthest else min)(known) if known and len(known) == len(times) else None
+
+    @property
+    def unreadable(self) -> int:
+        """Offsets that were passed over because their batch is corrupt."""
+        return sum(end - first for (_, end), first in self._corrupt.items())
 
     @property
     def seconds(self) -> float:
@@ -256,6 +264,9 @@ class Scan:
         except _Moved as moved:
             lane.low, lane.epoch = moved.log_start, None
             return
+        except Corrupt as corrupt:
+            lane.low, lane.epoch = corrupt.end, None
+            return
         for batch in got.batches:
             offsets = batch.offsets
             end = len(batch) if offsets[-1] < lane.high else sum(offset < lane.high for offset in offsets)
@@ -271,6 +282,13 @@ class Scan:
             got = await self._fetch(lane, start, lane.high - start)
         except _Moved as moved:
             lane.low = max(lane.low, moved.log_start)
+            return
+        except Corrupt as corrupt:
+            if corrupt.end < lane.high:
+                lane.chunk = lane.high - corrupt.end  # what lies behind it comes first
+            else:
+                lane.high = start
+                lane.chunk = min(2 * lane.chunk, CHUNK_MOST)
             return
         if got.next_offset < lane.high and got.next_offset < got.log_end and start < lane.high - 1:
             # They are larger than was thought. What came is not what lies before the end, but tells how many fit.
@@ -294,6 +312,12 @@ class Scan:
             if log_start <= start:
                 raise problem_of(error, lane.partition) from error
             raise _Moved(log_start) from None  # retention was here
+        except comet.CorruptRecords as error:
+            if not self._skip_corrupt:
+                raise problem_of(error, lane.partition) from error
+            place, first = (lane.partition, int(error.details["end"])), int(error.details["first"])
+            self._corrupt[place] = min(first, self._corrupt.get(place, first))
+            raise Corrupt(place[1]) from error
         except comet.CometError as error:
             raise problem_of(error, lane.partition) from error
 

@@ -44,7 +44,7 @@ _HINT: Final[dict[str, str]] = {
     "NOT_ENOUGH_REPLICAS": "see which brokers are missing: comet cluster; or produce with --acks 1",
     "TRUNCATED": "the end of the log was lost with a broker; go on with --from OFFSET, or --from earliest",
     "OFFSET_OUT_OF_RANGE": "see what is there: comet topic describe NAME; or read --from earliest",
-    "DATA_LOSS": "go on after the damage with --from OFFSET; comet topic describe shows the lost range",
+    "DATA_LOSS": "go on after the damage with --from OFFSET, past corrupt batches with --on-corrupt skip",
     "RECORD_TOO_LARGE": "raise the topic's limit: comet topic alter NAME --set record_bytes_max=4MiB",
     "UNAVAILABLE": "is a broker running there? start one: comet up; another address: --bootstrap HOST:PORT",
     "DRAINING": "the broker is stopping; try again in a moment",

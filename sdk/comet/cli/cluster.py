@@ -1,4 +1,4 @@
-"""`comet cluster`: who is in the cluster, who leads what, what is not well; and draining a broker."""
+"""`comet cluster`: brokers, leaders, what is not well or has failed; draining a broker, resuming what has failed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ import typer
 from comet.cli._guard import guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from comet.cli._output import note, print_fields, print_json, print_table
+from comet.cli._recover import recover
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import comet
     from comet.types import BrokerInfo, ClusterInfo, PartitionInfo, TopicInfo
 
-app = typer.Typer(help="Show the cluster, and drain its brokers.")
+app = typer.Typer(help="Show the cluster, drain its brokers, resume what has failed on them, recover it.")
+app.command("recover")(recover)
 
 WAIT_S: Final = 0.2
 SHOWN_MAX: Final = 20  # partitions that are not well; --json has all
@@ -44,11 +47,13 @@ async def cluster(
             print_json(await admin.statistics())
             return
         found, topics = await admin.describe_cluster(), await admin.list_topics()
+        failed = await failures(admin, found)
     health = Health.of(topics)
     if json_output:
-        print_json(_document(found, topics, health))
+        print_json({**_document(found, topics, health), "failed": failed})
     else:
         _show(found, topics, health)
+        show_failed(failed)
 
 
 @app.command("drain")
@@ -81,6 +86,74 @@ async def drain(
         print(f"broker {broker} is drained" if not leading else f"broker {broker} drains: it still leads {leading}")
 
 
+@app.command("resume")
+@guarded
+async def resume(
+    context: typer.Context,
+    broker: Annotated[
+        int | None, typer.Option("--broker", min=1, help="Only on this one.", show_default="all brokers")
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json_output: Json = False,
+) -> None:
+    """Take up again what has failed on brokers of an unexpected error: partitions, slots, groups, transactional ids."""
+    import comet
+
+    source = context.get_parameter_source("bootstrap")
+    said_here = source is not None and source.name == "COMMANDLINE"
+    async with comet.Admin(bootstrap if said_here else str(context.obj)) as admin:
+        resumed = await admin.resume(broker)
+        failed = [
+            one for one in await failures(admin, await admin.describe_cluster()) if broker in (None, one["broker"])
+        ]
+    if json_output:
+        print_json({"resumed": resumed, "failed": failed})
+        return
+    print(f"{resumed} resumed" if resumed else "nothing had to be resumed")
+    show_failed(failed)
+
+
+async def failures(admin: comet.Admin, found: ClusterInfo) -> list[dict[str, Any]]:
+    """What has failed on each broker that answers, those first that stand still."""
+    import asyncio
+
+    import comet
+
+    async def of(broker: int) -> list[dict[str, Any]]:
+        try:
+            numbers = await admin.statistics(broker, brief=True)
+        except comet.CometError:
+            return []  # that it does not answer shows in who leads and follows
+        return [{"broker": broker, **one} for one in numbers.get("failed", ())]
+
+    told = await asyncio.gather(*(of(broker.id) for broker in found.brokers))
+    return sorted((one for failed in told for one in failed), key=lambda one: not one["standing"])
+
+
+def show_failed(failed: Sequence[dict[str, Any]]) -> None:
+    if not failed:
+        return
+    print()
+    print_table(
+        ["broker", "failed", "name", "state", "times", "reason"],
+        [
+            [
+                one["broker"],
+                one["kind"],
+                one["name"],
+                "stands still" if one["standing"] else "goes on",
+                one["count"],
+                one["reason"],
+            ]
+            for one in failed[:SHOWN_MAX]
+        ],
+    )
+    if len(failed) > SHOWN_MAX:
+        note(f"and {len(failed) - SHOWN_MAX} more: --json lists all")
+    if any(one["standing"] for one in failed):
+        note("what stands still is taken up again by: comet cluster resume")
+
+
 @dataclass(frozen=True, slots=True)
 class Health:
     """What is not as it should be: topic, partition."""
@@ -88,6 +161,7 @@ class Health:
     offline: Sequence[tuple[TopicInfo, PartitionInfo]]  # nobody leads
     under_replicated: Sequence[tuple[TopicInfo, PartitionInfo]]  # a replica is not in sync
     below_min_insync: Sequence[tuple[TopicInfo, PartitionInfo]]  # acks="all" is refused
+    in_conflict: Sequence[tuple[TopicInfo, PartitionInfo]]  # a replica does not follow, as it would lose records
 
     @classmethod
     def of(cls, topics: Sequence[TopicInfo]) -> Health:
@@ -96,6 +170,7 @@ class Health:
             [(topic, one) for topic, one in all_of_them if not one.leader],
             [(topic, one) for topic, one in all_of_them if len(one.in_sync) < len(one.replicas)],
             [(topic, one) for topic, one in all_of_them if len(one.in_sync) < topic.config.min_insync],
+            [(topic, one) for topic, one in all_of_them if one.conflicts],
         )
 
 
@@ -129,7 +204,7 @@ def _document(found: ClusterInfo, topics: Sequence[TopicInfo], health: Health) -
         ],
         **{
             name: [{"topic": topic.name, "partition": one.index} for topic, one in getattr(health, name)]
-            for name in ("offline", "under_replicated", "below_min_insync")
+            for name in ("offline", "under_replicated", "below_min_insync", "in_conflict")
         },
     }
 
@@ -144,6 +219,7 @@ def _show(found: ClusterInfo, topics: Sequence[TopicInfo], health: Health) -> No
             "under-replicated": len(health.under_replicated),
             "below min_insync": len(health.below_min_insync),
             "offline": len(health.offline),
+            "in conflict": len(health.in_conflict),
         }
     )
     print()
@@ -165,7 +241,9 @@ def _show(found: ClusterInfo, topics: Sequence[TopicInfo], health: Health) -> No
     away = sorted(holding.keys() - {broker.id for broker in found.brokers})
     if away:
         note(f"not there: broker {', '.join(map(str, away))}")
-    unwell = list(dict.fromkeys([*health.offline, *health.below_min_insync, *health.under_replicated]))
+    unwell = list(
+        dict.fromkeys([*health.in_conflict, *health.offline, *health.below_min_insync, *health.under_replicated])
+    )
     if unwell:
         print()
         print_table(
@@ -174,6 +252,13 @@ def _show(found: ClusterInfo, topics: Sequence[TopicInfo], health: Health) -> No
         )
         if len(unwell) > SHOWN_MAX:
             note(f"and {len(unwell) - SHOWN_MAX} more: --json lists all")
+    for topic, one in health.in_conflict[:SHOWN_MAX]:
+        for conflict in one.conflicts:
+            note(
+                f"{topic.name}/{one.index}: the replica on broker {conflict.broker} does not follow broker"
+                f" {conflict.leader}: it would lose committed records from offset {conflict.offset} up to"
+                f" {conflict.high_watermark}. {conflict.problem or 'See comet topic elect --help'}"
+            )
 
 
 def _role(broker: BrokerInfo, controller: int) -> str:
@@ -183,9 +268,12 @@ def _role(broker: BrokerInfo, controller: int) -> str:
 
 
 def _unwell_row(topic: TopicInfo, one: PartitionInfo) -> list[object]:
-    state = (
-        "offline" if not one.leader else "refuses acks=all" if len(one.in_sync) < topic.config.min_insync else "behind"
-    )
+    if one.conflicts:
+        state = "conflict"
+    elif not one.leader:
+        state = "offline"
+    else:
+        state = "refuses acks=all" if len(one.in_sync) < topic.config.min_insync else "behind"
     return [topic.name, one.index, one.leader or "-", brokers_text(one.replicas), brokers_text(one.in_sync), state]
 
 

@@ -6,6 +6,7 @@ import sys
 import time
 from bisect import bisect_left
 from contextlib import suppress
+from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -19,6 +20,14 @@ from comet.types import AtOffset, AtTime, Position, position
 
 if TYPE_CHECKING:
     from comet import Admin, Consumer, GroupConsumer, RecordBatch
+
+
+class OnCorrupt(Enum):
+    """What to do at a stored batch that cannot be read."""
+
+    RAISE = "raise"
+    SKIP = "skip"
+
 
 NEVER: Final = 1 << 62  # an offset that no log reaches
 LOOK_S: Final = 0.05
@@ -47,6 +56,9 @@ async def consume(
         str | None,
         typer.Option("--group", "-g", help="As a member of this group, going on where it is; commits what is printed."),
     ] = None,
+    on_corrupt: Annotated[
+        OnCorrupt, typer.Option("--on-corrupt", help="What to do at a stored batch that cannot be read.")
+    ] = OnCorrupt.RAISE,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Annotated[
         bool, typer.Option("--json", help="One JSON object a line; the same as --format json.")
@@ -69,7 +81,9 @@ async def consume(
     async with comet.Admin(bootstrap) as admin:
         await admin.describe_topic(topic)  # a consumer waits for a broker that is not there; a person should not
         if group is not None:
-            member = comet.GroupConsumer(bootstrap, topic, group=group, start=start, auto_commit=count is None)
+            member = comet.GroupConsumer(
+                bootstrap, topic, group=group, start=start, auto_commit=count is None, on_corrupt=on_corrupt.value
+            )
             await _print_as_member(member, printer)
             return
         if bounded:
@@ -81,7 +95,9 @@ async def consume(
                 bounds.ends = await _offsets(admin, topic, where)
             if bounds.done():
                 return
-        async with comet.Consumer(bootstrap, topic, start=start, **drop_nones(partitions=partition)) as consumer:
+        async with comet.Consumer(
+            bootstrap, topic, start=start, on_corrupt=on_corrupt.value, **drop_nones(partitions=partition)
+        ) as consumer:
             if bounded and wait_s > 0:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):

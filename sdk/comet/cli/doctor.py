@@ -25,9 +25,17 @@ def doctor(
         str | None,
         typer.Option("--config", metavar="FILE", help="The settings file of the broker that is to run here."),
     ] = None,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap", "-b", metavar="HOST:PORT,...", help="Brokers that run, to look at their cluster too."
+        ),
+    ] = None,
     json_output: Json = False,
 ) -> None:
     """Check this machine: Python, packages, disk, port, clock, limits, etcd. Exit code 1 if something will not work.
+
+    With --bootstrap also the cluster: brokers, their trust in the metadata store, what has failed, conflicts, leaders.
 
     What is not given is taken as `comet broker` would take it: from the environment, from the settings file.
     """
@@ -39,6 +47,10 @@ def doctor(
     flags = {"data": data, "port": port, "host": host, "etcd": etcd, "config": config}
     known = {"COMET_ID": "1"} | os.environ  # which broker it will be makes no difference here
     findings = run_checks(load(flags, known).config)
+    if bootstrap is not None:
+        from comet.cli._cluster_checks import check_cluster
+
+        findings += check_cluster(tuple(address.strip() for address in bootstrap.split(",")))
     if json_output:
         print_json([finding.document() for finding in findings])
     else:

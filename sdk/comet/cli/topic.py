@@ -185,7 +185,8 @@ async def elect(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Have a broker lead a partition that has no leader, because those that have all of it will not come back."""
+    """Have a broker lead a partition that has no leader, as those that have all of it will not come back, or choose a
+    leader where a replica is in conflict with it."""
     import comet
 
     async with comet.Admin(bootstrap) as admin:
@@ -315,7 +316,8 @@ def _held(status: PartitionStatus | None) -> list[object]:
 
 
 def _state(topic: TopicInfo, partition: PartitionInfo, status: PartitionStatus | None) -> str:
-    states = [] if partition.leader else ["offline"]
+    states = [f"broker {one.broker} in conflict" for one in partition.conflicts]
+    states += [] if partition.leader else ["offline"]
     if partition.leader and len(partition.in_sync) < topic.config.min_insync:
         states.append("refuses acks=all")
     if len(partition.in_sync) < len(partition.replicas):

@@ -4,6 +4,8 @@
     make_stamp(...) + batch[28:]              ──►  what a leader writes to its log
     verify(buffer)                            ──►  BatchHeader: all that a broker needs to know
     decode(buffer), iterate(buffer)           ──►  Batch: columns, cut on demand
+    opened(header, buffer)                    ──►  the same with a header that was read before
+    batch.check()                             whether every column holds together, for leaders and readers
     encode_marker(...), marker_of(batch)      how a transaction ended: a control batch
 
 Nothing here does I/O, and nothing trusts its input: whatever the bytes, what is raised is CorruptBatch or
@@ -15,7 +17,7 @@ from __future__ import annotations
 from crc32c import crc32c as _crc32c
 
 from comet.errors import InvalidArgument
-from comet.records._batch import Batch, decode, iterate
+from comet.records._batch import Batch, decode, iterate, opened
 from comet.records._columns import measure
 from comet.records._encode import encode
 from comet.records._header import (
@@ -55,6 +57,7 @@ __all__ = [
     "make_stamp",
     "marker_of",
     "measure",
+    "opened",
     "partition_for",
     "read_header",
     "verify",

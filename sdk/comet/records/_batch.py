@@ -2,7 +2,8 @@
 
 `decode` checks the checksum, opens the body and walks its buffers, so that everything lies within bounds before
 anything is read. What a column says inside its bounds (offsets that rise, nulls without bytes, names in UTF-8)
-is checked when that column is first read; so a CorruptBatch can come from a property too. Nothing else can.
+is checked when that column is first read; so a CorruptBatch can come from a property too. Nothing else can. After
+`check`, which looks at all columns at once, no property raises, and what it has looked at is not looked at again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from operator import lt
 from typing import TYPE_CHECKING, NamedTuple
 
 from comet.errors import CorruptBatch
+from comet.records._check import check
 from comet.records._columns import (
     Binary,
     Cursor,
@@ -60,6 +62,7 @@ class Batch:
     def __init__(self, header: BatchHeader, body: memoryview) -> None:
         self.header = header
         self.body = body  # not compressed
+        self._checked = False
         self._lay_out(Cursor(body))
 
     def _lay_out(self, cursor: Cursor) -> None:
@@ -76,6 +79,15 @@ class Batch:
         if cursor.at != len(cursor.body):
             raise CorruptBatch(f"{len(cursor.body) - cursor.at} bytes after the last column")
 
+    def check(self) -> None:
+        """Checks every column, so that no property raises afterwards. No value is read for it. Raises CorruptBatch.
+
+        >>> from comet.records import decode, encode
+        >>> decode(b"".join(encode([b"a", b"bc"], timestamps=1))).check()
+        """
+        check(self)
+        self._checked = True
+
     def __len__(self) -> int:
         return self.header.record_count
 
@@ -85,14 +97,14 @@ class Batch:
     @cached_property
     def values(self) -> list[bytes | None]:
         """One entry per record; None is a tombstone."""
-        return read_nullable(self.body, self.values_column, len(self))
+        return read_nullable(self.body, self.values_column, len(self), checked=self._checked)
 
     @cached_property
     def keys(self) -> list[bytes | None]:
         """One entry per record; None where the record has no key."""
         if self.keys_column is None:
             return [None] * len(self)
-        return read_nullable(self.body, self.keys_column, len(self))
+        return read_nullable(self.body, self.keys_column, len(self), checked=self._checked)
 
     @cached_property
     def timestamps(self) -> list[int]:
@@ -101,7 +113,7 @@ class Batch:
         if self.timestamps_at < 0:
             return [low] * len(self)
         timestamps = self._read_times(self.timestamps_at)
-        if min(timestamps) != low or max(timestamps) != high:
+        if not self._checked and (min(timestamps) != low or max(timestamps) != high):
             raise CorruptBatch("timestamps that are not those the header promises")
         return timestamps
 
@@ -210,7 +222,11 @@ def _take_headers(cursor: Cursor, count: int) -> HeaderColumns:
 
 def decode(buffer: Buffer, at: int = 0, *, check: bool = True, stamped: bool = False) -> Batch:
     """The batch at `at`. `check` verifies its checksum; `stamped`, with it, that of the leader's stamp."""
-    header = verify(buffer, at, stamped=stamped) if check else read_header(buffer, at)
+    return opened(verify(buffer, at, stamped=stamped) if check else read_header(buffer, at), buffer, at)
+
+
+def opened(header: BatchHeader, buffer: Buffer, at: int = 0) -> Batch:
+    """The batch at `at`, whose header was read there."""
     stored = memoryview(buffer)[at + HEADER_BYTES : at + header.length]
     if header.codec:
         stored = memoryview(decompress(header.codec, stored, header.body_size))

@@ -162,28 +162,43 @@ class Cursor:
         return Binary(bitmap, offsets, self.take(size), size)
 
 
-def read_offsets(body: memoryview, at: int, count: int) -> Sequence[int]:
+def read_offsets(body: memoryview, at: int, count: int, *, checked: bool = False) -> Sequence[int]:
     """The count + 1 offsets at `at`, once they start at 0 and never fall; the last one was checked by Cursor."""
     offsets = read_i32(body[at : at + 4 * count + 4])
     # Sorting what is in order is one pass, and comparing lists of the same objects another: 5 ns a record.
-    if offsets[0] != 0 or sorted(offsets) != offsets:
+    if not checked and (offsets[0] != 0 or sorted(offsets) != offsets):
         raise CorruptBatch("an offsets column that does not start at 0 or falls")
     return offsets
 
 
-def read_binary(body: memoryview, column: Binary, count: int) -> list[bytes]:
-    """The values of a binary column, as if none were null."""
+def equal_size(column: memoryview, count: int, end: int) -> int | None:
+    """The size of each value where all are of one size: the offsets column is compared whole with what it then is.
+    None where they are not, and where it would take a table too large to keep."""
+    size = end // count
+    if size * count != end or size > _EQUAL_BYTES_MAX or count > _EQUAL_RECORDS_MAX:
+        return None
+    # Two looks before a table is made.
+    middle = count >> 1
+    if column[4:8] != _I32.pack(size) or column[4 * middle : 4 * middle + 4] != _I32.pack(size * middle):
+        return None
+    return size if column.tobytes() == _equal_offsets(size, count) else None  # of bytes, as views compare slowly
+
+
+def read_binary(body: memoryview, column: Binary, count: int, *, checked: bool = False) -> list[bytes]:
+    """The values of a binary column, as if none were null. `checked`: the batch was, so its offsets are right."""
+    if count == 0:  # headers of records that have none
+        if column.size:
+            raise CorruptBatch("an offsets column that does not start at 0")
+        return []
     data = body[column.data : column.data + column.size].tobytes()
     if count == 1:
         if _I32.unpack_from(body, column.offsets)[0] != 0:
             raise CorruptBatch("an offsets column that does not start at 0")
         return [data]
-    size = column.size // count
-    if size * count == column.size and size <= _EQUAL_BYTES_MAX and count <= _EQUAL_RECORDS_MAX:
-        offsets_bytes = body[column.offsets : column.offsets + 4 * count + 4].tobytes()
-        if offsets_bytes[4:8] == _I32.pack(size) and offsets_bytes == _equal_offsets(size, count):
-            return _cut_equal(data, size, count)
-    offsets = read_offsets(body, column.offsets, count)
+    size = equal_size(body[column.offsets : column.offsets + 4 * count + 4], count, column.size)
+    if size is not None:
+        return _cut_equal(data, size, count)
+    offsets = read_offsets(body, column.offsets, count, checked=checked)
     return list(map(BytesIO(data).read, map(sub, offsets[1:], offsets)))
 
 
@@ -211,9 +226,9 @@ def read_present(body: memoryview, at: int, count: int) -> list[bool]:
     return [digit == "1" for digit in reversed(digits)]
 
 
-def read_nullable(body: memoryview, column: Binary, count: int) -> list[bytes | None]:
+def read_nullable(body: memoryview, column: Binary, count: int, *, checked: bool = False) -> list[bytes | None]:
     """The values of a binary column with None where the bitmap says so."""
-    values = read_binary(body, column, count)
+    values = read_binary(body, column, count, checked=checked)
     if column.bitmap < 0:
         return values  # type: ignore[return-value]  # a list of bytes that only its new owner will see
     present = read_present(body, column.bitmap, count)

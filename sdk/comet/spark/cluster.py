@@ -14,6 +14,7 @@ from comet import patterns
 from comet._retry import Backoff
 from comet.errors import (
     CometError,
+    CorruptRecords,
     DataLoss,
     InvalidArgument,
     OffsetOutOfRange,
@@ -105,6 +106,8 @@ class Cluster:
                 if all_there:
                     raise
                 return None
+            except CorruptRecords as error:  # whoever reads there will say so
+                return Mark(int(error.details["first"]), NO_EPOCH, places[place])
             offset = min(found.first_offset, found.log_end)
             known = offset == found.next_offset and found.epoch is not None
             return Mark(offset, found.epoch if known and found.epoch else NO_EPOCH, places[place])
@@ -163,6 +166,8 @@ class Cluster:
                 await self.reader.fetch(
                     *place, mark.offset, records_max=1, bytes_max=1, topic_id=bytes.fromhex(mark.topic_id)
                 )
+            except CorruptRecords:
+                continue  # it is there
             except OffsetOutOfRange as error:
                 told = f"{place.topic}/{place.partition} ends before {mark.offset}, where it was to begin: {error}"
                 if options.fail_on_loss:

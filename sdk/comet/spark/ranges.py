@@ -1,7 +1,8 @@
 """Ranges of partitions, read from their leaders in a task of an executor.
 
 A read is a pure function of its ranges: every record that they hold and readers may see, in order, each once; or
-an error. What is not there any more fails the query, or with failOnDataLoss=false is left out and said in the log.
+an error. What is not there any more, or is in a corrupt batch, fails the query, or with failOnDataLoss=false is left
+out and said in the log.
 
 The next parts are asked for while Spark takes the last one. Connections stay for the next task of the same worker.
 """
@@ -124,7 +125,9 @@ class Parts:
 
     def _pass_over(self, error: CometError) -> None:
         """Goes on behind what is lost, or raises what says that something is."""
-        one, detail = self._range, {OffsetOutOfRange: "log_start", DataLoss: "end"}.get(type(error), "")
+        one, detail = self._range, ""
+        if isinstance(error, OffsetOutOfRange | DataLoss):
+            detail = "log_start" if isinstance(error, OffsetOutOfRange) else "end"
         whole_again = int(error.details.get(detail, "0"))
         to = min(whole_again, one.end) if whole_again > self._at else one.end
         self._lose(self._at, to, error)

@@ -154,6 +154,34 @@ class DrainBrokerResponse(_message.Message):
     leading: int
     def __init__(self, leading: _Optional[int] = ...) -> None: ...
 
+class ResumeRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ResumeResponse(_message.Message):
+    __slots__ = ("resumed", "failed")
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    resumed: int
+    failed: _containers.RepeatedCompositeFieldContainer[Failure]
+    def __init__(self, resumed: _Optional[int] = ..., failed: _Optional[_Iterable[_Union[Failure, _Mapping]]] = ...) -> None: ...
+
+class Failure(_message.Message):
+    __slots__ = ("kind", "name", "step", "reason", "since_us", "count")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SINCE_US_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    name: str
+    step: str
+    reason: str
+    since_us: int
+    count: int
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., step: _Optional[str] = ..., reason: _Optional[str] = ..., since_us: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+
 class StatisticsRequest(_message.Message):
     __slots__ = ("brief", "topics", "groups")
     BRIEF_FIELD_NUMBER: _ClassVar[int]
@@ -227,6 +255,36 @@ class ClusterEvent(_message.Message):
     partition: int
     broker: int
     def __init__(self, time_us: _Optional[int] = ..., revision: _Optional[int] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., broker: _Optional[int] = ...) -> None: ...
+
+class InventoryRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class InventoryResponse(_message.Message):
+    __slots__ = ("json",)
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    json: str
+    def __init__(self, json: _Optional[str] = ...) -> None: ...
+
+class RecoverClusterRequest(_message.Message):
+    __slots__ = ("brokers", "accept")
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPT_FIELD_NUMBER: _ClassVar[int]
+    brokers: _containers.RepeatedScalarFieldContainer[str]
+    accept: str
+    def __init__(self, brokers: _Optional[_Iterable[str]] = ..., accept: _Optional[str] = ...) -> None: ...
+
+class RecoverClusterResponse(_message.Message):
+    __slots__ = ("json", "digest", "done", "silent")
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    SILENT_FIELD_NUMBER: _ClassVar[int]
+    json: str
+    digest: str
+    done: bool
+    silent: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, json: _Optional[str] = ..., digest: _Optional[str] = ..., done: _Optional[bool] = ..., silent: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListGroupsRequest(_message.Message):
     __slots__ = ("local",)

@@ -85,6 +85,11 @@ class AdminStub:
                 request_serializer=comet_dot_v1_dot_admin__pb2.DrainBrokerRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_admin__pb2.DrainBrokerResponse.FromString,
                 _registered_method=True)
+        self.Resume = channel.unary_unary(
+                '/comet.v1.Admin/Resume',
+                request_serializer=comet_dot_v1_dot_admin__pb2.ResumeRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.ResumeResponse.FromString,
+                _registered_method=True)
         self.DescribeCluster = channel.unary_unary(
                 '/comet.v1.Admin/DescribeCluster',
                 request_serializer=comet_dot_v1_dot_admin__pb2.DescribeClusterRequest.SerializeToString,
@@ -124,6 +129,16 @@ class AdminStub:
                 '/comet.v1.Admin/History',
                 request_serializer=comet_dot_v1_dot_admin__pb2.HistoryRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_admin__pb2.HistoryResponse.FromString,
+                _registered_method=True)
+        self.Inventory = channel.unary_unary(
+                '/comet.v1.Admin/Inventory',
+                request_serializer=comet_dot_v1_dot_admin__pb2.InventoryRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.InventoryResponse.FromString,
+                _registered_method=True)
+        self.RecoverCluster = channel.unary_unary(
+                '/comet.v1.Admin/RecoverCluster',
+                request_serializer=comet_dot_v1_dot_admin__pb2.RecoverClusterRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.RecoverClusterResponse.FromString,
                 _registered_method=True)
 
 
@@ -181,7 +196,8 @@ class AdminServicer:
 
     def ElectLeader(self, request, context):
         """Has a replica lead a partition that has no leader, whatever it lacks: for when those that have everything are damaged
-        or will not come back. Refused while anybody leads, or is about to. Returns when it is decided.
+        or will not come back, or where a replica is in conflict with its leader. Else refused while anybody leads, or is about
+        to. Returns when it is decided.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -189,6 +205,13 @@ class AdminServicer:
 
     def DrainBroker(self, request, context):
         """Takes leadership away from a broker, or with `undo` allows it again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resume(self, request, context):
+        """Takes up again what has failed on the broker that is asked of an unexpected error, as a restart of it would.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -247,6 +270,21 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Inventory(self, request, context):
+        """What the data folder of the broker that is asked holds. Answered also while it does not trust its metadata store.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RecoverCluster(self, request, context):
+        """Has the brokers accept a metadata store that went back in time or was emptied; see docs/operating.md. Without
+        `accept` it only says what would be done. Answered by a broker that does not trust the store.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -300,6 +338,11 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=comet_dot_v1_dot_admin__pb2.DrainBrokerRequest.FromString,
                     response_serializer=comet_dot_v1_dot_admin__pb2.DrainBrokerResponse.SerializeToString,
             ),
+            'Resume': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resume,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.ResumeRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.ResumeResponse.SerializeToString,
+            ),
             'DescribeCluster': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeCluster,
                     request_deserializer=comet_dot_v1_dot_admin__pb2.DescribeClusterRequest.FromString,
@@ -339,6 +382,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.History,
                     request_deserializer=comet_dot_v1_dot_admin__pb2.HistoryRequest.FromString,
                     response_serializer=comet_dot_v1_dot_admin__pb2.HistoryResponse.SerializeToString,
+            ),
+            'Inventory': grpc.unary_unary_rpc_method_handler(
+                    servicer.Inventory,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.InventoryRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.InventoryResponse.SerializeToString,
+            ),
+            'RecoverCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecoverCluster,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.RecoverClusterRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.RecoverClusterResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -622,6 +675,33 @@ class Admin:
             _registered_method=True)
 
     @staticmethod
+    def Resume(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/Resume',
+            comet_dot_v1_dot_admin__pb2.ResumeRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.ResumeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def DescribeCluster(request,
             target,
             options=(),
@@ -827,6 +907,60 @@ class Admin:
             '/comet.v1.Admin/History',
             comet_dot_v1_dot_admin__pb2.HistoryRequest.SerializeToString,
             comet_dot_v1_dot_admin__pb2.HistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Inventory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/Inventory',
+            comet_dot_v1_dot_admin__pb2.InventoryRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.InventoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecoverCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/RecoverCluster',
+            comet_dot_v1_dot_admin__pb2.RecoverClusterRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.RecoverClusterResponse.FromString,
             options,
             channel_credentials,
             insecure,

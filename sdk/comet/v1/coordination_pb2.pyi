@@ -131,3 +131,15 @@ class FoundGroupRequest(_message.Message):
 class FoundGroupResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class WarnRequest(_message.Message):
+    __slots__ = ("broker", "floor")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    FLOOR_FIELD_NUMBER: _ClassVar[int]
+    broker: int
+    floor: str
+    def __init__(self, broker: _Optional[int] = ..., floor: _Optional[str] = ...) -> None: ...
+
+class WarnResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

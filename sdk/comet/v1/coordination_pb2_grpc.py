@@ -59,6 +59,11 @@ class CoordinationStub:
                 request_serializer=comet_dot_v1_dot_coordination__pb2.FoundGroupRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_coordination__pb2.FoundGroupResponse.FromString,
                 _registered_method=True)
+        self.Warn = channel.unary_unary(
+                '/comet.v1.Coordination/Warn',
+                request_serializer=comet_dot_v1_dot_coordination__pb2.WarnRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_coordination__pb2.WarnResponse.FromString,
+                _registered_method=True)
 
 
 class CoordinationServicer:
@@ -101,6 +106,13 @@ class CoordinationServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Warn(self, request, context):
+        """From a broker that does not trust the metadata store to those that are registered there: what it knows of the store.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CoordinationServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -128,6 +140,11 @@ def add_CoordinationServicer_to_server(servicer, server):
                     servicer.FoundGroup,
                     request_deserializer=comet_dot_v1_dot_coordination__pb2.FoundGroupRequest.FromString,
                     response_serializer=comet_dot_v1_dot_coordination__pb2.FoundGroupResponse.SerializeToString,
+            ),
+            'Warn': grpc.unary_unary_rpc_method_handler(
+                    servicer.Warn,
+                    request_deserializer=comet_dot_v1_dot_coordination__pb2.WarnRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_coordination__pb2.WarnResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -265,6 +282,33 @@ class Coordination:
             '/comet.v1.Coordination/FoundGroup',
             comet_dot_v1_dot_coordination__pb2.FoundGroupRequest.SerializeToString,
             comet_dot_v1_dot_coordination__pb2.FoundGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Warn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Coordination/Warn',
+            comet_dot_v1_dot_coordination__pb2.WarnRequest.SerializeToString,
+            comet_dot_v1_dot_coordination__pb2.WarnResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -9,28 +9,32 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FollowerFrame(_message.Message):
-    __slots__ = ("hello", "follow", "progress", "unfollow")
+    __slots__ = ("hello", "follow", "progress", "unfollow", "heartbeat")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     UNFOLLOW_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     hello: ReplicaHello
     follow: Follow
     progress: Progress
     unfollow: Unfollow
-    def __init__(self, hello: _Optional[_Union[ReplicaHello, _Mapping]] = ..., follow: _Optional[_Union[Follow, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., unfollow: _Optional[_Union[Unfollow, _Mapping]] = ...) -> None: ...
+    heartbeat: ReplicaHeartbeat
+    def __init__(self, hello: _Optional[_Union[ReplicaHello, _Mapping]] = ..., follow: _Optional[_Union[Follow, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., unfollow: _Optional[_Union[Unfollow, _Mapping]] = ..., heartbeat: _Optional[_Union[ReplicaHeartbeat, _Mapping]] = ...) -> None: ...
 
 class LeaderFrame(_message.Message):
-    __slots__ = ("delivery", "following", "watermark", "refused")
+    __slots__ = ("delivery", "following", "watermark", "refused", "heartbeat")
     DELIVERY_FIELD_NUMBER: _ClassVar[int]
     FOLLOWING_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     delivery: _events_pb2.Delivery
     following: Following
     watermark: Watermark
     refused: Refused
-    def __init__(self, delivery: _Optional[_Union[_events_pb2.Delivery, _Mapping]] = ..., following: _Optional[_Union[Following, _Mapping]] = ..., watermark: _Optional[_Union[Watermark, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
+    heartbeat: ReplicaHeartbeat
+    def __init__(self, delivery: _Optional[_Union[_events_pb2.Delivery, _Mapping]] = ..., following: _Optional[_Union[Following, _Mapping]] = ..., watermark: _Optional[_Union[Watermark, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., heartbeat: _Optional[_Union[ReplicaHeartbeat, _Mapping]] = ...) -> None: ...
 
 class ReplicaHello(_message.Message):
     __slots__ = ("cluster_id", "broker", "incarnation")
@@ -67,7 +71,7 @@ class EpochStart(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., start_offset: _Optional[int] = ...) -> None: ...
 
 class Following(_message.Message):
-    __slots__ = ("topic_id", "partition", "leader_epoch", "handle", "restart", "high_watermark", "log_start")
+    __slots__ = ("topic_id", "partition", "leader_epoch", "handle", "restart", "high_watermark", "log_start", "log_end")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +80,7 @@ class Following(_message.Message):
     RESTART_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     partition: int
     leader_epoch: int
@@ -83,7 +88,8 @@ class Following(_message.Message):
     restart: bool
     high_watermark: int
     log_start: int
-    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., handle: _Optional[int] = ..., restart: _Optional[bool] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., **kwargs) -> None: ...
+    log_end: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., handle: _Optional[int] = ..., restart: _Optional[bool] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., log_end: _Optional[int] = ..., **kwargs) -> None: ...
 
 class Refused(_message.Message):
     __slots__ = ("topic_id", "partition", "leader_epoch", "error")
@@ -130,3 +136,9 @@ class Unfollow(_message.Message):
     handle: int
     leader_epoch: int
     def __init__(self, handle: _Optional[int] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
+
+class ReplicaHeartbeat(_message.Message):
+    __slots__ = ("next_frame_bytes",)
+    NEXT_FRAME_BYTES_FIELD_NUMBER: _ClassVar[int]
+    next_frame_bytes: int
+    def __init__(self, next_frame_bytes: _Optional[int] = ...) -> None: ...

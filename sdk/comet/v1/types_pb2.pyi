@@ -175,18 +175,38 @@ class Broker(_message.Message):
     def __init__(self, id: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., version: _Optional[str] = ..., rack: _Optional[str] = ..., draining: _Optional[bool] = ...) -> None: ...
 
 class Partition(_message.Message):
-    __slots__ = ("index", "leader", "leader_epoch", "replicas", "in_sync")
+    __slots__ = ("index", "leader", "leader_epoch", "replicas", "in_sync", "conflicts")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     IN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    CONFLICTS_FIELD_NUMBER: _ClassVar[int]
     index: int
     leader: int
     leader_epoch: int
     replicas: _containers.RepeatedScalarFieldContainer[int]
     in_sync: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, index: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., in_sync: _Optional[_Iterable[int]] = ...) -> None: ...
+    conflicts: _containers.RepeatedCompositeFieldContainer[Conflict]
+    def __init__(self, index: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., in_sync: _Optional[_Iterable[int]] = ..., conflicts: _Optional[_Iterable[_Union[Conflict, _Mapping]]] = ...) -> None: ...
+
+class Conflict(_message.Message):
+    __slots__ = ("broker", "leader", "epoch", "offset", "high_watermark", "log_end", "problem")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    broker: int
+    leader: int
+    epoch: int
+    offset: int
+    high_watermark: int
+    log_end: int
+    problem: str
+    def __init__(self, broker: _Optional[int] = ..., leader: _Optional[int] = ..., epoch: _Optional[int] = ..., offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end: _Optional[int] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class Topic(_message.Message):
     __slots__ = ("name", "id", "partitions", "config", "created_us")

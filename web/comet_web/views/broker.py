@@ -9,7 +9,7 @@ from typing import Final
 from comet_web import lines, numbers
 from comet_web.asked import Asked, path
 from comet_web.document import DASH, UNKNOWN, Cell, Chart, Column, Document, Row, Table
-from comet_web.facts import BrokerDetail, Setting, Track
+from comet_web.facts import BrokerDetail, Failed, Setting, Track
 from comet_web.tables import shaped
 from comet_web.views.brokers import down_since, even_share, share, skew_cell, status
 
@@ -48,6 +48,15 @@ SESSIONS: Final = (
     Column("received", "Received", numeric=True),
     Column("sent", "Sent", numeric=True),
     Column("owed", "Answers owed", numeric=True, hidden=True),
+)
+FAILED: Final = (
+    Column("kind", "What"),
+    Column("name", "Name"),
+    Column("state", "State"),
+    Column("reason", "Reason", sortable=False),
+    Column("step", "While", hidden=True),
+    Column("count", "Errors", numeric=True),
+    Column("since", "Since", numeric=True),
 )
 SETTINGS: Final = (
     Column("name", "Setting"),
@@ -88,8 +97,10 @@ def view(detail: BrokerDetail, asked: Asked) -> Document:
         "ack": numbers.milliseconds(broker.ack_p99_ms),
         "sessions": numbers.count(broker.sessions),
         "problems": Cell("; ".join(broker.problems), tone="bad" if broker.problems else ""),
+        "failed": Cell("yes" if broker.failed else "no"),
     }
     tables = {
+        "failed": shaped("failed", FAILED, map(_failed, broker.failed), asked, main=False, sort="state"),
         "logs": _logs(detail, asked),
         "sessions": shaped("sessions", SESSIONS, map(_session, detail.sessions), asked, main=False, sort="client"),
         "settings": shaped("settings", SETTINGS, map(_setting, detail.settings), asked, main=False, sort="name"),
@@ -184,6 +195,19 @@ def _logs(detail: BrokerDetail, asked: Asked) -> Table:
     rows = (Row(key, (*before, make(log), *after)) for key, log in known.items())
     table = shaped("logs", LOGS, rows, asked, sort="partition", text=lambda row: row.key)
     return replace(table, rows=tuple(_log(known[row.key]) for row in table.rows))
+
+
+def _failed(one: Failed) -> Row:
+    cells = (
+        Cell(one.kind),
+        Cell(one.name),
+        Cell("stands still", "0", tone="bad") if one.standing else Cell("goes on", "1", tone="warn"),
+        Cell(one.reason, title=one.reason),
+        Cell(one.step or DASH),
+        numbers.count(one.count),
+        numbers.moment(one.since_us),
+    )
+    return Row(f"{one.kind} {one.name}", cells)
 
 
 def _session(session: Mapping[str, object]) -> Row:

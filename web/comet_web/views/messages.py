@@ -158,6 +158,9 @@ def told(progress: Progress, reason: str, query: Mapping[str, str]) -> Cell:
         text = f"All {progress.matched:,}" if progress.matched else ""
     else:
         text = f"The {'first' if forwards else 'newest'} {progress.matched:,} of about {progress.of:,}"
+    if progress.unreadable:
+        lost = f"{progress.unreadable:,} in corrupt batches cannot be read"
+        text = f"{text} · {lost}" if text else lost
     through = (
         "" if progress.through_us is None else f"{'up to' if forwards else 'back to'} {_time(progress.through_us)} UTC"
     )

@@ -17,7 +17,7 @@ from comet_web.views.topics import total
 
 TOP: Final = 5
 EVENTS: Final = 8
-MARKED: Final = {"broker", "drain", "election", "offline"}
+MARKED: Final = {"broker", "conflict", "drain", "election", "offline"}
 MARKS_MAX: Final = 20
 
 # id, title, unit, lines

@@ -83,6 +83,8 @@ def _state(one: Partition) -> tuple[int, Cell]:
         return 0, Cell("no leader", tone="bad", title="it can be neither written nor read")
     if one.failed:
         return 1, Cell("failed", tone="bad", title=one.failed)
+    if one.conflicts:
+        return 1, Cell("conflict", tone="bad", title="; ".join(one.conflicts))
     missing = [str(broker) for broker in one.replicas if broker not in one.in_sync]
     if missing:
         return 2, Cell("under-replicated", tone="warn", title=f"not in sync: broker {', '.join(missing)}")

@@ -104,6 +104,12 @@ def health(topic: Topic) -> Cell:
     if topic.offline:
         text = f"{_of(topic.offline, topic.partitions)} without a leader"
         return Cell(text, tone="bad", title="cannot be written or read until a replica that has everything is back")
+    if topic.conflicts:
+        text = f"{_of(topic.conflicts, topic.partitions)} with a replica in conflict"
+        title = (
+            "a replica does not follow its leader: it would lose committed records; choose one with comet topic elect"
+        )
+        return Cell(text, tone="bad", title=title)
     if topic.under_replicated:
         text = f"{_of(topic.under_replicated, topic.partitions)} under-replicated"
         return Cell(text, tone="warn", title="some replicas are behind or gone")

@@ -1,8 +1,11 @@
-"""One watch on etcd: a task that keeps a stream open, and a short queue that the watcher reads.
+"""One watch on etcd: a task that reads a stream, and a short queue that the watcher reads.
 
     stream ─► drop what is past ─► queue (bounded) ─► anext
-      ▲  silent for a while? ask for progress; still silent: another member, from the next revision
+      │  silent for a while? ask for progress; still silent: it is over
       └─ from time to time: list the keys, and hold them against what was seen
+
+A stream that is over ends the watch with Reconnected. What answers next may be an etcd that was restored from a
+snapshot: its history may never reach the next revision, or have another change there.
 
 A watcher that does not read fills the queue, then the stream's flow control, and then etcd keeps its place.
 """
@@ -22,14 +25,12 @@ from aetcd import rpc
 from comet_broker.metadata.etcd.calls import Connection, Member, Metadata
 from comet_broker.metadata.etcd.reconcile import Reconciler
 from comet_broker.metadata.etcd.wire import Keys, revisions
-from comet_broker.metadata.store import Compacted, StoreUnavailable, WatchEvent
+from comet_broker.metadata.store import Compacted, Reconnected, StoreUnavailable, WatchEvent
 
 log = logging.getLogger(__name__)
 
 QUEUE_REVISIONS_MAX: Final = 256
 IDLE_S: Final = 2.0  # a stream that says nothing for so long is asked whether it is still there
-RETRY_MIN_S: Final = 0.05
-RETRY_MAX_S: Final = 1.0
 
 
 class EtcdWatch(AsyncIterator[Sequence[WatchEvent]]):
@@ -93,22 +94,20 @@ class EtcdWatch(AsyncIterator[Sequence[WatchEvent]]):
     # ---- the stream
 
     async def _run(self) -> None:
-        retry_s = RETRY_MIN_S
         try:
-            while True:
-                next_revision = self._next_revision
-                try:
-                    await self._follow()
-                except StoreUnavailable as error:
-                    log.info("a watch on etcd broke off at revision %d: %s", self._next_revision, error)
-                retry_s = RETRY_MIN_S if self._next_revision > next_revision else min(2 * retry_s, RETRY_MAX_S)
-                await asyncio.sleep(retry_s)
+            await self._follow()
         except asyncio.CancelledError:
             raise
+        except StoreUnavailable as error:
+            log.info("a watch on etcd broke off at revision %d: %s", self._next_revision, error)
+            self._fail(Reconnected(f"the watch broke off at revision {self._next_revision}"))
         except BaseException as error:  # noqa: BLE001 - whoever reads the watch is told, whatever it was
-            self._failure = error
-            self._news.set()
-            self._on_closed(self)
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
+        self._news.set()
+        self._on_closed(self)
 
     async def _follow(self) -> None:
         """The life of one stream; raises StoreUnavailable when it ends, and Compacted."""

@@ -19,6 +19,7 @@ let shown = null; // the drain that is followed
 export function start() {
   on("drain", (button, { broker }) => drain(broker));
   on("undo-drain", (button, { broker }) => undo(broker));
+  on("resume", (button, { broker }) => resume(broker));
   on("move-leaders", (button, { broker }) => moveAway(broker));
   document.addEventListener("comet:selection", ({ detail }) => choose(detail.keys));
   choose([...(tableOf("logs")?.picked ?? [])]); // somebody was faster
@@ -29,9 +30,9 @@ export function start() {
 
 const text = (cell) => (typeof cell === "string" ? cell : (cell?.t ?? ""));
 
-// What is there only while it drains, or only while it is down.
+// What is there only while it drains, only while it is down, or only while something has failed on it.
 function when(fields) {
-  for (const name of ["draining", "up"]) {
+  for (const name of ["draining", "up", "failed"]) {
     for (const node of document.querySelectorAll(`[data-when-${name}]`)) {
       node.hidden = node.getAttribute(`data-when-${name}`) !== text(fields[name]);
     }
@@ -87,6 +88,24 @@ async function undo(broker) {
   });
   if (done) {
     toast(`Broker ${broker} may lead again.`);
+    live.refresh();
+  }
+}
+
+async function resume(broker) {
+  const done = await confirm({
+    title: `Resume what has failed on broker ${broker}`,
+    note: "Partitions are opened anew, groups and transactions loaded from the metadata store, as a restart of the broker would. What fails again is shown again.",
+    action: "Resume",
+    danger: false,
+    load: async () => {
+      const found = await api("POST", `${at(broker, "resume")}?dry_run=true`);
+      return found.failed.slice(0, LISTED_MAX).map((one) => [`${one.kind} ${one.name}`, one.reason]);
+    },
+    submit: () => api("POST", at(broker, "resume")),
+  });
+  if (done) {
+    toast(done.failed.length ? `${done.failed.length} stand still on broker ${broker}.` : `Broker ${broker} has resumed ${done.resumed}.`, done.failed.length ? "warn" : "good");
     live.refresh();
   }
 }

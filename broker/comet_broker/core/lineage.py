@@ -1,0 +1,185 @@
+"""The history of a metadata store, as far as a broker must know it to notice that the store went back in time.
+
+    cluster/lineage    entry, entry, ..., entry        one more with every registration of a broker, as PostgreSQL's
+                         │                             timeline history has one more with every promotion
+                         └─ who, a random mark, the revision at which it was written
+
+A writer cannot know the revision of its own write. So each fills in the revision of the entry before its own, which is
+the mod_revision that the key had; the newest entry's revision is the key's mod_revision now.
+
+A *floor* is what one data folder knows: the newest mark, and the highest revision at which that was the newest one. In
+one history that stays true for ever. In a store that was restored from an earlier snapshot the mark is missing, or the
+store has not come as far, or another entry stands where the mark was still the newest.
+
+An operator accepts a store that went back with a *recovery*: an entry with a number, one more than any before, and with
+the highest revision of the earlier history that any folder knew. Folders that know no more than that go on from there.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+import msgspec
+
+from comet_broker.core.cluster import ID, LINEAGE, PARTITIONS, Lineage, LineageEntry, PartitionState, Stored
+from comet_broker.metadata.store import KeyValue
+
+ENTRIES_MAX: Final = 256
+MARKS_MAX: Final = 32  # of its own that a folder remembers
+MARK_BITS: Final = 64
+
+
+class Floor(Stored, frozen=True):
+    """What a data folder knows of the store. The store must know it too.
+
+    mark        of the newest entry
+    revision    the highest revision seen while that was the newest
+    recoveries  the number of the last recovery that is part of the history
+    mine        the marks that this broker has chosen for its own registrations, the last ones
+    epochs      "topic id/partition" -> the highest epoch seen
+    """
+
+    cluster_id: str = ""
+    mark: str = ""
+    revision: int = 0
+    recoveries: int = 0
+    mine: tuple[str, ...] = ()
+    epochs: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the store shows: at `revision`, all together."""
+
+    cluster_id: str  # empty: it has none
+    entries: tuple[LineageEntry, ...]  # each with its revision
+    revision: int
+    epochs: Mapping[str, int]  # of each partition that it knows
+
+
+class Finding(Enum):
+    SAME = auto()  # the history that the folder knows, and perhaps more of it
+    RECOVERED = auto()  # an operator has accepted another one in its place
+    EMPTIED = auto()
+    EXCHANGED = auto()  # it belongs to another cluster
+    WENT_BACK = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    finding: Finding
+    why: str = ""
+
+    @property
+    def sound(self) -> bool:
+        return self.finding in (Finding.SAME, Finding.RECOVERED)
+
+
+def with_revisions(lineage: Lineage, mod_revision: int) -> tuple[LineageEntry, ...]:
+    """All entries, the newest with its revision as well."""
+    if not lineage.entries:
+        return ()
+    *before, newest = lineage.entries
+    return (*before, msgspec.structs.replace(newest, revision=mod_revision))
+
+
+def extended(entries: Sequence[LineageEntry], new: LineageEntry) -> Lineage:
+    """`entries` are `with_revisions`."""
+    assert all(entry.revision for entry in entries)
+    assert not new.revision
+    return Lineage((*entries[-(ENTRIES_MAX - 1) :], new))
+
+
+def seen_in(items: Iterable[KeyValue], revision: int) -> Seen:
+    """What a listing of `cluster/` shows. Values that cannot be read count as missing."""
+    cluster_id, epochs = "", dict[str, int]()
+    entries: tuple[LineageEntry, ...] = ()
+    for item in items:
+        try:
+            if item.key == ID:
+                cluster_id = item.value.decode()
+            elif item.key == LINEAGE:
+                entries = with_revisions(Lineage.decode(item.value), item.mod_revision)
+            elif item.key.startswith(PARTITIONS):
+                epochs[item.key.removeprefix(PARTITIONS)] = PartitionState.decode(item.value).epoch
+        except (msgspec.DecodeError, ValueError):
+            continue
+    return Seen(cluster_id, entries, revision, epochs)
+
+
+def judge(floor: Floor, seen: Seen) -> Verdict:
+    """Whether the store goes on from what the folder knows."""
+    if not floor.cluster_id:
+        return Verdict(Finding.SAME)  # a folder that has never belonged to a cluster
+    if not seen.cluster_id:
+        return Verdict(Finding.EMPTIED, f"it is empty: it has no cluster id, and this folder's is {floor.cluster_id}")
+    if seen.cluster_id != floor.cluster_id:
+        why = f"it belongs to cluster {seen.cluster_id}, and this folder to {floor.cluster_id}"
+        return Verdict(Finding.EXCHANGED, why)
+    why = _contradiction(floor, seen.entries, seen.revision)
+    if not why:
+        return _judge_epochs(floor, seen)
+    newer = [entry for entry in seen.entries if entry.recovery > floor.recoveries]
+    if newer and floor.revision <= newer[-1].below:
+        return Verdict(Finding.RECOVERED)
+    return Verdict(Finding.WENT_BACK, why)
+
+
+def _judge_epochs(floor: Floor, seen: Seen) -> Verdict:
+    for place, epoch in floor.epochs.items():
+        now = seen.epochs.get(place, epoch)
+        if now < epoch:
+            return Verdict(Finding.WENT_BACK, f"partition {place} is in epoch {now} there, and was in {epoch} before")
+    return Verdict(Finding.SAME)
+
+
+def _contradiction(floor: Floor, entries: Sequence[LineageEntry], revision: int) -> str:
+    """Why the store's history cannot be a continuation of the one that the folder knows; empty if it can."""
+    if revision < floor.revision:
+        return f"it is at revision {revision}, and was at {floor.revision} before"
+    if not floor.mark:
+        return ""
+    for number, entry in enumerate(entries):
+        if entry.mark != floor.mark:
+            continue
+        if entry.revision > floor.revision:
+            return f"the registration {floor.mark} is at revision {entry.revision}, and was there at {floor.revision}"
+        after = entries[number + 1] if number + 1 < len(entries) else None
+        if after is not None and after.revision <= floor.revision:
+            return (
+                f"broker {after.broker} registered at revision {after.revision}, and at revision {floor.revision}"
+                " that had not happened: the history has branched"
+            )
+        return ""
+    if len(entries) >= ENTRIES_MAX and floor.revision < entries[0].revision:
+        return ""  # so long ago that the entry was dropped
+    return f"it does not know of the registration {floor.mark}, which was the newest at revision {floor.revision}"
+
+
+def is_older(floor: Floor, seen: Seen, broker: int) -> bool:
+    """The broker has registered since with a folder that knew more: this one was put back from a copy."""
+    own = [entry.mark for entry in seen.entries if entry.broker == broker and not entry.recovery and not entry.tick]
+    return bool(own) and own[-1] not in floor.mine
+
+
+def raised(floor: Floor, seen: Seen) -> Floor:
+    """The floor once it is known that the store goes on from it. `epochs` holds what is to be remembered."""
+    newest = seen.entries[-1].mark if seen.entries else floor.mark
+    recoveries = max([floor.recoveries, *(entry.recovery for entry in seen.entries)])
+    return msgspec.structs.replace(
+        floor,
+        cluster_id=seen.cluster_id,
+        mark=newest,
+        revision=seen.revision,
+        recoveries=recoveries,
+    )
+
+
+def intending(floor: Floor, mark: str) -> Floor:
+    """The floor before a registration under that mark is tried."""
+    return msgspec.structs.replace(floor, mine=(*floor.mine[-(MARKS_MAX - 1) :], mark))

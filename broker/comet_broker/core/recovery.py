@@ -1,0 +1,365 @@
+"""What an operator has done with a metadata store that went back in time or was emptied: `comet cluster recover`.
+
+    inventories of all folders ─┐
+    listing of the store ───────┴─► planned ─► Plan (shown, then accepted by its digest) ─► changes to the store
+
+For each partition one copy is chosen: the one that loses least of what is known to be committed, then the one with the
+highest (last epoch, end), then one that the store names. All others follow it. The epoch is above every epoch that any
+folder or the store knows, so none is given twice from then on.
+
+Before, some may have been: by a controller that knew no more than the restored store. Two copies may then hold other
+records in the same epoch, so of each epoch the first batch is compared as well. A copy that differs there is cut before
+it follows.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+from crc32c import crc32c
+from msgspec.structs import replace
+
+from comet.errors import InvalidArgument
+from comet_broker.core.cluster import (
+    ID,
+    LINEAGE,
+    NOBODY,
+    ClusterState,
+    CoordinatorRecord,
+    LineageEntry,
+    PartitionState,
+    Place,
+    Stored,
+    TopicSpec,
+    coordinator_key,
+    partition_key,
+    topic_key,
+)
+from comet_broker.core.controller import LOSSY
+from comet_broker.core.epochs import EpochHistory
+from comet_broker.core.lineage import Floor, extended, with_revisions
+from comet_broker.core.slots import SLOTS
+from comet_broker.metadata.store import Compare, KeyValue, Put
+
+CHANGE_OPERATIONS_MAX: Final = 100
+NO_INCARNATION: Final = -1
+
+
+class CopyInventory(msgspec.Struct, frozen=True):
+    """One log in a folder."""
+
+    topic: str  # id
+    partition: int
+    log_start: int
+    log_end: int
+    high_watermark: int
+    epochs: tuple[tuple[int, int], ...]
+    damaged: bool = False
+    begins: dict[int, int] = {}  # start of an epoch's records -> checksum of the batch there; of the last epochs
+
+
+class NamedSpec(Stored, frozen=True):
+    """A topic as its folder remembers it."""
+
+    name: str
+    spec: TopicSpec
+
+
+class Inventory(Stored, frozen=True):
+    """What one data folder holds."""
+
+    broker: int
+    folder: str
+    cluster_id: str
+    reason: str  # why its broker does not trust the store; empty: it does
+    running: bool  # with a picture of the earlier store: it has to be restarted
+    floor: Floor
+    copies: tuple[CopyInventory, ...]
+    topics: tuple[NamedSpec, ...]
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """A copy of one partition, and what is lost if it is chosen."""
+
+    broker: int
+    log_start: int
+    log_end: int
+    last_epoch: int
+    high_watermark: int
+    loses: int  # records that are known to be committed
+    named: bool  # the store has it as a replica
+    damaged: bool
+
+
+class PartitionPlan(msgspec.Struct, frozen=True):
+    topic: str  # its name
+    topic_id: str
+    partition: int
+    chosen: int  # broker; 0: no folder holds a copy
+    epoch: int
+    loses: int
+    choices: tuple[Choice, ...]  # the best first
+    cut: dict[int, int] = {}  # broker -> offset
+
+
+class Plan(Stored, frozen=True):
+    cluster_id: str
+    emptied: bool  # the store has no cluster id
+    revision: int  # the highest that any folder knows
+    store_revision: int
+    partitions: tuple[PartitionPlan, ...]
+    put_back: tuple[str, ...]  # topics that the store does not know, and a folder does
+    unknown: tuple[str, ...]  # ids of topics of which nothing but records is left
+    asked: tuple[int, ...]
+    missing: tuple[int, ...]  # brokers that the store names, and that did not answer
+    restart: tuple[int, ...]  # brokers that have to be restarted afterwards
+
+    @property
+    def digest(self) -> str:
+        """Of all that an operator accepts; not of revisions, which move on."""
+        return f"{crc32c(msgspec.json.encode(replace(self, store_revision=0, revision=0))):08x}"
+
+
+def planned(inventories: Sequence[Inventory], state: ClusterState) -> Plan:
+    """What a recovery would do. Raises InvalidArgument where there is nothing that it could do."""
+    clusters = sorted({one.cluster_id for one in inventories})
+    if len(clusters) != 1:
+        raise InvalidArgument(f"the data folders belong to different clusters: {', '.join(clusters)}")
+    if state.cluster_id not in ("", clusters[0]):
+        raise InvalidArgument(
+            f"the metadata store belongs to cluster {state.cluster_id}, and the data folders to {clusters[0]}: connect"
+            " the brokers to the store of their cluster, or to an empty one"
+        )
+    if not any(one.reason for one in inventories):
+        raise InvalidArgument("every broker that answered trusts the metadata store: there is nothing to recover")
+    specs = {found.value.id: (name, found.value) for name, found in state.topics.items()}
+    names, put_back, unknown = _topics(inventories, state)
+    copies = _copies(inventories)
+    places = {place for place in copies if place[0] in names} | {
+        place for place in state.partitions if place[0] in specs
+    }
+    partitions = [_partition(place, names[place[0]], copies.get(place, {}), inventories, state) for place in places]
+    asked = {one.broker for one in inventories}
+    named = set(state.brokers).union(*(found.value.holders for found in state.partitions.values()), ())
+    return Plan(
+        cluster_id=clusters[0],
+        emptied=not state.cluster_id,
+        revision=max(one.floor.revision for one in inventories),
+        store_revision=state.revision,
+        partitions=tuple(sorted(partitions, key=lambda one: (one.topic, one.partition))),
+        put_back=put_back,
+        unknown=unknown,
+        asked=tuple(sorted(asked)),
+        missing=tuple(sorted(named - asked)),
+        restart=tuple(sorted(one.broker for one in inventories if one.running and one.reason)),
+    )
+
+
+def _topics(
+    inventories: Sequence[Inventory], state: ClusterState
+) -> tuple[dict[str, str], tuple[str, ...], tuple[str, ...]]:
+    """Names by topic id: what the store has, and what only folders know; and the ids of which nobody knows a name."""
+    names = {found.value.id: name for name, found in state.topics.items()}
+    back = []
+    for named in remembered(inventories).values():
+        known = named.spec.id in names or named.spec.id in state.deleted
+        if not known and named.name not in state.topics and named.name not in back:
+            names[named.spec.id] = named.name
+            back.append(named.name)
+    held = {copy.topic for one in inventories for copy in one.copies}
+    unknown = held - names.keys() - state.deleted.keys()
+    return names, tuple(sorted(back)), tuple(sorted(unknown))
+
+
+def remembered(inventories: Sequence[Inventory]) -> dict[str, NamedSpec]:
+    """The topics that folders know, by id: the copy with the most partitions, since those only grow."""
+    found: dict[str, NamedSpec] = {}
+    for one in sorted(inventories, key=lambda one: (one.floor.revision, one.broker)):
+        for named in one.topics:
+            known = found.get(named.spec.id)
+            if known is None or named.spec.partitions >= known.spec.partitions:
+                found[named.spec.id] = named
+    return found
+
+
+def _copies(inventories: Sequence[Inventory]) -> dict[Place, dict[int, CopyInventory]]:
+    copies: dict[Place, dict[int, CopyInventory]] = defaultdict(dict)
+    for one in inventories:
+        for copy in one.copies:
+            copies[copy.topic, copy.partition][one.broker] = copy
+    return copies
+
+
+def _partition(
+    place: Place,
+    name: str,
+    copies: Mapping[int, CopyInventory],
+    inventories: Sequence[Inventory],
+    state: ClusterState,
+) -> PartitionPlan:
+    found = state.partitions.get(place)
+    named = () if found is None else found.value.holders
+    choices = sorted((_choice(broker, copy, copies, named) for broker, copy in copies.items()), key=_rank)
+    key = f"{place[0]}/{place[1]}"
+    known = [
+        0 if found is None else found.value.epoch,
+        *(choice.last_epoch for choice in choices),
+        *(one.floor.epochs.get(key, 0) for one in inventories),
+    ]
+    best = choices[0] if choices else None
+    chosen = NOBODY if best is None else best.broker
+    return PartitionPlan(
+        topic=name,
+        topic_id=place[0],
+        partition=place[1],
+        chosen=chosen,
+        epoch=max(known) + 1,
+        loses=0 if best is None else best.loses,
+        choices=tuple(choices),
+        cut={broker: at for broker in sorted(copies) if (at := _cut(copies[chosen], copies[broker])) is not None},
+    )
+
+
+def parting(one: CopyInventory, other: CopyInventory) -> int:
+    """Up to where two logs are the same. Where both begin an epoch, and with another batch, they part."""
+    agreed = _divergence(one, other)
+    for _, start in one.epochs:
+        mine, theirs = one.begins.get(start), other.begins.get(start)
+        if start < agreed and mine is not None and theirs is not None and mine != theirs:
+            return start
+    return agreed
+
+
+def _divergence(one: CopyInventory, other: CopyInventory) -> int:
+    history = EpochHistory(one.epochs)
+    return history.divergence(one.log_start, one.log_end, other.epochs, other.log_start, other.log_end)
+
+
+def _cut(chosen: CopyInventory, other: CopyInventory) -> int | None:
+    """From where on the other copy has to go, if that does not show in the epochs."""
+    at = parting(chosen, other)
+    return at if at < _divergence(chosen, other) else None
+
+
+def _choice(broker: int, copy: CopyInventory, copies: Mapping[int, CopyInventory], named: Sequence[int]) -> Choice:
+    """What is committed is what the copy with the highest watermark has below it."""
+    surest = max(copies.values(), key=lambda one: one.high_watermark)
+    agreed = min(parting(surest, copy), copy.log_end)
+    return Choice(
+        broker=broker,
+        log_start=copy.log_start,
+        log_end=copy.log_end,
+        last_epoch=copy.epochs[-1][0] if copy.epochs else 0,
+        high_watermark=copy.high_watermark,
+        loses=max(0, surest.high_watermark - max(agreed, surest.log_start)),
+        named=broker in named,
+        damaged=copy.damaged,
+    )
+
+
+def _rank(choice: Choice) -> tuple[int, bool, int, int, bool, int]:
+    return choice.loses, choice.damaged, -choice.last_epoch, -choice.log_end, not choice.named, choice.broker
+
+
+# ---- doing it
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """One transaction."""
+
+    compares: tuple[Compare, ...]
+    operations: tuple[Put, ...]
+
+
+def batches(
+    plan: Plan,
+    inventories: Sequence[Inventory],
+    state: ClusterState,
+    heads: Mapping[int, KeyValue],
+    slot_head: Mapping[int, tuple[str, bytes]],
+    entry: LineageEntry,
+) -> list[Batch]:
+    """The changes that make it so. The last one has brokers accept the store; until then all can be done again.
+
+    heads       the heads of slots, as the store has them
+    slot_head   key and value that they are to have
+    entry       broker and mark of the lineage's new entry
+    """
+    changes: list[tuple[Compare, Put]] = []
+    folders = {one.broker: one.folder for one in inventories}
+    specs = {found.value.id: found.value for found in state.topics.values()}
+    for named in remembered(inventories).values():
+        if named.name in plan.put_back and named.spec.id not in specs:
+            specs[named.spec.id] = named.spec
+            changes.append((Compare(topic_key(named.name), 0), Put(topic_key(named.name), named.spec.encode())))
+    for one in plan.partitions:
+        place = (one.topic_id, one.partition)
+        found = state.partitions.get(place)
+        now = None if found is None else found.value
+        if now is None and one.chosen == NOBODY:
+            continue
+        new = _state(one, now, specs[one.topic_id], folders)
+        key = partition_key(place)
+        changes.append((Compare(key, 0 if found is None else found.mod_revision), Put(key, new.encode())))
+    for slot in range(SLOTS):
+        known, head, (head_key, head_value) = state.coordinators.get(slot), heads.get(slot), slot_head[slot]
+        record = CoordinatorRecord(entry.broker, NO_INCARNATION, slot_epoch(plan, state, slot))
+        key = coordinator_key(slot)
+        changes.append((Compare(key, 0 if known is None else known.mod_revision), Put(key, record.encode())))
+        changes.append((Compare(head_key, 0 if head is None else head.mod_revision), Put(head_key, head_value)))
+    lineage = state.lineage
+    unchanged = Compare(LINEAGE, 0 if lineage is None else lineage.mod_revision)
+    done = []
+    for start in range(0, len(changes), CHANGE_OPERATIONS_MAX):
+        some = changes[start : start + CHANGE_OPERATIONS_MAX]
+        done.append(Batch((*(compare for compare, _ in some), unchanged), tuple(put for _, put in some)))
+    entries = () if lineage is None else with_revisions(lineage.value, lineage.mod_revision)
+    number = max([*(each.recovery for each in entries), *(one.floor.recoveries for one in inventories)], default=0) + 1
+    new_entry = replace(entry, recovery=number, below=max(plan.revision, plan.store_revision))
+    operations = [Put(LINEAGE, extended(entries, new_entry).encode())]
+    if plan.emptied:
+        operations.append(Put(ID, plan.cluster_id.encode()))
+        done.append(Batch((unchanged, Compare(ID, 0)), tuple(operations)))
+    else:
+        done.append(Batch((unchanged,), tuple(operations)))
+    return done
+
+
+def slot_epoch(plan: Plan, state: ClusterState, slot: int) -> int:
+    """Above any that was given before: each coordinator of the slot took a revision of the earlier store."""
+    known = state.coordinators.get(slot)
+    return max(plan.revision, 0 if known is None else known.value.epoch) + 1
+
+
+def _state(
+    plan: PartitionPlan, now: PartitionState | None, spec: TopicSpec, folders: Mapping[int, str]
+) -> PartitionState:
+    """Nobody leads; the chosen copy alone counts, and leads when the controller finds its broker registered."""
+    holding = [choice.broker for choice in plan.choices]
+    if plan.chosen == NOBODY:
+        assert now is not None
+        return replace(now, leader=NOBODY, epoch=plan.epoch, handover=NOBODY)
+    if now is None:
+        now = PartitionState(NOBODY, 0, tuple(holding[: max(spec.replicas, 1)]), {})
+    replicas = list(now.replicas)
+    if plan.chosen not in replicas:
+        empty = [broker for broker in replicas if broker not in holding]
+        replicas[replicas.index((empty or replicas)[-1])] = plan.chosen
+    return replace(
+        now,
+        leader=NOBODY,
+        epoch=plan.epoch,
+        replicas=tuple(replicas),
+        in_sync={plan.chosen: LOSSY},
+        eligible={},
+        target=(),
+        handover=NOBODY,
+        folders={broker: folders[broker] for broker in holding if broker in replicas},
+        loss_accepted=plan.epoch,
+        cut=plan.cut,
+    )

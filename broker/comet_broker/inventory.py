@@ -1,0 +1,61 @@
+"""What one log holds, for a recovery of the cluster: its bounds, its epochs, and how each of them begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from crc32c import crc32c
+
+from comet import records
+from comet.errors import CometError
+from comet_broker.core.cluster import Place
+from comet_broker.core.recovery import CopyInventory
+from comet_broker.storage.log import Extent, Log
+
+EPOCHS_MAX: Final = 64  # the last ones, of which the first batch is read
+_ROOM_BYTES: Final = 1 << 20
+
+
+def begins_of(storage: Log) -> dict[int, Extent]:
+    """Where the last epochs begin that the log still holds from their first batch on. Each is to be released."""
+    starts = [start for _, start in storage.epochs.entries if storage.log_start <= start < storage.log_end]
+    found = {}
+    for start in starts[-EPOCHS_MAX:]:
+        try:
+            found[start] = storage.extent(start)
+        except CometError:
+            continue  # damaged
+    return found
+
+
+def read_begins(begins: Mapping[int, Extent]) -> dict[int, int]:
+    """The checksum of the batch at each start. Blocks."""
+    found = {}
+    buffer = memoryview(bytearray(_ROOM_BYTES))
+    for start, extent in begins.items():
+        try:
+            result = extent.read(buffer, wait=True)
+            if result is not None and result.needed > len(buffer):
+                buffer = memoryview(bytearray(result.needed))
+                result = extent.read(buffer, wait=True)
+        except (CometError, OSError):
+            continue  # nothing can be compared there
+        if result is not None and result.size:
+            header = records.read_header(buffer, 0)
+            if header.base_offset == start:
+                found[start] = crc32c(buffer[: header.length])
+    return found
+
+
+def copy_of(place: Place, storage: Log, begins: dict[int, int]) -> CopyInventory:
+    return CopyInventory(
+        topic=place[0],
+        partition=place[1],
+        log_start=storage.log_start,
+        log_end=storage.log_end,
+        high_watermark=storage.high_watermark,
+        epochs=storage.epochs.entries,
+        damaged=bool(storage.lost) or storage.failed is not None,
+        begins=begins,
+    )

@@ -1,0 +1,97 @@
+"""What `comet doctor --bootstrap` looks at in a running cluster: brokers, failed parts, conflicts, leaders."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from comet.cli._checks import Finding
+from comet.errors import CometError
+
+if TYPE_CHECKING:
+    from comet.types import PartitionInfo, TopicInfo
+
+ANSWER_S_MAX: Final = 10.0
+NAMED_MAX: Final = 3  # of what is wrong, by name
+
+
+def check_cluster(addresses: tuple[str, ...]) -> list[Finding]:
+    """One finding for each broker, then those about partitions."""
+    return asyncio.run(_check(addresses))
+
+
+async def _check(addresses: tuple[str, ...]) -> list[Finding]:
+    import comet
+
+    findings = [_about_broker(address, await _statistics(address)) for address in addresses]
+    try:
+        async with asyncio.timeout(ANSWER_S_MAX), comet.Admin(list(addresses)) as admin:
+            cluster, topics = await admin.describe_cluster(), await admin.list_topics()
+            seen = {one.id for one in cluster.brokers}
+            others = [
+                _about_broker(f"{one.host}:{one.port}", await admin.statistics(one.id, brief=True))
+                for one in cluster.brokers
+                if f"{one.host}:{one.port}" not in addresses
+            ]
+    except (CometError, TimeoutError) as error:
+        advice = "start the brokers, or see the findings about each"
+        return [*findings, Finding("cluster", "fail", str(error) or "no answer", advice)]
+    members = Finding("cluster", "ok", f"{len(seen)} brokers, {len(topics)} topics")
+    return [*findings, *others, members, _about_conflicts(topics), _about_leaders(topics)]
+
+
+async def _statistics(address: str) -> dict[str, Any] | str:
+    """A broker's statistics, or why there are none."""
+    import comet
+
+    try:
+        async with asyncio.timeout(ANSWER_S_MAX), comet.Admin(address) as admin:
+            return await admin.statistics(brief=True)
+    except (CometError, TimeoutError) as error:
+        return str(error) or "no answer"
+
+
+def _about_broker(address: str, found: dict[str, Any] | str) -> Finding:
+    name = f"broker {address}"
+    if isinstance(found, str):
+        return Finding(name, "fail", found, "start it, or correct the address")
+    metadata = found.get("metadata") or {}
+    if not metadata.get("trusted", True):
+        advice = "put the right metadata store back, or have it accepted: comet cluster recover"
+        return Finding(name, "fail", str(metadata["reason"]), advice)
+    failed = [f"{one['kind']} {one['name']} ({one['reason']})" for one in found.get("failed", ())]
+    if failed:
+        return Finding(name, "fail", f"failed: {_some(failed)}", "report it, then: comet cluster resume")
+    problems = [f"{topic}: {why}" for topic, why in found.get("problems", {}).items()]
+    if problems:
+        return Finding(name, "fail", _some(problems), "mend the disk or free space; the broker tries again by itself")
+    return Finding(name, "ok", f"version {found['version']}, {found['topics']} topics")
+
+
+def _about_conflicts(topics: list[TopicInfo]) -> Finding:
+    found = [
+        f"{topic.name}/{one.index}: broker {conflict.broker} knows committed records up to {conflict.high_watermark},"
+        f" its leader {conflict.leader} agrees up to {conflict.offset}"
+        for topic in topics
+        for one in topic.partitions
+        for conflict in one.conflicts
+    ]
+    if not found:
+        return Finding("conflicts", "ok", "no replica knows more committed records than its leader")
+    return Finding("conflicts", "fail", _some(found), "choose the replica to keep: comet topic elect TOPIC PARTITION")
+
+
+def _about_leaders(topics: list[TopicInfo]) -> Finding:
+    partitions: list[tuple[TopicInfo, PartitionInfo]] = [(topic, one) for topic in topics for one in topic.partitions]
+    offline = [f"{topic.name}/{one.index}" for topic, one in partitions if not one.leader]
+    if offline:
+        return Finding("leaders", "fail", f"no leader: {_some(offline)}", "start the brokers that hold them")
+    behind = [f"{topic.name}/{one.index}" for topic, one in partitions if len(one.in_sync) < len(one.replicas)]
+    if behind:
+        return Finding("leaders", "warn", f"not all in sync: {_some(behind)}", "see comet cluster")
+    return Finding("leaders", "ok", f"all {len(partitions)} partitions have a leader and all replicas in sync")
+
+
+def _some(texts: list[str]) -> str:
+    more = f" and {len(texts) - NAMED_MAX} more" if len(texts) > NAMED_MAX else ""
+    return "; ".join(texts[:NAMED_MAX]) + more

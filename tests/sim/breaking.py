@@ -1,0 +1,114 @@
+"""A fault that lies in the code: what belongs to one partition on one broker raises an unexpected error, until the
+operator resumes the broker. The other partitions must not notice."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any, Final
+
+from comet._admin import Admin
+from comet.errors import CometError
+from comet_broker.partition import Partition
+from tests.sim.cluster_world import ClusterWorld
+from tests.sim.history import Place
+from tests.sim.host import Host, PlantedError
+
+LASTS_S_MAX: Final = 8.0
+RECOVERS_S: Final = 3.0  # in which what was resumed is in sync again
+RESUME_ATTEMPTS_MAX: Final = 60
+NAME: Final = "breaks"
+
+
+async def breaks(world: ClusterWorld, random: Random) -> None:
+    """Methods of one partition raise on one broker, until it is resumed or started again."""
+    hosts = [host for host in world.up() if host.broker is not None]
+    places = sorted((topic, 0) for topic in world.history.flush)
+    if not hosts or not places:
+        return
+    host, place = random.choice(hosts), random.choice(places)
+    partition = next((one for one in host.partitions() if (one.topic, one.index) == place), None)
+    if partition is None or host.broker is None:
+        return
+    where, name = _where(partition, random)
+    broker = host.broker
+    before = _in_sync(world, place)
+    world.broken.append(place)
+    _break(where, name)
+    world.note(f"{name} of {place} raises on broker {host.broker_id}")
+    try:
+        give_up = world.now() + random.uniform(2.0, LASTS_S_MAX)
+        while world.now() < give_up and host.broker is broker:
+            await asyncio.sleep(0.25)
+            _look(world, place, before)
+    finally:
+        vars(where).pop(name, None)
+    await _resume(world, host, broker)
+    await asyncio.sleep(RECOVERS_S)
+    world.broken.remove(place)
+
+
+def _where(partition: Partition, random: Random) -> tuple[Any, str]:
+    """An object of the partition's own, and the method of it that raises."""
+    places: list[tuple[Any, str]] = [(partition, "apply"), (partition, "moved")]
+    if partition.leadership is None:
+        places += [(partition, "learn"), (partition, "replicate"), (partition.log, "append_stamped")] * 2
+    else:
+        replicas = partition.leadership.replicas
+        places += [(replicas, "progress"), (replicas, "shrunk"), (replicas, "committed"), (partition.log, "append")] * 2
+    return random.choice([(where, name) for where, name in places if hasattr(where, "__dict__")])
+
+
+def _break(where: Any, name: str) -> None:
+    def raises(*_: object, **__: object) -> None:
+        raise PlantedError(name)
+
+    setattr(where, name, raises)
+
+
+def _in_sync(world: ClusterWorld, but: Place) -> dict[Place, int]:
+    """How many replicas of the other partitions are in sync."""
+    found = {}
+    for (topic_id, index), state in world.monitor.state.partitions.items():
+        name = next((name for name, known in world.monitor.names.items() if known == topic_id), "")
+        if name in world.history.flush and (name, index) != but and (name, index) not in world.broken:
+            found[name, index] = len(state.value.in_sync)
+    return found
+
+
+def _look(world: ClusterWorld, place: Place, before: dict[Place, int]) -> None:
+    """As long as nothing else has gone wrong in this run, all others are as they were."""
+    if set(world.history.faults) - {NAME}:
+        return
+    for other, count in _in_sync(world, place).items():
+        if other in world.broken:
+            before.pop(other, None)  # it has a trouble of its own, and then takes its time to be in sync again
+        if count < before.get(other, 0):
+            world.history.complaints.append(
+                f"an error about {place} has taken {other} from {before[other]} to {count} replicas in sync"
+            )
+
+
+async def _resume(world: ClusterWorld, host: Host, broker: object) -> None:
+    """The operator, who tries again until the broker has answered, or another start has cured it."""
+    name = f"resumer {host.broker_id}"
+    admin = Admin(
+        world.addresses,
+        timeout_ms=2_000,
+        name=name,
+        connect=world.network.connect(name),
+        random=world.random(name),
+        clock_us=world.clock.wall_us,
+    )
+
+    for _ in range(RESUME_ATTEMPTS_MAX):
+        if host.broker is not broker:
+            break
+        try:
+            await admin.resume(host.broker_id)
+        except CometError as error:
+            world.note(f"broker {host.broker_id} is not resumed: {error.code}")
+        if not any(one.fault for one in host.partitions()):
+            break
+        await asyncio.sleep(0.5)
+    await admin.close()

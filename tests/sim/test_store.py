@@ -1,0 +1,45 @@
+"""Stores that go back in time or are emptied: no seed breaks a promise, and planted bugs are found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.hunting import hunt
+from tests.sim.planting import SEEDS_MAX
+from tests.sim.runs import run_many, run_one, tell
+from tests.sim.store_mutants import STORE_MUTANTS
+
+SEEDS = 24
+
+# Seeds that found a bug once, each with what it was.
+REGRESSIONS = [
+    (27, "a replica that trusted the old snapshot wrote on after the inventory of a recovery, and was not cut"),
+    (279, "a warning lowered the floor of a broker that knew more, so that a recovery did not cover it"),
+    (400, "a partition that the snapshot did not have yet was placed again in the epoch that it had had"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "why"), REGRESSIONS)
+def test_a_seed_that_found_a_bug_stays_clean(seed: int, why: str) -> None:
+    result = run_one("store", seed)
+    assert result.ok, f"{why} is back\n" + "\n".join(tell(result, verbose=False))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_no_seed_breaks_a_promise() -> None:
+    for done in run_many("store", range(SEEDS)):
+        assert done.ok, "\n".join(done.lines)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", sorted(STORE_MUTANTS))
+def test_a_planted_bug_is_found_and_the_same_run_without_it_is_clean(name: str) -> None:
+    bug = STORE_MUTANTS[name]
+    known_first = sorted(range(SEEDS_MAX), key=lambda seed: seed != bug.caught_by)
+    found = hunt(bug, known_first)
+    assert found is not None, f"{name} ({bug.why}) went unnoticed for {SEEDS_MAX} seeds"
+    result = run_one(bug.scenario, found.seed, bug.profile)
+    assert result.ok, "\n".join(tell(result, verbose=False))

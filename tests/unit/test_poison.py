@@ -1,0 +1,60 @@
+"""A leader refuses a batch whose columns do not add up, whatever is wrong with it; readers say where it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from comet import records
+from comet._corrupt import headers, opened
+from comet.errors import CorruptBatch, CorruptRecords
+from comet.records import STAMP_BYTES, Codec, make_stamp
+from comet_broker.core.admission import admit
+from tests.poison import KINDS, poisoned
+from tests.property import records_oracle as oracle
+
+CODECS = [Codec.NONE, Codec.LZ4, Codec.ZSTD]
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_leader_refuses_it(kind: str, codec: Codec) -> None:
+    data = memoryview(poisoned(kind, codec))
+    with pytest.raises(oracle.Refused):
+        oracle.read(bytes(data))
+    header = records.verify(data, stamped=False)  # the checksum is right, and the header consistent
+    with pytest.raises(CorruptBatch):
+        admit(header, data, "quotes", 1 << 20)
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reader_says_which_offsets_are_lost(kind: str, codec: Codec) -> None:
+    data = poisoned(kind, codec)
+    stored = memoryview(make_stamp(40, 6, 7, len(data)) + data[STAMP_BYTES:])
+    ((at, header),) = headers(stored)
+    with pytest.raises(CorruptRecords, match=r"quotes/2: offsets 42 to 4\d cannot be read") as caught:
+        opened(header, stored, at, "quotes", 2, since=42)
+    details = caught.value.details
+    assert (details["topic"], details["partition"], details["first"]) == ("quotes", "2", "42")
+    assert details["end"] == str(header.next_offset)
+    assert details["reason"]
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+def test_a_good_batch_is_taken(codec: Codec) -> None:
+    data = memoryview(b"".join(records.encode([b"a" * 50, b"b" * 60], timestamps=[1, 2], codec=codec)))
+    admit(records.verify(data, stamped=False), data, "quotes", 1 << 20)
+
+
+def test_the_refusal_names_the_column() -> None:
+    for kind, column in {
+        "offsets fall": "values",
+        "offsets of keys fall": "keys",
+        "header lists fall": "header lists",
+        "offsets of header names fall": "header names",
+        "a null has bytes": "keys",
+        "a timestamp is none of the header's": "timestamps",
+    }.items():
+        data = memoryview(poisoned(kind))
+        with pytest.raises(CorruptBatch, match=column):
+            admit(records.verify(data, stamped=False), data, "quotes", 1 << 20)
