@@ -14,8 +14,9 @@ from typing import Final
 
 from comet.errors import CometError
 from comet.v1 import replication_pb2 as pb
-from comet_broker.core.cluster import Conflict, Place, conflict_key
+from comet_broker.core.cluster import Conflict, GivenUp, Place, conflict_key
 from comet_broker.core.conflicts import Offer, Own, Verdict, judge
+from comet_broker.inventory import checksums_at
 from comet_broker.log_ends import whole_end
 from comet_broker.metadata.store import Compare, Delete, MetadataStore, Put, StoreUnavailable
 from comet_broker.partition import Partition
@@ -38,13 +39,21 @@ def judged(partition: Partition, following: pb.Following) -> Verdict:
     return judge(own, offer, 0 if state is None else state.loss_accepted)
 
 
-def given_up_from(partition: Partition) -> int | None:
-    """The offset from which on the log is cut before it is compared with the leader's; see PartitionState.cut."""
+def given_up_from(partition: Partition) -> GivenUp | None:
+    """What of the log is cut before it is compared with the leader's; see PartitionState.given_up."""
     state, storage = partition.state, partition.log
     if state is None or partition.site.me in state.in_sync or storage.epochs.last_epoch >= state.loss_accepted:
         return None
-    at = state.cut.get(partition.site.me, storage.log_end)
-    return at if at < storage.log_end else None
+    found = state.given_up.get(partition.site.me)
+    if found is None or found.offset >= storage.log_end or partition.gave_up == found:
+        return None
+    return found
+
+
+async def is_given_up(partition: Partition, found: GivenUp) -> bool:
+    """Whether it is still in the log: an earlier process may have cut it off, and followed since."""
+    there = await checksums_at(partition.log, [found.offset], partition.site.worker)
+    return there.get(found.offset) != found.checksum
 
 
 def conflict_with(leader: int, partition: Partition, following: pb.Following, problem: str) -> Conflict:

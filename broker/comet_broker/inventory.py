@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from crc32c import crc32c
@@ -11,29 +11,45 @@ from comet import records
 from comet.errors import CometError
 from comet_broker.core.cluster import Place
 from comet_broker.core.recovery import CopyInventory
+from comet_broker.ports import Worker
 from comet_broker.storage.log import Extent, Log
 
 EPOCHS_MAX: Final = 64  # the last ones, of which the first batch is read
 _ROOM_BYTES: Final = 1 << 20
 
 
-def begins_of(storage: Log) -> dict[int, Extent]:
-    """Where the last epochs begin that the log still holds from their first batch on. Each is to be released."""
+def epoch_starts(storage: Log) -> list[int]:
+    """Where the last epochs begin that the log still holds from their first batch on."""
     starts = [start for _, start in storage.epochs.entries if storage.log_start <= start < storage.log_end]
+    return starts[-EPOCHS_MAX:]
+
+
+async def checksums_at(storage: Log, starts: Iterable[int], worker: Worker) -> dict[int, int]:
+    """The checksum of the batch that begins at each of these offsets; none where none does, or it cannot be read."""
+    extents = extents_at(storage, starts)
+    try:
+        return await worker.run(lambda: read_checksums(extents))
+    finally:
+        for extent in extents.values():
+            extent.release()
+
+
+def extents_at(storage: Log, starts: Iterable[int]) -> dict[int, Extent]:
+    """Each is to be released."""
     found = {}
-    for start in starts[-EPOCHS_MAX:]:
+    for start in starts:
         try:
             found[start] = storage.extent(start)
         except CometError:
-            continue  # damaged
+            continue  # damaged, or no longer there
     return found
 
 
-def read_begins(begins: Mapping[int, Extent]) -> dict[int, int]:
-    """The checksum of the batch at each start. Blocks."""
+def read_checksums(extents: Mapping[int, Extent]) -> dict[int, int]:
+    """Blocks."""
     found = {}
     buffer = memoryview(bytearray(_ROOM_BYTES))
-    for start, extent in begins.items():
+    for start, extent in extents.items():
         try:
             result = extent.read(buffer, wait=True)
             if result is not None and result.needed > len(buffer):

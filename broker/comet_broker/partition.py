@@ -36,7 +36,7 @@ from comet.errors import (
 from comet.records import BatchHeader
 from comet.types import Acks, Consistency, Flush, TopicConfig
 from comet_broker.core.admission import admit
-from comet_broker.core.cluster import NOBODY, Conflict, PartitionState, Place, Versioned
+from comet_broker.core.cluster import NOBODY, Conflict, GivenUp, PartitionState, Place, Versioned
 from comet_broker.core.isolation import Isolation
 from comet_broker.core.tail import Tail
 from comet_broker.enlistments import Enlistments
@@ -71,6 +71,7 @@ class Partition(Flushing):
         self.idle_uncommitted: dict[Any, Waiter] = {}  # the same, woken by the high watermark
         self.isolation: Isolation = storage.producers.isolation  # which the log replaces when it is cut back
         self.enlistments = Enlistments(self)
+        self.gave_up: GivenUp | None = None  # is cut off
         self.conflict: Conflict | None = None  # why it does not follow its leader
         self.fault = ""  # an unexpected error: until it is resumed, or the next start, it neither leads nor follows
         self._trim = Trim(self)

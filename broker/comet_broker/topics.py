@@ -44,7 +44,7 @@ from comet_broker.core.cluster import (
     Versioned,
 )
 from comet_broker.core.recovery import CopyInventory, NamedSpec
-from comet_broker.inventory import begins_of, copy_of, read_begins
+from comet_broker.inventory import checksums_at, copy_of, epoch_starts, extents_at, read_checksums
 from comet_broker.metadata.store import Compare, Put, StoreUnavailable
 from comet_broker.partition import Partition
 from comet_broker.ports import Files
@@ -351,13 +351,9 @@ class TopicTable:
             return copies, specs
 
     async def _copy_of(self, partition: Partition) -> CopyInventory:
-        begins = begins_of(partition.log)
-        try:
-            found = await self._site.worker.run(lambda: read_begins(begins))
-        finally:
-            for extent in begins.values():
-                extent.release()
-        return copy_of(partition.place, partition.log, found)
+        storage = partition.log
+        found = await checksums_at(storage, epoch_starts(storage), self._site.worker)
+        return copy_of(partition.place, storage, found)
 
     def _look_into(self, place: Place, config: TopicConfig) -> CopyInventory:
         """Opens a log and closes it again. Blocks."""
@@ -365,9 +361,9 @@ class TopicTable:
         storage = Log.open(self._files, f"{FOLDER}/{place[0]}/{place[1]}", identity, config, self._site.clock)
         try:
             self.short = self.short or storage.recovered.short
-            begins = begins_of(storage)
-            found = read_begins(begins)
-            for extent in begins.values():
+            extents = extents_at(storage, epoch_starts(storage))
+            found = read_checksums(extents)
+            for extent in extents.values():
                 extent.release()
             return copy_of(place, storage, found)
         finally:

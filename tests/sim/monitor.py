@@ -134,6 +134,12 @@ class Monitor:
             if incarnation > snapshot.revision and state.incarnation(broker) != incarnation:
                 del self.processes[broker, incarnation]
 
+    def recovered(self) -> None:
+        """An operator has decided which history counts. Epochs that were given twice are written anew by those that
+        follow it."""
+        self.branched = False
+        self._written.clear()
+
     def name(self, where: Where) -> str:
         for name, topic_id in self.names.items():
             if topic_id == where[0]:

@@ -33,12 +33,12 @@ def mutant(why: str, breaks: str, *faults: str, caught_by: int = 0, acks: int = 
     return register
 
 
-@mutant("every store is trusted", "C1", GOES_BACK)
+@mutant("every store is trusted", "C1 C29", GOES_BACK)
 def trust_every_store() -> list[Patch]:
     return [(guard_module, "judge", lambda floor, seen: Verdict(Finding.SAME))]
 
 
-@mutant("a restart forgets what its folder knew of the store", "C1", GOES_BACK)
+@mutant("a restart forgets what its folder knew of the store", "C1 C29", GOES_BACK)
 def forget_the_floor() -> list[Patch]:
     return [(guard_module, "read_floor", lambda files: None)]
 
@@ -79,7 +79,7 @@ def choose_by_the_epoch_alone() -> list[Patch]:
     return [(recovery, "_rank", rank)]
 
 
-@mutant("a recovery counts on from the epoch that the store has", "C6 C5 C29 C1", GOES_BACK, acks=1, caught_by=8)
+@mutant("a recovery counts on from the epoch that the store has", "C6 C5 C29 C1", GOES_BACK, acks=1, caught_by=18)
 def raise_epochs_from_the_store_alone() -> list[Patch]:
     real = recovery._partition
 

@@ -80,7 +80,10 @@ class StoreScenario(ClusterScenario):
         self.committed.at_snapshot = self.committed.position
         behind = random.choice(world.hosts)
         behind.stopping = True  # its keeper leaves it down
+        led = {str(partition) for partition in behind.partitions() if partition.leads}
         behind.kill(power=False)
+        if random.random() < 0.5:
+            await self._lead_twice(led)
         await asyncio.sleep(random.uniform(QUIET_S, 2 * QUIET_S))
         if self.what == EMPTIED:
             snapshot = MemoryStore(world.clock).snapshot()
@@ -91,6 +94,19 @@ class StoreScenario(ClusterScenario):
         await self._start_again(behind, random)
         await self._refused()
         await self._recover()
+
+    async def _lead_twice(self, led: set[str]) -> None:
+        """The next leader of one of these goes down at once. The restored store counts its epochs up as far when the
+        replica that is behind leads: the same epoch then begins at the same offset with other records."""
+        leaders: list[Host] = []
+
+        def found() -> bool:
+            up = [host for host in self.world.up() if host.broker is not None]
+            leaders.extend(host for host in up for one in host.partitions() if one.leads and str(one) in led)
+            return bool(leaders)
+
+        if await until(found, within_s=NOTICED_S_MAX, every_s=0.01):
+            leaders[0].kill(power=False)
 
     async def _stop_all(self, random: Random) -> None:
         for host in self.world.hosts:
@@ -105,7 +121,8 @@ class StoreScenario(ClusterScenario):
         first, later = ([behind], others) if self.how != ANY_ORDER else (self.world.hosts, [])
         for host in first:
             host.stopping = False
-        await asyncio.sleep(random.uniform(0.0, 2 * QUIET_S))
+        alone_s = random.choice((random.uniform(0.0, 2 * QUIET_S), random.uniform(NOTICED_S_MAX, 2 * NOTICED_S_MAX)))
+        await asyncio.sleep(alone_s)  # long enough to lead, and to be written to, or not
         for host in later:
             host.stopping = False
 
@@ -155,7 +172,7 @@ class StoreScenario(ClusterScenario):
             return
         self.committed.given_up = True
         self.until = world.now() + NOTICED_S_MAX
-        world.monitor.branched = False
+        world.monitor.recovered()
         world.note(f"recovered: {done}")
         for one in done.partitions:
             if one.loses:

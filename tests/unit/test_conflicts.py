@@ -6,8 +6,9 @@ import pytest
 
 from comet.errors import Unavailable
 from comet.types import Consistency, TopicConfig
-from comet_broker.core.cluster import CLUSTER, Conflict, conflict_key
+from comet_broker.core.cluster import CLUSTER, Conflict, GivenUp, conflict_key
 from comet_broker.core.conflicts import Offer, Own, Verdict, judge
+from comet_broker.inventory import checksums_at
 from comet_broker.replication import follower
 from comet_broker.replication.follower import Replicator
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES, read_segment_header
@@ -168,6 +169,37 @@ async def test_there_is_a_limit_to_what_is_set_aside() -> None:
     await settle()
     assert world.partition.log.log_end == 3
     assert world.partition.conflict is not None and "move them elsewhere" in world.partition.conflict.problem
+    await close(world, replicator)
+
+
+async def given_up(world: ReplicaWorld, checksum: int) -> tuple[Replicator, LeaderStream]:
+    """An operator has given up what its log holds from offset 1 on; the batch of that checksum belongs there."""
+    replicator, (leader,) = await behind_a_leader(world)
+    found = {1: GivenUp(1, checksum or (await checksums_at(world.log, [1], world.worker))[1])}
+    state = replace_state(STATE, leader=2, epoch=3, in_sync={2: 20}, loss_accepted=3, given_up=found)
+    world.partition.apply(await world.put(state))
+    replicator.update(world.partition)
+    for _ in range(3):
+        await settle()
+    return replicator, leader
+
+
+async def test_what_was_given_up_is_cut_before_the_leader_is_told_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "REFOLLOW_S", 0.0)
+    world = ReplicaWorld()
+    replicator, leader = await given_up(world, checksum=7)
+    assert world.partition.log.log_end == 1
+    assert [frame.follow.log_end for frame in leader.asked()] == [3, 1]
+    await close(world, replicator)
+
+
+async def test_what_was_followed_since_is_not_cut_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier process has cut it, and has been sent what belongs there."""
+    monkeypatch.setattr(follower, "REFOLLOW_S", 0.0)
+    world = ReplicaWorld()
+    replicator, leader = await given_up(world, checksum=0)
+    assert world.partition.log.log_end == 3
+    assert [frame.follow.log_end for frame in leader.asked()] == [3, 3]
     await close(world, replicator)
 
 

@@ -133,3 +133,12 @@ def test_one_that_began_anew_is_not_compared_while_another_copy_is_there() -> No
 def test_an_available_topic_waits_for_nobody() -> None:
     picture = all_lost_power(available=True)
     assert picture.decided(last_resort=False, waited=()).leader == 1
+
+
+@pytest.mark.parametrize("accepted", [8, 7])  # it leads next, or has led since and its power went
+def test_a_copy_that_an_operator_gave_up_comes_behind_the_one_that_was_chosen(accepted: int) -> None:
+    """Broker 2 wrote in epochs that were given twice, so its log ends later in the same one, or in a higher one."""
+    picture = all_lost_power()
+    picture.partition(PartitionState(NOBODY, 8, REPLICAS, {1: LOSSY}, loss_accepted=accepted))
+    picture.ends({1: (3, 20), 2: (3, 90), 3: (4, 5)}, life=2)
+    assert picture.decided(last_resort=True, waited=[PLACE]).leader == 1

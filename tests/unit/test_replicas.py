@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from comet_broker.core.cluster import PartitionState
+from comet_broker.core.cluster import GivenUp, PartitionState
 from comet_broker.core.replicas import Replicas, in_folders, passed, with_members, without
 
 STATE = PartitionState(leader=1, epoch=4, replicas=(1, 2, 3), in_sync={1: 10, 2: 20, 3: 30})
@@ -166,6 +166,12 @@ def test_those_that_leave_while_too_few_stay_are_remembered_as_having_everything
     assert one.in_sync == {1: 10} and one.eligible == {2: 20}
     again = with_members(one, {3: 33}, min_insync=2)
     assert again.in_sync == {1: 10, 3: 33} and again.eligible == {}
+
+
+def test_who_is_in_sync_has_nothing_left_that_was_given_up() -> None:
+    """It would cut off what it is counted for, should it leave and come back."""
+    before = msgspec.structs.replace(STATE, in_sync={1: 10}, given_up={2: GivenUp(5, 7), 3: GivenUp(6, 8)})
+    assert with_members(before, {3: 33}, min_insync=2).given_up == {2: GivenUp(5, 7)}
 
 
 def test_leadership_passes_to_one_that_has_all_and_with_a_new_epoch() -> None:

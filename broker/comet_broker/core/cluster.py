@@ -105,6 +105,14 @@ class TopicSpec(Stored, frozen=True):
     replicas: int = 1
 
 
+class GivenUp(msgspec.Struct, frozen=True, array_like=True):
+    """From which offset on a copy holds other records than the one that counts, and the checksum of the batch that
+    belongs there: a copy that has it has been cut already."""
+
+    offset: int
+    checksum: int
+
+
 class PartitionState(Stored, frozen=True):
     """Who holds a partition. Written by the controller and by the leader, each by compare-and-swap.
 
@@ -115,8 +123,8 @@ class PartitionState(Stored, frozen=True):
     folders    broker -> data folder in which its copy was in sync last
     deleted    (epoch, offset): what was written up to that epoch is deleted below the offset, for good
     loss_accepted  the epoch from whose start on an operator accepts that copies lose what its leader does not have
-    cut        broker -> offset from which on its copy is cut before it follows in that epoch or a later one: what it
-               holds there was written under a metadata store that was given up, in epochs that were given twice
+    given_up   broker -> what of its copy is cut before it follows in that epoch or a later one: it was written under a
+               metadata store that was given up, in epochs that were given twice
     """
 
     leader: int
@@ -129,7 +137,7 @@ class PartitionState(Stored, frozen=True):
     folders: dict[int, str] = {}
     deleted: tuple[int, int] = (0, 0)
     loss_accepted: int = 0
-    cut: dict[int, int] = {}
+    given_up: dict[int, GivenUp] = {}
 
     @property
     def holders(self) -> tuple[int, ...]:

@@ -259,7 +259,8 @@ class _Case:
 
     def _longest(self, now: PartitionState, members: set[int], *, wait: bool) -> int:
         """Of these, the copy that is here with the greatest (epoch of the last record, end); nobody, while one has not
-        said how far its log goes and is waited for. One that never says it comes last."""
+        said how far its log goes and is waited for. Last come those that never say it, and those that have not followed
+        since an operator gave up what they hold."""
         out = {broker for broker in now.holders if self._unfit(broker) or self._anew(broker) or self._unmade(broker)}
         here = [b for b in now.holders if b in members - out and self._cluster.incarnation(b)]
         ends = {broker: end for broker in here if (end := self._log_end(now, broker)) is not None}
@@ -268,6 +269,8 @@ class _Case:
 
         def goodness(broker: int) -> tuple[int, int, int, bool, int]:
             last_epoch, log_end = ends.get(broker, (0, 0))
+            if last_epoch < now.loss_accepted and broker not in now.in_sync and broker not in now.eligible:
+                last_epoch, log_end = 0, 0
             drains = draining(self._cluster, broker)
             return (-last_epoch, -log_end, self._rank(now, broker), drains, now.holders.index(broker))
 
@@ -318,7 +321,12 @@ class _Case:
             for broker, incarnation in members.items()
             if broker not in in_sync and broker in now.holders and not self._unfit(broker)
         }
-        return replace(now, in_sync=in_sync, eligible=eligible if len(in_sync) < self._min_insync else {})
+        return replace(
+            now,
+            in_sync=in_sync,
+            eligible=eligible if len(in_sync) < self._min_insync else {},
+            given_up={broker: found for broker, found in now.given_up.items() if broker not in in_sync},
+        )
 
     def _folders(self, now: PartitionState) -> dict[int, str]:
         """Where the copies lie that are in sync, or were last."""

@@ -31,6 +31,7 @@ from comet_broker.core.cluster import (
     NOBODY,
     ClusterState,
     CoordinatorRecord,
+    GivenUp,
     LineageEntry,
     PartitionState,
     Place,
@@ -104,7 +105,7 @@ class PartitionPlan(msgspec.Struct, frozen=True):
     epoch: int
     loses: int
     choices: tuple[Choice, ...]  # the best first
-    cut: dict[int, int] = {}  # broker -> offset
+    given_up: dict[int, GivenUp] = {}
 
 
 class Plan(Stored, frozen=True):
@@ -221,7 +222,11 @@ def _partition(
         epoch=max(known) + 1,
         loses=0 if best is None else best.loses,
         choices=tuple(choices),
-        cut={broker: at for broker in sorted(copies) if (at := _cut(copies[chosen], copies[broker])) is not None},
+        given_up={
+            broker: parts
+            for broker in sorted(copies)
+            if (parts := _given_up(copies[chosen], copies[broker])) is not None
+        },
     )
 
 
@@ -240,10 +245,10 @@ def _divergence(one: CopyInventory, other: CopyInventory) -> int:
     return history.divergence(one.log_start, one.log_end, other.epochs, other.log_start, other.log_end)
 
 
-def _cut(chosen: CopyInventory, other: CopyInventory) -> int | None:
+def _given_up(chosen: CopyInventory, other: CopyInventory) -> GivenUp | None:
     """From where on the other copy has to go, if that does not show in the epochs."""
     at = parting(chosen, other)
-    return at if at < _divergence(chosen, other) else None
+    return GivenUp(at, chosen.begins[at]) if at < _divergence(chosen, other) else None
 
 
 def _choice(broker: int, copy: CopyInventory, copies: Mapping[int, CopyInventory], named: Sequence[int]) -> Choice:
@@ -361,5 +366,5 @@ def _state(
         handover=NOBODY,
         folders={broker: folders[broker] for broker in holding if broker in replicas},
         loss_accepted=plan.epoch,
-        cut=plan.cut,
+        given_up=plan.given_up,
     )

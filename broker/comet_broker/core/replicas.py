@@ -197,7 +197,8 @@ def with_members(state: PartitionState, new: dict[int, int], min_insync: int) ->
         if len(in_sync) >= min_insync
         else {broker: incarnation for broker, incarnation in state.eligible.items() if broker not in in_sync}
     )
-    return msgspec.structs.replace(state, in_sync=in_sync, eligible=eligible)
+    given_up = {broker: found for broker, found in state.given_up.items() if broker not in in_sync}
+    return msgspec.structs.replace(state, in_sync=in_sync, eligible=eligible, given_up=given_up)
 
 
 def in_folders(before: PartitionState, after: PartitionState, folders: dict[int, str]) -> PartitionState:

@@ -30,8 +30,8 @@ from comet._wire import error_from_pb
 from comet.errors import CometError, LogFailed, Unavailable
 from comet.v1 import replication_pb2 as pb
 from comet_broker import limits
-from comet_broker.conflicts import conflict_with, given_up_from, judged
-from comet_broker.core.cluster import NOBODY
+from comet_broker.conflicts import conflict_with, given_up_from, is_given_up, judged
+from comet_broker.core.cluster import NOBODY, GivenUp
 from comet_broker.core.conflicts import Verdict
 from comet_broker.failures import Guard, Kind
 from comet_broker.log_ends import whole_end
@@ -168,10 +168,10 @@ class LeaderLink:
             self._ask_again(partition, REFOLLOW_S)
             return
         storage = partition.log
-        if (at := given_up_from(partition)) is not None:
+        if (found := given_up_from(partition)) is not None:
             if partition.handle not in self._cutting:
                 self._cutting.add(partition.handle)
-                self._broker.tasks.spawn(self._give_up(partition, at), f"give up the end of {partition}")
+                self._broker.tasks.spawn(self._give_up(partition, found), f"give up the end of {partition}")
             return
         self._asked[partition.handle] = partition.leader_epoch
         theirs = self._theirs.pop(partition.handle, None)
@@ -418,12 +418,15 @@ class LeaderLink:
         self._broker.conflicts.found(partition, conflict_with(self.leader, partition, following, problem))
         self._send(pb.FollowerFrame(unfollow=pb.Unfollow(handle=following.handle, leader_epoch=following.leader_epoch)))
 
-    async def _give_up(self, partition: Partition, at: int) -> None:
+    async def _give_up(self, partition: Partition, found: GivenUp) -> None:
         """Cuts off what an operator has given up, before this broker says what it has."""
-        again_s = REFOLLOW_S
-        log.warning("gives up %s from %d to %d, as an operator has decided", partition, at, partition.log.log_end)
+        again_s, at, storage = REFOLLOW_S, found.offset, partition.log
         try:
-            await partition.cut_back(at, partition.leader_epoch, restart=at <= partition.log.log_start, aside=True)
+            if await is_given_up(partition, found):
+                log.warning("gives up %s from %d to %d, as an operator has decided", partition, at, storage.log_end)
+                await partition.cut_back(at, partition.leader_epoch, restart=at <= storage.log_start, aside=True)
+            if storage.log_end <= at or not await is_given_up(partition, found):
+                partition.gave_up = found
         except (NotSetAside, CometError, OSError) as error:
             log.error("cutting %s back: %s", partition, error)
             again_s = ASIDE_RETRY_S
