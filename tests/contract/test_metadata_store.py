@@ -9,6 +9,7 @@ import pytest
 
 from comet.errors import Closed
 from comet_broker.metadata.store import (
+    COMPARES_MAX,
     KEY_BYTES_MAX,
     OPERATIONS_MAX,
     TRANSACTION_BYTES_MAX,
@@ -217,6 +218,8 @@ async def test_sizes_beyond_the_limits_are_refused(world: World) -> None:
     for operations in refused:
         with pytest.raises(ValueError):  # noqa: PT011 - each has a text of its own
             await world.store.transact([], operations)
+    with pytest.raises(ValueError, match="at most"):
+        await world.store.transact([Compare(f"{n}", 0) for n in range(COMPARES_MAX + 1)], [Put("a", b"")])
     assert (await world.store.range("")).revision == world.empty_revision
 
 
@@ -224,7 +227,8 @@ async def test_sizes_beyond_the_limits_are_refused(world: World) -> None:
 async def test_sizes_at_the_limits_are_taken(world: World) -> None:
     await world.put("k" * KEY_BYTES_MAX)
     await world.put("a", bytes(TRANSACTION_BYTES_MAX - 1))
-    await world.store.transact([], [Put(f"{n}", b"x") for n in range(OPERATIONS_MAX)])
+    compares = [Compare(f"{n:0{KEY_BYTES_MAX}}", 0) for n in range(COMPARES_MAX)]
+    await world.store.transact(compares, [Put(f"{n}", b"x") for n in range(OPERATIONS_MAX)])
     assert len(await world.keys()) == OPERATIONS_MAX + 2
 
 

@@ -26,7 +26,14 @@ from comet_broker.core.lineage import (
 from comet_broker.floor import FILE, read_floor, write_floor
 from comet_broker.guard import StoreGuard
 from comet_broker.metadata.memory import MemoryStore
-from comet_broker.metadata.store import Compare, Put, RangeResult, StoreUnavailable
+from comet_broker.metadata.store import (
+    OPERATIONS_MAX,
+    TRANSACTION_BYTES_MAX,
+    Compare,
+    Put,
+    RangeResult,
+    StoreUnavailable,
+)
 from comet_broker.storage.memory import MemoryFiles
 from comet_broker.tasks import Tasks
 from comet_broker.view import ClusterView
@@ -204,6 +211,15 @@ async def test_a_registration_adds_an_entry_and_the_folder_knows_its_mark_first(
     assert (known.mark, known.revision, known.mine) == (entry.mark, result.revision, (entry.mark,))
     assert not (await one.guard.enter([Compare("k", 0)], [Put("k", b"")])).applied, "what it compares comes first"
     assert (await one.store.get(LINEAGE)) == item
+
+
+@guarded
+async def test_a_transaction_may_be_as_large_as_without_a_guard(one: Guarded) -> None:
+    await one.start()
+    keys = [f"{number}" for number in range(OPERATIONS_MAX)]
+    size = (TRANSACTION_BYTES_MAX - sum(map(len, keys))) // OPERATIONS_MAX
+    done = await one.guard.transact([Compare(key, 0) for key in keys], [Put(key, bytes(size)) for key in keys])
+    assert done.applied
 
 
 @guarded

@@ -15,6 +15,7 @@ from typing import Final
 
 from comet.errors import LimitExceeded
 from comet_broker.metadata.store import (
+    COMPARES_MAX,
     KEY_BYTES_MAX,
     LEASES_MAX,
     OPERATIONS_MAX,
@@ -41,10 +42,12 @@ def check_key(key: str) -> int:
 
 
 def check_transaction(compares: Sequence[Compare], operations: Sequence[Put | Delete]) -> int:
-    """The bytes of a transaction that every store takes; ValueError for any other."""
-    if max(len(compares), len(operations)) > OPERATIONS_MAX:
-        raise ValueError(f"a transaction has at most {OPERATIONS_MAX} compares and {OPERATIONS_MAX} operations")
-    size = sum(check_key(compare.key) for compare in compares)
+    """The bytes of a transaction's operations, if every store takes it; ValueError for any other."""
+    if len(compares) > COMPARES_MAX or len(operations) > OPERATIONS_MAX:
+        raise ValueError(f"a transaction has at most {COMPARES_MAX} compares and {OPERATIONS_MAX} operations")
+    for compare in compares:
+        check_key(compare.key)
+    size = 0
     seen = set[str]()
     for operation in operations:
         size += check_key(operation.key)

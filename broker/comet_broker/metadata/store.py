@@ -12,8 +12,9 @@ from typing import Final, Protocol
 
 # What every store takes. All of it fits into an etcd with its default settings (128 operations, 1.5 MiB a request).
 KEY_BYTES_MAX: Final = 1024
-OPERATIONS_MAX: Final = 128  # of one transaction, and as many compares
-TRANSACTION_BYTES_MAX: Final = 1_250_000  # keys and values
+OPERATIONS_MAX: Final = 127  # of one transaction, and as many compares
+COMPARES_MAX: Final = OPERATIONS_MAX + 1  # with the one that a broker's guard adds
+TRANSACTION_BYTES_MAX: Final = 1_250_000  # keys and values of the operations
 TOTAL_BYTES_MAX: Final = 256 << 20  # all keys and values
 LEASES_MAX: Final = 10_000
 LEASE_TTL_MS_MAX: Final = 24 * 3600 * 1000

@@ -13,6 +13,7 @@ from typing import Any, Final
 from aetcd import rpc
 
 from comet_broker.metadata.store import (
+    COMPARES_MAX,
     KEY_BYTES_MAX,
     OPERATIONS_MAX,
     TRANSACTION_BYTES_MAX,
@@ -27,7 +28,12 @@ ROOT_BYTES_MAX: Final = 256
 REQUEST_BYTES_MAX: Final = 1_572_864  # etcd's --max-request-bytes, 1.5 MiB
 OPERATION_OVERHEAD_BYTES: Final = 64  # tags, lengths, revision and lease of one compare or operation
 
-assert TRANSACTION_BYTES_MAX + 2 * OPERATIONS_MAX * (ROOT_BYTES_MAX + OPERATION_OVERHEAD_BYTES) < REQUEST_BYTES_MAX
+assert (
+    TRANSACTION_BYTES_MAX
+    + COMPARES_MAX * KEY_BYTES_MAX
+    + (COMPARES_MAX + OPERATIONS_MAX) * (ROOT_BYTES_MAX + OPERATION_OVERHEAD_BYTES)
+    < REQUEST_BYTES_MAX
+)
 assert KEY_BYTES_MAX + ROOT_BYTES_MAX < REQUEST_BYTES_MAX
 
 
