@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from comet._tuning import tune_process
+from comet.wire.tuning import tune_process
 
 # No deadline: two cores are shared with real brokers. A failure prints the blob that replays it.
 settings.register_profile(
     "comet", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=100
 )
 settings.register_profile("deep", settings.get_profile("comet"), max_examples=5_000)
-# Before anything of gRPC is there; see comet._tuning.
+# Before anything of gRPC is there; see comet.wire.tuning.
 tune_process()
 settings.load_profile(os.environ.get("COMET_HYPOTHESIS", "comet"))
 

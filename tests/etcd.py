@@ -17,7 +17,7 @@ import grpc
 import grpc.aio
 from aetcd import rpc
 
-from comet_broker.etcd_binary import find_etcd
+from comet_broker.metadata.etcd_binary import find_etcd
 from tests.pausing import stand_still
 
 START_S_MAX: Final = 30.0

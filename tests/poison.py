@@ -19,12 +19,12 @@ import zstandard
 from crc32c import crc32c
 
 from comet import records
-from comet._client import Client
-from comet._frames import produce_frame
+from comet.client.client import Client
 from comet.errors import CometError
 from comet.records import HEADER_BYTES, Batch, BatchHeader, Codec, decode
 from comet.records._header import HEADER
-from comet_broker import partition as broker_partition
+from comet.wire.frames import produce_frame
+from comet_broker.partitions import partition as broker_partition
 from tests.sim.planting import Mutant, planted
 
 VALUES: Final = [b"anna", b"bob", b"", b"christopher", b"x" * 40]

@@ -14,14 +14,14 @@ from comet.v1 import admin_pb2 as admin
 from comet.v1 import coordination_pb2 as coordination_pb
 from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as groups
+from comet_broker.admin.metrics import Watching
+from comet_broker.admin.recovery import Recovering
+from comet_broker.admin.service import Control
 from comet_broker.broker import Broker
-from comet_broker.control import Control
 from comet_broker.coordination.admin import GroupAdmin
 from comet_broker.coordination.service import Coordination
-from comet_broker.recovering import Recovering
 from comet_broker.sharing.calls import LeaseCalls
-from comet_broker.thin import Thin
-from comet_broker.watching import Watching
+from comet_broker.streams.unary_records import Thin
 
 log = logging.getLogger(__name__)
 

@@ -23,42 +23,43 @@ from random import Random
 from typing import Any, Final
 
 import comet
-from comet._frames import DELIVERY_PREFIX_BYTES
 from comet.errors import CometError, CoordinatorLoading, Draining, LimitExceeded, NotCoordinator
 from comet.types import AtTime, Position
 from comet.v1 import events_pb2 as pb
-from comet_broker import limits, reports
+from comet.wire.frames import DELIVERY_PREFIX_BYTES
+from comet_broker import limits
+from comet_broker.admin.recovery import warn_others
+from comet_broker.cluster.controller import Controller
+from comet_broker.cluster.membership import Membership
+from comet_broker.cluster.peers import Peers
+from comet_broker.cluster.store_guard import StoreGuard
+from comet_broker.cluster.view import ClusterView
 from comet_broker.config import BrokerConfig
-from comet_broker.conflicts import Conflicts
-from comet_broker.controller import Controller
 from comet_broker.coordination.coordinator import Coordinator
-from comet_broker.coordination.enlisting import Enlisting
+from comet_broker.coordination.transaction_enrolment import Enlisting
 from comet_broker.core.cluster import BrokerRecord, Place, partition_key, topic_key
 from comet_broker.core.controller import LOSSY
 from comet_broker.core.tail import TailBudget
-from comet_broker.durations import Durations
+from comet_broker.data_folder import Identity, came_short, close_clean, loss_is_known, open_identity, put_back
 from comet_broker.failures import Failures, Guard, Kind
-from comet_broker.fitness import Fitness
-from comet_broker.guard import StoreGuard
-from comet_broker.identity import Identity, came_short, close_clean, loss_is_known, open_identity, put_back
-from comet_broker.log_ends import LogEnds
-from comet_broker.membership import Membership
 from comet_broker.metadata.store import MetadataStore, StoreUnavailable
-from comet_broker.partition import Partition
-from comet_broker.peers import Peers
+from comet_broker.metrics import statistics
+from comet_broker.metrics.histogram import Durations
+from comet_broker.metrics.sampler import Recorder
+from comet_broker.partitions.conflicts import Conflicts
+from comet_broker.partitions.context import Site
+from comet_broker.partitions.leader_eligibility import Fitness
+from comet_broker.partitions.log_ends import LogEnds
+from comet_broker.partitions.maintenance import Upkeep
+from comet_broker.partitions.offset_lookup import check_settled, resolve
+from comet_broker.partitions.partition import Partition
+from comet_broker.partitions.topics import TopicTable, storage_error
 from comet_broker.ports import Clock, Files, Network, Process, Worker
-from comet_broker.recorder import Recorder
-from comet_broker.recovering import warn_others
 from comet_broker.replication.follower import Replicator
 from comet_broker.replication.leader import ReplicaSession
-from comet_broker.resolving import check_settled, resolve
-from comet_broker.session import Session
 from comet_broker.sharing import ShareTable
-from comet_broker.site import Site
+from comet_broker.streams.session import Session
 from comet_broker.tasks import Tasks
-from comet_broker.topics import TopicTable, storage_error
-from comet_broker.upkeep import Upkeep
-from comet_broker.view import ClusterView
 
 log = logging.getLogger(__name__)
 
@@ -483,8 +484,8 @@ class Broker:
 
     def statistics(self) -> dict[str, Any]:
         """One snapshot of everything: metrics, dashboard and tests read the same numbers."""
-        return reports.statistics_of(self, self._sessions.values(), self._replica_sessions)
+        return statistics.statistics_of(self, self._sessions.values(), self._replica_sessions)
 
     def summary(self) -> dict[str, Any]:
         """What of it does not grow with the number of partitions and clients."""
-        return reports.summary_of(self, self._sessions.values(), self._bytes_of_gone)
+        return statistics.summary_of(self, self._sessions.values(), self._bytes_of_gone)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from comet._transport import Channel, Stream
+from comet.wire.transport import Channel, Stream
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview

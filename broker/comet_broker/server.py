@@ -29,7 +29,7 @@ from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
 from comet_broker.metadata.embedded import EmbeddedStore
 from comet_broker.metadata.store import MetadataStore
-from comet_broker.monitor import Monitor
+from comet_broker.metrics.http import Monitor
 from comet_broker.rpc.network import GrpcNetwork
 from comet_broker.rpc.service import handlers
 from comet_broker.storage.files import RealFiles

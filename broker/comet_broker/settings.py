@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from comet._units import parse_setting
 from comet.errors import InvalidArgument
 from comet.settings import Setting, Table
 from comet.types import NO_LIMIT, REPLICAS_MAX, Flush, TopicConfig
+from comet.units import parse_setting
 from comet_broker.config import BrokerConfig
 
 CONFIG_VARIABLE: Final = "COMET_CONFIG"
@@ -78,7 +78,7 @@ BY_NAME: Final = TABLE.by_name
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedSettings:
     """What a broker was told, put together."""
 
     config: BrokerConfig
@@ -90,11 +90,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     TABLE.add_flags(parser)
 
 
-def load(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Loaded:
+def load(flags: Mapping[str, Any], environ: Mapping[str, str]) -> LoadedSettings:
     """Puts flags (by setting name; None: not given), environment and file together. Raises InvalidArgument, naming
     where the trouble stands."""
     values = TABLE.told(flags, environ)
-    return Loaded(_config(values), values.get("log_level", _default("log_level")))
+    return LoadedSettings(_config(values), values.get("log_level", _default("log_level")))
 
 
 def _config(values: Mapping[str, Any]) -> BrokerConfig:
@@ -113,7 +113,9 @@ def _config(values: Mapping[str, Any]) -> BrokerConfig:
     return BrokerConfig(**{"data": Path(str(_default("data"))), **plain}, topic_defaults=TopicConfig(**topic))
 
 
-def parse(parser: argparse.ArgumentParser, arguments: Sequence[str] | None, environ: Mapping[str, str]) -> Loaded:
+def parse(
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None, environ: Mapping[str, str]
+) -> LoadedSettings:
     """Reads a command line that has the flags of `add_flags`."""
     return load(vars(parser.parse_args(arguments)), environ)
 

@@ -17,11 +17,11 @@ from typing import Any, Final, NamedTuple
 
 import comet
 from comet_demo import runtime
-from comet_demo.board import Board
-from comet_demo.care import Care
-from comet_demo.consumer import follow, follow_job, show
-from comet_demo.crew import ENDINGS, Crew, Member
 from comet_demo.feed import ensure_topics
+from comet_demo.processes.crew import ENDINGS, Crew, Member
+from comet_demo.processes.restart_policy import Care
+from comet_demo.terminal.board import Board
+from comet_demo.terminal.consumer import follow, follow_job, show
 
 GATEWAY_PORT: Final = 8080
 LOCALHOST: Final = "127.0.0.1"
@@ -82,8 +82,8 @@ def _start_and_watch(board: Board, crew: Crew, options: Options) -> None:
     if own:
         _say(f"Quotes are at {at.url}quotes" if at.url else f"There is no dashboard. {at.lacks}")
     if own:
-        crew.start("life", "comet_demo.life", [*to, *_seed(options)])
-        crew.start("paper", "comet_demo.paper", to)
+        crew.start("life", "comet_demo.sample_workload", [*to, *_seed(options)])
+        crew.start("paper", "comet_demo.paper_trading", to)
     if options.spark or (own and options.spark is None):
         _spark(board, crew, at, options)
     comet.run(_watch(board, crew, at, options))
@@ -98,7 +98,7 @@ def _spark(board: Board, crew: Crew, at: Started, options: Options) -> None:
     arguments = ["--bootstrap", at.address, "--checkpoint", str(crew.temporary / "checkpoint"), "--parallelism", "1"]
     if options.parquet is not None:
         arguments += ["--parquet", str(options.parquet.resolve())]
-    member = crew.start(SPARK, "comet_demo.spark_job", arguments)
+    member = crew.start(SPARK, "comet_demo.analytics.spark_job", arguments)
     _say(f"Spark is starting; its log is {member.log}")
 
 

@@ -13,18 +13,21 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 import comet
 from comet.errors import InvalidArgument
-from comet_gateway import answers, openapi
-from comet_gateway.admission import Admission
-from comet_gateway.auth import Gatekeeper
-from comet_gateway.backend import Backend
+from comet_gateway import openapi
+from comet_gateway.brokers.backend import Backend
+from comet_gateway.brokers.readiness import Readiness
 from comet_gateway.config import GatewayConfig
 from comet_gateway.dashboard import diagnostics, login
 from comet_gateway.dashboard.sources import Sources
-from comet_gateway.front import Front
+from comet_gateway.http import error_handlers
+from comet_gateway.http.auth import Gatekeeper
+from comet_gateway.http.guard import Admission
+from comet_gateway.http.middleware import Front
+from comet_gateway.http.origins import Security, is_loopback
+from comet_gateway.http.traffic import Traffic
 from comet_gateway.metrics import Metrics
 from comet_gateway.push.connections import Connections
 from comet_gateway.push.hub import Hub
-from comet_gateway.readiness import Readiness
 from comet_gateway.routes import (
     brokers,
     dashboard,
@@ -40,8 +43,6 @@ from comet_gateway.routes import (
     search,
     topics,
 )
-from comet_gateway.security import Security, is_loopback
-from comet_gateway.traffic import Traffic
 from comet_web import render
 
 
@@ -110,7 +111,7 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     for module in modules:
         # Put in flat, because a router within a router is asked anew at each request.
         app.router.routes += [admission.guard(route) for route in module.router.routes]
-    answers.install(app)
+    error_handlers.install(app)
     state.description = openapi.description(app, tokens=not state.gatekeeper.open)
     app.add_middleware(
         Front, security=state.security, traffic=state.traffic, metrics=state.metrics, draining=state.draining

@@ -9,8 +9,8 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from comet_gateway.auth import ROLES, Role
-from comet_gateway.problems import EVERYWHERE, KINDS, MEDIA_TYPE, answers
+from comet_gateway.http.auth import ROLES, Role
+from comet_gateway.http.problems import EVERYWHERE, KINDS, MEDIA_TYPE, answers
 from comet_gateway.schemas.common import ProblemDocument
 
 ABOUT: Final = """\

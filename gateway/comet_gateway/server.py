@@ -24,8 +24,8 @@ import comet
 from comet.errors import InvalidArgument, Unavailable
 from comet_gateway.app import create_app
 from comet_gateway.config import GatewayConfig
-from comet_gateway.protocol import Protocol
-from comet_gateway.sockets import SocketProtocol
+from comet_gateway.http.uvicorn_http import Protocol
+from comet_gateway.http.uvicorn_websocket import SocketProtocol
 
 log = logging.getLogger(__name__)
 

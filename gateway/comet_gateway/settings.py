@@ -16,7 +16,7 @@ from typing import Any, Final
 from comet.errors import InvalidArgument
 from comet.settings import Setting, Table
 from comet_gateway.config import GatewayConfig, Limits
-from comet_gateway.security import checked_origin
+from comet_gateway.http.origins import checked_origin
 
 PREFIX: Final = "COMET_GATEWAY_"
 CONFIG_VARIABLE: Final = PREFIX + "CONFIG"

@@ -17,25 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from comet import sync, testing
-    from comet._admin import Admin, TopicPage
-    from comet._conflict import ReplicaConflict
-    from comet._consumer import Consumer
-    from comet._delivery import BulkDelivery, Delivery, FailedRange
-    from comet._group_positions import CommitPartition, GroupPosition
-    from comet._groups import GroupConsumer
-    from comet._history import ClusterEvent, History, HistoryTrack
-    from comet._leasing import LeasedRecord, Leases
-    from comet._producer import Producer
-    from comet._reader import Fetched, Reader
-    from comet._record import NewRecord, Record, RecordBatch
-    from comet._recovery import ClusterRecovery, PartitionRecovery, RecoveryChoice
-    from comet._run import run
-    from comet._scan import Scan, read
-    from comet._shared import SharedConsumer, SharedRecord
-    from comet._transaction import Transaction
-    from comet._transactions import TransactionalProducer
-    from comet._write_frame import write_frame
+    from comet.admin.admin import Admin, TopicPage
+    from comet.admin.history import ClusterEvent, History, HistoryTrack
+    from comet.admin.recovery import ClusterRecovery, PartitionRecovery, RecoveryChoice
     from comet.app import App
+    from comet.consumer.consumer import Consumer
+    from comet.consumer.range_reader import Fetched, Reader
+    from comet.consumer.record import NewRecord, Record, RecordBatch
     from comet.errors import (
         BrokerNotFound,
         Closed,
@@ -83,7 +71,18 @@ if TYPE_CHECKING:
         UnknownProducer,
         UnsupportedVersion,
     )
+    from comet.event_loop import run
+    from comet.groups.committed_offsets import CommitPartition, GroupPosition
+    from comet.groups.group_consumer import GroupConsumer
+    from comet.producer.delivery import BulkDelivery, Delivery, FailedRange
+    from comet.producer.producer import Producer
+    from comet.producer.transaction import Transaction
+    from comet.producer.transactional import TransactionalProducer
     from comet.serde import event
+    from comet.share.share_consumer import SharedConsumer, SharedRecord
+    from comet.share.stateless import LeasedRecord, Leases
+    from comet.tables.scan import Scan, read
+    from comet.tables.write import write_frame
     from comet.types import (
         Acks,
         AtOffset,
@@ -109,6 +108,7 @@ if TYPE_CHECKING:
         TopicInfo,
         TopicPartition,
     )
+    from comet.wire.replica_conflict import ReplicaConflict
 
 __version__ = "0.1.0"
 
@@ -220,40 +220,40 @@ __all__ = [
 ]
 
 _OWN = {
-    "Admin": "comet._admin",
+    "Admin": "comet.admin.admin",
     "App": "comet.app",
-    "BulkDelivery": "comet._delivery",
-    "ClusterEvent": "comet._history",
-    "ClusterRecovery": "comet._recovery",
-    "CommitPartition": "comet._group_positions",
-    "Consumer": "comet._consumer",
-    "Delivery": "comet._delivery",
-    "FailedRange": "comet._delivery",
-    "Fetched": "comet._reader",
-    "GroupConsumer": "comet._groups",
-    "GroupPosition": "comet._group_positions",
-    "History": "comet._history",
-    "HistoryTrack": "comet._history",
-    "LeasedRecord": "comet._leasing",
-    "Leases": "comet._leasing",
-    "NewRecord": "comet._record",
-    "PartitionRecovery": "comet._recovery",
-    "Producer": "comet._producer",
-    "Reader": "comet._reader",
-    "Record": "comet._record",
-    "RecordBatch": "comet._record",
-    "RecoveryChoice": "comet._recovery",
-    "Scan": "comet._scan",
-    "SharedConsumer": "comet._shared",
-    "SharedRecord": "comet._shared",
-    "TopicPage": "comet._admin",
-    "Transaction": "comet._transaction",
-    "TransactionalProducer": "comet._transactions",
+    "BulkDelivery": "comet.producer.delivery",
+    "ClusterEvent": "comet.admin.history",
+    "ClusterRecovery": "comet.admin.recovery",
+    "CommitPartition": "comet.groups.committed_offsets",
+    "Consumer": "comet.consumer.consumer",
+    "Delivery": "comet.producer.delivery",
+    "FailedRange": "comet.producer.delivery",
+    "Fetched": "comet.consumer.range_reader",
+    "GroupConsumer": "comet.groups.group_consumer",
+    "GroupPosition": "comet.groups.committed_offsets",
+    "History": "comet.admin.history",
+    "HistoryTrack": "comet.admin.history",
+    "LeasedRecord": "comet.share.stateless",
+    "Leases": "comet.share.stateless",
+    "NewRecord": "comet.consumer.record",
+    "PartitionRecovery": "comet.admin.recovery",
+    "Producer": "comet.producer.producer",
+    "Reader": "comet.consumer.range_reader",
+    "Record": "comet.consumer.record",
+    "RecordBatch": "comet.consumer.record",
+    "RecoveryChoice": "comet.admin.recovery",
+    "Scan": "comet.tables.scan",
+    "SharedConsumer": "comet.share.share_consumer",
+    "SharedRecord": "comet.share.share_consumer",
+    "TopicPage": "comet.admin.admin",
+    "Transaction": "comet.producer.transaction",
+    "TransactionalProducer": "comet.producer.transactional",
     "event": "comet.serde",
-    "read": "comet._scan",
-    "run": "comet._run",
-    "ReplicaConflict": "comet._conflict",
-    "write_frame": "comet._write_frame",
+    "read": "comet.tables.scan",
+    "run": "comet.event_loop",
+    "ReplicaConflict": "comet.wire.replica_conflict",
+    "write_frame": "comet.tables.write",
 }
 _TYPES = {
     "Acks", "AtOffset", "AtTime", "BrokerInfo", "ClusterInfo", "Consistency", "Earliest", "Flush", "Gap", "GroupInfo",

@@ -18,30 +18,30 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from random import Random, SystemRandom
 from typing import Any, Final, Literal, TypeVar
 
-from comet import _limits as limits
-from comet._at_least_once import AtLeastOnce
-from comet._at_most_once import AtMostOnce
-from comet._bindings import Binding, Caller, DeliveryMode, OnError, Policy, current_transaction
-from comet._client import Addresses, parse_addresses
-from comet._consumer import Consumer
-from comet._dead_letters import DeadLetters
-from comet._delivery import Delivery
-from comet._exactly_once import ExactlyOnce
-from comet._groups import GroupConsumer
-from comet._handlers import name_of, signature_of
-from comet._intake import OutOfRange
-from comet._producer import Producer, wall_clock_us
-from comet._replicas import ReadFrom
-from comet._routing import Headers, Key
-from comet._run import run
-from comet._serving import GroupServing, PlainServing, Serving, Source, current_serving
-from comet._shared import SharedConsumer
-from comet._shared_work import SharedWork
-from comet._transaction import Transaction
-from comet._transactions import TransactionalProducer
-from comet._transport import Connect
+from comet import limits
+from comet.client.client import Addresses, parse_addresses
+from comet.consumer.consumer import Consumer
+from comet.consumer.fetcher import OutOfRange
+from comet.consumer.replica_choice import ReadFrom
 from comet.errors import InvalidArgument
+from comet.event_loop import run
+from comet.groups.group_consumer import GroupConsumer
+from comet.handlers.at_least_once import AtLeastOnce
+from comet.handlers.at_most_once import AtMostOnce
+from comet.handlers.binding import Binding, Caller, DeliveryMode, OnError, Policy, current_transaction
+from comet.handlers.dead_letters import DeadLetters
+from comet.handlers.exactly_once import ExactlyOnce
+from comet.handlers.handler import name_of, signature_of
+from comet.handlers.serving import GroupServing, PlainServing, RecordSource, Serving, current_serving
+from comet.handlers.share_worker import SharedWork
+from comet.producer.delivery import Delivery
+from comet.producer.partitioner import Headers, Key
+from comet.producer.producer import Producer, wall_clock_us
+from comet.producer.transaction import Transaction
+from comet.producer.transactional import TransactionalProducer
+from comet.share.share_consumer import SharedConsumer
 from comet.types import Gap, StartLike, check_topic_name
+from comet.wire.transport import Connect
 
 log = logging.getLogger("comet")
 
@@ -106,7 +106,7 @@ class App:
         self._servings: list[Serving] = []
         self._producer: Producer | None = None
         self._careful_producer: Producer | None = None  # with acks="all", for dead letters
-        self._transactional: dict[Source | None, list[TransactionalProducer]] = {}  # those that are not in use
+        self._transactional: dict[RecordSource | None, list[TransactionalProducer]] = {}  # those that are not in use
         self._stopping: asyncio.Event | None = None
         self._stop_asked = False
         self._serving = False
@@ -300,10 +300,10 @@ class App:
         options: dict[str, Any] = {**one.options, **self._world, "name": self._name, "type": one.signature.type}
         return Consumer(self._addresses, one.topic, **options)
 
-    def _group_consumer_for(self, one: Binding, **hooks: Any) -> Source:
+    def _group_consumer_for(self, one: Binding, **hooks: Any) -> RecordSource:
         assert one.policy is not None
         options: dict[str, Any] = {**one.options, **self._world, **hooks, "name": self._name}
-        consumer: Source = GroupConsumer(
+        consumer: RecordSource = GroupConsumer(
             self._addresses, one.topic, group=one.policy.group, type=one.signature.type, auto_commit=False, **options
         )
         return consumer
@@ -314,7 +314,7 @@ class App:
         group, kind = one.policy.group, one.signature.type
         return SharedConsumer(self._addresses, one.topic, group=group, type=kind, renew=True, **options)
 
-    def _transactional_producer_for(self, source: Source | None) -> TransactionalProducer:
+    def _transactional_producer_for(self, source: RecordSource | None) -> TransactionalProducer:
         return TransactionalProducer(self._addresses, group=source or "", name=self._name, **self._world)
 
     # ---- producing
@@ -404,7 +404,7 @@ class App:
             if tx.state == "unknown" and isinstance(serving, GroupServing):
                 serving.restart = True
 
-    def _source_of(self, serving: Serving | None) -> Source:
+    def _source_of(self, serving: Serving | None) -> RecordSource:
         if not isinstance(serving, AtLeastOnce) or serving.source is None:
             raise InvalidArgument(
                 "app.transaction(messages) commits a position of the group: use it in a handler that was registered "

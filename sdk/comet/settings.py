@@ -20,8 +20,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from comet._units import format_setting, parse_bytes, parse_duration_ms, parse_number
 from comet.errors import InvalidArgument
+from comet.units import format_setting, parse_bytes, parse_duration_ms, parse_number
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 _SWITCH: Final = {

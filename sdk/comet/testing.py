@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from comet._admin import Admin
+from comet.admin.admin import Admin
 from comet.types import TopicConfig
 
 

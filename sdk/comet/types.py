@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum, IntEnum
 from typing import Final, Literal, NamedTuple
 
-from comet._conflict import ReplicaConflict
 from comet.errors import InvalidArgument
+from comet.wire.replica_conflict import ReplicaConflict
 
 NO_LIMIT: Final = -1
 REPLICAS_MAX: Final = 15

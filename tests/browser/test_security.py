@@ -20,7 +20,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 import comet
-from comet_gateway.auth import new_token
+from comet_gateway.http.auth import new_token
 from comet_web.pages import PAGES
 from tests.browser.axe import axe
 from tests.browser.conftest import Stage, Watched, shot, watched

@@ -14,9 +14,9 @@ from comet.v1 import types_pb2 as types
 from comet_broker.api import methods
 from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
-from comet_broker.local import LocalNetwork
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.storage.files import RealFiles
+from comet_broker.streams.local_channel import LocalNetwork
 from comet_broker.system import ThreadWorker
 from tests.integration.held_clock import HeldClock
 from tests.integration.stream_client import Call

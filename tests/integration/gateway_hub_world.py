@@ -9,16 +9,16 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import comet
-import comet._limits
+import comet.limits
 import comet.testing
-from comet_gateway.backend import Backend
+from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import GatewayConfig, Limits
-from comet_gateway.push.asked import Asked
 from comet_gateway.push.events import Begun, Event, Failed, Latest, Lost, Missing
 from comet_gateway.push.hub import Hub
+from comet_gateway.push.subscribe_request import SubscribeRequest
 from comet_gateway.push.subscription import Subscription
 
-QUOTES = Asked(topics=("quotes",))
+QUOTES = SubscribeRequest(topics=("quotes",))
 SMALL = Limits(feed_bytes=120_000, delivery_bytes=2_000, feed_idle_s=0.05, pattern_s=0.05)
 
 

@@ -20,10 +20,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from comet_gateway import problems, settings
-from comet_gateway.auth import ROLES
+from comet_gateway import settings
 from comet_gateway.config import Limits
-from comet_gateway.push.closing import Close
+from comet_gateway.http import problems
+from comet_gateway.http.auth import ROLES
+from comet_gateway.push.close_codes import Close
 
 ROOT: Final = Path(__file__).parents[2]
 DOCUMENT: Final = ROOT / "docs/gateway.md"

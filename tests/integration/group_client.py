@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from comet._frames import parse_delivery
 from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as pb
+from comet.wire.frames import parse_delivery
 from comet_broker.broker import Broker
-from comet_broker.session import Session
+from comet_broker.streams.session import Session
 
 WAIT_S = 30.0
 Place = tuple[str, int]

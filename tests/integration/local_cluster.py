@@ -15,11 +15,11 @@ from comet_broker.api import methods
 from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
 from comet_broker.core.cluster import PartitionState
-from comet_broker.identity import FILE, IdentityRecord
-from comet_broker.local import LocalNetwork
+from comet_broker.data_folder import FILE, IdentityRecord
 from comet_broker.metadata.memory import MemoryStore
-from comet_broker.partition import Partition
+from comet_broker.partitions.partition import Partition
 from comet_broker.storage.files import RealFiles
+from comet_broker.streams.local_channel import LocalNetwork
 from comet_broker.system import ThreadWorker
 from tests.integration.held_clock import HeldClock
 from tests.logs import bytes_of

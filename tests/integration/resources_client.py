@@ -11,8 +11,8 @@ import httpx
 
 import comet
 from comet_gateway import create_app
-from comet_gateway.catalog import Catalog
-from comet_gateway.leaders import LeaderJob
+from comet_gateway.brokers.catalog import Catalog
+from comet_gateway.brokers.leader_transfer import LeaderJob
 from tests.integration.local_cluster import LocalCluster
 
 

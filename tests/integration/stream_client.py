@@ -9,11 +9,11 @@ from typing import Any
 from google.protobuf.message import Message
 
 from comet import records
-from comet._frames import parse_delivery, produce_frame
 from comet.v1 import events_pb2 as pb
 from comet.v1 import types_pb2 as types
+from comet.wire.frames import parse_delivery, produce_frame
 from comet_broker.broker import Broker
-from comet_broker.session import Session
+from comet_broker.streams.session import Session
 
 MIB = 1 << 20
 Call = Callable[[str, Message], Any]

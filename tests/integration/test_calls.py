@@ -189,7 +189,7 @@ async def test_a_list_of_topics_shows_what_was_changed_since_the_last(broker: Br
 
 
 async def test_every_error_on_the_wire_comes_back_as_itself() -> None:
-    from comet._wire import error_from_pb, error_to_pb
+    from comet.wire.protobuf import error_from_pb, error_to_pb
 
     for error in (CorruptBatch("x"), OffsetOutOfRange("y", details={"log_start": "3"}, retry_after_ms=7)):
         back: CometError = error_from_pb(error_to_pb(error))

@@ -17,10 +17,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from comet_demo import launcher, leash
-from comet_demo.crew import Crew, held_back
+from comet_demo import launcher
 from comet_demo.launcher import _broker, _free
-from comet_demo.leash import Share
+from comet_demo.processes import parent_watchdog
+from comet_demo.processes.crew import Crew, held_back
+from comet_demo.processes.parent_watchdog import Share
 from tests.descendants import alive, descendants
 from tests.sim.waiting import until
 
@@ -116,8 +117,10 @@ async def test_a_broker_by_itself_leaves_nothing_either(tmp_path: Path, files: s
 
 async def test_one_that_ends_is_started_again_but_not_the_feed(tmp_path: Path) -> None:
     with demo(tmp_path / "tmp") as (process, said):
-        assert await until(lambda: _events(said) and running(process.pid, "comet_demo.life") != [], within_s=WITHIN_S)
-        for module in ("comet_demo.life", "comet_demo.paper"):
+        assert await until(
+            lambda: _events(said) and running(process.pid, "comet_demo.sample_workload") != [], within_s=WITHIN_S
+        )
+        for module in ("comet_demo.sample_workload", "comet_demo.paper_trading"):
             assert await until(lambda: len(running(process.pid, module)) == 1, within_s=WITHIN_S)  # noqa: B023
             before = running(process.pid, module)
             os.kill(before[0], signal.SIGKILL)
@@ -195,7 +198,7 @@ def test_who_leaves_as_another_dies_waits_for_its_share_to_go(tmp_path: Path, mo
     folder = tmp_path / "shared"
     folder.mkdir()
     dying, last = Share(folder, begins=True), Share(folder)
-    monkeypatch.setattr(leash, "time", SimpleNamespace(sleep=lambda _: dying.close()))
+    monkeypatch.setattr(parent_watchdog, "time", SimpleNamespace(sleep=lambda _: dying.close()))
     last.leave(patient=True)
     assert not folder.exists()
 
@@ -214,7 +217,7 @@ def test_whoever_is_alone_ends_with_all_that_it_has_started(tmp_path: Path) -> N
     Share(folder, begins=True).close()
     (tmp_path / "stray.py").write_text(STRAY)
     with subprocess.Popen(
-        [sys.executable, "-m", "comet_demo.leash", str(folder), "stray"],
+        [sys.executable, "-m", "comet_demo.processes.parent_watchdog", str(folder), "stray"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(tmp_path)},
         start_new_session=True,
     ) as process:  # fmt: skip

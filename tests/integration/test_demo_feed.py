@@ -18,10 +18,10 @@ import comet
 import comet.testing
 from comet.cli._local_cluster import HeldPorts
 from comet_demo import feed as feeding
-from comet_demo import life
+from comet_demo import sample_workload
 from comet_demo.feed import LAYOUT, Feed, ensure_topics, feed
 from comet_demo.model import DEAD_ORDERS, FILLS, INSTRUMENTS, TOPIC, TRADES, Fill, Quote, Trade
-from comet_demo.paper import Paper, last_fills
+from comet_demo.paper_trading import Paper, last_fills
 from comet_demo.providers import Event, Provider
 from comet_demo.providers.coinbase import Coinbase
 from comet_demo.providers.replay import ReplayProvider
@@ -160,9 +160,9 @@ async def test_that_the_clock_is_behind_the_market_is_told(
 
 
 async def test_a_topic_of_dead_letters_that_is_deleted_is_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(life, "KEEP_S", 0.01)
+    monkeypatch.setattr(sample_workload, "KEEP_S", 0.01)
     async with comet.testing.broker() as broker, comet.Admin(broker.address) as admin:
-        running = asyncio.ensure_future(life.keep(broker.address))
+        running = asyncio.ensure_future(sample_workload.keep(broker.address))
 
         async def there() -> None:
             async with asyncio.timeout(WITHIN_S):

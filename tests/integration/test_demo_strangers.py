@@ -16,12 +16,12 @@ from rich.console import Console
 
 import comet
 import comet.testing
-from comet_demo import life
-from comet_demo.board import Board
-from comet_demo.consumer import draw, follow, follow_job
+from comet_demo import sample_workload
 from comet_demo.feed import ensure_topic
 from comet_demo.model import DEAD_ORDERS, FILLS, JOB, ORDERS, TOPIC, Fill, Order, Quote
-from comet_demo.paper import Paper, last_fills
+from comet_demo.paper_trading import Paper, last_fills
+from comet_demo.terminal.board import Board
+from comet_demo.terminal.consumer import draw, follow, follow_job
 from tests.sim.waiting import until
 
 WITHIN_S = 60.0
@@ -176,7 +176,7 @@ async def test_orders_that_are_none_become_dead_letters_and_the_others_are_settl
         await ensure_topic(broker.address, ORDERS, partitions=1)
         await ensure_topic(broker.address, DEAD_ORDERS, partitions=1)
         async with (
-            running(life.settle(broker.address)) as settling,
+            running(sample_workload.settle(broker.address)) as settling,
             comet.Producer(broker.address, acks="all") as producer,
         ):
             strangers = [b'{"a": "JSON of somebody else"}', b"not JSON", None]
@@ -189,9 +189,9 @@ async def test_orders_that_are_none_become_dead_letters_and_the_others_are_settl
 
 
 @pytest.mark.parametrize(("work", "topic", "group"), [
-    (life.audit, ORDERS, "audit"),
-    (lambda address: life.match(address, 1), ORDERS, "matching"),
-    (life.report, TOPIC, "reports"),
+    (sample_workload.audit, ORDERS, "audit"),
+    (lambda address: sample_workload.match(address, 1), ORDERS, "matching"),
+    (sample_workload.report, TOPIC, "reports"),
 ])  # fmt: skip
 async def test_a_group_goes_on_when_what_it_had_not_read_is_purged(work: Any, topic: str, group: str) -> None:
     async with (
@@ -212,12 +212,17 @@ async def test_a_group_goes_on_when_what_it_had_not_read_is_purged(work: Any, to
 async def test_life_without_its_topic_ends_with_one_line_that_says_why() -> None:
     async with comet.testing.broker() as broker, comet.Admin(broker.address) as admin:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "comet_demo.life", "--bootstrap", broker.address, stderr=asyncio.subprocess.PIPE
+            sys.executable,
+            "-m",
+            "comet_demo.sample_workload",
+            "--bootstrap",
+            broker.address,
+            stderr=asyncio.subprocess.PIPE,
         )
         while not any(group.name == "settlement" for group in await admin.list_groups()):
             assert process.returncode is None
         await admin.delete_topic(ORDERS)
         _, said = await asyncio.wait_for(process.communicate(), WITHIN_S)
     assert process.returncode == 1
-    assert said.decode().splitlines()[-1].startswith("comet_demo.life: ")
+    assert said.decode().splitlines()[-1].startswith("comet_demo.sample_workload: ")
     assert "Traceback" not in said.decode()

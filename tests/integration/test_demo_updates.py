@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import comet
-from comet_demo.updates import Updates, Writers, last_of
+from comet_demo.analytics.updates import Updates, Writers, last_of
 
 TOPIC = "bars"
 

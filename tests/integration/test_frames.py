@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import comet
-from comet._scan_parts import shared_out
 from comet.errors import InvalidArgument, OffsetOutOfRange, PartitionNotFound, SerdeError, TopicNotFound
+from comet.tables.scan_ranges import shared_out
 
 numbers = count()
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

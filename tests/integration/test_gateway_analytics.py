@@ -11,16 +11,16 @@ import pytest
 import comet
 import comet.testing
 from comet_gateway.dashboard import analytics
-from comet_gateway.dashboard.analytics_kept import HOLD_S
+from comet_gateway.dashboard.analytics_cache import HOLD_S
 from comet_gateway.dashboard.quotes import Board
 from comet_web import facts_analytics as facts
-from comet_web.asked import Asked
+from comet_web.page_request import PageRequest
 from tests import results
 from tests.integration.test_gateway_quotes import boards, until, write
 
 
 def look(board: Board, **query: str) -> facts.Analytics:
-    return board.look(Asked("/quotes", query=query), time.time_ns() // 1000).analytics
+    return board.look(PageRequest("/quotes", query=query), time.time_ns() // 1000).analytics
 
 
 async def test_the_past_and_what_comes_are_one(monkeypatch: pytest.MonkeyPatch) -> None:

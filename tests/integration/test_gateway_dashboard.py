@@ -16,7 +16,7 @@ import zstandard
 
 import comet
 from comet_gateway import GatewayConfig, create_app
-from comet_gateway.auth import new_token
+from comet_gateway.http.auth import new_token
 from comet_web import render
 from comet_web.pages import PAGES
 from tests.integration.live_gateway import PATIENCE_S, Gateway, live_gateway

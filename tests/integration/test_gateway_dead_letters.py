@@ -16,9 +16,9 @@ import comet.testing
 from comet.errors import Unavailable
 from comet_gateway import GatewayConfig, create_app
 from comet_gateway.config import Limits
-from comet_gateway.letters import settling
-from comet_gateway.letters.letter import PREFIX, SETTLED
-from comet_gateway.letters.shelves import Shelves
+from comet_gateway.dead_letters import redrive
+from comet_gateway.dead_letters.letter import PREFIX, SETTLED
+from comet_gateway.dead_letters.registry import Shelves
 from tests.integration.live_gateway import PATIENCE_S, live_gateway
 
 
@@ -296,7 +296,7 @@ async def test_letters_of_one_key_keep_their_order(api: Api) -> None:
 
 
 async def test_more_than_are_read_at_once_are_all_redriven(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settling, "READ_LETTERS", 7)
+    monkeypatch.setattr(redrive, "READ_LETTERS", 7)
     await dead(api.broker, 40)
     await api.post("failed/discard", {"letters": [{"partition": 0, "offset": str(number)} for number in (0, 6, 7, 39)]})
     assert (await api.post("failed/redrive", {"filter": {}, "rate": 10_000}))["done"] == 36
@@ -365,16 +365,16 @@ async def test_another_topic_that_is_not_there_is_refused_as_a_whole(api: Api) -
 
 async def test_it_can_be_stopped_and_what_was_begun_has_its_note(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its client goes while three records, of three keys, are written and their notes are not."""
-    publish, begin = comet.Producer.publish, settling.Settling.__init__
+    publish, begin = comet.Producer.publish, redrive.Settling.__init__
     gone = asyncio.Event()
-    runs: list[settling.Settling] = []
+    runs: list[redrive.Settling] = []
 
     async def slow(self: comet.Producer, topic: str, *rest: Any, **more: Any) -> Any:
         if topic == "failed":
             await gone.wait()
         return await publish(self, topic, *rest, **more)
 
-    def begun(self: settling.Settling, *rest: Any) -> None:
+    def begun(self: redrive.Settling, *rest: Any) -> None:
         begin(self, *rest)
         runs.append(self)
 
@@ -384,7 +384,7 @@ async def test_it_can_be_stopped_and_what_was_begun_has_its_note(monkeypatch: py
     ):
         await dead(gate.broker, 100)
         monkeypatch.setattr(comet.Producer, "publish", slow)
-        monkeypatch.setattr(settling.Settling, "__init__", begun)
+        monkeypatch.setattr(redrive.Settling, "__init__", begun)
         body = {"filter": {}, "rate": 10_000}
         async with http.stream("POST", "/v1/dead-letters/failed/redrive", json=body) as answer:
             assert answer.status_code == httpx.codes.OK

@@ -14,7 +14,7 @@ import pytest
 
 import comet
 import comet.testing
-from comet_gateway.searching import exporting
+from comet_gateway.search import export
 from tests.integration.gateway_http import gateway
 from tests.integration.records_client import http, lines_of, problem_of
 
@@ -75,8 +75,8 @@ async def test_csv_holds_all_and_no_formula(http: httpx.AsyncClient, odd: None) 
 async def test_parquet_is_read_back_as_it_was(
     http: httpx.AsyncClient, odd: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporting, "GROUP_ROWS", 2)
-    monkeypatch.setattr(exporting, "AT_ONCE", 2)
+    monkeypatch.setattr(export, "GROUP_ROWS", 2)
+    monkeypatch.setattr(export, "AT_ONCE", 2)
     table = pq.read_table(io.BytesIO((await exported(http, "parquet")).content))
     assert table.column("offset").to_pylist() == [0, 1, 2, 3, 4]
     assert table.column("value").to_pylist() == [value for value, _ in ODD]
@@ -118,6 +118,6 @@ async def test_it_takes_what_a_search_takes(http: httpx.AsyncClient, odd: None) 
 async def test_without_pyarrow_parquet_is_refused_with_a_hint(
     http: httpx.AsyncClient, odd: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporting, "find_spec", lambda name: None)
+    monkeypatch.setattr(export, "find_spec", lambda name: None)
     answer = await http.get(EXPORT, params={"format": "parquet"})
     assert "comet-stream[arrow]" in problem_of(answer, 406, "NOT_ACCEPTABLE")["hint"]

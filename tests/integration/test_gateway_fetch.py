@@ -14,7 +14,7 @@ import pytest
 
 import comet
 import comet.testing
-from comet_gateway.accepting import Form
+from comet_gateway.http.negotiation import Form
 from tests.integration.gateway_http import NDJSON, Wire, gateway
 from tests.integration.records_client import http, lines_of, problem_of
 
@@ -368,7 +368,7 @@ async def test_what_nobody_can_give_is_said(http: httpx.AsyncClient, accept: str
 
 
 async def test_without_pyarrow_there_is_no_arrow(http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("comet_gateway.accepting.find_spec", lambda name: None)
+    monkeypatch.setattr("comet_gateway.http.negotiation.find_spec", lambda name: None)
     problem = problem_of(await http.get(PART, headers={"accept": ARROW}), 406, "NOT_ACCEPTABLE")
     assert "pip install" in problem["hint"]
     answer = await http.get(PART, headers={"accept": f"{ARROW}, {NDJSON};q=0.5"})

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 import comet
-import comet._limits
+import comet.limits
 import comet.testing
 from comet.cli._local_cluster import HeldPorts
 from comet.types import AtOffset, AtTime, Earliest
 from comet_gateway.config import Limits
-from comet_gateway.cursor import Cursor, Place
-from comet_gateway.push.asked import Asked, Policy
 from comet_gateway.push.events import Begun, Failed, Missing
+from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
+from comet_gateway.records.cursor import Cursor, CursorPlace
 from tests.integration.gateway_hub_world import QUOTES, SMALL, Client, begun, gateway, one, write
 from tests.integration.local_cluster import until
 from tests.integration.test_sdk import Process
@@ -81,7 +81,7 @@ async def test_a_start_in_the_past_is_read_from_the_log_and_goes_on_live() -> No
         with pytest.raises(comet.PartitionNotFound):
             await hub.subscribe(replace(QUOTES, partitions=frozenset({3})))
         with pytest.raises(comet.TopicNotFound):
-            await hub.subscribe(Asked(topics=("nothing",)))
+            await hub.subscribe(SubscribeRequest(topics=("nothing",)))
 
 
 @pytest.mark.parametrize("small", [False, True], ids=["from the ring", "from the log"])
@@ -127,7 +127,7 @@ async def test_who_comes_back_hears_exactly_what_is_gone() -> None:
         await write(producer, 10, 20, partition=0)
         await admin.delete_records("quotes", 0, 15)
         cursor = Cursor.parse(client.cursor)
-        places = {0: Place(cursor.places[0].offset, cursor.places[0].epoch), 1: Place(99)}
+        places = {0: CursorPlace(cursor.places[0].offset, cursor.places[0].epoch), 1: CursorPlace(99)}
         client = Client(await hub.subscribe(replace(QUOTES, cursors={"quotes": Cursor(cursor.topic_id, places)})))
         first = await begun(client.subscription)
         assert first.recovered is False
@@ -151,14 +151,14 @@ async def test_who_comes_back_hears_exactly_what_is_gone() -> None:
 
 
 async def test_partitions_and_topics_that_are_made_later_lack_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comet._limits, "METADATA_REFRESH_MS", 50)  # when consumers look for new partitions
+    monkeypatch.setattr(comet.limits, "METADATA_REFRESH_MS", 50)  # when consumers look for new partitions
     async with (
         comet.testing.broker({"quotes": 1}) as broker,
         comet.Producer(broker.address) as producer,
         comet.Admin(broker.address) as admin,
         gateway(broker.address) as hub,
     ):
-        client = Client(await hub.subscribe(Asked(pattern="quotes.*")))
+        client = Client(await hub.subscribe(SubscribeRequest(pattern="quotes.*")))
         before = await begun(client.subscription)
         await admin.add_partitions("quotes", 3)
         for partition in range(3):
@@ -182,12 +182,12 @@ async def test_partitions_and_topics_that_are_made_later_lack_nothing(monkeypatc
         assert (await begun(client.subscription)).topic == "quotes.more"
         await client.have(50)
         # Who comes back with a cursor of one topic only has missed the other from its beginning.
-        asked = Asked(pattern="quotes.*", cursors={"quotes": Cursor.parse(before.cursor)})
+        asked = SubscribeRequest(pattern="quotes.*", cursors={"quotes": Cursor.parse(before.cursor)})
         back = Client(await hub.subscribe(asked))
         assert {(await begun(back.subscription)).topic for _ in range(2)} == {"quotes", "quotes.more"}
         await back.have(40)
         with pytest.raises(comet.InvalidArgument):
-            await hub.subscribe(Asked(pattern="(a+)+"))
+            await hub.subscribe(SubscribeRequest(pattern="(a+)+"))
 
 
 async def test_a_partition_that_was_added_just_now_can_be_asked_for() -> None:

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 import comet
-import comet._limits
+import comet.limits
 import comet.testing
 from comet.types import Earliest
-from comet_gateway.cursor import Cursor
-from comet_gateway.problems import Problem
-from comet_gateway.push.asked import Asked, Policy, Values
+from comet_gateway.http.problems import Problem
 from comet_gateway.push.events import Begun, Failed, Latest, Lost, Missing
+from comet_gateway.push.subscribe_request import Policy, SubscribeRequest, Values
+from comet_gateway.records.cursor import Cursor
 from tests.integration.gateway_hub_world import QUOTES, SMALL, Client, begun, gateway, one, write
 from tests.integration.local_cluster import until
 
@@ -74,7 +74,10 @@ async def test_all_rings_together_have_a_bound() -> None:
         comet.Producer(broker.address) as producer,
         gateway(broker.address, limits) as hub,
     ):
-        clients = {topic: Client(await hub.subscribe(Asked(topics=(topic,)))) for topic in ("quotes", "trades", "news")}
+        clients = {
+            topic: Client(await hub.subscribe(SubscribeRequest(topics=(topic,))))
+            for topic in ("quotes", "trades", "news")
+        }
         for topic, client in clients.items():
             await begun(client.subscription)
             for turn in range(20):
@@ -215,13 +218,13 @@ async def test_a_topic_is_let_go_when_nobody_follows_it_and_bounds_hold() -> Non
         gateway(broker.address, replace(SMALL, feeds_max=2)) as hub,
     ):
         first = await hub.subscribe(QUOTES)
-        second = await hub.subscribe(Asked(topics=("trades",)))
+        second = await hub.subscribe(SubscribeRequest(topics=("trades",)))
         with pytest.raises(Problem) as problem:
-            await hub.subscribe(Asked(topics=("news",)))
+            await hub.subscribe(SubscribeRequest(topics=("news",)))
         assert problem.value.code == "TOO_MANY_REQUESTS"
         second.close()
         second.close()
-        third = await hub.subscribe(Asked(topics=("news",)))
+        third = await hub.subscribe(SubscribeRequest(topics=("news",)))
         assert set(hub.statistics()["feeds"]) == {"quotes", "news"}
         first.close()
         third.close()
@@ -234,7 +237,7 @@ async def test_a_table_that_nobody_needs_gives_way_to_one_that_somebody_does() -
     topics = ["quotes", "trades", "news"]
     limits = replace(SMALL, tables_max=2, feed_idle_s=3600.0)
     async with comet.testing.broker(topics) as broker, gateway(broker.address, limits) as hub:
-        asked = {topic: Asked(topics=(topic,), policy=Policy.CONFLATE, snapshot=True) for topic in topics}
+        asked = {topic: SubscribeRequest(topics=(topic,), policy=Policy.CONFLATE, snapshot=True) for topic in topics}
         first, second = [await hub.subscribe(asked[topic]) for topic in ("quotes", "trades")]
         with pytest.raises(Problem) as problem:
             await hub.subscribe(asked["news"])

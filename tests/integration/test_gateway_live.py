@@ -15,11 +15,11 @@ import websockets
 
 import comet
 from comet.errors import TopicNotFound
-from comet_gateway.auth import Role, new_token
+from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.dashboard.channels import CHANNELS, Channel
 from comet_gateway.dashboard.live import Watching
-from comet_gateway.dashboard.looks import Looks
-from comet_gateway.dashboard.seat import Seat
+from comet_gateway.dashboard.live_pages import Looks
+from comet_gateway.http.auth import Role, new_token
 from tests.integration.live_gateway import PATIENCE_S, Gateway, live_gateway, small
 from tests.property.test_web_delta import apply
 from tests.sim.waiting import until
@@ -159,7 +159,7 @@ async def test_so_much_may_be_asked_for_and_no_more() -> None:
 async def test_a_channel_is_heard_spoken_to_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = asyncio.Event()
 
-    async def echo(seat: Seat, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+    async def echo(seat: ChannelSession, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         try:
             yield {"hello": params["name"], "who": seat.who.name}
             while True:

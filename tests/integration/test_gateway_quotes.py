@@ -13,18 +13,18 @@ import pytest
 
 import comet
 import comet.testing
-from comet_gateway.backend import Backend
+from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.dashboard import analytics, quotes
-from comet_gateway.dashboard.past import Past, Record, Stretch
+from comet_gateway.dashboard.backfill import BackfillRecord, Past, Stretch
 from comet_gateway.dashboard.quotes import Board, Boards
-from comet_gateway.problems import Problem
-from comet_gateway.push import asked as push
+from comet_gateway.http.problems import Problem
+from comet_gateway.push import subscribe_request as push
 from comet_gateway.push.events import Failed
 from comet_gateway.push.hub import Hub
 from comet_gateway.push.subscription import Subscription
 from comet_web import facts
-from comet_web.asked import Asked
+from comet_web.page_request import PageRequest
 from tests.sim import waiting
 
 WITHIN_S = 60.0
@@ -45,7 +45,7 @@ async def boards(address: str, **limits: Any) -> AsyncIterator[Boards]:
 
 
 def look(board: Board, **query: str) -> facts.Quotes:
-    return board.look(Asked("/quotes", query=query), time.time_ns() // 1000)
+    return board.look(PageRequest("/quotes", query=query), time.time_ns() // 1000)
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
@@ -148,7 +148,7 @@ async def test_nothing_is_counted_twice_when_the_feed_fails_while_the_past_is_re
     go_on = asyncio.Event()
     add_past = Board._add_past
 
-    def add(board: Board, partition: int, offset: int, record: Record, stretch: Stretch) -> None:
+    def add(board: Board, partition: int, offset: int, record: BackfillRecord, stretch: Stretch) -> None:
         add_past(board, partition, offset, record, stretch)
         half.set()
 
@@ -167,7 +167,7 @@ async def test_nothing_is_counted_twice_when_the_feed_fails_while_the_past_is_re
         subscribed: list[Subscription] = []
         subscribe = found._hub.subscribe
 
-        async def subscribing(asked: push.Asked) -> Subscription:
+        async def subscribing(asked: push.SubscribeRequest) -> Subscription:
             subscription = await subscribe(asked)
             if asked.topics == ("quotes",):
                 subscribed.append(subscription)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import comet
 import comet.testing
-from comet._channel import GrpcChannel
+from comet.wire.grpc_channel import GrpcChannel
 from tests.integration.gateway_http import NDJSON, Wire, gateway
 from tests.integration.records_client import TOPIC, broker, http, problem_of, stored
 from tests.link import Link

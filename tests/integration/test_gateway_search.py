@@ -15,16 +15,16 @@ import pytest
 import comet
 import comet.testing
 from comet.errors import CometError
-from comet_gateway.auth import EVERYBODY
-from comet_gateway.backend import Backend
+from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import GatewayConfig
+from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.dashboard.channels import CHANNELS
-from comet_gateway.dashboard.seat import Seat
-from comet_gateway.merging import Order
-from comet_gateway.problems import Problem
-from comet_gateway.searching.scan import Budget, Scan
-from comet_gateway.searching.selection import Selection, located
-from comet_gateway.searching.slots import Slots
+from comet_gateway.http.auth import EVERYBODY
+from comet_gateway.http.problems import Problem
+from comet_gateway.records.merge import Order
+from comet_gateway.search.scan import Budget, Scan
+from comet_gateway.search.selection import Selection, located
+from comet_gateway.search.slots import Slots
 from tests.integration.gateway_http import Wire, gateway
 from tests.integration.records_client import http, lines_of, problem_of
 
@@ -279,7 +279,7 @@ async def test_a_value_is_downloaded_as_it_is(http: httpx.AsyncClient, producer:
 async def channel(http: httpx.AsyncClient, kind: str, params: dict[str, str], *said: dict[str, Any]) -> list[Any]:
     """What a channel of the page gives; `said` is what it hears before it begins."""
     sources = http.gateway.app.state.sources  # type: ignore[attr-defined]
-    seat = Seat(sources, EVERYBODY)
+    seat = ChannelSession(sources, EVERYBODY)
     for one in said:
         seat.tell(one)
     return [event async for event in CHANNELS[kind].open(seat, params)]

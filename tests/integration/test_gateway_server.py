@@ -27,8 +27,9 @@ from websockets.typing import Subprotocol
 
 import comet
 from comet.cli._local_cluster import HeldPorts
-from comet_gateway import GatewayConfig, protocol
-from comet_gateway.auth import new_token
+from comet_gateway import GatewayConfig
+from comet_gateway.http import uvicorn_http
+from comet_gateway.http.auth import new_token
 from comet_gateway.server import Server
 
 TIMEOUT_S = 60
@@ -276,8 +277,8 @@ async def test_a_client_that_dawdles_is_let_go(bounds: str, sent: bytes, monkeyp
     try:
         host, _, port = (await ready).removeprefix("http://").rpartition(":")
         with monkeypatch.context() as hasty:
-            hasty.setattr(protocol, bounds, 0.05)
-            hasty.setattr(protocol, "LOOK_S", 0.02)
+            hasty.setattr(uvicorn_http, bounds, 0.05)
+            hasty.setattr(uvicorn_http, "LOOK_S", 0.02)
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(sent)
             async with asyncio.timeout(TIMEOUT_S):

@@ -18,9 +18,9 @@ import pytest
 
 import comet.sync
 from comet_gateway.config import Limits
-from comet_gateway.push.frames import ClientFrame, Group, Pong, ServerFrame, Subscribe
-from comet_gateway.push.session import Say, Session
-from comet_gateway.push.sse import Query
+from comet_gateway.push.frames import ClientFrame, GroupTerms, Pong, ServerFrame, Subscribe
+from comet_gateway.push.session import PushSession, Say
+from comet_gateway.push.sse import SseQuery
 from tests.integration.gateway_tour import DOCUMENT, ROOT, Up, plain, play, steps, tables, up
 
 TEXT = DOCUMENT.read_text()
@@ -173,7 +173,7 @@ def test_every_frame_is_described() -> None:
 def test_every_frame_that_is_shown_is_one() -> None:
     shown = [line for block in re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
     assert len(shown) > 10
-    session = Session(Limits())
+    session = PushSession(Limits())
     for line in shown:
         said = [action for action in session.take(line, now_us=1_800_000_000_000_000) if isinstance(action, Say)]
         assert [type(one.frame) for one in said] == ([Pong] if "ping" in line else []), said
@@ -183,16 +183,16 @@ def test_every_option_is_in_the_table_with_its_default() -> None:
     found = {name: cells[1] for cells in rows("Following", "option") for name in re.findall(r"`(\w+)`", cells[0])}
     said = {
         field.encode_name: field.default
-        for field in msgspec.structs.fields(Query)
+        for field in msgspec.structs.fields(SseQuery)
         if field.default not in (None, msgspec.NODEFAULT)
     }
     assert {name: found[name] for name in said} == {name: str(default) for name, default in said.items()}
     subscription = {field.encode_name for field in msgspec.structs.fields(Subscribe)}
     elsewhere = {"id", "topic", "topics", "pattern", "cursors", "group", "replay"}
     assert subscription - elsewhere <= found.keys()
-    assert {field.encode_name for field in msgspec.structs.fields(Query)} <= found.keys()
+    assert {field.encode_name for field in msgspec.structs.fields(SseQuery)} <= found.keys()
     group = {cells[0].strip("`"): cells[1] for cells in rows("Groups over the socket")}
-    assert group.keys() == {field.encode_name for field in msgspec.structs.fields(Group)}
-    for field in msgspec.structs.fields(Group):
+    assert group.keys() == {field.encode_name for field in msgspec.structs.fields(GroupTerms)}
+    for field in msgspec.structs.fields(GroupTerms):
         if field.default is not msgspec.NODEFAULT:
             assert group[field.encode_name] == str(field.default).lower(), field.name

@@ -11,15 +11,15 @@ from weakref import WeakSet
 
 import comet
 import comet.testing
-from comet_gateway.backend import Backend
+from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import GatewayConfig
-from comet_gateway.push.asked import Asked
 from comet_gateway.push.events import Begun, Failed, Latest, Lost
 from comet_gateway.push.feed import WOKEN_AT_ONCE
 from comet_gateway.push.hub import Hub
+from comet_gateway.push.subscribe_request import SubscribeRequest
 from comet_gateway.push.subscription import Subscription
 
-QUOTES = Asked(topics=("quotes",))
+QUOTES = SubscribeRequest(topics=("quotes",))
 MANY = 5 * WOKEN_AT_ONCE + 1
 
 

@@ -15,7 +15,7 @@ import comet
 from comet.errors import Unavailable
 from comet_broker.config import BrokerConfig
 from comet_broker.failures import Kind
-from comet_broker.monitor import CONNECTIONS_MAX, HEAD_BYTES_MAX
+from comet_broker.metrics.http import CONNECTIONS_MAX, HEAD_BYTES_MAX
 from comet_broker.server import Server
 from tests.robustness.process import free_port
 

@@ -264,7 +264,7 @@ async def test_a_fetch_gives_what_is_before_and_behind_it(address: str) -> None:
 
 async def test_thin_clients_are_told_the_same(address: str) -> None:
     """Those that take records one by one, from the broker."""
-    from comet._channel import connect
+    from comet.wire.grpc_channel import connect
 
     channel = connect(address)
     try:

@@ -14,9 +14,9 @@ from google.protobuf.message import Message
 import comet
 from comet.v1 import events_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_NONE
-from comet_broker.local import LocalNetwork
-from comet_broker.partition import Partition
+from comet_broker.partitions.partition import Partition
 from comet_broker.ports import PeerChannel
+from comet_broker.streams.local_channel import LocalNetwork
 from tests.integration.local_cluster import LocalCluster, log_bytes, until
 
 PARTITIONS = 4

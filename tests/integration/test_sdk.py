@@ -18,8 +18,8 @@ import pytest
 import comet
 import comet.sync
 import comet.testing
-from comet._channel import connect
 from comet.v1 import events_pb2 as pb
+from comet.wire.grpc_channel import connect
 from tests.etcd import free_ports
 from tests.pausing import stand_still
 

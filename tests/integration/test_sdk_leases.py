@@ -15,8 +15,8 @@ from google.protobuf.message import Message
 
 import comet
 from comet.errors import Unavailable
-from comet_broker.local import LocalChannel
 from comet_broker.ports import PeerChannel
+from comet_broker.streams.local_channel import LocalChannel
 from tests.integration.local_cluster import LocalCluster, until
 
 LEASE, SETTLE = "comet.v1.Comet/Lease", "comet.v1.Comet/SettleLeases"

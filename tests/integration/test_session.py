@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from comet import records
-from comet._frames import produce_frame
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import events_pb2 as pb
 from comet.v1 import types_pb2 as types
+from comet.wire.frames import produce_frame
 from comet_broker import limits
 from comet_broker.broker import Broker
 from tests.integration.stream_client import MIB, Call, Client, idle, read

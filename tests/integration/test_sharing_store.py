@@ -16,9 +16,9 @@ from comet_broker.api import methods
 from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
 from comet_broker.core.share_record import SHARES, ShareRecord
-from comet_broker.local import LocalNetwork
 from comet_broker.metadata.store import Compare, Delete, KeyValue, Put, TransactionResult
 from comet_broker.storage.files import RealFiles
+from comet_broker.streams.local_channel import LocalNetwork
 from comet_broker.system import SystemClock, ThreadWorker
 from tests.integration.share_client import Member
 from tests.unit.cluster_world import FaultyStore

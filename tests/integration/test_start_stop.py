@@ -16,12 +16,12 @@ from comet.types import TopicConfig
 from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
 from comet_broker.core.cluster import PartitionState, TopicSpec, partition_key, topic_key
-from comet_broker.local import LocalNetwork
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import KeyValue, MetadataStore, Put, StoreUnavailable
 from comet_broker.server import Server, _serve
 from comet_broker.storage.files import RealFiles
 from comet_broker.storage.log import Log
+from comet_broker.streams.local_channel import LocalNetwork
 from comet_broker.system import SystemClock, ThreadWorker
 
 TOPIC_ID = "a" * 32

@@ -9,8 +9,8 @@ import pytest
 
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import types_pb2 as types
-from comet_broker import reports
 from comet_broker.core.cluster import NOBODY
+from comet_broker.metrics import statistics
 from comet_broker.storage.files import RealFiles
 from tests.integration.local_cluster import LocalCluster, until
 
@@ -66,7 +66,7 @@ async def test_what_is_wrong_with_one_leadership_ends_it_and_no_other(cluster: L
     bug(partition.leadership.replicas, "shrunk")
     await until(lambda: cluster.leader("t", 0) not in (NOBODY, leader), "another leads the one")
     assert unfit(cluster, leader, 0)
-    assert reports.status(partition).failed
+    assert statistics.status(partition).failed
     assert all(cluster.leader("t", index) == leader for index in mine)
     assert broker.statistics()["failures"] == 1
     assert "nobody has thought of this" in broker.tasks.failed[0]

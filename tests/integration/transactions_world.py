@@ -9,18 +9,18 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from comet._wire import error_from_pb
 from comet.errors import CometError, Unavailable
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as pb
+from comet.wire.protobuf import error_from_pb
 from comet_broker.coordination.coordinator import slot_prefix
 from comet_broker.core.slots import slot_of
-from comet_broker.local import LocalNetwork
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import Compare, Delete, Put, StoreUnavailable, TransactionResult
-from comet_broker.partition import Partition
+from comet_broker.partitions.partition import Partition
 from comet_broker.ports import PeerChannel
+from comet_broker.streams.local_channel import LocalNetwork
 from tests.integration.group_client import Stream
 from tests.integration.local_cluster import LocalCluster, until
 from tests.integration.test_isolation import Reader, Transactional

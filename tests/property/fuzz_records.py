@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from comet import _frames
 from comet.records import HEADER_BYTES
 from comet.v1 import events_pb2
+from comet.wire import frames
 from tests.property.records_agree import agree, sealed, sized
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -33,16 +33,16 @@ def read_sized(data: bytes) -> None:
 
 def read_frames(data: bytes) -> None:
     """A frame that the short cut takes means what protobuf makes of it."""
-    taken = _frames.parse_produce(data)
+    taken = frames.parse_produce(data)
     if taken is not None:
         message = events_pb2.ClientFrame.FromString(data)
         produce = message.produce
         assert taken == (message.request, produce.partition, produce.acks, memoryview(produce.batch))
-    delivered = _frames.parse_delivery(data)
+    delivered = frames.parse_delivery(data)
     if delivered is not None:
         delivery = events_pb2.ServerFrame.FromString(data).delivery
         assert delivered == (delivery.partition, delivery.high_watermark, delivery.leader_epoch)
-        assert data[_frames.DELIVERY_PREFIX_BYTES :] == delivery.batches
+        assert data[frames.DELIVERY_PREFIX_BYTES :] == delivery.batches
 
 
 def read_raw(data: bytes) -> None:
@@ -66,8 +66,8 @@ def seeds() -> dict[str, bytes]:
         batch = path.read_bytes()
         for way, _ in enumerate(WAYS[:-1]):
             found[f"{path.stem}-{way}"] = bytes([way]) + batch
-        found[f"{path.stem}-produce"] = b"\3" + _frames.produce_frame(1, 2, 1, [batch], len(batch))
-        found[f"{path.stem}-delivery"] = b"\3" + _frames.delivery_prefix(1, 2, 3, len(batch)) + batch
+        found[f"{path.stem}-produce"] = b"\3" + frames.produce_frame(1, 2, 1, [batch], len(batch))
+        found[f"{path.stem}-delivery"] = b"\3" + frames.delivery_prefix(1, 2, 3, len(batch)) + batch
     return found
 
 

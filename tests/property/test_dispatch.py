@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from comet._dispatch import Dispatch, Place, Task
+from comet.handlers.dispatch import Dispatch, Place, Task
 
 CONCURRENCY, WINDOW = 3, 8
 PLACES: list[Place] = [("in", 0), ("in", 1), ("other", 0)]

@@ -9,12 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from comet_gateway.cursor import Cursor, Place
-from comet_gateway.push.asked import Asked, Policy
 from comet_gateway.push.chunk import Slice, Source
 from comet_gateway.push.events import Lost, Missing
-from comet_gateway.push.follower import Follower, Read
 from comet_gateway.push.ring import Ring
+from comet_gateway.push.ring_cursor import Read, RingCursor
+from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
+from comet_gateway.records.cursor import Cursor, CursorPlace
 from tests.unit.gateway_world import TOPIC, TOPIC_ID, batch_of
 
 PARTITIONS = 3
@@ -42,8 +42,8 @@ class Partition:
 class Client:
     """A subscriber, and what it should get next of each partition."""
 
-    follower: Follower
-    asked: Asked
+    follower: RingCursor
+    asked: SubscribeRequest
     expected: dict[int, int]
     cursor: str
     read: Read | None = None
@@ -54,7 +54,7 @@ class Hub(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.logs = {index: Partition() for index in range(PARTITIONS)}
-        self.ring = Ring(TOPIC, TOPIC_ID, {index: Place(0) for index in self.logs}, DELIVERY_BYTES)
+        self.ring = Ring(TOPIC, TOPIC_ID, {index: CursorPlace(0) for index in self.logs}, DELIVERY_BYTES)
         self.clients: list[Client] = []
         self.told_first = dict.fromkeys(self.logs, 0)
         self.unnoticed: dict[
@@ -121,8 +121,8 @@ class Hub(RuleBasedStateMachine):
 
     # ---- subscribers
 
-    def join(self, asked: Asked, places: dict[int, Place] | None) -> Client:
-        follower = Follower(self.ring, asked)
+    def join(self, asked: SubscribeRequest, places: dict[int, CursorPlace] | None) -> Client:
+        follower = RingCursor(self.ring, asked)
         if places is not None:
             follower.begin_at(places)
         wanted = asked.partitions
@@ -142,9 +142,11 @@ class Hub(RuleBasedStateMachine):
     )
     def subscribe(self, begin: str, partitions: frozenset[int] | None, buffer: int | None) -> None:
         policy = Policy.BLOCK if buffer is None else Policy.DROP_OLDEST
-        asked = Asked(topics=(TOPIC,), partitions=partitions, policy=policy, buffer=buffer or 10)
+        asked = SubscribeRequest(topics=(TOPIC,), partitions=partitions, policy=policy, buffer=buffer or 10)
         wanted = [index for index in self.ring.places if partitions is None or index in partitions]
-        self.join(asked, None if begin == "latest" else {index: Place(self.logs[index].start) for index in wanted})
+        self.join(
+            asked, None if begin == "latest" else {index: CursorPlace(self.logs[index].start) for index in wanted}
+        )
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data())
@@ -156,14 +158,14 @@ class Hub(RuleBasedStateMachine):
         cursor = Cursor.parse(old.cursor)
         wanted = old.asked.partitions
         chosen = [index for index in self.ring.places if wanted is None or index in wanted]
-        places = {index: cursor.places.get(index, Place(0)) for index in chosen}
+        places = {index: cursor.places.get(index, CursorPlace(0)) for index in chosen}
         places |= cursor.places if wanted is None else {}
         elsewhere = {
             index: data.draw(st.integers(old.expected.get(index, 0), self.logs[index].end))
             for index in self.unnoticed
             if wanted is None and data.draw(st.booleans())
         }
-        new = self.join(old.asked, places | {index: Place(offset) for index, offset in elsewhere.items()})
+        new = self.join(old.asked, places | {index: CursorPlace(offset) for index, offset in elsewhere.items()})
         for index, offset in old.expected.items():
             if index in new.expected and index not in elsewhere:
                 assert new.expected[index] <= offset
@@ -210,21 +212,21 @@ class Hub(RuleBasedStateMachine):
         log = self.logs[read.partition]
         if read.place.offset < log.start:
             missing = Missing(read.partition, read.place.offset, log.start, "deleted")
-            client.follower.missed(read, missing, Place(log.start))
+            client.follower.missed(read, missing, CursorPlace(log.start))
             return
         found = [one for one in log.records if one.offset >= read.place.offset][:4]
         damaged = next(((first, end) for first, end in log.damaged if end > read.place.offset), None)
         if damaged is not None and (not found or damaged[0] < found[0].offset):
             missing = Missing(read.partition, max(damaged[0], read.place.offset), damaged[1], "damaged")
-            client.follower.missed(read, missing, Place(damaged[1]))
+            client.follower.missed(read, missing, CursorPlace(damaged[1]))
             return
         if damaged is not None:
             found = [one for one in found if one.offset < damaged[0]]
         if not found:
-            client.follower.filled(read, [], Place(log.end), DELIVERY_BYTES)
+            client.follower.filled(read, [], CursorPlace(log.end), DELIVERY_BYTES)
             return
         sources = [Source(batch_of(read.partition, [one.offset], epoch=one.epoch)) for one in found]
-        client.follower.filled(read, sources, Place(found[-1].offset + 1, found[-1].epoch), DELIVERY_BYTES)
+        client.follower.filled(read, sources, CursorPlace(found[-1].offset + 1, found[-1].epoch), DELIVERY_BYTES)
 
     def given(self, client: Client, records: Slice, permits: int | None) -> None:
         index = records.partition

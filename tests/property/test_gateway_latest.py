@@ -10,19 +10,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from comet_gateway.cursor import Cursor, Place
-from comet_gateway.push.asked import Asked, Policy, Values
 from comet_gateway.push.chunk import Slice, Source
 from comet_gateway.push.conflator import Conflator
 from comet_gateway.push.events import Latest
-from comet_gateway.push.follower import Follower
-from comet_gateway.push.latest import KEPT_OVERHEAD, Filling, LatestTable
+from comet_gateway.push.latest_fanout import SnapshotWalk, TableSnapshot, Ticker
+from comet_gateway.push.latest_table import KEPT_OVERHEAD, Filling, LatestTable
 from comet_gateway.push.ring import Ring
-from comet_gateway.push.sharing import Snapshot, Ticker, Walk
+from comet_gateway.push.ring_cursor import RingCursor
+from comet_gateway.push.subscribe_request import Policy, SubscribeRequest, Values
+from comet_gateway.records.cursor import Cursor, CursorPlace
 from tests.unit.gateway_world import TOPIC, TOPIC_ID, batch_of
 
 DELIVERY_BYTES = 300
-CONFLATED = Asked(topics=(TOPIC,), policy=Policy.CONFLATE)
+CONFLATED = SubscribeRequest(topics=(TOPIC,), policy=Policy.CONFLATE)
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Line:
 
 @dataclass
 class Client:
-    follower: Conflator | Follower
+    follower: Conflator | RingCursor
     begin: int  # lines that were there when it began
     partitions: frozenset[int] | None
     state: dict[str, int | None] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Hub(RuleBasedStateMachine):
         self.lines: list[Line] = []
         self.ends = {0: 0, 1: 0}
         self.now = 0.0
-        self.ring = Ring(TOPIC, TOPIC_ID, {0: Place(0), 1: Place(0)}, DELIVERY_BYTES)
+        self.ring = Ring(TOPIC, TOPIC_ID, {0: CursorPlace(0), 1: CursorPlace(0)}, DELIVERY_BYTES)
         self.table: LatestTable | None = None
         self.ticker: Ticker | None = None
         self.sources: list[Source] = []
@@ -115,22 +115,24 @@ class Hub(RuleBasedStateMachine):
     def subscribe(self, how: str, partitions: frozenset[int] | None, data: st.DataObject) -> None:
         assert self.table is not None
         assert self.ticker is not None
-        asked = Asked(topics=(TOPIC,), policy=Policy.CONFLATE, partitions=partitions)
+        asked = SubscribeRequest(topics=(TOPIC,), policy=Policy.CONFLATE, partitions=partitions)
         if how == "latest":
             self.clients.append(Client(Conflator(self.ring, asked, self.ticker), len(self.lines), partitions))
             return
-        places: dict[int, Place] | None = None
+        places: dict[int, CursorPlace] | None = None
         wanted = {0: 0, 1: 0}
         if how == "cursor":
             wanted = {index: data.draw(st.integers(0, end)) for index, end in self.ends.items()}
             places = {
-                index: Place(offset) for index, offset in wanted.items() if partitions is None or index in partitions
+                index: CursorPlace(offset)
+                for index, offset in wanted.items()
+                if partitions is None or index in partitions
             }
         self.fill(wanted)
-        walk = Walk(Snapshot(self.table, DELIVERY_BYTES, self.now), partitions, places)
-        follower: Conflator | Follower
+        walk = SnapshotWalk(TableSnapshot(self.table, DELIVERY_BYTES, self.now), partitions, places)
+        follower: Conflator | RingCursor
         if how == "snapshot then stream":
-            follower = Follower(self.ring, asked)
+            follower = RingCursor(self.ring, asked)
             follower.begin_with(walk)
         else:
             follower = Conflator(self.ring, asked, self.ticker)
@@ -224,7 +226,7 @@ TestHub.settings = settings(max_examples=150, stateful_step_count=40, deadline=N
 
 
 def test_what_does_not_fit_is_said() -> None:
-    ring = Ring(TOPIC, TOPIC_ID, {0: Place(0)}, DELIVERY_BYTES)
+    ring = Ring(TOPIC, TOPIC_ID, {0: CursorPlace(0)}, DELIVERY_BYTES)
     table = LatestTable(ring, Values.AUTO, 3, 1 << 20)
 
     def write(first: int, values: list[bytes | None], keys: list[bytes]) -> None:
@@ -245,7 +247,7 @@ def test_what_does_not_fit_is_said() -> None:
 
 
 def test_those_in_step_share_what_is_made_for_them() -> None:
-    ring = Ring(TOPIC, TOPIC_ID, {0: Place(0)}, DELIVERY_BYTES)
+    ring = Ring(TOPIC, TOPIC_ID, {0: CursorPlace(0)}, DELIVERY_BYTES)
     table = LatestTable(ring, Values.AUTO, 1000, 1 << 20)
     now = [0.0]
     ticker = Ticker(table, 1.0, DELIVERY_BYTES, lambda: now[0])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import comet
 from comet.v1 import admin_pb2 as admin_pb
-from comet_broker.control import Control
+from comet_broker.admin.service import Control
 from comet_gateway.routes.brokers import list_brokers
 from comet_gateway.routes.groups import list_groups
 

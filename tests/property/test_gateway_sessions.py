@@ -8,13 +8,23 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from comet_gateway.dashboard import sessions
-from comet_gateway.dashboard.sessions import IDLE_S, LIFE_S, RENEW_S, SKEW_S, Session, Visit, key_of, read, written
+from comet_gateway.dashboard.sessions import (
+    IDLE_S,
+    LIFE_S,
+    RENEW_S,
+    SKEW_S,
+    BrowserSession,
+    Visit,
+    key_of,
+    read,
+    written,
+)
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", fullmatch=True)
 DIGESTS = st.binary(min_size=32, max_size=32)
 TIMES = st.integers(1_000_000_000, 5_000_000_000)
 SESSIONS = st.builds(
-    lambda name, began, after, id_: Session(name, began, began + after, id_),
+    lambda name, began, after, id_: BrowserSession(name, began, began + after, id_),
     NAMES, TIMES, st.integers(0, LIFE_S - 1), st.binary(min_size=16, max_size=16),
 )  # fmt: skip
 ROLES = st.sampled_from(["viewer", "operator", "admin"])
@@ -25,7 +35,7 @@ def taken(text: str, key: bytes, now_s: float, name: str) -> Visit | None:
 
 
 @given(SESSIONS, DIGESTS, ROLES)
-def test_what_was_written_is_read(session: Session, digest: bytes, role: str) -> None:
+def test_what_was_written_is_read(session: BrowserSession, digest: bytes, role: str) -> None:
     key = key_of(digest, session.name, role)
     text = written(session, key)
     assert len(text) <= sessions.COOKIE_CHARS_MAX
@@ -36,7 +46,7 @@ def test_what_was_written_is_read(session: Session, digest: bytes, role: str) ->
 
 @given(SESSIONS, DIGESTS, DIGESTS, ROLES, ROLES, NAMES)
 def test_another_row_opens_nothing(
-    session: Session, digest: bytes, other: bytes, role: str, other_role: str, other_name: str
+    session: BrowserSession, digest: bytes, other: bytes, role: str, other_role: str, other_name: str
 ) -> None:
     assume((digest, role, session.name) != (other, other_role, other_name))
     text = written(session, key_of(digest, session.name, role))
@@ -44,7 +54,9 @@ def test_another_row_opens_nothing(
 
 
 @given(SESSIONS, DIGESTS, st.data())
-def test_one_that_was_changed_anywhere_opens_nothing(session: Session, digest: bytes, data: st.DataObject) -> None:
+def test_one_that_was_changed_anywhere_opens_nothing(
+    session: BrowserSession, digest: bytes, data: st.DataObject
+) -> None:
     key = key_of(digest, session.name, "admin")
     text = written(session, key)
     at = data.draw(st.integers(0, len(text) - 1))
@@ -55,7 +67,7 @@ def test_one_that_was_changed_anywhere_opens_nothing(session: Session, digest: b
 
 
 @given(SESSIONS, DIGESTS, st.data())
-def test_one_that_was_cut_opens_nothing(session: Session, digest: bytes, data: st.DataObject) -> None:
+def test_one_that_was_cut_opens_nothing(session: BrowserSession, digest: bytes, data: st.DataObject) -> None:
     key = key_of(digest, session.name, "viewer")
     text = written(session, key)
     length = data.draw(st.integers(0, len(text) - 1))
@@ -68,7 +80,7 @@ def test_nonsense_opens_nothing_and_harms_nobody(text: str, digest: bytes) -> No
 
 
 @given(SESSIONS, DIGESTS, st.integers(-2 * LIFE_S, 2 * LIFE_S))
-def test_it_lasts_as_long_as_it_says(session: Session, digest: bytes, after_s: int) -> None:
+def test_it_lasts_as_long_as_it_says(session: BrowserSession, digest: bytes, after_s: int) -> None:
     key = key_of(digest, session.name, "viewer")
     now_s = session.seen_s + after_s
     lasts = -SKEW_S <= after_s < IDLE_S and now_s < session.began_s + LIFE_S and now_s >= session.began_s - SKEW_S
@@ -76,7 +88,9 @@ def test_it_lasts_as_long_as_it_says(session: Session, digest: bytes, after_s: i
 
 
 @given(SESSIONS, DIGESTS, st.integers(0, IDLE_S - 1))
-def test_being_seen_moves_the_idle_end_and_never_the_other(session: Session, digest: bytes, after_s: int) -> None:
+def test_being_seen_moves_the_idle_end_and_never_the_other(
+    session: BrowserSession, digest: bytes, after_s: int
+) -> None:
     again = sessions.renewed(session, session.seen_s + after_s)
     assert (again is None) == (after_s < RENEW_S)
     if again is not None:
@@ -87,7 +101,9 @@ def test_being_seen_moves_the_idle_end_and_never_the_other(session: Session, dig
 
 
 @given(SESSIONS, SESSIONS, DIGESTS, DIGESTS)
-def test_a_page_acts_for_its_own_session_alone(one: Session, two: Session, digest: bytes, other: bytes) -> None:
+def test_a_page_acts_for_its_own_session_alone(
+    one: BrowserSession, two: BrowserSession, digest: bytes, other: bytes
+) -> None:
     mine = Visit(one, key_of(digest, one.name, "admin"))
     assert mine.shows(mine.csrf)
     assert not mine.shows("") and not mine.shows("é") and not mine.shows(written(one, mine.key).split(".")[2])
@@ -111,7 +127,7 @@ def test_the_cookie_of_a_session_is_the_only_one_of_its_name() -> None:
 
 
 def test_what_browsers_are_told_of_it() -> None:
-    visit = Visit(Session("ann", 1_000, 1_000, bytes(16)), key_of(bytes(32), "ann", "admin"))
+    visit = Visit(BrowserSession("ann", 1_000, 1_000, bytes(16)), key_of(bytes(32), "ann", "admin"))
     plain, secure = (sessions.kept(visit, 1_000, tls=tls).decode() for tls in (False, True))
     attributes = "; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict"
     assert plain.startswith("comet_session=v1.") and plain.endswith(attributes)

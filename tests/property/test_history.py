@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comet_broker import limits
-from comet_broker.core.board import FLOWS, GAUGES, TOPIC_FLOWS, Board
 from comet_broker.core.history import COARSE_POINTS, FINE_KEPT, FINE_POINTS, MINUTE_S, Reduce, minute_of, percentile_ms
-from comet_broker.durations import Durations
+from comet_broker.core.metrics_store import FLOWS, GAUGES, TOPIC_FLOWS, Board
+from comet_broker.metrics.histogram import Durations
 
 START = 1_767_225_600
 TOPICS = ["a", "b", "c"]

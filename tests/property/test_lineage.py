@@ -12,7 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comet_broker.core.cluster import Lineage, LineageEntry
-from comet_broker.core.lineage import Finding, Floor, Seen, extended, intending, is_older, judge, raised, with_revisions
+from comet_broker.core.lineage import (
+    Floor,
+    LineageFinding,
+    Seen,
+    extended,
+    intending,
+    is_older,
+    judge,
+    raised,
+    with_revisions,
+)
 
 CLUSTER = "c"
 BROKERS = 3
@@ -126,11 +136,11 @@ class World:
         folder = self.folders[broker]
         verdict = judge(folder.floor, self.store.seen())
         if self.goes_on(folder):
-            assert verdict.finding is Finding.SAME, verdict.why
+            assert verdict.finding is LineageFinding.SAME, verdict.why
         elif self.covered(folder):
-            assert verdict.finding in (Finding.RECOVERED, Finding.WENT_BACK, Finding.SAME)
+            assert verdict.finding in (LineageFinding.RECOVERED, LineageFinding.WENT_BACK, LineageFinding.SAME)
         elif self.provable(folder):
-            assert verdict.finding in (Finding.WENT_BACK, Finding.RECOVERED)
+            assert verdict.finding in (LineageFinding.WENT_BACK, LineageFinding.RECOVERED)
         if not verdict.sound:
             return
         seen = self.store.seen()
@@ -176,9 +186,9 @@ def test_without_a_recovery_no_history_is_taken_for_another(actions: list[tuple[
         world.do(action, number)
         for folder in world.folders:
             found = judge(folder.floor, world.store.seen()).finding
-            assert found is not Finding.RECOVERED
+            assert found is not LineageFinding.RECOVERED
             if world.provable(folder) and not world.goes_on(folder):
-                assert found is Finding.WENT_BACK
+                assert found is LineageFinding.WENT_BACK
 
 
 @given(st.lists(ACTIONS.filter(lambda action: action[0] not in ("restore", "recover")), max_size=30), st.integers(1, 7))

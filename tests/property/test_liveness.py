@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comet_broker import limits
-from comet_broker.core.liveness import Liveness, Verdict
+from comet_broker.core.liveness import Liveness, LivenessVerdict
 
 CHECK_S = limits.LIVENESS_CHECK_S
 
@@ -27,10 +27,10 @@ def test_a_verdict_is_what_was_received_and_sent(checks: list[tuple[float, bool,
         in_a_row = 0 if received else in_a_row + 1
         unsaid = 0.0 if sent else unsaid + gap
         verdict = liveness.check(now)
-        if verdict is Verdict.SILENT:
+        if verdict is LivenessVerdict.SILENT:
             assert unheard >= limits.SILENCE_S
             assert in_a_row >= limits.SILENCE_S / CHECK_S, "a late check counts as one on time"
-        elif verdict is Verdict.HEARTBEAT:
+        elif verdict is LivenessVerdict.HEARTBEAT:
             assert unsaid >= limits.HEARTBEAT_S - 1e-6
 
 
@@ -47,7 +47,7 @@ def test_two_sides_that_are_there_never_end_an_idle_stream(turns: list[tuple[flo
             under_way.pop(0)[1].received += 1
         for side, far in [(one, other), (other, one)]:
             verdict = side.check(now)
-            assert verdict is not Verdict.SILENT
-            if verdict is Verdict.HEARTBEAT:
+            assert verdict is not LivenessVerdict.SILENT
+            if verdict is LivenessVerdict.HEARTBEAT:
                 side.sent += 1
                 under_way.append((now + delay, far))

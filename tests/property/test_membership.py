@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comet._membership import Changes, Given, Membership, Phase
 from comet.errors import (
     CometError,
     InvalidArgument,
@@ -21,6 +20,7 @@ from comet.errors import (
     Timeout,
     Unavailable,
 )
+from comet.groups.membership import Changes, Given, Membership, Phase
 from comet.types import TopicPartition
 
 PLACES = [TopicPartition("t", n) for n in range(4)]

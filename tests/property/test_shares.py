@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comet_broker.core.shares import Holder, Options, Readable, Shares, Snapshot
+from comet_broker.core.shares import Holder, Options, Readable, Shares, WindowSnapshot
 from tests.property.shares_oracle import Is, Oracle, Record
 
 WINDOW = 24
@@ -65,13 +65,13 @@ class Run:
         ]
         self.oracle = Oracle(self.records, options, WINDOW)
         self.options = options
-        self.shares = self.restored(Snapshot(0, b"", {}))
+        self.shares = self.restored(WindowSnapshot(0, b"", {}))
         self.holders = [Holder() for _ in range(3)]
         self.now = 0.0
         self.end = 10
         self.floor = 0
 
-    def restored(self, snapshot: Snapshot) -> Shares:
+    def restored(self, snapshot: WindowSnapshot) -> Shares:
         return Shares(snapshot, self.options, window_max=WINDOW, dead_max=DEAD_MAX)
 
     def readable(self, first: int, end: int) -> Readable:
@@ -228,7 +228,7 @@ def test_the_machine_does_what_the_oracle_says(options: Options, seed: int, step
 def test_few_dead_letters_may_wait_and_none_is_lost(seed: int, dead_max: int, by_key: bool) -> None:
     random = Random(seed)
     options = Options(attempts_max=2, by_key=by_key, dead_letters=True)
-    shares = Shares(Snapshot(0, b"", {}), options, window_max=30, dead_max=dead_max)
+    shares = Shares(WindowSnapshot(0, b"", {}), options, window_max=30, dead_max=dead_max)
     holder = Holder()
     keys = [random.choice([None, 1, 2]) for _ in range(60)]
     ended: list[int] = []

@@ -20,13 +20,13 @@ from comet_broker.core.transactions import (
     Enlist,
     Event,
     Evicted,
-    Loaded,
     Marked,
     Open,
     Outcome,
-    State,
     TimedOut,
+    TransactionLoaded,
     TransactionRecord,
+    TransactionState,
     ended,
     step,
 )
@@ -182,9 +182,9 @@ class World:
             return
         for place in list(self.marking)[: 1 + pick % 3]:
             del self.marking[place]
-            self.ledgers[place].mark(self.current.epoch, self.current.state is State.COMMITTING)
+            self.ledgers[place].mark(self.current.epoch, self.current.state is TransactionState.COMMITTING)
         if not self.marking:
-            epoch, committed = self.current.epoch, self.current.state is State.COMMITTING
+            epoch, committed = self.current.epoch, self.current.state is TransactionState.COMMITTING
             self.take(Marked(epoch))
             self.ended(epoch, committed)
             self.given.add(epoch + 1)
@@ -199,7 +199,7 @@ class World:
             self.stored = self.writes[done - 1]
         self.writes, self.answers, self.marking = [], [], {}
         self.current = TransactionRecord.decode(self.stored.encode())
-        self.take(Loaded())
+        self.take(TransactionLoaded())
 
     # ---- what must hold
 
@@ -216,7 +216,7 @@ class World:
             assert ended(self.current, epoch) in {committed, None}
 
     def what_was_answered_is_part_of_it(self) -> None:
-        if self.current.state is not State.EMPTY:
+        if self.current.state is not TransactionState.EMPTY:
             for topic, index in self.enlisted.get(self.current.epoch, ()):
                 assert index in self.current.places.get(topic, ())
 

@@ -14,8 +14,8 @@ from subprocess import DEVNULL, Popen
 from typing import Final
 
 import comet
-from comet._client import Client
-from comet._coordinator import Coordinator
+from comet.client.client import Client
+from comet.client.coordinator import Coordinator
 from comet.types import PartitionStatus
 from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb

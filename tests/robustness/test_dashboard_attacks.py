@@ -17,10 +17,10 @@ import httpx
 import pytest
 import websockets
 
-from comet_gateway.auth import Gatekeeper, new_token
 from comet_gateway.config import GatewayConfig
 from comet_gateway.dashboard import csv, sessions
-from comet_gateway.dashboard.sessions import LIFE_S, RENEW_S, Session
+from comet_gateway.dashboard.sessions import LIFE_S, RENEW_S, BrowserSession
+from comet_gateway.http.auth import Gatekeeper, new_token
 from comet_web import render
 from comet_web.pages import PAGES
 from tests.integration.live_gateway import QuietServer
@@ -165,7 +165,7 @@ async def test_a_web_socket_ends_with_its_session(world: World, end: str) -> Non
             assert found is not None
             now = int(time.time())
             world.keeper.wall = lambda: now  # what is left of it is left whenever one gets there
-            cookie = sessions.written(Session("my-viewer", now - LIFE_S + 2, now, bytes(16)), found[0].key)
+            cookie = sessions.written(BrowserSession("my-viewer", now - LIFE_S + 2, now, bytes(16)), found[0].key)
         headers = {"cookie": f"comet_session={cookie}", "origin": world.url}
         async with websockets.connect(world.ws + "/v1/ws", additional_headers=headers) as socket:
             assert json.loads(await socket.recv())["type"] == "welcome"
@@ -186,7 +186,7 @@ async def test_a_tab_that_does_nothing_but_listen_keeps_its_session(world: World
         found = world.keeper.visit(browser.cookies["comet_session"])
     assert found is not None
     before = int(time.time()) - RENEW_S
-    cookie = sessions.written(Session("my-viewer", before, before, bytes(16)), found[0].key)
+    cookie = sessions.written(BrowserSession("my-viewer", before, before, bytes(16)), found[0].key)
     headers = {"cookie": f"comet_session={cookie}", "origin": world.url}
     async with websockets.connect(world.ws + "/live", additional_headers=headers) as socket:
         assert socket.response is not None

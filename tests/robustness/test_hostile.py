@@ -15,10 +15,10 @@ import grpc.aio
 import pytest
 
 import comet
-from comet._channel import GrpcChannel
-from comet._frames import produce_frame
 from comet.v1 import events_pb2 as pb
 from comet.v1 import types_pb2 as types
+from comet.wire.frames import produce_frame
+from comet.wire.grpc_channel import GrpcChannel
 from comet_broker import limits
 from tests.robustness.process import BrokerProcess, broker, highest_resident_bytes
 from tests.sim.raw import bad_batches

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 import comet
-from comet_broker.floor import read_floor
+from comet_broker.cluster.metadata_floor import read_floor
 from comet_broker.storage.files import RealFiles
 from tests.etcd import wait_a_moment
 from tests.robustness.cluster import ClusterProcesses, cluster, wait_for

@@ -7,9 +7,9 @@ import asyncio
 from random import Random
 from typing import Any, Final
 
-from comet._admin import Admin
+from comet.admin.admin import Admin
 from comet.errors import CometError
-from comet_broker.partition import Partition
+from comet_broker.partitions.partition import Partition
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import Place
 from tests.sim.host import Host, PlantedError

@@ -15,12 +15,12 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from comet._admin import Admin
-from comet._consumer import Consumer
-from comet._producer import Producer
+from comet.admin.admin import Admin
+from comet.consumer.consumer import Consumer
 from comet.errors import CometError, DataLoss, InvalidArgument
+from comet.producer.producer import Producer
 from comet.types import Flush
-from comet_broker.partition import Partition
+from comet_broker.partitions.partition import Partition
 from tests.sim import cluster_faults
 from tests.sim.checker import SETTLE_S_MAX
 from tests.sim.cluster_checks import check

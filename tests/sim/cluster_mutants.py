@@ -16,18 +16,19 @@ from comet import records
 from comet.types import Flush
 from comet.v1 import replication_pb2 as pb
 from comet_broker import broker as broker_module
-from comet_broker import conflicts
+from comet_broker.cluster.membership import Membership
+from comet_broker.cluster.view import ClusterView
 from comet_broker.core import replicas
 from comet_broker.core.cluster import NOBODY, PartitionState
-from comet_broker.core.conflicts import Verdict
+from comet_broker.core.conflicts import CutVerdict
 from comet_broker.core.controller import _Case, _Rank
 from comet_broker.core.producers import ProducerTable
 from comet_broker.core.replicas import Replicas
-from comet_broker.identity import Identity, loss_is_known, open_identity
-from comet_broker.leadership import Leadership
-from comet_broker.membership import Membership
+from comet_broker.data_folder import Identity, loss_is_known, open_identity
 from comet_broker.metadata.store import RangeResult
-from comet_broker.partition import Partition
+from comet_broker.partitions import conflicts
+from comet_broker.partitions.leadership import Leadership
+from comet_broker.partitions.partition import Partition
 from comet_broker.ports import Files
 from comet_broker.replication import follower as follower_module
 from comet_broker.replication.follower import LeaderLink
@@ -35,7 +36,6 @@ from comet_broker.replication.leader import ReplicaSession
 from comet_broker.storage.appending import Appending
 from comet_broker.storage.cut import Cut
 from comet_broker.storage.log import Log
-from comet_broker.view import ClusterView
 from tests.sim.cluster_profile import ClusterProfile
 from tests.sim.planting import Mutant, Patch
 
@@ -399,7 +399,7 @@ def move_before_arrival() -> list[Patch]:
     fault_every_s=3.0,
 )
 def cut_what_is_committed() -> list[Patch]:
-    return [(follower_module, "judged", lambda partition, following: Verdict.CUT)]
+    return [(follower_module, "judged", lambda partition, following: CutVerdict.CUT)]
 
 
 @mutant(
@@ -411,9 +411,9 @@ def cut_what_is_committed() -> list[Patch]:
     fault_every_s=3.0,
 )
 def accept_every_loss() -> list[Patch]:
-    def judged(partition: Partition, following: pb.Following) -> Verdict:
+    def judged(partition: Partition, following: pb.Following) -> CutVerdict:
         verdict = conflicts.judged(partition, following)
-        return Verdict.ACCEPTED if verdict is Verdict.REFUSED else verdict
+        return CutVerdict.ACCEPTED if verdict is CutVerdict.REFUSED else verdict
 
     return [(follower_module, "judged", judged)]
 

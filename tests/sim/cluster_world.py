@@ -9,7 +9,7 @@ import asyncio
 from random import Random
 from typing import Any, Final
 
-from comet_broker.metadata.memory import Snapshot
+from comet_broker.metadata.memory import StoreSnapshot
 from tests.sim.history import Place, Produce, Read
 from tests.sim.host import Host
 from tests.sim.loop import SimLoop
@@ -40,7 +40,7 @@ class ClusterWorld(World):
         self.broken: list[Place] = []  # of which code raises on some broker, or has until just now
         self.silence = asyncio.Lock()  # faults that wait for what comes of them
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: StoreSnapshot) -> None:
         """The metadata store goes back to what it held then; its connections break."""
         self.store.restore(snapshot)
         self.monitor.restored(snapshot)

@@ -8,28 +8,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from comet._commits import Commits
-from comet._groups import GroupConsumer
-from comet._owning import Owning
-from comet._taking import Taking
-from comet._transactions import Writer
+from comet.consumer.iteration import Taking
 from comet.errors import CometError
+from comet.groups.assigned import Owning
+from comet.groups.commits import Commits
+from comet.groups.group_consumer import GroupConsumer
+from comet.producer.transactional import Writer
 from comet_broker.coordination import fence
+from comet_broker.coordination.committed_offsets import Positions
 from comet_broker.coordination.coordinator import Coordinator, Slot
 from comet_broker.coordination.group import LiveGroup
 from comet_broker.coordination.groups import Groups
 from comet_broker.coordination.journal import Journal, Operation, Written
 from comet_broker.coordination.logs import Logs
 from comet_broker.coordination.markers import Markers
-from comet_broker.coordination.positions import Positions
 from comet_broker.coordination.transactions import Transactions
 from comet_broker.core.group_record import GroupRecord, Owner
 from comet_broker.core.groups import Group
 from comet_broker.core.isolation import Isolation
-from comet_broker.core.share_window import Window
+from comet_broker.core.share_window import ShareWindow
 from comet_broker.core.shares import Shares
-from comet_broker.enlistments import Enlistments
 from comet_broker.metadata.store import KeyValue
+from comet_broker.partitions.transaction_enrolment import Enlistments
 from comet_broker.sharing.calls import LeaseCalls
 from comet_broker.sharing.dead_letters import DeadLetters
 from comet_broker.sharing.kept import Kept
@@ -451,7 +451,7 @@ def lend_what_was_accepted() -> list[Patch]:
 
 @mutant("what is given back is lent to nobody any more", "C29 C35", SHARED)
 def forget_what_is_given_back() -> list[Patch]:
-    return [(Window, "_give_again", lambda self, first, end, due, why: None)]
+    return [(ShareWindow, "_give_again", lambda self, first, end, due, why: None)]
 
 
 @mutant("a rejected record is settled without a dead letter", "C35", SHARED)

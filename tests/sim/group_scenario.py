@@ -23,16 +23,16 @@ from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Final
 
-from comet._admin import Admin
-from comet._client import Client
-from comet._consumer import Consumer
-from comet._coordinator import Coordinator
+from comet.admin.admin import Admin
+from comet.client.client import Client
+from comet.client.coordinator import Coordinator
+from comet.consumer.consumer import Consumer
 from comet.errors import CometError, InvalidArgument
 from comet.types import Flush
 from comet_broker.coordination.group import LiveGroup
 from comet_broker.core.share_window import Granted
 from comet_broker.sharing.chunk import Chunk
-from comet_broker.sharing.state import Seat, SharedPartition
+from comet_broker.sharing.state import Acquirer, SharedPartition
 from tests.sim import cluster_faults
 from tests.sim.checker import SETTLE_S_MAX, Finding
 from tests.sim.cluster_profile import ClusterTopic
@@ -387,7 +387,7 @@ def watched(history: GroupHistory, now: Callable[[], float]) -> Iterator[None]:
         history.evicted[self.name, member] = now()
         put_out(self, member, error)
 
-    def noted_lease(self: SharedPartition, seat: Seat) -> tuple[Chunk, Sequence[Granted]] | None:
+    def noted_lease(self: SharedPartition, seat: Acquirer) -> tuple[Chunk, Sequence[Granted]] | None:
         served = serve(self, seat)
         place = self.partition.topic, self.partition.index
         for granted in () if served is None else served[1]:

@@ -9,14 +9,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal
 
-from comet._client import Client
-from comet._consumer import Consumer
-from comet._coordinator import Coordinator
-from comet._groups import GroupConsumer
-from comet._leasing import LeasedRecord, Leases
-from comet._shared import SharedConsumer, SharedRecord
-from comet._transactions import Transaction, TransactionalProducer
+from comet.client.client import Client
+from comet.client.coordinator import Coordinator
+from comet.consumer.consumer import Consumer
 from comet.errors import CometError, Internal, InvalidArgument, LeaseExpired, ProducerFenced
+from comet.groups.group_consumer import GroupConsumer
+from comet.producer.transactional import Transaction, TransactionalProducer
+from comet.share.share_consumer import SharedConsumer, SharedRecord
+from comet.share.stateless import LeasedRecord, Leases
 from comet.types import TopicPartition
 from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb

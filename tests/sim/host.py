@@ -19,7 +19,7 @@ from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import MetadataStore, StoreUnavailable
-from comet_broker.partition import Partition
+from comet_broker.partitions.partition import Partition
 from comet_broker.storage.memory import MemoryFiles
 from tests.sim.clock import SimClock
 from tests.sim.disk import HostFiles

@@ -11,7 +11,7 @@ from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
 from tests.sim.copies import Batch, Copy
 
 if TYPE_CHECKING:
-    from comet_broker.partition import Partition
+    from comet_broker.partitions.partition import Partition
     from tests.sim.host import Host
     from tests.sim.losses import Where
     from tests.sim.monitor import Monitor

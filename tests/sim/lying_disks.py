@@ -14,7 +14,7 @@ import asyncio
 from random import Random
 from typing import Final
 
-from comet._admin import Admin
+from comet.admin.admin import Admin
 from comet.errors import CometError
 from comet.types import Consistency
 from tests.sim.cluster_world import ClusterWorld

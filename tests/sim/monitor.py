@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from comet.types import Consistency, Flush
 from comet_broker.core.cluster import BROKERS, NOBODY, ClusterState, PartitionState, TopicSpec
 from comet_broker.core.controller import LOSSY
-from comet_broker.metadata.memory import MemoryStore, Snapshot
+from comet_broker.metadata.memory import MemoryStore, StoreSnapshot
 from comet_broker.metadata.store import WatchEvent
 from tests.sim.copies import Agreed, Batch, Commit, Copy, Loss
 from tests.sim.history import Place
@@ -120,7 +120,7 @@ class Monitor:
         state = self.state.partitions.get(where)
         return (0 if state is None else state.value.epoch), self.agreed[where].end
 
-    def restored(self, snapshot: Snapshot) -> None:
+    def restored(self, snapshot: StoreSnapshot) -> None:
         """The store has gone back, which no event tells. Who is registered still thinks so, until it has looked."""
         self.branched = True
         state, now = self.state, ClusterState.of(snapshot.items, snapshot.revision)

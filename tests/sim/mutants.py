@@ -12,19 +12,17 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from comet import records
-from comet._batching import Batch, Lane
-from comet._feed import Reader
+from comet.consumer.broker_subscription import PartitionSubscription
 from comet.errors import CometError, DiskFull, SequenceGap, Unavailable
+from comet.producer.accumulator import Accumulator, ProducerBatch
 from comet.records import BatchHeader
 from comet.types import AtOffset, Flush, Latest, Position
-from comet_broker import partition as broker_partition
 from comet_broker.core.producers import Duplicate, ProducerTable
 from comet_broker.core.push import Cursor, PushQueue
-from comet_broker.feed import Feed
-from comet_broker.flushing import Flushing
-from comet_broker.partition import Partition
-from comet_broker.session import Session
-from comet_broker.site import Accepted
+from comet_broker.partitions import partition as broker_partition
+from comet_broker.partitions.context import Accepted
+from comet_broker.partitions.flushing import Flushing
+from comet_broker.partitions.partition import Partition
 from comet_broker.storage import delete as storage_delete
 from comet_broker.storage import extent, recovery, rules, scan
 from comet_broker.storage import log as storage_log
@@ -33,6 +31,8 @@ from comet_broker.storage.recovery import Recovered
 from comet_broker.storage.rules import Action
 from comet_broker.storage.segment import Segment
 from comet_broker.storage.sync import SyncTicket
+from comet_broker.streams.session import Session
+from comet_broker.streams.subscriptions import Feed
 from tests.sim.planting import Mutant, Patch
 from tests.sim.scenario import Profile
 
@@ -162,39 +162,39 @@ def lose_deduplication_on_restart() -> list[Patch]:
 
 @mutant("the producer gives a batch that may be written a new identity", "C9 C10", profile(*CUTS))
 def resend_with_a_new_sequence() -> list[Patch]:
-    lost = Lane.lost
+    lost = Accumulator.lost
 
-    def renumber(self: Lane, error: CometError) -> None:
+    def renumber(self: Accumulator, error: CometError) -> None:
         lost(self, error)
         for batch in self.queue:
             batch.maybe_written = False
         self._next_epoch()
 
-    return [(Lane, "lost", renumber)]
+    return [(Accumulator, "lost", renumber)]
 
 
 @mutant("a producer without idempotence sends again what may be written", "C9", profile(*CUTS, idempotent=False))
 def repeat_without_idempotence() -> list[Patch]:
-    give_up = Lane._give_up
+    give_up = Accumulator._give_up
 
-    def keep(self: Lane, batches: Any, why: str) -> None:
+    def keep(self: Accumulator, batches: Any, why: str) -> None:
         if self._idempotent:
             give_up(self, batches, why)
         else:
             for batch in batches:
                 batch.maybe_written = False
 
-    return [(Lane, "_give_up", keep)]
+    return [(Accumulator, "_give_up", keep)]
 
 
 @mutant("the producer calls failed what may be written", "C2", profile(*CUTS, idempotent=False))
 def report_unknown_as_failed() -> list[Patch]:
-    finish = Lane._finish
+    finish = Accumulator._finish
 
-    def pretend(self: Lane, batch: Batch, error: CometError | None) -> None:
+    def pretend(self: Accumulator, batch: ProducerBatch, error: CometError | None) -> None:
         finish(self, batch, None if error is None else Unavailable("nothing was written"))
 
-    return [(Lane, "_finish", pretend)]
+    return [(Accumulator, "_finish", pretend)]
 
 
 # ---- acknowledgements and delivery
@@ -240,41 +240,41 @@ def forget_to_wake() -> list[Patch]:
 
 @mutant("a consumer that reconnects goes on one record too far", "C20 C22 C29", profile(*CUTS))
 def skip_on_reconnect() -> list[Patch]:
-    resume = Reader.resume_position
+    resume = PartitionSubscription.resume_position
 
-    def further(self: Reader) -> Position:
+    def further(self: PartitionSubscription) -> Position:
         position = resume(self)
         return AtOffset(position.offset + 1) if isinstance(position, AtOffset) else position
 
-    return [(Reader, "resume_position", further)]
+    return [(PartitionSubscription, "resume_position", further)]
 
 
 @mutant("a consumer that reconnects begins at the end", "C20 C22", profile(*CUTS))
 def jump_to_the_end_on_reconnect() -> list[Patch]:
-    resume = Reader.resume_position
+    resume = PartitionSubscription.resume_position
 
-    def latest(self: Reader) -> Position:
+    def latest(self: PartitionSubscription) -> Position:
         position = resume(self)
         if not isinstance(position, AtOffset):
             return position
         self.position = -1
         return Latest()
 
-    return [(Reader, "resume_position", latest)]
+    return [(PartitionSubscription, "resume_position", latest)]
 
 
 @mutant("a consumer that reconnects gets some records again", "C20", profile(*CUTS))
 def repeat_on_reconnect() -> list[Patch]:
-    resume = Reader.resume_position
+    resume = PartitionSubscription.resume_position
 
-    def earlier(self: Reader) -> Position:
+    def earlier(self: PartitionSubscription) -> Position:
         position = resume(self)
         if not isinstance(position, AtOffset) or position.offset < 3:
             return position
         self.position = position.offset - 3
         return AtOffset(position.offset - 3)
 
-    return [(Reader, "resume_position", earlier)]
+    return [(PartitionSubscription, "resume_position", earlier)]
 
 
 # ---- the log

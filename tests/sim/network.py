@@ -27,8 +27,8 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from comet._wire import error_from_pb, error_to_pb
 from comet.errors import CometError, Timeout, Unavailable
+from comet.wire.protobuf import error_from_pb, error_to_pb
 from comet_broker.api import Method, methods
 from comet_broker.broker import Broker
 from tests.sim.link import KEEPALIVE_S, Link, Way
@@ -172,7 +172,7 @@ class Network:
     # ---- for clients, and for brokers that call others
 
     def connect(self, client: str) -> Callable[[str], SimChannel]:
-        """comet._transport.Connect for one client."""
+        """comet.wire.transport.Connect for one client."""
         return lambda address: SimChannel(self, client, address)
 
     async def reach(self, client: str, address: str) -> Listener:
@@ -218,7 +218,7 @@ class PeerNetwork:
 
 
 class SimStream:
-    """comet._transport.Stream."""
+    """comet.wire.transport.Stream."""
 
     def __init__(self, network: Network, client: str, address: str, *, replica: bool = False) -> None:
         self._link = Link(network, client, address, replica=replica)
@@ -257,7 +257,7 @@ class SimStream:
 
 
 class SimChannel:
-    """comet._transport.Channel."""
+    """comet.wire.transport.Channel."""
 
     def __init__(self, network: Network, client: str, address: str) -> None:
         self._network = network

@@ -13,11 +13,11 @@ from random import Random
 from typing import Final
 
 from comet import records
-from comet._frames import DELIVERY_PREFIX_BYTES, parse_delivery
 from comet.errors import CometError
 from comet.records import Codec
 from comet.v1 import events_pb2 as pb
 from comet.v1 import types_pb2 as types
+from comet.wire.frames import DELIVERY_PREFIX_BYTES, parse_delivery
 from tests import poison
 from tests.property import records_oracle as oracle
 from tests.sim.history import Call, History, Outcome, Place

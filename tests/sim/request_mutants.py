@@ -9,8 +9,8 @@ from typing import Any, Final
 from comet.records import BatchHeader
 from comet_broker.core.producers import ProducerTable
 from comet_broker.core.requests import Requests
-from comet_broker.partition import Partition
-from comet_broker.site import Accepted
+from comet_broker.partitions.context import Accepted
+from comet_broker.partitions.partition import Partition
 from comet_broker.storage.appending import Appending
 from comet_broker.storage.log import Log
 from tests.sim.cluster_profile import ClusterProfile

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from comet._producer import Producer
-from comet._record import NewRecord
+from comet.consumer.record import NewRecord
 from comet.errors import CometError, InvalidArgument
+from comet.producer.producer import Producer
 from comet.types import Receipt
 from tests.sim.history import Outcome, Place, Produce, make_value
 from tests.sim.workload import ProducerPlan, close_quietly

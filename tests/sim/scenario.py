@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from comet._client import Client
-from comet._consumer import Consumer
-from comet._producer import Producer
-from comet._wire import config_to_pb, status_from_pb
+from comet.client.client import Client
+from comet.consumer.consumer import Consumer
 from comet.errors import CometError, DataLoss
+from comet.producer.producer import Producer
 from comet.types import Flush, PartitionStatus, TopicConfig
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import types_pb2 as types
+from comet.wire.protobuf import config_to_pb, status_from_pb
 from tests.sim import nemesis
 from tests.sim.checker import SETTLE_S_MAX, check
 from tests.sim.history import FinalLog, Outcome, Place, Produce, make_value

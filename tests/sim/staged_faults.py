@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Final
 
-from comet_broker import identity
+from comet_broker import data_folder
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.host import Host
 from tests.sim.losses import Where
@@ -68,7 +68,7 @@ async def start_twice_after_a_power_cut(world: ClusterWorld, random: Random) -> 
 
 def _identity(host: Host) -> bytes:
     """What the data folder says of itself, read past the faults of the disk, which are the broker's."""
-    found = host.disk._seen.get(identity.FILE)
+    found = host.disk._seen.get(data_folder.FILE)
     return b"" if found is None else bytes(found.seen)
 
 

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
-from comet_broker import guard as guard_module
+from comet_broker.cluster import store_guard as guard_module
+from comet_broker.cluster.store_guard import StoreGuard
 from comet_broker.core import lineage, recovery
-from comet_broker.core.lineage import Finding, Floor, Seen, Verdict
+from comet_broker.core.lineage import Floor, LineageFinding, LineageVerdict, Seen
 from comet_broker.core.recovery import Choice
-from comet_broker.guard import StoreGuard
 from comet_broker.metadata.store import RangeResult
 from comet_broker.replication import follower
 from tests.sim.cluster_profile import ClusterProfile
@@ -35,7 +35,7 @@ def mutant(why: str, breaks: str, *faults: str, caught_by: int = 0, acks: int = 
 
 @mutant("every store is trusted", "C1 C29", GOES_BACK)
 def trust_every_store() -> list[Patch]:
-    return [(guard_module, "judge", lambda floor, seen: Verdict(Finding.SAME))]
+    return [(guard_module, "judge", lambda floor, seen: LineageVerdict(LineageFinding.SAME))]
 
 
 @mutant("a restart forgets what its folder knew of the store", "C1 C29", GOES_BACK)
@@ -59,9 +59,9 @@ def trust_every_listing() -> list[Patch]:
 def register_in_any_history() -> list[Patch]:
     real = lineage.judge
 
-    def judge(floor: Floor, seen: Seen) -> Verdict:
+    def judge(floor: Floor, seen: Seen) -> LineageVerdict:
         if not seen.epochs:  # not a listing
-            return Verdict(Finding.SAME)
+            return LineageVerdict(LineageFinding.SAME)
         return real(floor, seen)
 
     def admit(self: StoreGuard, listing: RangeResult, known: Floor) -> bool:

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from comet._admin import Admin
-from comet._recovery import ClusterRecovery
+from comet.admin.admin import Admin
+from comet.admin.recovery import ClusterRecovery
 from comet.errors import CometError, GroupNotFound
 from comet.types import Flush
-from comet_broker.guard import RESTART
+from comet_broker.cluster.store_guard import RESTART
 from comet_broker.metadata.memory import MemoryStore
 from tests.sim.cluster import RUN_S_MAX, ClusterScenario
 from tests.sim.cluster_checks import check

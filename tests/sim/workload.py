@@ -7,12 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from comet._client import Client
-from comet._consumer import Consumer
-from comet._delivery import BulkDelivery, Delivery
-from comet._producer import Producer
-from comet._replicas import ReadFrom
-from comet._wire import position_to_pb
+from comet.client.client import Client
+from comet.consumer.consumer import Consumer
+from comet.consumer.replica_choice import ReadFrom
 from comet.errors import (
     Closed,
     CometError,
@@ -24,10 +21,13 @@ from comet.errors import (
     Truncated,
     UnsupportedVersion,
 )
+from comet.producer.delivery import BulkDelivery, Delivery
+from comet.producer.producer import Producer
 from comet.types import Earliest, Flush, Latest
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import events_pb2 as pb
 from comet.v1 import types_pb2 as types
+from comet.wire.protobuf import position_to_pb
 from tests.sim.history import UNKNOWN_END, Call, Ends, Outcome, Place, Produce, Read, Session, make_value
 from tests.sim.raw import Meter, RawClient, Vandal, ends_quietly
 from tests.sim.world import World

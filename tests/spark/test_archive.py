@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import comet
-from comet_demo import spark_job
+from comet_demo.analytics import spark_job
+from comet_demo.analytics.updates import Writers
 from comet_demo.model import RESULTS, TOPIC, TRADES, Trade
-from comet_demo.updates import Writers
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 def test_a_job_whose_java_is_gone_tells_of_it_and_ends(tmp_path: Path) -> None:
     log = tmp_path / "job.log"
     with comet.testing.broker({JOB: 1}) as broker, comet.sync.Consumer(broker.address, JOB, start="earliest") as told:
-        command = [sys.executable, "-m", "comet_demo.spark_job", "--bootstrap", broker.address]
+        command = [sys.executable, "-m", "comet_demo.analytics.spark_job", "--bootstrap", broker.address]
         arguments = ["--queries", "bars.1s", "--parallelism", "1", "--master", "local[1]"]
         with log.open("wb") as file:
             job = subprocess.Popen([*command, *arguments], stdin=subprocess.DEVNULL, stdout=file, stderr=file)
@@ -35,7 +35,7 @@ def test_a_job_whose_java_is_gone_tells_of_it_and_ends(tmp_path: Path) -> None:
             job.kill()
             job.wait(60)
     lines = log.read_text().splitlines()
-    assert lines[-1].startswith("comet_demo.spark_job: the Java that Spark runs in is gone"), lines[-1]
+    assert lines[-1].startswith("comet_demo.analytics.spark_job: the Java that Spark runs in is gone"), lines[-1]
     # Spark's own workers, whose Python comes out of a zip, may have said that a connection of theirs ended.
     assert not [line for line in lines if line.lstrip().startswith('File "') and "pyspark.zip" not in line]
 

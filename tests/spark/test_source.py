@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 import comet
-from comet.spark.joining import SMALL
+from comet.spark.coalesce import SMALL
 from comet.spark.source import CometSource
 from tests import poison
 

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import comet
-import comet_demo.spark_job
+import comet_demo.analytics.spark_job
 from comet_demo.feed import ensure_topics
 from comet_demo.model import BARS, TOPIC
 from tests.sim.waiting import until
@@ -30,7 +30,7 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
 }
-DRIVER = f"{sys.executable} {comet_demo.spark_job.__file__}"
+DRIVER = f"{sys.executable} {comet_demo.analytics.spark_job.__file__}"
 SECOND_US = 1_000_000
 SYMBOLS = ("ACME", "INIT", "MOON", "OMNI")
 
@@ -39,7 +39,7 @@ SYMBOLS = ("ACME", "INIT", "MOON", "OMNI")
 def submitted(address: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     settings = [part for name, value in SETTINGS.items() for part in ("--conf", f"{name}={value}")]
     command = [str(Path(sys.executable).with_name("spark-submit")), "--master", MASTER, *settings]
-    job = [comet_demo.spark_job.__file__, "--bootstrap", address, "--queries", "bars.1s"]
+    job = [comet_demo.analytics.spark_job.__file__, "--bootstrap", address, "--queries", "bars.1s"]
     job += ["--checkpoint", str(folder / "checkpoint"), "--back", "3600"]  # before it was started, however long ago
     log = folder / "submit.log"
     environment = os.environ | {"SPARK_LOCAL_DIRS": str(folder), "SPARK_WORKER_DIR": str(folder / "work")}

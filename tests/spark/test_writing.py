@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import comet
-from comet import _limits as limits
+from comet import limits
 from comet.errors import (
     Closed,
     DataLoss,
@@ -25,8 +25,8 @@ from comet.errors import (
 )
 from comet.spark import writing
 from comet.spark.sink_options import SinkOptions
-from comet.spark.units import Unit
-from comet.spark.writing import Rows, Wrote, write_rows, write_unit
+from comet.spark.write_unit import Unit
+from comet.spark.writing import TaskRows, Wrote, write_rows, write_unit
 from tests.robustness.process import BrokerProcess, free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -130,7 +130,7 @@ def test_an_attempt_that_died_leaves_nothing(broker: Broker, unit: Unit) -> None
 
 
 def test_rows_that_an_attempt_did_not_come_to_are_counted_by_the_next() -> None:
-    rows = Rows(_batches())
+    rows = TaskRows(_batches())
     assert sum(map(len, rows)) == rows.count == 12
     assert rows.rewind()
     assert len(next(iter(rows))) == 3, "and then the attempt fails"

@@ -68,7 +68,14 @@ def _offences(chosen: Callable[[Source], bool], allowed: Callable[[Import], bool
 
 
 def test_the_foundations_need_only_the_standard_library_and_the_codecs() -> None:
-    own = ("comet.errors", "comet.patterns", "comet.types", "comet.records", "comet._conflict", "comet._frames")
+    own = (
+        "comet.errors",
+        "comet.patterns",
+        "comet.types",
+        "comet.records",
+        "comet.wire.replica_conflict",
+        "comet.wire.frames",
+    )
     wheels = {"crc32c", "lz4", "zstandard"}
 
     def allowed(found: Import) -> bool:
@@ -103,13 +110,13 @@ def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
         "comet.patterns",
         "comet.types",
         "comet.records",
-        "comet._corrupt",
-        "comet._conflict",
-        "comet._frames",
-        "comet._wire",
-        "comet._transport",
-        "comet._tuning",
-        "comet._units",
+        "comet.wire.corrupt",
+        "comet.wire.replica_conflict",
+        "comet.wire.frames",
+        "comet.wire.protobuf",
+        "comet.wire.transport",
+        "comet.wire.tuning",
+        "comet.units",
         "comet.settings",
         "comet.v1",
     )
@@ -122,7 +129,8 @@ def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
     peers = "comet_broker.rpc.network"
     assert not _offences(lambda source: source.within("comet_broker") and not source.within(peers), allowed)
     assert not _offences(
-        lambda source: source.within(peers), lambda found: allowed(found) or _within(found.module, ["comet._channel"])
+        lambda source: source.within(peers),
+        lambda found: allowed(found) or _within(found.module, ["comet.wire.grpc_channel"]),
     )
 
 
@@ -135,7 +143,7 @@ def test_decisions_are_made_without_the_world(pure: str) -> None:
         "comet.patterns",
         "comet.types",
         "comet.records",
-        "comet._frames",
+        "comet.wire.frames",
         "comet_broker.core",
         "comet_broker.limits",
         "comet_broker.ports",
@@ -171,7 +179,12 @@ def test_the_gateway_is_a_user_of_the_sdk_like_any_other() -> None:
 
 def test_the_gateway_runs_on_any_asgi_server() -> None:
     """Only what makes it a process of its own knows which one that is."""
-    adapters = ("comet_gateway.server", "comet_gateway.protocol", "comet_gateway.sockets", "comet_gateway.__main__")
+    adapters = (
+        "comet_gateway.server",
+        "comet_gateway.http.uvicorn_http",
+        "comet_gateway.http.uvicorn_websocket",
+        "comet_gateway.__main__",
+    )
 
     def allowed(found: Import) -> bool:
         return _top(found) not in {"uvicorn", "uvloop", "httptools", "websockets", "grpc"}
@@ -185,7 +198,7 @@ def test_the_gateway_runs_on_any_asgi_server() -> None:
 
 def test_only_the_source_knows_spark() -> None:
     """And those parts of the demo that are a job for Spark; they are users of the source like any other."""
-    spark, jobs = ("comet.spark", "pyspark_comet"), ("comet_demo.analytics", "comet_demo.spark_job")
+    spark, jobs = ("comet.spark", "pyspark_comet"), ("comet_demo.analytics", "comet_demo.analytics.spark_job")
     measured = ("comet.bench.spark_reads", "comet.bench.spark_sources")
     outside = (*spark, *jobs, *measured)
     assert not _offences(lambda source: not source.within(*outside), lambda found: _top(found) != "pyspark")
@@ -211,7 +224,7 @@ def test_only_adapters_know_grpc() -> None:
         "comet_broker.rpc",
         "comet_broker.metadata.etcd",
         "comet_broker.server",
-        "comet._channel",
+        "comet.wire.grpc_channel",
         "comet.bench",
         "comet.cli",
     )
@@ -227,7 +240,7 @@ def test_only_the_files_port_touches_the_disk() -> None:
     allowed_modules = (
         "comet_broker.storage.files",
         "comet_broker.metadata.examine",
-        "comet_broker.etcd_binary",
+        "comet_broker.metadata.etcd_binary",
         "comet_broker.server",
         "comet_broker.__main__",
     )

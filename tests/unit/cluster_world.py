@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from comet_broker.cluster.membership import Membership
+from comet_broker.cluster.view import ClusterView
 from comet_broker.config import BrokerConfig
 from comet_broker.core.cluster import BrokerRecord
-from comet_broker.membership import Membership
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import (
     Compare,
@@ -22,7 +23,6 @@ from comet_broker.metadata.store import (
     TransactionResult,
 )
 from comet_broker.tasks import Tasks
-from comet_broker.view import ClusterView
 from tests.sim.clock import SimClock
 from tests.sim.loop import SimLoop, run
 

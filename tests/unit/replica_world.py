@@ -10,16 +10,16 @@ from typing import TypeVar
 
 from comet.errors import CometError
 from comet.types import TopicConfig
+from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import PartitionState, Versioned, partition_key
 from comet_broker.core.tail import TailBudget
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import Compare, Delete, Put, TransactionResult
-from comet_broker.partition import Partition
-from comet_broker.site import Site
+from comet_broker.partitions.context import Site
+from comet_broker.partitions.partition import Partition
 from comet_broker.storage.log import Log
 from comet_broker.storage.memory import MemoryFiles
 from comet_broker.tasks import Tasks
-from comet_broker.view import ClusterView
 from tests.unit.storage_world import FOLDER, IDENTITY, HandClock, batch
 
 R = TypeVar("R")

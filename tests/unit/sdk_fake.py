@@ -15,8 +15,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from comet import _wire, records
-from comet._frames import delivery_prefix, parse_produce
+from comet import records
 from comet.errors import (
     CometError,
     OffsetOutOfRange,
@@ -35,6 +34,8 @@ from comet.records import BatchHeader
 from comet.types import AtOffset, AtTime, BrokerInfo, Earliest, Latest, PartitionInfo, TopicConfig, TopicInfo
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import events_pb2 as pb
+from comet.wire import protobuf
+from comet.wire.frames import delivery_prefix, parse_produce
 
 ADDRESS = "fake:9092"
 LATENCY_S = 0.001
@@ -196,7 +197,7 @@ class FakeStream:
             assert kind is not None
             getattr(self, f"_on_{kind}")(request, getattr(frame, kind))
         except CometError as error:
-            self.send(pb.ServerFrame(request=request, error=pb.StreamError(error=_wire.error_to_pb(error))))
+            self.send(pb.ServerFrame(request=request, error=pb.StreamError(error=protobuf.error_to_pb(error))))
 
     def _produce(self, request: int, handle: int, acks: int, batch: bytes) -> None:
         partition = self.broker.partition(handle)
@@ -247,7 +248,7 @@ class FakeStream:
         self.send(pb.ServerFrame(request=request, found_offset=pb.FoundOffset(offset=offset)))
 
     def _resolve(self, partition: FakePartition, position: Any) -> int:
-        match _wire.position_from_pb(position):
+        match protobuf.position_from_pb(position):
             case Earliest():
                 return partition.start
             case Latest():
@@ -317,7 +318,7 @@ class FakeStream:
     def end_cursor(self, handle: int, error: CometError) -> None:
         number, _ = self.cursors.pop(handle)
         self.leader_only.discard(handle)
-        ended = pb.StreamError(error=_wire.error_to_pb(error), subscription=number, partition=handle)
+        ended = pb.StreamError(error=protobuf.error_to_pb(error), subscription=number, partition=handle)
         self.send(pb.ServerFrame(error=ended))
 
 
@@ -452,16 +453,16 @@ class FakeBroker:
     def answer(self, method: str, request: Any) -> Any:
         match method:
             case "comet.v1.Comet/FetchMetadata":
-                found = [_wire.topic_to_pb(self.describe(name)) for name in request.topics if name in self.topics]
-                brokers = list(map(_wire.broker_to_pb, self.brokers()))
+                found = [protobuf.topic_to_pb(self.describe(name)) for name in request.topics if name in self.topics]
+                brokers = list(map(protobuf.broker_to_pb, self.brokers()))
                 return pb.FetchMetadataResponse(cluster_id="fake", broker_id=self.id, brokers=brokers, topics=found)
             case "comet.v1.Admin/CreateTopic":
                 self.create(request.name, request.partitions)
-                return _wire.topic_to_pb(self.describe(request.name))
+                return protobuf.topic_to_pb(self.describe(request.name))
             case "comet.v1.Admin/ListTopics":
                 # Pages of one topic, so that paging is tested.
                 names = sorted(name for name in self.topics if name > request.page_token)
                 token = names[0] if len(names) > 1 else ""
-                topics = [_wire.topic_to_pb(self.describe(name)) for name in names[:1]]
+                topics = [protobuf.topic_to_pb(self.describe(name)) for name in names[:1]]
                 return admin.ListTopicsResponse(topics=topics, next_page_token=token)
         raise AssertionError(f"the fake does not know {method}")

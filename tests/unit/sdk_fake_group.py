@@ -8,11 +8,11 @@ from random import Random
 from typing import Any
 
 from comet import records
-from comet._bindings import Binding
-from comet._record import RecordBatch
-from comet._serving import Source
 from comet.app import App
+from comet.consumer.record import RecordBatch
 from comet.errors import Closed, CometError, StaleGeneration
+from comet.handlers.binding import Binding
+from comet.handlers.serving import RecordSource
 from comet.serde import codec_for
 from comet.v1 import groups_pb2 as groups_pb
 from tests.unit.sdk_fake import ADDRESS, FakeBroker
@@ -158,5 +158,5 @@ class GroupApp(App):
         super().__init__(ADDRESS, connect=broker.connect, random=Random(4), **settings)
         self.fake = group
 
-    def _group_consumer_for(self, one: Binding, **hooks: Any) -> Source:
+    def _group_consumer_for(self, one: Binding, **hooks: Any) -> RecordSource:
         return FakeMember(self.fake, one.signature.type, **hooks)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from comet import _wire
 from comet.errors import CometError, MemberUnknown, NotCoordinator, StaleGeneration
 from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet.wire import protobuf
 from tests.unit.sdk_fake import ADDRESS, FakeBroker, FakeChannel, FakeStream
 
 Place = tuple[str, int]
@@ -150,7 +150,7 @@ class GroupBroker(FakeBroker):
         if not isinstance(error, NotCoordinator):
             del self.members[member]
             self.owners = {place: owner for place, owner in self.owners.items() if owner[0] != member}
-        evicted = groups_pb.Evicted(group=self.group_of(member), member=member, error=_wire.error_to_pb(error))
+        evicted = groups_pb.Evicted(group=self.group_of(member), member=member, error=protobuf.error_to_pb(error))
         stream.send(pb.ServerFrame(evicted=evicted))
 
     def commit(self, commit: groups_pb.Commit) -> groups_pb.Committed:
@@ -162,10 +162,10 @@ class GroupBroker(FakeBroker):
                 owner, since = self.owners.get(place, ("", 0))
                 refusal = self.refuse_mark(place)
                 if refusal is not None:
-                    answer.refused.add(topic=topic.topic, partition=mark.partition, error=_wire.error_to_pb(refusal))
+                    answer.refused.add(topic=topic.topic, partition=mark.partition, error=protobuf.error_to_pb(refusal))
                     continue
                 if owner != commit.member or commit.generation < since:
-                    error = _wire.error_to_pb(StaleGeneration("it is another's"))
+                    error = protobuf.error_to_pb(StaleGeneration("it is another's"))
                     answer.refused.add(topic=topic.topic, partition=mark.partition, error=error)
                     continue
                 known, _ = self.marks.get(place, (-1, None))

@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import comet
-from comet._arrow_columns import Columns, Gathering
-from comet._arrow_types import shape_of
-from comet._arrow_values import Values
 from comet.errors import InvalidArgument, SerdeError
 from comet.records import decode
 from comet.serde import codec_for
+from comet.tables.arrow_columns import ArrowColumns, Gathering
+from comet.tables.arrow_types import shape_of
+from comet.tables.arrow_values import Values
 from tests.property.records_strategies import build, stamp
 
 T = TypeVar("T")
@@ -259,8 +259,8 @@ def test_a_schema_takes_what_it_names_of_any_object() -> None:
 def test_text_is_of_any_kind() -> None:
     kind = pa.schema([("a", pa.large_string()), ("b", pa.string_view()), ("c", pa.list_(pa.large_string()))])
     value = b'{"a":"x","b":"y","c":["z"]}'
-    assert Columns(kind, ["a", "b"]).of(batch_of([value])).to_pylist() == [{"a": "x", "b": "y"}]
-    assert Columns(kind, ["c"]).of(batch_of([value])).to_pylist() == [{"c": ["z"]}]
+    assert ArrowColumns(kind, ["a", "b"]).of(batch_of([value])).to_pylist() == [{"a": "x", "b": "y"}]
+    assert ArrowColumns(kind, ["c"]).of(batch_of([value])).to_pylist() == [{"c": ["z"]}]
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ class Mixed:
 )
 def test_types_without_columns_are_refused(kind: Any, said: str) -> None:
     with pytest.raises(InvalidArgument, match=said):
-        Columns(kind)
+        ArrowColumns(kind)
 
 
 # ---- the columns of a table
@@ -306,24 +306,24 @@ def test_types_without_columns_are_refused(kind: Any, said: str) -> None:
 
 def test_a_table_has_what_a_record_has() -> None:
     batch = batch_of([b"a", None], keys=[None, b"k"], headers=[[("h", b"1")], None])
-    made = Columns(None, ["offset", "headers", "value", "key", "topic", "partition", "timestamp"]).of(batch)
+    made = ArrowColumns(None, ["offset", "headers", "value", "key", "topic", "partition", "timestamp"]).of(batch)
     assert made.to_pylist()[1] == {
         "offset": 101, "headers": [], "value": None, "key": b"k", "topic": "orders", "partition": 2,
         "timestamp": datetime(1970, 1, 1, microsecond=7, tzinfo=UTC),
     }  # fmt: skip
     assert made["headers"].to_pylist()[0] == [{"name": "h", "value": b"1"}]
-    assert Columns().schema.names == ["key", "value", "topic", "partition", "offset", "timestamp"]
-    assert Columns(Leg).schema.names == ["key", "size", "note", "topic", "partition", "offset", "timestamp"]
-    assert Columns(int).of(batch_of([b"3", None]))["value"].to_pylist() == [3, None]
+    assert ArrowColumns().schema.names == ["key", "value", "topic", "partition", "offset", "timestamp"]
+    assert ArrowColumns(Leg).schema.names == ["key", "size", "note", "topic", "partition", "offset", "timestamp"]
+    assert ArrowColumns(int).of(batch_of([b"3", None]))["value"].to_pylist() == [3, None]
 
 
 def test_a_field_comes_before_a_column_of_its_name() -> None:
     kind = pa.schema([("offset", pa.string()), ("_offset", pa.string()), ("key", pa.int64())])
-    columns = Columns(kind, ["__offset", "offset", "_key", "key"])
+    columns = ArrowColumns(kind, ["__offset", "offset", "_key", "key"])
     assert columns.of(batch_of([b'{"offset":"a","key":1}'])).to_pylist() == [
         {"__offset": 100, "offset": "a", "_key": None, "key": 1}
     ]
-    assert Columns(kind).schema.names == [
+    assert ArrowColumns(kind).schema.names == [
         "_key", "offset", "_offset", "key", "topic", "partition", "__offset", "timestamp",
     ]  # fmt: skip
 
@@ -338,21 +338,21 @@ def test_a_field_comes_before_a_column_of_its_name() -> None:
 )
 def test_columns_that_there_are_not_are_refused(columns: Any, said: str) -> None:
     with pytest.raises(InvalidArgument, match=said):
-        Columns(None, columns)
+        ArrowColumns(None, columns)
 
 
 def test_what_is_not_asked_for_is_not_decoded() -> None:
     wrong = b'{"symbol":"a","price":"no number"}'
-    assert Columns(Order, ["offset"]).of(batch_of([b"no object"])).to_pylist() == [{"offset": 100}]
-    assert Columns(SCHEMA, ["text", "n"]).of(batch_of([b'{"text":"a","day":"no day"}'])).to_pylist() == [
+    assert ArrowColumns(Order, ["offset"]).of(batch_of([b"no object"])).to_pylist() == [{"offset": 100}]
+    assert ArrowColumns(SCHEMA, ["text", "n"]).of(batch_of([b'{"text":"a","day":"no day"}'])).to_pylist() == [
         {"text": "a", "n": None}
     ]
     with pytest.raises(SerdeError):
-        Columns(Order, ["price"]).of(batch_of([wrong]))
+        ArrowColumns(Order, ["price"]).of(batch_of([wrong]))
 
 
 def test_small_batches_are_put_together_and_keep_no_message() -> None:
-    gathering = Gathering(Columns(None, ["timestamp"]))
+    gathering = Gathering(ArrowColumns(None, ["timestamp"]))
     large = batch_of([b"x" * 1000] * 4_200, timestamps=list(range(4_200)))
     small = [batch_of([b"y"] * 10, base=at, timestamps=list(range(10))) for at in range(4_200, 4_250, 10)]
     full = gathering.add([large, *small])
@@ -362,5 +362,5 @@ def test_small_batches_are_put_together_and_keep_no_message() -> None:
     assert gathering.rest() == []
     for one in (*full, *rest):
         assert one.column(0).buffers()[1].parent is None
-    whole = Columns(None, ["value"])
+    whole = ArrowColumns(None, ["value"])
     assert whole.together([whole.of(large)]).column(0).buffers()[2].parent is not None  # worth keeping, and not copied

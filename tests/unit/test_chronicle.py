@@ -7,7 +7,6 @@ import pytest
 
 from comet.types import TopicConfig
 from comet_broker import limits
-from comet_broker.core.chronicle import COUNTING_US, SINGLY_MAX, Chronicle
 from comet_broker.core.cluster import (
     CONTROLLER,
     DRAINS,
@@ -21,6 +20,7 @@ from comet_broker.core.cluster import (
     partition_key,
     topic_key,
 )
+from comet_broker.core.event_log import COUNTING_US, SINGLY_MAX, Chronicle
 from comet_broker.metadata.store import KeyValue
 
 SECOND = 1_000_000

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from comet._conflict import ReplicaConflict
 from comet.bench.fire import Load
 from comet.bench.report import combine, table_row
 from comet.cli import _etcd_checks, up
@@ -24,11 +23,12 @@ from comet.cli._cluster_checks import _about_broker, _about_conflicts, _about_le
 from comet.cli._etcd_checks import MemberCheck, check_members
 from comet.cli._gateway_process import GatewayProcess
 from comet.cli._keeper import RESTART_S_MAX, RESTART_S_MIN, WELL_S, Keeper
-from comet.cli._local_cluster import LocalCluster, Member, died
+from comet.cli._local_cluster import ClusterProcess, LocalCluster, died
 from comet.cli.cluster import Health, failures, show_failed
 from comet.cli.topic import topic_document
 from comet.errors import InvalidArgument, Unavailable
 from comet.types import BrokerInfo, ClusterInfo, PartitionInfo, TopicConfig, TopicInfo
+from comet.wire.replica_conflict import ReplicaConflict
 
 
 def topic(*partitions: PartitionInfo, min_insync: int = 2) -> TopicInfo:
@@ -84,7 +84,7 @@ async def test_what_has_failed_is_shown_with_its_reason(capsys: pytest.CaptureFi
 # ---- processes that die
 
 
-class FakeMember(Member):
+class FakeMember(ClusterProcess):
     """Dies when the test says so."""
 
     def __init__(self, name: str) -> None:

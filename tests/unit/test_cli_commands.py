@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from comet.cli._commands import app
-from comet_gateway.auth import Tokens
+from comet_gateway.http.auth import TokenFile
 
 NOBODY = "127.0.0.1:1"  # nothing listens on port 1
 
@@ -57,7 +57,7 @@ def test_a_token_is_shown_once_with_the_row_that_knows_it(tmp_path: Path) -> Non
     document = json.loads(made.stdout)
     path = tmp_path / "tokens.toml"
     path.write_text(document["row"])
-    who = Tokens.load(path).whose(document["token"])
+    who = TokenFile.load(path).whose(document["token"])
     assert who is not None
     assert (who.name, who.role.name) == ("ci@example", "OPERATOR")
     plain = runner.invoke(app, ["gateway", "token", "me"])

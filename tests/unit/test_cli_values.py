@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comet._units import format_duration_ms, format_exact_bytes, format_setting, parse_bytes, parse_duration_ms
 from comet.cli._values import format_rate, parse_brokers, parse_settings
 from comet.errors import InvalidArgument
 from comet.types import Flush, TopicConfig
+from comet.units import format_duration_ms, format_exact_bytes, format_setting, parse_bytes, parse_duration_ms
 
 
 @given(st.integers(min_value=0, max_value=1 << 53))

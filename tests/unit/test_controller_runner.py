@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from comet.errors import LimitExceeded
 from comet.types import TopicConfig
-from comet_broker import controller as runner
-from comet_broker.controller import LOOK_AGAIN_S, Controller
+from comet_broker.cluster import controller as runner
+from comet_broker.cluster.controller import LOOK_AGAIN_S, Controller
 from comet_broker.core import controller as core
 from comet_broker.core.cluster import (
     CONTROLLER,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from comet_demo.care import CALM_S, PAUSES_S, Care
+from comet_demo.processes.restart_policy import CALM_S, PAUSES_S, Care
 
 
 def test_it_is_started_again_after_ever_longer_and_in_the_end_no_more() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from comet_demo.job_state import PAUSES_S, Job, micros, reason, rounded
-from comet_demo.status import Analytics
-from comet_demo.supervisor import FIRST_BATCH_US_MAX, Supervisor
+from comet_demo.analytics.job_state import PAUSES_S, Job, micros, reason, rounded
+from comet_demo.analytics.query_supervisor import FIRST_BATCH_US_MAX, Supervisor
+from comet_demo.analytics.status import Analytics
 
 S = 1_000_000
 NOON = "2026-01-31T12:00:00.500Z"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from comet_demo.board import SILENT_US, SYMBOLS_MAX, Board
 from comet_demo.model import Quote
+from comet_demo.terminal.board import SILENT_US, SYMBOLS_MAX, Board
 
 
 def quote(symbol: str, last: float, *, size: int = 0, timestamp_us: int = 0) -> Quote:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 
 from comet_demo.model import INSTRUMENTS, Fill, Quote
-from comet_demo.paper import LOT, SLOW_US, Book
+from comet_demo.paper_trading import LOT, SLOW_US, Book
 from comet_demo.providers.market import Market
 
 SECOND_US = 1_000_000

@@ -25,11 +25,12 @@ from comet.errors import (
 from comet.types import Consistency, TopicConfig
 from comet.v1 import coordination_pb2 as pb
 from comet.v1 import types_pb2 as types
-from comet_broker import enlistments, limits
+from comet_broker import limits
 from comet_broker.coordination.markers import write_here
 from comet_broker.core.slots import producer_in
-from comet_broker.enlistments import NotEnlisted
-from comet_broker.site import Accepted
+from comet_broker.partitions import transaction_enrolment
+from comet_broker.partitions.context import Accepted
+from comet_broker.partitions.transaction_enrolment import NotEnlisted
 from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
 
 ME = producer_in(3, 17)
@@ -353,8 +354,8 @@ async def test_a_follower_that_is_cut_back_knows_what_is_open_in_what_stays() ->
 
 
 async def test_a_new_leader_ends_what_is_over_and_has_lost_its_marker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(enlistments, "LEFT_OPEN_S", 0.0)
-    monkeypatch.setattr(enlistments, "LEFT_OPEN_S_MAX", 0.0)
+    monkeypatch.setattr(transaction_enrolment, "LEFT_OPEN_S", 0.0)
+    monkeypatch.setattr(transaction_enrolment, "LEFT_OPEN_S_MAX", 0.0)
     world = await leading()
     one, sender = world.partition, Sender(world)
     for producer in (1, 2, 3):
@@ -374,7 +375,7 @@ async def test_a_new_leader_ends_what_is_over_and_has_lost_its_marker(monkeypatc
 
 
 async def test_who_leads_no_longer_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(enlistments, "LEFT_OPEN_S", 0.0)
+    monkeypatch.setattr(transaction_enrolment, "LEFT_OPEN_S", 0.0)
     world = await leading()
     one, sender = world.partition, Sender(world)
     sender.send(part())

@@ -11,9 +11,9 @@ from comet.errors import CometError, NotLeader, Unavailable
 from comet.types import AtOffset, Position
 from comet.v1 import events_pb2 as pb
 from comet.v1 import types_pb2 as types
-from comet_broker.partition import Partition
-from comet_broker.ranges import Ranges
-from comet_broker.resolving import resolve
+from comet_broker.partitions.offset_lookup import resolve
+from comet_broker.partitions.partition import Partition
+from comet_broker.partitions.range_read import Ranges
 from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
 from tests.unit.test_partition import FOLLOWS, LEADS, from_leader
 

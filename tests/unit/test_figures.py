@@ -6,8 +6,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from comet_broker.durations import BUCKETS, Durations
-from comet_broker.figures import OTHERS, TOPICS_MAX, exposition
+from comet_broker.metrics.histogram import BUCKETS, Durations
+from comet_broker.metrics.prometheus import OTHERS, TOPICS_MAX, exposition
 
 
 def partition(topic: str, **changed: Any) -> dict[str, Any]:

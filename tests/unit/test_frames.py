@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from comet import _frames
 from comet.v1 import events_pb2, replication_pb2, types_pb2
+from comet.wire import frames
 
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
@@ -18,91 +18,91 @@ LENGTHS = [0, 1, 100, 101, 102, 114, 115, 127, 128, 16_370, 16_383, 16_384, 1 <<
 @given(u32, u32, st.integers(0, 2), st.lists(st.binary(max_size=200), max_size=4))
 def test_protobuf_reads_a_produce_frame(request: int, handle: int, acks: int, parts: list[bytes]) -> None:
     batch = b"".join(parts)
-    frame = _frames.produce_frame(request, handle, acks, parts, len(batch))
+    frame = frames.produce_frame(request, handle, acks, parts, len(batch))
     message = events_pb2.ClientFrame.FromString(frame)
     assert message == events_pb2.ClientFrame(
         request=request,
         produce=events_pb2.Produce(partition=handle, acks=types_pb2.Acks.Name(acks), batch=batch),
     )
-    parsed = _frames.parse_produce(frame)
+    parsed = frames.parse_produce(frame)
     assert parsed is not None
     assert (*parsed[:3], bytes(parsed[3])) == (request, handle, acks, batch)
 
 
 @given(u32, u64, u32, st.binary(max_size=300))
 def test_protobuf_reads_a_delivery(handle: int, high_watermark: int, epoch: int, batches: bytes) -> None:
-    frame = _frames.delivery_prefix(handle, high_watermark, epoch, len(batches)) + batches
+    frame = frames.delivery_prefix(handle, high_watermark, epoch, len(batches)) + batches
     message = events_pb2.ServerFrame.FromString(frame)
     assert message == events_pb2.ServerFrame(
         delivery=events_pb2.Delivery(
             partition=handle, high_watermark=high_watermark, leader_epoch=epoch, batches=batches
         )
     )
-    assert _frames.parse_delivery(frame) == (handle, high_watermark, epoch)
-    assert frame[_frames.DELIVERY_PREFIX_BYTES :] == batches
+    assert frames.parse_delivery(frame) == (handle, high_watermark, epoch)
+    assert frame[frames.DELIVERY_PREFIX_BYTES :] == batches
 
 
 @given(u32, u32, i64, i64)
 def test_protobuf_reads_progress(handle: int, epoch: int, log_end: int, flushed_end: int) -> None:
-    frame = _frames.progress_frame(handle, epoch, log_end, flushed_end)
+    frame = frames.progress_frame(handle, epoch, log_end, flushed_end)
     progress = replication_pb2.Progress(handle=handle, leader_epoch=epoch, log_end=log_end, flushed_end=flushed_end)
     message = replication_pb2.FollowerFrame(progress=progress)
     assert replication_pb2.FollowerFrame.FromString(frame) == message
-    assert _frames.parse_progress(frame) == (handle, epoch, log_end, flushed_end)
+    assert frames.parse_progress(frame) == (handle, epoch, log_end, flushed_end)
     if handle and epoch and log_end and flushed_end:
         assert message.SerializeToString() == frame
 
 
 def test_progress_of_another_encoder_is_left_to_protobuf() -> None:
     short = replication_pb2.FollowerFrame(progress=replication_pb2.Progress(handle=1, leader_epoch=2))
-    assert _frames.parse_progress(short.SerializeToString()) is None
-    frame = _frames.progress_frame(1, 2, 3, 4)
+    assert frames.parse_progress(short.SerializeToString()) is None
+    frame = frames.progress_frame(1, 2, 3, 4)
     for at in (0, 1, 2, 7, 12, 21):
-        assert _frames.parse_progress(frame[:at] + b"\xff" + frame[at + 1 :]) is None
+        assert frames.parse_progress(frame[:at] + b"\xff" + frame[at + 1 :]) is None
 
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_every_size_of_length(length: int) -> None:
     batch = b"x" * length
-    frame = _frames.produce_frame(1, 2, 1, [batch], length)
+    frame = frames.produce_frame(1, 2, 1, [batch], length)
     assert events_pb2.ClientFrame.FromString(frame).produce.batch == batch
-    parsed = _frames.parse_produce(frame)
+    parsed = frames.parse_produce(frame)
     assert parsed is not None and parsed[3] == batch
-    frame = _frames.delivery_prefix(1, 2, 3, length) + batch
+    frame = frames.delivery_prefix(1, 2, 3, length) + batch
     assert events_pb2.ServerFrame.FromString(frame).delivery.batches == batch
-    assert _frames.parse_delivery(frame) == (1, 2, 3)
+    assert frames.parse_delivery(frame) == (1, 2, 3)
 
 
 def test_lengths_of_more_than_28_bits_are_spread_over_the_fifth_byte() -> None:
     """Without building such a frame: a prefix alone is enough to see where the bits go."""
     length = (5 << 28) + 3
-    prefix = _frames.delivery_prefix(1, 2, 3, length)
+    prefix = frames.delivery_prefix(1, 2, 3, length)
     assert prefix[26:] == bytes([0x7A, 0x83, 0x80, 0x80, 0x80, 0x05])
     assert sum((byte & 0x7F) << 7 * i for i, byte in enumerate(prefix[1:6])) == length + 26
 
 
 def test_the_batch_is_not_copied() -> None:
-    frame = _frames.produce_frame(1, 2, 1, [b"x" * 100], 100)
-    parsed = _frames.parse_produce(frame)
+    frame = frames.produce_frame(1, 2, 1, [b"x" * 100], 100)
+    parsed = frames.parse_produce(frame)
     assert parsed is not None and parsed[3].obj is frame
 
 
-@pytest.mark.parametrize("cut", range(_frames.DELIVERY_PREFIX_BYTES + 3))
+@pytest.mark.parametrize("cut", range(frames.DELIVERY_PREFIX_BYTES + 3))
 def test_a_frame_that_is_cut_is_not_canonical(cut: int) -> None:
-    assert _frames.parse_produce(_frames.produce_frame(1, 2, 1, [b"abcdefghijk"], 11)[:cut]) is None
-    assert _frames.parse_delivery((_frames.delivery_prefix(1, 2, 3, 4) + b"abcd")[:cut]) is None
+    assert frames.parse_produce(frames.produce_frame(1, 2, 1, [b"abcdefghijk"], 11)[:cut]) is None
+    assert frames.parse_delivery((frames.delivery_prefix(1, 2, 3, 4) + b"abcd")[:cut]) is None
 
 
 def test_what_protobuf_writes_itself_is_not_canonical() -> None:
     """Its lengths are as short as can be, so the caller must fall back to the parser."""
     produce = events_pb2.Produce(partition=2, acks=types_pb2.ACKS_LEADER, batch=b"x" * 50)
-    assert _frames.parse_produce(events_pb2.ClientFrame(request=1, produce=produce).SerializeToString()) is None
+    assert frames.parse_produce(events_pb2.ClientFrame(request=1, produce=produce).SerializeToString()) is None
     delivery = events_pb2.Delivery(partition=1, high_watermark=2, leader_epoch=3, batches=b"x" * 50)
-    assert _frames.parse_delivery(events_pb2.ServerFrame(delivery=delivery).SerializeToString()) is None
+    assert frames.parse_delivery(events_pb2.ServerFrame(delivery=delivery).SerializeToString()) is None
 
 
-PRODUCE = _frames.produce_frame(7, 9, 2, [b"batch"], 5)
-DELIVERY = _frames.delivery_prefix(7, 9, 2, 5) + b"batch"
+PRODUCE = frames.produce_frame(7, 9, 2, [b"batch"], 5)
+DELIVERY = frames.delivery_prefix(7, 9, 2, 5) + b"batch"
 
 
 @given(st.integers(0, len(PRODUCE) - 1), st.integers(0, 255))
@@ -111,7 +111,7 @@ DELIVERY = _frames.delivery_prefix(7, 9, 2, 5) + b"batch"
 @example(23, 1)
 def test_a_changed_produce_frame_means_what_protobuf_says_or_nothing(at: int, value: int) -> None:
     changed = bytes([*PRODUCE[:at], value, *PRODUCE[at + 1 :]])
-    parsed = _frames.parse_produce(changed)
+    parsed = frames.parse_produce(changed)
     if parsed is None:
         assert changed != PRODUCE
         return
@@ -120,43 +120,42 @@ def test_a_changed_produce_frame_means_what_protobuf_says_or_nothing(at: int, va
     request, handle, acks, batch = parsed
     assert (request, handle, acks) == (message.request, produce.partition, int(produce.acks))
     assert bytes(batch) == produce.batch
-    assert _frames.produce_frame(request, handle, acks, [bytes(batch)], len(batch)) == changed
+    assert frames.produce_frame(request, handle, acks, [bytes(batch)], len(batch)) == changed
 
 
 @given(st.integers(0, len(DELIVERY) - 1), st.integers(0, 255))
 def test_a_changed_delivery_means_what_protobuf_says_or_nothing(at: int, value: int) -> None:
     changed = bytes([*DELIVERY[:at], value, *DELIVERY[at + 1 :]])
-    parsed = _frames.parse_delivery(changed)
+    parsed = frames.parse_delivery(changed)
     if parsed is None:
         assert changed != DELIVERY
         return
     delivery = events_pb2.ServerFrame.FromString(changed).delivery
     assert parsed == (delivery.partition, delivery.high_watermark, delivery.leader_epoch)
-    assert delivery.batches == changed[_frames.DELIVERY_PREFIX_BYTES :]
+    assert delivery.batches == changed[frames.DELIVERY_PREFIX_BYTES :]
 
 
 @given(st.binary(max_size=80))
 def test_random_bytes_that_are_taken_are_a_frame(data: bytes) -> None:
-    if _frames.parse_produce(data) is not None:
+    if frames.parse_produce(data) is not None:
         events_pb2.ClientFrame.FromString(data)
-    if _frames.parse_delivery(data) is not None:
+    if frames.parse_delivery(data) is not None:
         events_pb2.ServerFrame.FromString(data)
 
 
 @given(u32, i64, i64)
 def test_one_acknowledgement_is_what_protobuf_makes_of_it(request: int, base_offset: int, append_time_us: int) -> None:
     acks = events_pb2.ProduceAcks(requests=[request], base_offsets=[base_offset], append_times_us=[append_time_us])
-    frame = _frames.ack_frame(request, base_offset, append_time_us)
+    frame = frames.ack_frame(request, base_offset, append_time_us)
     assert frame == events_pb2.ServerFrame(acks=acks).SerializeToString()
-    assert _frames.parse_ack(frame) == (request, base_offset, append_time_us)
+    assert frames.parse_ack(frame) == (request, base_offset, append_time_us)
 
 
 def test_other_frames_of_that_length_are_no_acknowledgement() -> None:
-    frame = _frames.ack_frame(1, 2, 3)
+    frame = frames.ack_frame(1, 2, 3)
     for place in (0, 1, 2, 3, 8, 9, 18, 19):
-        assert _frames.parse_ack(frame[:place] + bytes([frame[place] ^ 1]) + frame[place + 1 :]) is None
-    assert _frames.parse_ack(frame[:-1]) is None
+        assert frames.parse_ack(frame[:place] + bytes([frame[place] ^ 1]) + frame[place + 1 :]) is None
+    assert frames.parse_ack(frame[:-1]) is None
     assert (
-        _frames.parse_ack(events_pb2.ServerFrame(go_away=events_pb2.GoAway(reason="x" * 24)).SerializeToString())
-        is None
+        frames.parse_ack(events_pb2.ServerFrame(go_away=events_pb2.GoAway(reason="x" * 24)).SerializeToString()) is None
     )

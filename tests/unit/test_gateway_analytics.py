@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 
-from comet_gateway.dashboard import analytics_kept
-from comet_gateway.dashboard.analytics_kept import ALERTS_KEPT, BARS_KEPT, HOLD_S, QUERIES_MAX, STATS_KEPT, Kept
+from comet_gateway.dashboard import analytics_cache
+from comet_gateway.dashboard.analytics_cache import (
+    ALERTS_KEPT,
+    BARS_KEPT,
+    HOLD_S,
+    QUERIES_MAX,
+    STATS_KEPT,
+    AnalyticsCache,
+)
 from comet_gateway.dashboard.analytics_records import AHEAD_US, ERROR_CHARACTERS_MAX, KINDS, Came, read
 from comet_web.facts_analytics import Alert, Bar, Job, Stat
 from tests import results
@@ -29,8 +36,8 @@ def stat(end_us: int = NOW, **more: Any) -> dict[str, Any]:
     return results.stat("A", 10.0, end_us=end_us) | more
 
 
-def kept(kind: str, *values: dict[str, Any], symbols_max: int = 10) -> Kept:
-    found = Kept(symbols_max)
+def kept(kind: str, *values: dict[str, Any], symbols_max: int = 10) -> AnalyticsCache:
+    found = AnalyticsCache(symbols_max)
     for value in values:
         found.take(kind, came(value), live=True)
     return found
@@ -119,7 +126,7 @@ def test_lines_of_longer_steps() -> None:
     """VWAP of a quarter of an hour is that of its bars of five minutes, by their volume; averages are the last ones."""
     quarter_us = NOW // 900_000_000 * 900_000_000
     ends = [quarter_us - 900_000_000 + 300_000_000 * number for number in (1, 2, 3)]
-    found = Kept(10)
+    found = AnalyticsCache(10)
     for end_us, volume, vwap in zip(ends, (1, 3, 0), (10.0, 20.0, 99.0), strict=True):
         value = results.bar("A", 10.0, end_us=end_us, step_s=300, volume=volume, vwap=vwap)
         found.take("bars.5m", came(value), live=True)
@@ -138,7 +145,7 @@ def test_the_beginning_of_a_line_is_as_whole_as_the_rest_of_it(kind: str, step_s
     end_s = END_S // 900 * 900 + 899
     count = 900 if shown_s == 1 else 86_400 // shown_s
     first_s = (end_s // shown_s - count) * shown_s
-    found = Kept(10)
+    found = AnalyticsCache(10)
     for at_s in range(first_s, end_s + 6, step_s):
         value = results.bar("A", 1.0, end_us=(at_s + step_s) * 1_000_000, step_s=step_s, volume=1, vwap=at_s)
         found.take(f"bars.{kind}", came(value, end_s * 1_000_000), live=True)
@@ -162,11 +169,11 @@ def test_windows_that_do_not_overlap_the_newest_are_left_out() -> None:
     found = kept("stats", *values)
     assert set(found.stats(NOW)) == {"A", "B"}
     assert set(found.stats(NOW - 1)) == {"B", "C"}, "a window that is not over makes nothing old"
-    assert not Kept(1).stats(NOW)
+    assert not AnalyticsCache(1).stats(NOW)
 
 
 def test_how_late_bars_come_is_taken_of_those_that_just_came() -> None:
-    found = Kept(10)
+    found = AnalyticsCache(10)
     for late_us in (100_000, 300_000, 900_000, -500_000, 10**9):
         found.take("bars.1s", came(bar(), NOW + late_us), live=True)
     found.take("bars.1s", came(bar(), NOW + 5_000_000), live=False)
@@ -174,15 +181,15 @@ def test_how_late_bars_come_is_taken_of_those_that_just_came() -> None:
 
 
 def test_alerts_are_in_the_order_in_which_it_was() -> None:
-    found = Kept(2)
+    found = AnalyticsCache(2)
     for text, ago_us in (("third", 20), ("oldest", 90), ("last", 5), ("second", 20)):
         found.take("alerts", came(results.alert("gap", "A", text, time_us=NOW - ago_us)), live=True)
     assert [alert.text for alert in found.alerts] == ["last", "second", "third", "oldest"]
 
 
 def test_no_more_is_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analytics_kept, "LEFT_OUT_MAX", 2)
-    found = Kept(2)
+    monkeypatch.setattr(analytics_cache, "LEFT_OUT_MAX", 2)
+    found = AnalyticsCache(2)
     for number in range(6):
         found.take("stats", came(stat(symbol=f"S{number}")), live=True)
     assert (sorted(found.symbols), found.symbols_left_out) == (["S0", "S1"], 2)

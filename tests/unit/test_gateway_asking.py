@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from comet_gateway.auth import Role, Who
 from comet_gateway.dashboard import csv
-from comet_gateway.dashboard.asking import FILTER_S, Addresses, FilterTime, address, again, asked, filter_of
-from comet_gateway.problems import Problem
+from comet_gateway.dashboard.page_request import FILTER_S, Addresses, FilterTime, address, again, asked, filter_of
+from comet_gateway.http.auth import Role, Who
+from comet_gateway.http.problems import Problem
 from comet_web.document import UNKNOWN, Cell, Column, Document, Row, Table
 from comet_web.pages import PAGES, Page
 

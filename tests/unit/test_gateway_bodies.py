@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
-from comet_gateway import bodies
 from comet_gateway.config import MIB, Limits
-from comet_gateway.problems import Problem
-from comet_gateway.traffic import Traffic
+from comet_gateway.http import request_body
+from comet_gateway.http.problems import Problem
+from comet_gateway.http.traffic import Traffic
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstd": zstandard.compress}
 SMALL = Limits(body_bytes_max=1000, unpacked_bytes_max=5000, line_bytes_max=100)
@@ -58,8 +58,8 @@ async def lines_of(
 ) -> list[tuple[int, bytes | None]]:
     """Number and text of each line; None for one that was too long."""
     found: list[tuple[int, bytes | None]] = []
-    async for run in bodies.read_lines(coming(chunks), headers or {}, limits, Traffic(limits)):
-        if isinstance(run, bodies.Line):
+    async for run in request_body.read_lines(coming(chunks), headers or {}, limits, Traffic(limits)):
+        if isinstance(run, request_body.Line):
             found.append((run.number, None))
         else:
             found.extend(run.split())
@@ -77,7 +77,7 @@ async def problem_of(reading: object) -> Problem:
 
 @given(st.binary(max_size=300), st.integers(1, 50))
 async def test_a_body_is_what_was_sent(data: bytes, size: int) -> None:
-    assert await bodies.read(coming(pieces(data, size)), {}, SMALL) == data
+    assert await request_body.read(coming(pieces(data, size)), {}, SMALL) == data
 
 
 @pytest.mark.parametrize("encoding", PACKERS)
@@ -85,24 +85,24 @@ async def test_a_body_is_what_was_sent(data: bytes, size: int) -> None:
 async def test_a_packed_body_is_what_was_packed(encoding: str, data: bytes, size: int) -> None:
     packed = PACKERS[encoding](data)
     limits = replace(SMALL, body_bytes_max=10_000)
-    assert await bodies.read(coming(pieces(packed, size)), encoded(encoding), limits) == data
+    assert await request_body.read(coming(pieces(packed, size)), encoded(encoding), limits) == data
 
 
 @pytest.mark.parametrize("encoding", PACKERS)
 async def test_several_packed_parts_follow_each_other(encoding: str) -> None:
     packed = b"".join(PACKERS[encoding](part) for part in (b"one ", b"", b"two"))
     for size in (1, 7, 1000):
-        assert await bodies.read(coming(pieces(packed, size)), encoded(encoding), SMALL) == b"one two"
+        assert await request_body.read(coming(pieces(packed, size)), encoded(encoding), SMALL) == b"one two"
 
 
 async def test_a_body_has_a_limit() -> None:
-    assert len(await bodies.read(coming([bytes(500), bytes(500)]), {}, SMALL)) == 1000
-    problem = await problem_of(bodies.read(coming([bytes(500), bytes(501)]), {}, SMALL))
+    assert len(await request_body.read(coming([bytes(500), bytes(500)]), {}, SMALL)) == 1000
+    problem = await problem_of(request_body.read(coming([bytes(500), bytes(501)]), {}, SMALL))
     assert (problem.code, problem.kind.status, problem.more) == ("BODY_TOO_LARGE", 413, {"body_bytes_max": "1000"})
 
 
 async def test_a_body_that_says_that_it_is_too_large_is_not_read() -> None:
-    problem = await problem_of(bodies.read(never, {b"content-length": b"1001"}, SMALL))
+    problem = await problem_of(request_body.read(never, {b"content-length": b"1001"}, SMALL))
     assert problem.code == "BODY_TOO_LARGE"
 
 
@@ -114,7 +114,7 @@ async def test_a_bomb_is_noticed_before_it_goes_off(encoding: str) -> None:
     tracemalloc.start()
     try:
         for size in (100, len(packed)):
-            problem = await problem_of(bodies.read(coming(pieces(packed, size)), encoded(encoding), limits))
+            problem = await problem_of(request_body.read(coming(pieces(packed, size)), encoded(encoding), limits))
             assert (problem.code, problem.more) == ("BODY_TOO_LARGE", {"unpacked_bytes_max": str(2 * MIB)})
         assert tracemalloc.get_traced_memory()[1] < 24 * MIB
     finally:
@@ -125,7 +125,7 @@ async def test_a_frame_with_a_window_that_is_too_large_is_refused() -> None:
     parameters = zstandard.ZstdCompressionParameters.from_level(1, window_log=27)
     maker = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     packed = maker.compress(bytes(100)) + maker.flush()
-    problem = await problem_of(bodies.read(coming([packed]), encoded("zstd"), SMALL))
+    problem = await problem_of(request_body.read(coming([packed]), encoded("zstd"), SMALL))
     assert problem.code == "MALFORMED_BODY"
 
 
@@ -135,29 +135,29 @@ async def test_what_is_not_packed_as_it_says_is_malformed(encoding: str) -> None
     damaged = bytearray(PACKERS[encoding](bytes(range(256))))
     damaged[len(damaged) // 2] ^= 0x55
     for data in (b'{"value":1}', packed[:-1], packed + b"junk", b"", bytes(damaged[:-8])):
-        problem = await problem_of(bodies.read(coming([data]), encoded(encoding), SMALL))
+        problem = await problem_of(request_body.read(coming([data]), encoded(encoding), SMALL))
         assert (problem.code, problem.kind.status) == ("MALFORMED_BODY", 400), data
 
 
 @pytest.mark.parametrize("encoding", ["br", "deflate", "gzip, gzip", "zstd;q=1", "é"])
 async def test_another_encoding_is_refused(encoding: str) -> None:
-    problem = await problem_of(bodies.read(never, encoded(encoding), SMALL))
+    problem = await problem_of(request_body.read(never, encoded(encoding), SMALL))
     assert problem.kind.status == 415
 
 
 @pytest.mark.parametrize("encoding", ["", "identity", "GZIP", " x-gzip "])
 async def test_encodings_are_named_as_one_likes(encoding: str) -> None:
     data = gzip.compress(b"1") if "zip" in encoding.lower() else b"1"
-    assert await bodies.read(coming([data]), encoded(encoding), SMALL) == b"1"
+    assert await request_body.read(coming([data]), encoded(encoding), SMALL) == b"1"
 
 
 async def test_half_a_body_is_none() -> None:
     with pytest.raises(ClientDisconnect):
-        await bodies.read(coming([b'{"value":1}'], breaks_off=True), {}, SMALL)
+        await request_body.read(coming([b'{"value":1}'], breaks_off=True), {}, SMALL)
 
 
 async def test_a_body_that_stalls_is_given_up() -> None:
-    problem = await problem_of(bodies.read(never, {}, replace(SMALL, idle_s=0.01)))
+    problem = await problem_of(request_body.read(never, {}, replace(SMALL, idle_s=0.01)))
     assert (problem.code, problem.kind.status) == ("BODY_STALLED", 408)
 
 
@@ -196,12 +196,12 @@ async def test_a_line_that_is_too_long_takes_no_memory_and_the_next_one_counts()
 async def test_a_line_that_is_begun_is_counted_while_it_is_held() -> None:
     limits = replace(SMALL, request_bytes_max=150)
     traffic = Traffic(limits)
-    begun = bodies.read_lines(coming([b"1\n" + b"a" * 90, b"a\n", b"b" * 90]), {}, limits, traffic)
+    begun = request_body.read_lines(coming([b"1\n" + b"a" * 90, b"a\n", b"b" * 90]), {}, limits, traffic)
     assert [traffic.body_bytes async for _ in begun] == [0, 90, 90]
     assert traffic.body_bytes == 0
     traffic.hold(100)
-    refused = bodies.read_lines(coming([b"1\n" + b"a" * 90, b"a\n"]), {}, limits, traffic)
-    assert await anext(refused) == bodies.Lines(1, b"1\n")
+    refused = request_body.read_lines(coming([b"1\n" + b"a" * 90, b"a\n"]), {}, limits, traffic)
+    assert await anext(refused) == request_body.BodyLines(1, b"1\n")
     with pytest.raises(Problem, match="near the limit"):
         await anext(refused)
     assert traffic.body_bytes == 100
@@ -229,9 +229,9 @@ async def test_lines_stay_in_proportion_to_what_came(encoding: str) -> None:
 
 async def test_a_stream_that_was_cut_off_gives_what_came_whole() -> None:
     packed = zlib.compress(b"1\n" * 1000, wbits=31)
-    lines = bodies.read_lines(coming([packed[:-9]]), encoded("gzip"), Limits(), Traffic(Limits()))
+    lines = request_body.read_lines(coming([packed[:-9]]), encoded("gzip"), Limits(), Traffic(Limits()))
     first = await anext(lines)
-    assert isinstance(first, bodies.Lines)
+    assert isinstance(first, request_body.BodyLines)
     assert first.data.startswith(b"1\n1\n")
     assert (await problem_of(anext(lines))).code == "MALFORMED_BODY"
 
@@ -243,7 +243,10 @@ async def test_a_stream_that_was_cut_off_gives_what_came_whole() -> None:
     "stated", ["application/json", "Application/JSON; charset=UTF-8", 'application/json;charset="utf-8"']
 )
 def test_a_type_may_be_spelled_in_several_ways(stated: str) -> None:
-    assert bodies.media_type({b"content-type": stated.encode()}, bodies.JSON, bodies.NDJSON) == bodies.JSON
+    assert (
+        request_body.media_type({b"content-type": stated.encode()}, request_body.JSON, request_body.NDJSON)
+        == request_body.JSON
+    )
 
 
 @pytest.mark.parametrize(
@@ -251,5 +254,5 @@ def test_a_type_may_be_spelled_in_several_ways(stated: str) -> None:
 )
 def test_another_type_is_refused(stated: str) -> None:
     with pytest.raises(Problem) as caught:
-        bodies.media_type({b"content-type": stated.encode()}, bodies.JSON, bodies.NDJSON)
+        request_body.media_type({b"content-type": stated.encode()}, request_body.JSON, request_body.NDJSON)
     assert caught.value.kind.status == 415

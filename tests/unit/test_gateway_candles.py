@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from comet_gateway.dashboard.candles import MINUTES, MORE, SECONDS, Candle, Symbol, Tick, joined, tick_of
+from comet_gateway.dashboard.candles import MINUTES, MORE, SECONDS, Candle, CandleSymbol, Tick, joined, tick_of
 
 NOW_S = 1_795_298_240
 TICKS = some.lists(
@@ -41,7 +41,7 @@ def test_candles_are_those_of_the_list_in_whatever_order_records_come(
     drawn: list[tuple[int, int, int, int]], step: tuple[int, int]
 ) -> None:
     ticks = [tick(ago, micros, float(price), float(size)) for ago, micros, price, size in drawn]
-    symbol = Symbol(ticks[0], 0)
+    symbol = CandleSymbol(ticks[0], 0)
     for one in ticks:
         symbol.add(one)
     step_s, count = step
@@ -57,7 +57,7 @@ def test_candles_are_those_of_the_list_in_whatever_order_records_come(
 
 
 def test_what_is_older_than_the_ring_is_written_over_and_does_not_come_back() -> None:
-    symbol = Symbol(tick(0, 0, 5.0), 0)
+    symbol = CandleSymbol(tick(0, 0, 5.0), 0)
     symbol.add(tick(SECONDS + MORE, 0, 1.0))
     symbol.add(tick(0, 0, 5.0))
     symbol.flush()
@@ -78,7 +78,7 @@ def test_the_oldest_candle_is_as_whole_as_the_others_however_far_the_one_that_fo
     end_s, every_s = NOW_S // 900 * 900 + formed_s, 1 if step_s == 1 else 20
     count = SECONDS if step_s == 1 else MINUTES * 60 // step_s
     first_s = (end_s // step_s - count) * step_s
-    symbol = Symbol(Tick("A", 1.0, None, None, 0.0, 0), 0)
+    symbol = CandleSymbol(Tick("A", 1.0, None, None, 0.0, 0), 0)
     # What comes five seconds early is taken, and a second is looked at a little after its end.
     for at_s in range(first_s - 900, end_s + 7, every_s):
         symbol.add(Tick("A", float(at_s), None, None, 1.0, at_s * 1_000_000))
@@ -91,7 +91,7 @@ def test_the_oldest_candle_is_as_whole_as_the_others_however_far_the_one_that_fo
 
 
 def test_no_candle_is_given_of_what_was_not_read_whole() -> None:
-    symbol = Symbol(tick(50, 0, 5.0), 0)
+    symbol = CandleSymbol(tick(50, 0, 5.0), 0)
     symbol.add(tick(50, 0, 5.0))
     symbol.add(tick(10, 0, 6.0))
     found, _ = symbol.candles(1, NOW_S, 60, NOW_S - 20)
@@ -99,7 +99,7 @@ def test_no_candle_is_given_of_what_was_not_read_whole() -> None:
 
 
 def test_the_trend_has_the_last_price_of_each_quarter_of_a_minute() -> None:
-    symbol = Symbol(tick(0, 0, 5.0), 0)
+    symbol = CandleSymbol(tick(0, 0, 5.0), 0)
     end_s = NOW_S // 15 * 15
     symbol.add(Tick("A", 7.0, None, None, 0.0, (end_s - 15) * 1_000_000))
     symbol.add(Tick("A", 8.0, None, None, 0.0, (end_s - 1) * 1_000_000))

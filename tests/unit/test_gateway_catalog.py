@@ -11,8 +11,8 @@ import pytest
 
 import comet
 from comet.types import PartitionInfo, TopicConfig, TopicInfo
-from comet_gateway import catalog as under_test
-from comet_gateway.catalog import Catalog
+from comet_gateway.brokers import catalog as under_test
+from comet_gateway.brokers.catalog import Catalog
 
 QUOTES = TopicInfo("quotes", bytes(16), (PartitionInfo(0, 1, 0, (1,), (1,)),), TopicConfig(), created_us=0)
 

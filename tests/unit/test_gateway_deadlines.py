@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from comet_gateway.deadlines import until
+from comet_gateway.http.timeouts import until
 
 
 def now() -> float:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from comet_gateway.push.asked import Asked
 from comet_gateway.push.events import Begun
-from comet_gateway.push.following import Follower
+from comet_gateway.push.subscribe_request import SubscribeRequest
 from comet_gateway.push.subscription import Subscription
+from comet_gateway.push.subscription_pump import SubscriptionPump
 from comet_gateway.push.wire import FastWire, Frame
 
 SUBSCRIPTIONS = 64
@@ -44,10 +44,10 @@ async def test_what_waits_in_a_connection_does_not_grow_with_its_subscriptions()
     made: list[Subscription] = []
 
     async def begin() -> Subscription:
-        made.append(Subscription(Asked(topics=("t",)), Nobody()))
+        made.append(Subscription(SubscribeRequest(topics=("t",)), Nobody()))
         return made[-1]
 
-    followers = [Follower(str(number), begin, wire, 1 << 16, ("t",)) for number in range(SUBSCRIPTIONS)]
+    followers = [SubscriptionPump(str(number), begin, wire, 1 << 16, ("t",)) for number in range(SUBSCRIPTIONS)]
     tasks = [asyncio.create_task(follower.run()) for follower in followers]
     while len(made) < SUBSCRIPTIONS or any(one._waiter is None for one in made):  # noqa: ASYNC110 - they wait for events
         await asyncio.sleep(0)

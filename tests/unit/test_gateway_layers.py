@@ -8,8 +8,8 @@ from typing import Any, cast
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from comet_gateway import create_app
-from comet_gateway.front import Front
-from comet_gateway.protocol import Cork
+from comet_gateway.http.middleware import Front
+from comet_gateway.http.uvicorn_http import Cork
 
 
 class Transport:

@@ -12,8 +12,8 @@ from hypothesis import strategies as some
 
 import comet
 from comet.types import PartitionInfo, TopicConfig, TopicInfo
-from comet_gateway import leaders
-from comet_gateway.problems import Problem
+from comet_gateway.brokers import leader_transfer
+from comet_gateway.http.problems import Problem
 
 
 def topic(name: str, *partitions: tuple[int, tuple[int, ...], tuple[int, ...]]) -> TopicInfo:
@@ -29,7 +29,7 @@ ALL = (1, 2, 3)
 
 
 def test_leaders_are_spread_with_as_few_changes_as_that_takes() -> None:
-    plan = leaders.spread([topic("a", *[(1, ALL, ALL)] * 6)], {1, 2, 3})
+    plan = leader_transfer.spread([topic("a", *[(1, ALL, ALL)] * 6)], {1, 2, 3})
     assert plan.before == {1: 6, 2: 0, 3: 0}
     assert plan.after == {1: 2, 2: 2, 3: 2}
     assert len(plan.steps) == 4
@@ -37,17 +37,17 @@ def test_leaders_are_spread_with_as_few_changes_as_that_takes() -> None:
 
 
 def test_what_is_even_is_left_alone() -> None:
-    assert not leaders.spread([topic("a", (1, (1, 2), ALL), (2, (2, 1), ALL), (1, (1, 2), ALL))], {1, 2}).steps
+    assert not leader_transfer.spread([topic("a", (1, (1, 2), ALL), (2, (2, 1), ALL), (1, (1, 2), ALL))], {1, 2}).steps
 
 
 def test_nobody_is_asked_who_cannot_lead() -> None:
     away = topic("a", *[(1, ALL, (1, 3))] * 4)
-    assert {step.to for step in leaders.spread([away], {1, 2, 3}).steps} == {3}, "2 is not in sync"
-    assert not leaders.spread([away], {1, 2}).steps, "3 drains"
+    assert {step.to for step in leader_transfer.spread([away], {1, 2, 3}).steps} == {3}, "2 is not in sync"
+    assert not leader_transfer.spread([away], {1, 2}).steps, "3 drains"
 
 
 def test_a_leader_that_goes_back_by_itself_needs_no_change() -> None:
-    plan = leaders.spread([topic("a", (1, (2, 1), (1, 2)), (1, (1, 2), (1, 2)))], {1, 2})
+    plan = leader_transfer.spread([topic("a", (1, (2, 1), (1, 2)), (1, (1, 2), (1, 2)))], {1, 2})
     assert not plan.steps
     assert plan.after == {1: 1, 2: 1}
 
@@ -61,13 +61,13 @@ def test_spreading_only_ever_makes_it_more_even(found: list[tuple[list[int], int
         (replicas[0], tuple(replicas[:count]), tuple(in_sync | {replicas[0]})) for replicas, count, in_sync in found
     ]
     info = topic("a", *partitions)
-    plan = leaders.spread([info], calm)
+    plan = leader_transfer.spread([info], calm)
     assert sum(plan.before.values()) == sum(plan.after.values()) == len(found)
     steps = {step.partition: step for step in plan.steps}
     for one in info.partitions:
         step = steps.get(one.index)
         leader = step.to if step else one.leader
-        for other in leaders.able(one, calm):
+        for other in leader_transfer.able(one, calm):
             if leader in calm and other != leader:
                 assert plan.after[leader] - plan.after[other] <= 1, "one could take another over"
     again = Counter(step.to for step in plan.steps)
@@ -76,7 +76,7 @@ def test_spreading_only_ever_makes_it_more_even(found: list[tuple[list[int], int
 
 def test_partitions_are_given_to_whom_somebody_says() -> None:
     info = topic("a", (1, ALL, ALL), (1, ALL, (1, 2)), (2, (2, 3), (2, 3)))
-    plan = leaders.given([info], [("a", 0, 3), ("a", 1, None)], {1, 2, 3})
+    plan = leader_transfer.given([info], [("a", 0, 3), ("a", 1, None)], {1, 2, 3})
     assert [(step.partition, step.to, step.replicas) for step in plan.steps] == [(0, 3, (3, 1, 2)), (1, 2, (2, 1, 3))]
     assert (plan.before, plan.after) == ({1: 2, 2: 1, 3: 0}, {1: 0, 2: 2, 3: 1})
 
@@ -93,7 +93,7 @@ def test_partitions_are_given_to_whom_somebody_says() -> None:
 def test_what_cannot_be_is_refused(wanted: list[tuple[str, int, int | None]], error: type[comet.CometError]) -> None:
     info = topic("a", (1, ALL, ALL), (1, ALL, (1, 2)), (2, (2, 3), (2, 3)))
     with pytest.raises(error):
-        leaders.given([info], wanted, {1, 2, 3})
+        leader_transfer.given([info], wanted, {1, 2, 3})
 
 
 # ---- the job
@@ -122,19 +122,19 @@ class Cluster:
         return [topic("a", *((leader, ALL, ALL) for leader in self.leaders))]
 
 
-def state(job: leaders.LeaderJob) -> str:
+def state(job: leader_transfer.LeaderJob) -> str:
     return job.progress.state
 
 
-def job(cluster: Any) -> leaders.LeaderJob:
-    return leaders.LeaderJob(cluster, clock_us=lambda: 7)
+def job(cluster: Any) -> leader_transfer.LeaderJob:
+    return leader_transfer.LeaderJob(cluster, clock_us=lambda: 7)
 
 
 async def test_a_job_gives_all_of_them_their_new_leaders() -> None:
     partitions = [(1, ALL, ALL)] * 120
     cluster = Cluster(*partitions)
     running = job(cluster)
-    running.start(leaders.spread([topic("a", *partitions)], {1, 2, 3}))
+    running.start(leader_transfer.spread([topic("a", *partitions)], {1, 2, 3}))
     assert state(running) == "running"
     await running._task  # type: ignore[misc]
     assert state(running) == "done"
@@ -148,16 +148,16 @@ async def test_a_job_that_is_stopped_leaves_the_others_where_they_are() -> None:
     cluster = Cluster(*partitions)
     cluster.answers.clear()
     running = job(cluster)
-    running.start(leaders.spread([topic("a", *partitions)], {1, 2, 3}))
+    running.start(leader_transfer.spread([topic("a", *partitions)], {1, 2, 3}))
     await cluster.looked.wait()  # the first of them are on their way
     with pytest.raises(Problem):
-        running.start(leaders.Plan((), {}, {}))
+        running.start(leader_transfer.Plan((), {}, {}))
     running.stop()
     assert state(running) == "stopping"
     cluster.answers.set()
     await running._task  # type: ignore[misc]
     assert state(running) == "stopped"
-    assert running.progress.decided == leaders.AT_ONCE == len(cluster.given)
+    assert running.progress.decided == leader_transfer.AT_ONCE == len(cluster.given)
     await running.close()
 
 
@@ -173,7 +173,7 @@ async def test_a_job_that_fails_says_why_and_the_next_one_may_begin(error: Excep
     cluster = Cluster(*partitions)
     cluster.error = error
     running = job(cluster)
-    plan = leaders.spread([topic("a", *partitions)], {1, 2, 3})
+    plan = leader_transfer.spread([topic("a", *partitions)], {1, 2, 3})
     running.start(plan)
     await running._task  # type: ignore[misc]
     assert (state(running), running.progress.error) == ("failed", said)

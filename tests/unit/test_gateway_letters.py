@@ -7,15 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import comet
-from comet_gateway.letters import choosing
-from comet_gateway.letters.letter import (
+from comet_gateway.dead_letters import selection
+from comet_gateway.dead_letters.index import Room, Shelf
+from comet_gateway.dead_letters.letter import (
     PREFIX,
     REDRIVEN,
     SETTLED,
-    Letter,
+    DeadLetter,
+    LetterOffset,
+    LetterState,
     Note,
-    Place,
-    State,
     cause_of,
     is_either,
     letter_of,
@@ -25,21 +26,20 @@ from comet_gateway.letters.letter import (
     own_headers,
     redriven_headers,
 )
-from comet_gateway.letters.settling import (
+from comet_gateway.dead_letters.redrive import (
     LANES,
     READ_BYTES,
     READ_LETTERS,
     WAITING_MAX,
     Edit,
-    Failure,
-    Progress,
+    RedriveFailure,
+    RedriveProgress,
     Settling,
     Task,
     portions,
     rewritten,
 )
-from comet_gateway.letters.shelf import Room, Shelf
-from comet_gateway.problems import Problem
+from comet_gateway.http.problems import Problem
 
 HEADERS = [
     ("trace", b"7"),
@@ -52,7 +52,7 @@ HEADERS = [
 ]
 
 
-def letter(offset: int = 3, **changed: bytes) -> Letter:
+def letter(offset: int = 3, **changed: bytes) -> DeadLetter:
     headers = [(name, changed.get(name.removeprefix(PREFIX), value)) for name, value in HEADERS]
     found = letter_of(0, offset, 5, b"k", b"value", headers)
     assert found is not None
@@ -63,7 +63,7 @@ def test_a_letter_is_known_by_its_headers() -> None:
     found = letter()
     assert (found.topic, found.source_partition, found.source_offset) == ("orders", 1, 17)
     assert (found.group, found.attempts, found.reason) == ("work", 5, "ValueError: 17 < 18")
-    assert (found.cause, found.state, found.times, found.size) == ("ValueError: # < #", State.PENDING, 0, 5)
+    assert (found.cause, found.state, found.times, found.size) == ("ValueError: # < #", LetterState.PENDING, 0, 5)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_whatever_headers_hold_nothing_is_raised(headers: list[tuple[str, bytes]
 
 
 def test_a_note_says_what_became_of_a_letter() -> None:
-    key, headers = note_for(letter(), State.REDRIVEN, to="orders/1/99", by="me")
-    assert note_of(0, key, None, headers) == Note(Place(0, 3), State.REDRIVEN, "orders/1/99", "me")
+    key, headers = note_for(letter(), LetterState.REDRIVEN, to="orders/1/99", by="me")
+    assert note_of(0, key, None, headers) == Note(LetterOffset(0, 3), LetterState.REDRIVEN, "orders/1/99", "me")
     assert is_either(headers) and letter_of(0, 4, 5, key, None, headers) is None
 
 
@@ -139,7 +139,7 @@ def test_a_redriven_record_says_where_it_comes_from_and_is_no_letter() -> None:
 
 
 def task(**more: object) -> Task:
-    return Task(State.REDRIVEN, (), 1, "me", **{"partitions": {"orders": 2, "other": 4}, **more})  # type: ignore[arg-type]
+    return Task(LetterState.REDRIVEN, (), 1, "me", **{"partitions": {"orders": 2, "other": 4}, **more})  # type: ignore[arg-type]
 
 
 RECORD = comet.Record("failed", 0, 3, b"k", b"value", 5, HEADERS)
@@ -189,7 +189,7 @@ def test_a_letter_has_one_key_for_all_who_write_it() -> None:
 # ---- which are meant
 
 
-def shelf(*letters: Letter) -> Shelf:
+def shelf(*letters: DeadLetter) -> Shelf:
     partitions = tuple(comet.PartitionInfo(index, 1, 0, (1,), (1,)) for index in range(2))
     info = comet.TopicInfo("failed", b"\1" * 16, partitions, comet.TopicConfig(), 0)
     made = Shelf(info, Room(100), 1_000)
@@ -200,35 +200,37 @@ def shelf(*letters: Letter) -> Shelf:
 
 def test_those_that_are_named_and_what_is_wrong_with_the_others() -> None:
     made = shelf(letter(1), letter(2))
-    made.settle(Note(Place(0, 2), State.DISCARDED, "", "me"))
-    chosen = choosing.named(made, [Place(0, 1), Place(0, 2), Place(0, 9), Place(7, 1), Place(0, 1)])
+    made.settle(Note(LetterOffset(0, 2), LetterState.DISCARDED, "", "me"))
+    chosen = selection.named(
+        made, [LetterOffset(0, 1), LetterOffset(0, 2), LetterOffset(0, 9), LetterOffset(7, 1), LetterOffset(0, 1)]
+    )
     assert [one.offset for one in chosen.letters] == [1]
-    assert (chosen.settled, chosen.unknown) == (1, [Place(0, 9), Place(7, 1)])
+    assert (chosen.settled, chosen.unknown) == (1, [LetterOffset(0, 9), LetterOffset(7, 1)])
 
 
 def test_that_it_was_written_cannot_be_undone_by_a_later_note() -> None:
     made = shelf(letter(1))
-    made.settle(Note(Place(0, 1), State.DISCARDED, "", "a"))
-    made.settle(Note(Place(0, 1), State.REDRIVEN, "orders/0/5", "b"))
-    made.settle(Note(Place(0, 1), State.DISCARDED, "", "c"))
+    made.settle(Note(LetterOffset(0, 1), LetterState.DISCARDED, "", "a"))
+    made.settle(Note(LetterOffset(0, 1), LetterState.REDRIVEN, "orders/0/5", "b"))
+    made.settle(Note(LetterOffset(0, 1), LetterState.DISCARDED, "", "c"))
     (found,) = made.letters()
-    assert (found.state, found.to, found.by) == (State.REDRIVEN, "orders/0/5", "b")
-    assert made.states() == {State.REDRIVEN: 1}
+    assert (found.state, found.to, found.by) == (LetterState.REDRIVEN, "orders/0/5", "b")
+    assert made.states() == {LetterState.REDRIVEN: 1}
 
 
 def test_counts_follow_every_letter_and_note() -> None:
     made = shelf(letter(1), letter(2, group=b"audit"), letter(3))
-    made.settle(Note(Place(0, 3), State.REDRIVEN, "", ""))
+    made.settle(Note(LetterOffset(0, 3), LetterState.REDRIVEN, "", ""))
     counts = {group: dict(+one.states) for (group, _), one in made.counts.items()}
-    assert counts == {"work": {State.PENDING: 1, State.REDRIVEN: 1}, "audit": {State.PENDING: 1}}
+    assert counts == {"work": {LetterState.PENDING: 1, LetterState.REDRIVEN: 1}, "audit": {LetterState.PENDING: 1}}
     made.clear()
     assert (made.counts, list(made.letters())) == ({}, [])
 
 
 async def test_pages_hold_each_letter_once_the_newest_first() -> None:
     made = shelf(*(letter(offset) for offset in range(10)))
-    first, matched = await choosing.newest(made, choosing.Filter(), 4)
-    rest, _ = await choosing.newest(made, choosing.Filter(), 100, choosing.order(first[-1]))
+    first, matched = await selection.newest(made, selection.Filter(), 4)
+    rest, _ = await selection.newest(made, selection.Filter(), 100, selection.order(first[-1]))
     assert [one.offset for one in [*first, *rest]] == list(range(9, -1, -1))
     assert matched == 10
 
@@ -267,10 +269,10 @@ async def test_what_nobody_thought_of_fails_its_letter_and_holds_up_no_other() -
         shelf(*letters),
         None,  # type: ignore[arg-type] # nothing is read to discard
         Broken(),  # type: ignore[arg-type]
-        Task(State.DISCARDED, letters, 1e6, "me"),
+        Task(LetterState.DISCARDED, letters, 1e6, "me"),
     )
     events = [event async for event in run.events()]
-    failures = [event for event in events if isinstance(event, Failure)]
+    failures = [event for event in events if isinstance(event, RedriveFailure)]
     assert [one.problem.code for one in failures] == ["INTERNAL"] * len(letters)
     end = events[-1]
-    assert isinstance(end, Progress) and end.over and end.failed == len(letters) and not end.stopped
+    assert isinstance(end, RedriveProgress) and end.over and end.failed == len(letters) and not end.stopped

@@ -11,19 +11,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from comet_gateway.auth import Role, Who
 from comet_gateway.config import Limits
-from comet_gateway.dashboard.asking import Addresses
+from comet_gateway.dashboard.channel_session import SAID_MAX, ChannelSession
 from comet_gateway.dashboard.channels import Channel
-from comet_gateway.dashboard.live_session import GARBAGE_MAX, ID_MAX, Begin, End, Leave, Pass, Refuse, Session, Watch
-from comet_gateway.dashboard.seat import SAID_MAX, Seat
-from comet_gateway.problems import Problem
-from comet_gateway.push.closing import Close
+from comet_gateway.dashboard.live_session import (
+    GARBAGE_MAX,
+    ID_MAX,
+    Begin,
+    CloseLive,
+    Leave,
+    LiveSession,
+    Pass,
+    Refuse,
+    WatchPage,
+)
+from comet_gateway.dashboard.page_request import Addresses
+from comet_gateway.http.auth import Role, Who
+from comet_gateway.http.problems import Problem
+from comet_gateway.push.close_codes import Close
 from comet_web.document import Document
 from comet_web.pages import Page
 
 
-async def _tail(seat: Seat, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+async def _tail(seat: ChannelSession, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
     for _ in params:
         yield {}
 
@@ -36,8 +46,8 @@ PAGES = (_page("/topics", main="topics"), _page("/topics/{topic}"), _page("/abou
 CHANNELS = {"tail": Channel(Role.VIEWER, _tail), "write": Channel(Role.OPERATOR, _tail)}
 
 
-def session(role: Role = Role.VIEWER, **limits: int) -> Session:
-    return Session(replace(Limits(), **limits), Addresses(PAGES), CHANNELS, Who("anna", role), is_open=False)
+def session(role: Role = Role.VIEWER, **limits: int) -> LiveSession:
+    return LiveSession(replace(Limits(), **limits), Addresses(PAGES), CHANNELS, Who("anna", role), is_open=False)
 
 
 def code(actions: list[Any]) -> str:
@@ -46,13 +56,13 @@ def code(actions: list[Any]) -> str:
     return action.problem.code
 
 
-def say(one: Session, **frame: Any) -> list[Any]:
+def say(one: LiveSession, **frame: Any) -> list[Any]:
     return list(one.take(json.dumps(frame)))
 
 
 def test_a_page_is_asked_for_by_its_address() -> None:
     (watch,) = say(session(), id=1, watch="/topics/a%2Eb?sort=-in&range=1h")
-    assert isinstance(watch, Watch)
+    assert isinstance(watch, WatchPage)
     assert (watch.id, watch.page.path, watch.asked.params) == (1, "/topics/{topic}", {"topic": "a.b"})
     assert (watch.asked.path, watch.asked.query) == ("/topics/a.b", {"sort": "-in", "range": "1h"})
     assert (watch.asked.who, watch.asked.role, watch.asked.open) == ("anna", 1, False)
@@ -63,7 +73,7 @@ def test_another_page_under_an_id_takes_the_place_of_the_one_before() -> None:
     say(one, id=1, watch="/topics")
     leave, watch = say(one, id=1, watch="/topics?page=2")
     assert leave == Leave(1)
-    assert isinstance(watch, Watch)
+    assert isinstance(watch, WatchPage)
     assert say(one, id=1, unwatch=True) == [Leave(1)]
     assert say(one, id=1, unwatch=True) == []
 
@@ -81,7 +91,7 @@ def test_a_channel_is_opened_spoken_to_and_closed() -> None:
 def test_roles_are_asked_for() -> None:
     assert code(say(session(), id=1, watch="/about")) == "FORBIDDEN"
     assert code(say(session(), id=1, open="write")) == "FORBIDDEN"
-    assert isinstance(say(session(Role.ADMIN), id=1, watch="/about")[0], Watch)
+    assert isinstance(say(session(Role.ADMIN), id=1, watch="/about")[0], WatchPage)
 
 
 def test_so_much_may_be_open_at_once() -> None:
@@ -91,7 +101,7 @@ def test_so_much_may_be_open_at_once() -> None:
     assert code(say(one, id=4, watch="/topics")) == "TOO_MANY_SUBSCRIPTIONS"
     assert len(say(one, id=3, open="tail")) == 2  # in place of the page
     one.ended(1)  # by itself
-    assert isinstance(say(one, id=4, watch="/topics")[0], Watch)
+    assert isinstance(say(one, id=4, watch="/topics")[0], WatchPage)
 
 
 @pytest.mark.parametrize("text", [
@@ -104,12 +114,12 @@ def test_nonsense_is_refused_and_too_much_of_it_ends_the_connection(text: str) -
     one = session()
     for _ in range(GARBAGE_MAX):
         assert code(list(one.take(text))) == "MALFORMED_FRAME"
-    assert one.take(text) == [End(Close.GARBAGE)]
+    assert one.take(text) == [CloseLive(Close.GARBAGE)]
 
 
 def test_what_is_too_large_or_binary_ends_the_connection() -> None:
-    assert session(frame_bytes_max=100).take("x" * 101) == [End(Close.TOO_LARGE)]
-    assert session().take_binary() == [End(Close.BINARY)]
+    assert session(frame_bytes_max=100).take("x" * 101) == [CloseLive(Close.TOO_LARGE)]
+    assert session().take_binary() == [CloseLive(Close.BINARY)]
 
 
 def test_a_query_that_is_too_long_is_no_reason_to_end() -> None:
@@ -125,11 +135,11 @@ def test_a_query_that_is_too_long_is_no_reason_to_end() -> None:
 ))  # fmt: skip
 def test_no_frame_breaks_it(frame: Any) -> None:
     for action in session().take(json.dumps(frame)):
-        assert isinstance(action, Watch | Begin | Pass | Leave | Refuse | End)
+        assert isinstance(action, WatchPage | Begin | Pass | Leave | Refuse | CloseLive)
 
 
 async def test_a_seat_holds_what_was_said_until_the_channel_listens() -> None:
-    seat = Seat(None, Who("anna", Role.VIEWER))  # type: ignore[arg-type] # it asks no sources
+    seat = ChannelSession(None, Who("anna", Role.VIEWER))  # type: ignore[arg-type] # it asks no sources
     for number in range(SAID_MAX):
         seat.tell({"n": number})
     with pytest.raises(Problem, match="not yet looked"):

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import comet
-from comet._limits import UINT32_MAX
 from comet.errors import OffsetOutOfRange
+from comet.limits import UINT32_MAX
 from comet.types import AtOffset, AtTime, Earliest, Latest, Position
-from comet_gateway.cursor import Place
-from comet_gateway.merging import Merged, Order, Range, merge
-from comet_gateway.problems import Problem
+from comet_gateway.http.problems import Problem
+from comet_gateway.records.cursor import CursorPlace
+from comet_gateway.records.merge import Merged, Order, Range, merge
 from tests.unit.gateway_world import batch_of
 
 
@@ -133,7 +133,7 @@ async def read(
     return await merge(log, order, Range("quotes", places, bounds or {}, **asked))  # type: ignore[arg-type]  # a fake
 
 
-def ends_of(log: FakeReader, order: Order) -> dict[int, Position | Place]:
+def ends_of(log: FakeReader, order: Order) -> dict[int, Position | CursorPlace]:
     return dict.fromkeys(log.partitions, Earliest() if order is Order.OLDEST else Latest())
 
 
@@ -228,7 +228,7 @@ async def test_a_partition_that_is_read_on_many_times_is_never_asked_for_more_re
 
 
 async def test_a_request_makes_so_many_calls_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("comet_gateway.merging.FURTHER_CALLS", 2)
+    monkeypatch.setattr("comet_gateway.records.merge.FURTHER_CALLS", 2)
     rows = [(offset, offset, 70_000) for offset in range(100)]
     log = FakeReader({0: [rows]}, {0: 0})
     merged = await read(log, Order.OLDEST, {0: Earliest()}, records_max=100, bytes_max=1 << 16)
@@ -240,7 +240,7 @@ async def test_a_request_makes_so_many_calls_and_no_more(monkeypatch: pytest.Mon
 async def test_what_is_gone_is_said_with_its_partition() -> None:
     log = FakeReader({0: [], 1: [[(5, 0, 0)]]}, {0: 0, 1: 5})
     with pytest.raises(Problem) as caught:
-        await read(log, Order.OLDEST, {0: Place(0), 1: Place(3)})
+        await read(log, Order.OLDEST, {0: CursorPlace(0), 1: CursorPlace(3)})
     assert (caught.value.code, caught.value.more["partition"], caught.value.more["log_start"]) == (
         "OFFSET_OUT_OF_RANGE",
         1,

@@ -18,12 +18,12 @@ import comet
 from comet.types import AtOffset, AtTime, Latest, Position
 from comet_gateway.config import Limits
 from comet_gateway.dashboard import messages
-from comet_gateway.dashboard.assembling import placed
-from comet_gateway.dashboard.seat import Seat
+from comet_gateway.dashboard.build_facts import placed
+from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.dashboard.sources import Sources
-from comet_gateway.searching.slots import Slots
-from comet_web.asked import Asked
+from comet_gateway.search.slots import Slots
 from comet_web.facts import Cluster, TopicDetail, TopicMessages
+from comet_web.page_request import PageRequest
 from tests.sim import loop as sim
 from tests.unit.gateway_world import TOPIC, TOPIC_ID, batch_of
 
@@ -63,7 +63,7 @@ def shown(leaders: Sequence[int], silent: Sequence[int], **query: str) -> tuple[
     """The first content, and how long it took."""
 
     async def main(loop: sim.SimLoop) -> tuple[TopicMessages, float]:
-        asked = Asked(path="/", params={"topic": TOPIC}, query=query, open=True, first=True)
+        asked = PageRequest(path="/", params={"topic": TOPIC}, query=query, open=True, first=True)
         return await messages.load(sources_of(leaders, silent), asked, DETAIL), loop.time()
 
     return sim.run(main)
@@ -107,7 +107,7 @@ def test_times_on_the_page_are_utc_wherever_the_gateway_is(monkeypatch: pytest.M
 def test_a_search_goes_on_without_a_partition_that_nobody_leads_and_says_so() -> None:
     async def main(loop: sim.SimLoop) -> dict[str, Any]:
         seat = SimpleNamespace(sources=sources_of([1, 0, 2], [1]), who=SimpleNamespace(name="me"), said=list)
-        async for event in messages.search(cast(Seat, seat), {"topic": TOPIC, "key": "", "value": "/"}):
+        async for event in messages.search(cast(ChannelSession, seat), {"topic": TOPIC, "key": "", "value": "/"}):
             found = event
         return dict(found)
 

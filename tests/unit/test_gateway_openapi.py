@@ -15,12 +15,12 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.routing import Route
 
 from comet_gateway import GatewayConfig, create_app
-from comet_gateway.auth import ROLES, Role, new_token
+from comet_gateway.http.auth import ROLES, Role, new_token
+from comet_gateway.http.origins import EXPOSED_HEADERS
+from comet_gateway.http.problems import EVERYWHERE, KINDS
 from comet_gateway.openapi import TAGS, operations
-from comet_gateway.problems import EVERYWHERE, KINDS
 from comet_gateway.schemas.common import Int64
 from comet_gateway.schemas.topics import TopicCreation
-from comet_gateway.security import EXPOSED_HEADERS
 
 
 def _with_tokens() -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from comet_gateway.protocol import Protocol
+from comet_gateway.http.uvicorn_http import Protocol
 
 HOST = b"Host: localhost\r\n"
 OFFER = HOST + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"

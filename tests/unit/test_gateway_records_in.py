@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comet_gateway.problems import Problem
+from comet_gateway.http.problems import Problem
 from comet_gateway.push import frames
 from comet_gateway.schemas.records import Columns, decode_body, decode_line, decode_lines, read_records
 

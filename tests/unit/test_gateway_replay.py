@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 import comet
 from comet.types import AtOffset, AtTime, Earliest, Latest, PartitionInfo, Position, TopicConfig, TopicInfo
 from comet_gateway.config import Limits
-from comet_gateway.cursor import Cursor
-from comet_gateway.problems import Problem
-from comet_gateway.push.asked import Values
-from comet_gateway.push.asking import Played
+from comet_gateway.http.problems import Problem
 from comet_gateway.push.events import Begun, Lost
+from comet_gateway.push.parse_subscribe import Played
 from comet_gateway.push.replay import Ended, Pace, Replay, Run
+from comet_gateway.push.subscribe_request import Values
+from comet_gateway.records.cursor import Cursor
 
 S = 1_000_000
 TOPIC_ID = bytes(range(16))

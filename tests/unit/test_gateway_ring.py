@@ -8,22 +8,22 @@ import pytest
 
 from comet.errors import CometError, DataLoss, OffsetOutOfRange, Truncated, Unavailable
 from comet_gateway.config import Limits
-from comet_gateway.cursor import Cursor, Place
-from comet_gateway.problems import Problem
-from comet_gateway.push.asked import Asked, Policy, Values, check
+from comet_gateway.http.problems import Problem
 from comet_gateway.push.catchup import Piece, gone
 from comet_gateway.push.chunk import Chunk, Slice, Source
 from comet_gateway.push.events import Begun, Failed, Lost, Missing
-from comet_gateway.push.follower import Follower, Read
 from comet_gateway.push.ring import Ring
+from comet_gateway.push.ring_cursor import Read, RingCursor
+from comet_gateway.push.subscribe_request import Policy, SubscribeRequest, Values, check
+from comet_gateway.records.cursor import Cursor, CursorPlace
 from tests.unit.gateway_world import TOPIC, TOPIC_ID, batch_of
 
-ASKED = Asked(topics=(TOPIC,))
+ASKED = SubscribeRequest(topics=(TOPIC,))
 
 
 @pytest.fixture
 def ring() -> Ring:
-    made = Ring(TOPIC, TOPIC_ID, {0: Place(0), 1: Place(0)}, 1 << 16)
+    made = Ring(TOPIC, TOPIC_ID, {0: CursorPlace(0), 1: CursorPlace(0)}, 1 << 16)
     made.add(Source(batch_of(0, range(10), epoch=1)))
     return made
 
@@ -40,45 +40,45 @@ def given(found: object) -> list[int]:
 
 
 def test_who_follows_live_hears_of_a_log_that_was_cut_back(ring: Ring) -> None:
-    follower = Follower(ring, ASKED)
+    follower = RingCursor(ring, ASKED)
     cut_back(ring)
     lost = follower.take()
     assert lost == Lost(TOPIC, 3, (Missing(0, 7, 10, "truncated"),), lost.cursor if isinstance(lost, Lost) else "")
-    assert Cursor.parse(lost.cursor).places[0] == Place(7)
+    assert Cursor.parse(lost.cursor).places[0] == CursorPlace(7)
     assert given(follower.take()) == [7, 8]
 
 
 def test_who_is_not_in_step_asks_the_log_whether_his_place_is_still_there(ring: Ring) -> None:
-    follower = Follower(ring, ASKED)
-    follower.begin_at({0: Place(9, 1), 1: Place(0)})
+    follower = RingCursor(ring, ASKED)
+    follower.begin_at({0: CursorPlace(9, 1), 1: CursorPlace(0)})
     cut_back(ring)
     read = follower.take()
-    assert read == Read(0, Place(9, 1))
-    follower.missed(read, Missing(0, 7, 9, "truncated"), Place(7))
+    assert read == Read(0, CursorPlace(9, 1))
+    follower.missed(read, Missing(0, 7, 9, "truncated"), CursorPlace(7))
     lost = follower.take()
     assert isinstance(lost, Lost)
     assert lost.missing == (Missing(0, 7, 9, "truncated"),)
     assert given(follower.take()) == [7, 8]
     assert follower.live
 
-    unharmed = Follower(ring, ASKED)
-    unharmed.begin_at({0: Place(3, 1), 1: Place(0)})
+    unharmed = RingCursor(ring, ASKED)
+    unharmed.begin_at({0: CursorPlace(3, 1), 1: CursorPlace(0)})
     assert not ring.has(0, 3), "what is behind a cut is for the log to say"
-    assert unharmed.take() == Read(0, Place(3, 1))
+    assert unharmed.take() == Read(0, CursorPlace(3, 1))
 
 
 def test_who_walks_through_the_ring_gets_nothing_that_was_cut_off_meanwhile(ring: Ring) -> None:
     ring.add(Source(batch_of(0, range(10, 14), epoch=1)))
     ring.add(Source(batch_of(0, range(14, 20), epoch=1)))
     ring.add(Source(batch_of(1, range(3), epoch=1)))
-    follower = Follower(ring, ASKED)
-    follower.begin_at({0: Place(10, 1), 1: Place(1, 1)})
+    follower = RingCursor(ring, ASKED)
+    follower.begin_at({0: CursorPlace(10, 1), 1: CursorPlace(1, 1)})
     assert given(follower.take()) == [10, 11, 12, 13]
     ring.skip(Missing(0, 16, 20, "truncated"))
     ring.add(Source(batch_of(0, range(16, 19), epoch=2)))
     read = follower.take()
-    assert read == Read(0, Place(14, 1)), "the ring cannot say what comes between its place and the cut"
-    follower.filled(read, [Source(batch_of(0, range(14, 16), epoch=1))], Place(16, 1), 1 << 16)
+    assert read == Read(0, CursorPlace(14, 1)), "the ring cannot say what comes between its place and the cut"
+    follower.filled(read, [Source(batch_of(0, range(14, 16), epoch=1))], CursorPlace(16, 1), 1 << 16)
     assert given(follower.take()) == [14, 15]
     assert given(follower.take()) == [1, 2]
     assert given(follower.take()) == [16, 17, 18]
@@ -87,21 +87,23 @@ def test_who_walks_through_the_ring_gets_nothing_that_was_cut_off_meanwhile(ring
 
 
 def test_who_was_left_behind_before_a_cut_asks_the_log(ring: Ring) -> None:
-    follower = Follower(ring, ASKED)
+    follower = RingCursor(ring, ASKED)
     cut_back(ring)
     follower.uproot(ring.places_before(follower.number))
     ring.evict(ring.head)
-    assert follower.take() == Read(0, Place(10, 1)), "of the ring it could not hear that records 7 to 9 are others now"
+    assert follower.take() == Read(0, CursorPlace(10, 1)), (
+        "of the ring it could not hear that records 7 to 9 are others now"
+    )
 
 
-@pytest.mark.parametrize("place", [Place(8, 2), Place(7, 1)])
-def test_who_comes_after_a_cut_is_not_led_past_what_was_cut_off(place: Place) -> None:
-    ring = Ring(TOPIC, TOPIC_ID, {0: Place(0), 1: Place(0)}, 1 << 16)
+@pytest.mark.parametrize("place", [CursorPlace(8, 2), CursorPlace(7, 1)])
+def test_who_comes_after_a_cut_is_not_led_past_what_was_cut_off(place: CursorPlace) -> None:
+    ring = Ring(TOPIC, TOPIC_ID, {0: CursorPlace(0), 1: CursorPlace(0)}, 1 << 16)
     ring.add(Source(batch_of(1, range(2))))
     ring.add(Source(batch_of(0, range(10), epoch=1)))
     cut_back(ring)
-    follower = Follower(ring, ASKED)
-    follower.begin_at({0: place, 1: Place(0)})
+    follower = RingCursor(ring, ASKED)
+    follower.begin_at({0: place, 1: CursorPlace(0)})
     assert given(follower.take()) == [0, 1]
     assert given(follower.take()) == list(range(place.offset, 9))
     assert follower.take() is None
@@ -109,8 +111,8 @@ def test_who_comes_after_a_cut_is_not_led_past_what_was_cut_off(place: Place) ->
 
 
 def test_who_was_further_in_a_partition_than_the_ring_knows_it_gets_nothing_twice(ring: Ring) -> None:
-    follower = Follower(ring, ASKED)
-    follower.begin_at({0: Place(8, 1), 1: Place(0), 2: Place(5, 1)})
+    follower = RingCursor(ring, ASKED)
+    follower.begin_at({0: CursorPlace(8, 1), 1: CursorPlace(0), 2: CursorPlace(5, 1)})
     assert given(follower.take()) == [8, 9]
     assert follower.take() is None
     ring.add(Source(batch_of(2, range(3))))
@@ -120,27 +122,27 @@ def test_who_was_further_in_a_partition_than_the_ring_knows_it_gets_nothing_twic
     assert follower.take() is None
     ring.add(Source(batch_of(1, range(2))))
     assert given(follower.take()) == [0, 1]
-    assert follower.cursor() == ring.cursor_of({0: Place(10, 1), 2: Place(7, 1), 1: Place(2, 1)})
+    assert follower.cursor() == ring.cursor_of({0: CursorPlace(10, 1), 2: CursorPlace(7, 1), 1: CursorPlace(2, 1)})
 
 
 def test_a_place_is_vouched_for_only_where_its_record_is_known(ring: Ring) -> None:
-    assert ring.vouches(0, Place(4, 1))
-    assert ring.vouches(0, Place(10, 1))
-    assert not ring.vouches(0, Place(4, 2)), "of another epoch"
-    assert not ring.vouches(0, Place(4)), "of none that is known"
-    assert not ring.vouches(0, Place(11, 1)), "not here yet"
-    assert not ring.vouches(2, Place(0)), "of a partition that is not known"
+    assert ring.vouches(0, CursorPlace(4, 1))
+    assert ring.vouches(0, CursorPlace(10, 1))
+    assert not ring.vouches(0, CursorPlace(4, 2)), "of another epoch"
+    assert not ring.vouches(0, CursorPlace(4)), "of none that is known"
+    assert not ring.vouches(0, CursorPlace(11, 1)), "not here yet"
+    assert not ring.vouches(2, CursorPlace(0)), "of a partition that is not known"
     cut_back(ring)
-    assert not ring.vouches(0, Place(8, 1))
-    assert ring.vouches(0, Place(8, 2))
+    assert not ring.vouches(0, CursorPlace(8, 1))
+    assert ring.vouches(0, CursorPlace(8, 2))
 
 
 def test_what_is_encoded_is_made_once_and_counted_while_it_is_kept(ring: Ring) -> None:
-    left, right = Follower(ring, ASKED), Follower(ring, ASKED)
+    left, right = RingCursor(ring, ASKED), RingCursor(ring, ASKED)
     for follower in (left, right):
-        follower.begin_at({0: Place(0), 1: Place(0)})
+        follower.begin_at({0: CursorPlace(0), 1: CursorPlace(0)})
     ring.add(Source(batch_of(1, range(5))))
-    live = Follower(ring, ASKED)
+    live = RingCursor(ring, ASKED)
     ring.add(Source(batch_of(1, range(5, 10))))
     chunk = live.take()
     assert isinstance(chunk, Slice)
@@ -173,7 +175,7 @@ def test_what_leaves_the_ring_is_freed_without_the_collector(ring: Ring) -> None
 
 
 def test_the_last_word_comes_after_all_that_was_there(ring: Ring) -> None:
-    follower = Follower(ring, ASKED)
+    follower = RingCursor(ring, ASKED)
     follower.first.append(Begun(TOPIC, follower.cursor()))
     ring.add(Source(batch_of(1, range(3))))
     follower.failed = Failed("TOPIC_NOT_FOUND", "gone", {}, topic=TOPIC)
@@ -196,22 +198,22 @@ def test_the_last_word_comes_after_all_that_was_there(ring: Ring) -> None:
     ],
 )
 def test_an_error_says_what_is_gone(error: CometError, expected: tuple[int, Missing] | None) -> None:
-    piece = None if expected is None else Piece([], Place(expected[0]), expected[1])
-    assert gone(error, 0, Place(5, 1)) == piece
+    piece = None if expected is None else Piece([], CursorPlace(expected[0]), expected[1])
+    assert gone(error, 0, CursorPlace(5, 1)) == piece
 
 
 @pytest.mark.parametrize(
     "asked",
     [
-        Asked(),
-        Asked(topics=("a",), pattern="b"),
-        Asked(topics=("a", "a")),
-        Asked(topics=("a",), partitions=frozenset()),
-        Asked(topics=("a",), policy=Policy.CONFLATE, interval_ms=0),
-        Asked(topics=("a",), policy=Policy.DROP_OLDEST, buffer=0),
-        Asked(topics=("a",), permits=-1),
+        SubscribeRequest(),
+        SubscribeRequest(topics=("a",), pattern="b"),
+        SubscribeRequest(topics=("a", "a")),
+        SubscribeRequest(topics=("a",), partitions=frozenset()),
+        SubscribeRequest(topics=("a",), policy=Policy.CONFLATE, interval_ms=0),
+        SubscribeRequest(topics=("a",), policy=Policy.DROP_OLDEST, buffer=0),
+        SubscribeRequest(topics=("a",), permits=-1),
     ],
 )
-def test_what_makes_no_sense_is_refused(asked: Asked) -> None:
+def test_what_makes_no_sense_is_refused(asked: SubscribeRequest) -> None:
     with pytest.raises(Problem):
         check(asked, Limits())

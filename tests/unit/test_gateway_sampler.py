@@ -15,8 +15,8 @@ import pytest
 
 import comet
 from comet.errors import BrokerNotFound, LimitExceeded, Unavailable
-from comet_gateway.dashboard.histories import LOOKED_S, TREND_S
-from comet_gateway.dashboard.members import ANSWER_S, TAKEN_OVER_S
+from comet_gateway.dashboard.broker_pool import ANSWER_S, TAKEN_OVER_S
+from comet_gateway.dashboard.metric_history import LOOKED_S, TREND_S
 from comet_gateway.dashboard.sampler import AFTER_S, GATHER_S, HURRY_S, PATIENCE_S, Sampler
 from comet_web import facts
 from tests.sim import loop as sim

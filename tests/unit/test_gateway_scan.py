@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import comet
 from comet.errors import OffsetOutOfRange
 from comet.types import AtOffset
-from comet_gateway.merging import Order
-from comet_gateway.searching import scan as scanning
-from comet_gateway.searching.filters import Filters
-from comet_gateway.searching.scan import Budget, Scan, Wanted
+from comet_gateway.records.merge import Order
+from comet_gateway.search import scan as scanning
+from comet_gateway.search.filters import Filters
+from comet_gateway.search.scan import Budget, Scan, Wanted
 from tests.unit.gateway_world import batch_of
 
 Log = list[tuple[int, int, bytes]]  # offset, time, value

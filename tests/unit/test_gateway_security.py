@@ -15,12 +15,12 @@ from starlette.types import Message
 
 from comet.errors import InvalidArgument, TopicNotFound
 from comet_gateway import GatewayConfig, create_app
-from comet_gateway.admission import Admission
-from comet_gateway.compression import chosen
 from comet_gateway.config import Limits
-from comet_gateway.problems import Problem
+from comet_gateway.http.compression import chosen
+from comet_gateway.http.guard import Admission
+from comet_gateway.http.origins import Security, checked_origin, is_loopback, origin_allowed
+from comet_gateway.http.problems import Problem
 from comet_gateway.schemas.common import Model
-from comet_gateway.security import Security, checked_origin, is_loopback, origin_allowed
 
 OWN = "http://127.0.0.1:8080"
 LISTED = "https://app.example.com"

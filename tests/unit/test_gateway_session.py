@@ -12,26 +12,26 @@ from hypothesis import strategies as st
 
 from comet.types import AtTime, Earliest, Latest
 from comet_gateway.config import Limits
-from comet_gateway.problems import KINDS
+from comet_gateway.http.problems import KINDS
 from comet_gateway.push import frames
-from comet_gateway.push.asked import Asked, Policy, Values
-from comet_gateway.push.asking import Joined, Played
-from comet_gateway.push.closing import AGAIN, Close
+from comet_gateway.push.close_codes import AGAIN, Close
+from comet_gateway.push.parse_subscribe import Joined, Played
 from comet_gateway.push.session import (
     GARBAGE_MAX,
     PERMITS_MAX,
     Action,
+    CloseConnection,
     Commit,
     Drop,
-    End,
     Grant,
     Open,
+    PushSession,
     Say,
-    Session,
     Settle,
     Steer,
     Write,
 )
+from comet_gateway.push.subscribe_request import Policy, SubscribeRequest, Values
 
 NOW_US = 1_700_000_000_000_000
 LIMITS = Limits(subscriptions_max=3, frame_bytes_max=10_000)
@@ -40,7 +40,7 @@ CLIENT = jsonschema_rs.validator_for({**SCHEMA, "anyOf": [{"$ref": "#/$defs/Clie
 SERVER = jsonschema_rs.validator_for({**SCHEMA, "anyOf": [{"$ref": "#/$defs/ServerFrame"}]})
 
 
-def take(session: Session, **members: Any) -> Action:
+def take(session: PushSession, **members: Any) -> Action:
     text = json.dumps(members)
     assert CLIENT.is_valid(json.loads(text)), text
     (action,) = session.take(text, now_us=NOW_US)
@@ -59,12 +59,12 @@ def code(action: Action) -> str:
     return str(refused(action).problem["code"])
 
 
-def subscribe(session: Session, id_: str = "a", **members: Any) -> Action:
+def subscribe(session: PushSession, id_: str = "a", **members: Any) -> Action:
     return take(session, **({"type": "subscribe", "id": id_, "topic": "quotes"} | members))
 
 
-def open_session(**members: Any) -> Session:
-    session = Session(LIMITS)
+def open_session(**members: Any) -> PushSession:
+    session = PushSession(LIMITS)
     action = subscribe(session, **members)
     assert isinstance(action, Open), action
     return session
@@ -75,11 +75,11 @@ def open_session(**members: Any) -> Session:
 
 def test_what_is_asked_for_is_what_the_hub_is_told() -> None:
     action = subscribe(
-        Session(LIMITS), start="-15m", partitions=[1, 0], policy="conflate", interval_ms=100, snapshot="latest",
+        PushSession(LIMITS), start="-15m", partitions=[1, 0], policy="conflate", interval_ms=100, snapshot="latest",
         permits=10, values="text", topic=None, topics=["a", "b", "a"],
     )  # fmt: skip
     assert isinstance(action, Open) and action.id == "a"
-    assert action.asked == Asked(
+    assert action.asked == SubscribeRequest(
         topics=("a", "b"), partitions=frozenset({0, 1}), start=AtTime(NOW_US - 900_000_000), values=Values.TEXT,
         policy=Policy.CONFLATE, interval_ms=100, snapshot=True, permits=10,
     )  # fmt: skip
@@ -87,19 +87,19 @@ def test_what_is_asked_for_is_what_the_hub_is_told() -> None:
 
 def test_a_cursor_goes_with_its_topic() -> None:
     text = f"c1.{'0' * 32}.1-17-3.0-1042-3"
-    action = subscribe(Session(LIMITS), cursor=text)
-    assert isinstance(action, Open) and isinstance(action.asked, Asked)
+    action = subscribe(PushSession(LIMITS), cursor=text)
+    assert isinstance(action, Open) and isinstance(action.asked, SubscribeRequest)
     assert str(action.asked.cursors["quotes"]) == text
-    again = subscribe(Session(LIMITS), topic=None, topics=["quotes", "b"], cursors={"quotes": text})
-    assert isinstance(again, Open) and isinstance(again.asked, Asked)
+    again = subscribe(PushSession(LIMITS), topic=None, topics=["quotes", "b"], cursors={"quotes": text})
+    assert isinstance(again, Open) and isinstance(again.asked, SubscribeRequest)
     assert again.asked.cursors == action.asked.cursors
 
 
 def test_a_group_and_a_replay_are_asked_for() -> None:
-    joined = subscribe(Session(LIMITS), group="engine", permits=5, start="earliest")
+    joined = subscribe(PushSession(LIMITS), group="engine", permits=5, start="earliest")
     assert isinstance(joined, Open)
-    assert joined.asked == Joined(("quotes",), "", Earliest(), Values.AUTO, 5, frames.Group("engine"))
-    played = subscribe(Session(LIMITS), replay={"from": "-1h", "speed": 10, "paused": True}, partitions=[2])
+    assert joined.asked == Joined(("quotes",), "", Earliest(), Values.AUTO, 5, frames.GroupTerms("engine"))
+    played = subscribe(PushSession(LIMITS), replay={"from": "-1h", "speed": 10, "paused": True}, partitions=[2])
     assert isinstance(played, Open)
     assert played.asked == Played(
         "quotes", frozenset({2}), AtTime(NOW_US - 3_600_000_000), Latest(), None, Values.AUTO, 10, paused=True
@@ -134,7 +134,7 @@ def test_a_group_and_a_replay_are_asked_for() -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused_and_takes_no_id(members: dict[str, Any]) -> None:
-    session = Session(LIMITS)
+    session = PushSession(LIMITS)
     error = refused(subscribe(session, **members))
     assert (error.id, error.of) == ("a", "subscribe")
     assert error.problem["code"] in {"INVALID_ARGUMENT", "MALFORMED_CURSOR"}
@@ -155,7 +155,7 @@ def test_an_id_is_taken_until_the_end_of_its_subscription_was_said() -> None:
 
 
 def test_there_are_only_so_many_subscriptions() -> None:
-    session = Session(LIMITS)
+    session = PushSession(LIMITS)
     for number in range(3):
         assert isinstance(subscribe(session, str(number)), Open)
     assert code(subscribe(session, "3")) == "TOO_MANY_SUBSCRIPTIONS"
@@ -233,7 +233,7 @@ def test_permits_do_not_overflow() -> None:
 
 
 def test_records_are_written_one_or_many() -> None:
-    session = Session(LIMITS)
+    session = PushSession(LIMITS)
     one = take(session, type="produce", id="r1", topic="quotes", record={"value": {"bid": 1}, "key": "EURUSD"})
     assert isinstance(one, Write) and one.frame.record is not None
     many = take(
@@ -244,14 +244,14 @@ def test_records_are_written_one_or_many() -> None:
 
 
 def test_who_may_only_read_neither_writes_nor_joins() -> None:
-    session = Session(LIMITS, operator=False)
+    session = PushSession(LIMITS, operator=False)
     assert code(take(session, type="produce", id="r", topic="quotes", record={"text": "a"})) == "FORBIDDEN"
     assert code(subscribe(session, group="g")) == "FORBIDDEN"
     assert isinstance(subscribe(session), Open)
 
 
 def test_a_ping_is_answered() -> None:
-    session = Session(LIMITS)
+    session = PushSession(LIMITS)
     assert take(session, type="ping", id="x") == Say(frames.Pong("x"))
     assert take(session, type="ping") == Say(frames.Pong(None))
 
@@ -283,14 +283,14 @@ def test_too_much_garbage_ends_the_connection() -> None:
     session = open_session()
     for _ in range(GARBAGE_MAX):
         assert code(session.take("odd", now_us=NOW_US)[0]) == "MALFORMED_FRAME"
-    assert session.take("odd", now_us=NOW_US) == [End(Close.GARBAGE)]
+    assert session.take("odd", now_us=NOW_US) == [CloseConnection(Close.GARBAGE)]
     assert session.take('{"type":"ping"}', now_us=NOW_US) == []
 
 
 def test_binary_and_oversized_frames_end_the_connection() -> None:
-    assert open_session().take_binary() == [End(Close.BINARY)]
+    assert open_session().take_binary() == [CloseConnection(Close.BINARY)]
     session = open_session()
-    assert session.take(" " * 10_001, now_us=NOW_US) == [End(Close.TOO_LARGE)]
+    assert session.take(" " * 10_001, now_us=NOW_US) == [CloseConnection(Close.TOO_LARGE)]
     assert session.take_binary() == [] and session.subscriptions == 0
 
 
@@ -313,7 +313,7 @@ steps = st.lists(
 
 @given(steps)
 def test_whatever_the_order_a_dumb_model_agrees(said: list[tuple[str, str, dict[str, Any]]]) -> None:
-    session = Session(LIMITS)
+    session = PushSession(LIMITS)
     model: dict[str, tuple[bool, bool]] = {}  # id -> has permits, is closing
     for what, id_, members in said:
         if what == "ended":
@@ -356,7 +356,7 @@ def test_the_schema_is_one() -> None:
     )
 )
 def test_nothing_that_is_json_upsets_a_session(content: Any) -> None:
-    session = Session(LIMITS)
+    session = PushSession(LIMITS)
     for said in (
         content,
         {"type": "subscribe", "id": content},

@@ -17,10 +17,10 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from comet_gateway import GatewayConfig, create_app
-from comet_gateway.auth import FAILURES_MAX, LOGGED_OUT_MAX, Gatekeeper, Role, new_token
 from comet_gateway.dashboard import sessions
-from comet_gateway.dashboard.entering import back_to
+from comet_gateway.dashboard.login_redirect import back_to
 from comet_gateway.dashboard.sessions import IDLE_S, LIFE_S, RENEW_S, Visit
+from comet_gateway.http.auth import FAILURES_MAX, LOGGED_OUT_MAX, Gatekeeper, Role, new_token
 
 OWN = "http://127.0.0.1:8080"
 PAGE = {"sec-fetch-site": "same-origin"}
@@ -364,7 +364,7 @@ async def test_logging_out_ends_it_though_somebody_kept_the_cookie(world: World)
 
 def test_what_is_remembered_of_sessions_that_ended_is_bounded(world: World) -> None:
     for number in range(LOGGED_OUT_MAX + 5):
-        world.keeper.log_out(Visit(sessions.Session("my-viewer", 1, 1, number.to_bytes(16, "big")), bytes(32)))
+        world.keeper.log_out(Visit(sessions.BrowserSession("my-viewer", 1, 1, number.to_bytes(16, "big")), bytes(32)))
     assert len(world.keeper._logged_out) == LOGGED_OUT_MAX
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from comet_gateway.auth import EVERYBODY, Role, Who
 from comet_gateway.config import GatewayConfig, Limits
-from comet_gateway.letters.answer import SettlingSlots
-from comet_gateway.problems import Problem
-from comet_gateway.searching.slots import Slots, whose
+from comet_gateway.dead_letters.answer import SettlingSlots
+from comet_gateway.http.auth import EVERYBODY, Role, Who
+from comet_gateway.http.problems import Problem
+from comet_gateway.search.slots import Slots, whose
 
 SOURCES: Any = SimpleNamespace(config=GatewayConfig(limits=Limits(searches_max=4, settlings_max=2)))
 

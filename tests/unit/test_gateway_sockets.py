@@ -10,8 +10,8 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from comet_gateway.push.closing import AGAIN
-from comet_gateway.sockets import SocketProtocol
+from comet_gateway.http.uvicorn_websocket import SocketProtocol
+from comet_gateway.push.close_codes import AGAIN
 
 HANDSHAKE = (
     b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"

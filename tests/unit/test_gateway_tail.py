@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comet_gateway.dashboard.tail import LOOK_S, ROWS, Tail
-from comet_gateway.push.asked import Values
 from comet_gateway.push.chunk import Slice, Source
 from comet_gateway.push.events import Lost, Missing
-from comet_gateway.searching.filters import Filters
+from comet_gateway.push.subscribe_request import Values
+from comet_gateway.search.filters import Filters
 from tests.unit.gateway_world import batch_of
 
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 import comet
-from comet_gateway.dashboard.histories import rule
-from comet_gateway.dashboard.timelines import LATE_STEPS, Book, Series, Timeline
+from comet_gateway.dashboard.cluster_history import LATE_STEPS, Book, FigureSeries, Timeline
+from comet_gateway.dashboard.metric_history import rule
 
 LENGTH = 6
-IN = Series("", "", "records_in")
+IN = FigureSeries("", "", "records_in")
 values = some.one_of(some.none(), some.integers(0, 9).map(float))
 
 
@@ -62,15 +62,15 @@ def test_brokers_add_up_step_by_step_and_only_what_nobody_knows_is_unknown() -> 
     book.take(2, [told(10, [10, None, None, 40])])
     assert book.track(IN, 10, 5).values == [None, 11, 2, None, 44]
     assert book.track(IN, 10, 2, broker=2).values == [None, 40]
-    assert book.track(Series("", "", "cpu"), 10, 2).values == [None, None]
+    assert book.track(FigureSeries("", "", "cpu"), 10, 2).values == [None, None]
 
 
 def test_of_what_does_not_add_up_the_worst_counts() -> None:
     book = Book(1, LENGTH)
     for broker in (1, 2):
         book.take(broker, [told(10, [broker * 5.0], "ack_p99_ms"), told(10, [broker * 5.0], "cpu")])
-    assert book.track(Series("", "", "ack_p99_ms"), 10, 1, rule("ack_p99_ms")).values == [10]
-    assert book.track(Series("", "", "cpu"), 10, 1, rule("cpu")).values == [15]
+    assert book.track(FigureSeries("", "", "ack_p99_ms"), 10, 1, rule("ack_p99_ms")).values == [10]
+    assert book.track(FigureSeries("", "", "cpu"), 10, 1, rule("cpu")).values == [15]
 
 
 def test_the_end_is_a_step_that_all_have_told_of_who_are_not_far_behind() -> None:

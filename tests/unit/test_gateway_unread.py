@@ -13,12 +13,12 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from comet_gateway import protocol
 from comet_gateway.config import GatewayConfig, Limits
-from comet_gateway.protocol import Protocol
+from comet_gateway.http import uvicorn_http
+from comet_gateway.http.slow_client import Unread
+from comet_gateway.http.uvicorn_http import Protocol
+from comet_gateway.http.uvicorn_websocket import SocketProtocol
 from comet_gateway.server import Server
-from comet_gateway.sockets import SocketProtocol
-from comet_gateway.unread import Unread
 
 LARGE = b"x" * (4 << 20)  # more than the kernel takes
 
@@ -135,7 +135,7 @@ async def connection(answer: Answer, kind: type[Cut] = Cut) -> AsyncIterator[tup
 
 @pytest.mark.parametrize("answer", [_whole, _unfinished, _endless])
 async def test_a_connection_whose_answer_nobody_reads_is_cut(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "LOOK_S", 0.01)
+    monkeypatch.setattr(uvicorn_http, "LOOK_S", 0.01)
     async with connection(answer) as (one, _), asyncio.timeout(60):
         await one.over.wait()
 

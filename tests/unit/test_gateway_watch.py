@@ -12,11 +12,11 @@ import pytest
 import comet
 from comet.types import Earliest, Position, TopicConfig, TopicInfo
 from comet_gateway.config import Limits
-from comet_gateway.problems import Problem
-from comet_gateway.push.asked import Asked
+from comet_gateway.http.problems import Problem
 from comet_gateway.push.events import Failed
+from comet_gateway.push.pattern_watch import PatternWatch
+from comet_gateway.push.subscribe_request import SubscribeRequest
 from comet_gateway.push.subscription import Subscription
-from comet_gateway.push.watch import Watch
 from tests.sim.waiting import until
 
 LIMITS = Limits(pattern_s=0.001, pattern_topics_max=3)
@@ -55,8 +55,8 @@ class Cluster:
         finally:
             self.joining -= 1
 
-    def watch(self) -> Watch:
-        return Watch(cast(comet.Admin, self), LIMITS, self.join)
+    def watch(self) -> PatternWatch:
+        return PatternWatch(cast(comet.Admin, self), LIMITS, self.join)
 
 
 class Nobody:
@@ -67,7 +67,7 @@ class Nobody:
 
 
 def subscriber() -> Subscription:
-    return Subscription(Asked(pattern=".*"), Nobody())
+    return Subscription(SubscribeRequest(pattern=".*"), Nobody())
 
 
 async def looked(cluster: Cluster, times: int = 3) -> None:

@@ -10,18 +10,18 @@ from typing import Any, cast
 import pytest
 
 import comet
-from comet_gateway.backend import Backend
+from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import GatewayConfig, Limits
+from comet_gateway.http.problems import Problem
+from comet_gateway.http.traffic import Traffic
 from comet_gateway.metrics import Metrics
-from comet_gateway.problems import Problem
 from comet_gateway.push import frames
-from comet_gateway.push.asked import Values
-from comet_gateway.push.asking import join
 from comet_gateway.push.connections import Connections
-from comet_gateway.push.members import SharedMember
+from comet_gateway.push.group_member import SharedMember
+from comet_gateway.push.parse_subscribe import join
+from comet_gateway.push.subscribe_request import Values
 from comet_gateway.push.websocket import WebSocketConnection
 from comet_gateway.push.wire import AsgiWire
-from comet_gateway.traffic import Traffic
 
 
 def connection(messages: list[dict[str, Any]], connections: Connections) -> WebSocketConnection:
@@ -72,16 +72,16 @@ async def test_a_frame_that_is_refused_has_settled_none_of_its_records() -> None
         pass
 
     joined = join(
-        frames.Group("g", kind="shared"), topics=["t", "u"], pattern="", start="latest", values=Values.AUTO,
+        frames.GroupTerms("g", kind="shared"), topics=["t", "u"], pattern="", start="latest", values=Values.AUTO,
         permits=None, now_us=0,
     )  # fmt: skip
     backend = cast(Backend, SimpleNamespace(bootstrap="127.0.0.1:1"))
     member = SharedMember("a", joined, backend, AsgiWire(send), Limits())
     member._hold(cast("comet.SharedRecord[bytes]", Record()))
-    of_none = frames.Ack("a", records=[frames.Place(0, 7, "t"), frames.Place(0, 8)])
+    of_none = frames.Ack("a", records=[frames.RecordPlace(0, 7, "t"), frames.RecordPlace(0, 8)])
     with pytest.raises(Problem, match="say the topic"):
         await member.settle(of_none)
-    answer = await member.settle(frames.Ack("a", records=[frames.Place(0, 7, "t")]))
+    answer = await member.settle(frames.Ack("a", records=[frames.RecordPlace(0, 7, "t")]))
     assert isinstance(answer, frames.Acked)
     assert answer.results is not None
     assert answer.results[0].problem is None, "it is in hand still"

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comet_gateway.problems import Problem
-from comet_gateway.searching.filters import Filters
-from comet_gateway.searching.where import Malformed, Where, parse, parse_all
+from comet_gateway.http.problems import Problem
+from comet_gateway.search.filter_lang import Malformed, Where, parse, parse_all
+from comet_gateway.search.filters import Filters
 
 NAMES = st.sampled_from(["a", "a", "b", 'odd "ü'])
 TEXTS = st.one_of(

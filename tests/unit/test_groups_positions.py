@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from comet_broker.coordination.admin import thinned
-from comet_broker.coordination.positions import NONE, Mark, Positions, TopicPositions
+from comet_broker.coordination.committed_offsets import NONE, Mark, Positions, TopicPositions
 from comet_broker.core.history import COARSE_POINTS, FINE_POINTS, MINUTE_S
 from comet_broker.core.lag import SERIES_BYTES, Pace, Point, Series
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from comet._frames import parse_delivery
 from comet.errors import CometError, Unavailable
 from comet.types import TopicConfig
 from comet.v1 import replication_pb2 as pb
+from comet.wire.frames import parse_delivery
 from comet_broker import limits
 from comet_broker.replication.heartbeats import FROM_FOLLOWER, Heartbeats
 from comet_broker.replication.leader import ReplicaSession

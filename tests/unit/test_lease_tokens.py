@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comet._lease_tokens import Token
 from comet.errors import InvalidArgument
+from comet.share.tokens import Token
 
 NAMES = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,248}", fullmatch=True)
 TOKENS = st.builds(

@@ -10,11 +10,14 @@ import msgspec
 import pytest
 
 from comet.errors import StoreDamaged, Unavailable
+from comet_broker.cluster.metadata_floor import FILE, read_floor, write_floor
+from comet_broker.cluster.store_guard import StoreGuard
+from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import CLUSTER, ID, LINEAGE, Lineage, LineageEntry, PartitionState, partition_key
 from comet_broker.core.lineage import (
     ENTRIES_MAX,
-    Finding,
     Floor,
+    LineageFinding,
     Seen,
     extended,
     intending,
@@ -23,8 +26,6 @@ from comet_broker.core.lineage import (
     raised,
     with_revisions,
 )
-from comet_broker.floor import FILE, read_floor, write_floor
-from comet_broker.guard import StoreGuard
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import (
     OPERATIONS_MAX,
@@ -36,7 +37,6 @@ from comet_broker.metadata.store import (
 )
 from comet_broker.storage.memory import MemoryFiles
 from comet_broker.tasks import Tasks
-from comet_broker.view import ClusterView
 from tests.sim.clock import SimClock
 from tests.sim.loop import SimLoop, run
 
@@ -58,25 +58,25 @@ def floor(mark: int, at: int, **more: Any) -> Floor:
 @pytest.mark.parametrize(
     ("known", "found", "finding"),
     [
-        (Floor(), seen(5, at=9, cluster="other"), Finding.SAME),  # of no cluster yet
-        (floor(5, 9), seen(5, at=9), Finding.SAME),
-        (floor(5, 9), seen(5, 10, 20, at=30), Finding.SAME),
-        (floor(0, 9), seen(at=9), Finding.SAME),  # a version without a lineage
-        (floor(0, 9), seen(12, at=15), Finding.SAME),
-        (floor(5, 9), seen(5, at=9, cluster=""), Finding.EMPTIED),
-        (floor(5, 9), seen(5, at=9, cluster="d"), Finding.EXCHANGED),
-        (floor(5, 9), seen(5, at=8), Finding.WENT_BACK),
-        (floor(5, 9), seen(3, at=9), Finding.WENT_BACK),  # the mark is missing
-        (floor(5, 9), seen(at=20), Finding.WENT_BACK),
-        (floor(5, 9), seen(3, 7, at=20), Finding.WENT_BACK),
-        (floor(5, 9), seen(5, 8, at=20), Finding.WENT_BACK),  # another registration where there was none
-        (floor(5, 9), seen(5, 9, at=20), Finding.WENT_BACK),
-        (floor(5, 9, epochs={"p": 3}), seen(5, at=9, p=3), Finding.SAME),
-        (floor(5, 9, epochs={"p": 3}), seen(5, at=9), Finding.SAME),  # deleted
-        (floor(5, 9, epochs={"p": 3}), seen(5, at=9, p=2), Finding.WENT_BACK),
+        (Floor(), seen(5, at=9, cluster="other"), LineageFinding.SAME),  # of no cluster yet
+        (floor(5, 9), seen(5, at=9), LineageFinding.SAME),
+        (floor(5, 9), seen(5, 10, 20, at=30), LineageFinding.SAME),
+        (floor(0, 9), seen(at=9), LineageFinding.SAME),  # a version without a lineage
+        (floor(0, 9), seen(12, at=15), LineageFinding.SAME),
+        (floor(5, 9), seen(5, at=9, cluster=""), LineageFinding.EMPTIED),
+        (floor(5, 9), seen(5, at=9, cluster="d"), LineageFinding.EXCHANGED),
+        (floor(5, 9), seen(5, at=8), LineageFinding.WENT_BACK),
+        (floor(5, 9), seen(3, at=9), LineageFinding.WENT_BACK),  # the mark is missing
+        (floor(5, 9), seen(at=20), LineageFinding.WENT_BACK),
+        (floor(5, 9), seen(3, 7, at=20), LineageFinding.WENT_BACK),
+        (floor(5, 9), seen(5, 8, at=20), LineageFinding.WENT_BACK),  # another registration where there was none
+        (floor(5, 9), seen(5, 9, at=20), LineageFinding.WENT_BACK),
+        (floor(5, 9, epochs={"p": 3}), seen(5, at=9, p=3), LineageFinding.SAME),
+        (floor(5, 9, epochs={"p": 3}), seen(5, at=9), LineageFinding.SAME),  # deleted
+        (floor(5, 9, epochs={"p": 3}), seen(5, at=9, p=2), LineageFinding.WENT_BACK),
     ],
 )
-def test_a_store_is_judged_by_what_the_folder_knows(known: Floor, found: Seen, finding: Finding) -> None:
+def test_a_store_is_judged_by_what_the_folder_knows(known: Floor, found: Seen, finding: LineageFinding) -> None:
     verdict = judge(known, found)
     assert verdict.finding is finding
     assert bool(verdict.why) == (not verdict.sound)
@@ -84,20 +84,20 @@ def test_a_store_is_judged_by_what_the_folder_knows(known: Floor, found: Seen, f
 
 def test_a_mark_that_was_dropped_long_ago_is_not_missed() -> None:
     kept = entries(*range(1000, 1000 + ENTRIES_MAX))
-    assert judge(floor(5, 9), Seen("c", kept, 5000, {})).finding is Finding.SAME
-    assert judge(floor(5, 1100), Seen("c", kept, 5000, {})).finding is Finding.WENT_BACK
+    assert judge(floor(5, 9), Seen("c", kept, 5000, {})).finding is LineageFinding.SAME
+    assert judge(floor(5, 1100), Seen("c", kept, 5000, {})).finding is LineageFinding.WENT_BACK
 
 
 def test_a_recovery_is_a_continuation_for_those_that_know_no_more_than_was_asked_for_and_only_once() -> None:
     recovered = Seen("c", (*entries(3), LineageEntry(1, "r1", 10, recovery=1, below=500)), 10, {})
-    assert judge(floor(5, 500), recovered).finding is Finding.RECOVERED
-    assert judge(floor(5, 501), recovered).finding is Finding.WENT_BACK, "it was not asked, and knows more"
+    assert judge(floor(5, 500), recovered).finding is LineageFinding.RECOVERED
+    assert judge(floor(5, 501), recovered).finding is LineageFinding.WENT_BACK, "it was not asked, and knows more"
     accepted = raised(floor(5, 500), recovered)
-    assert accepted.recoveries == 1 and judge(accepted, recovered).finding is Finding.SAME
+    assert accepted.recoveries == 1 and judge(accepted, recovered).finding is LineageFinding.SAME
     # It went back once more, to the recovery or to before it: what was accepted then was another history.
     later = raised(accepted, Seen("c", (*recovered.entries, *entries(40)), 45, {}))
-    assert judge(later, recovered).finding is Finding.WENT_BACK
-    assert judge(later, seen(3, at=9)).finding is Finding.WENT_BACK
+    assert judge(later, recovered).finding is LineageFinding.WENT_BACK
+    assert judge(later, seen(3, at=9)).finding is LineageFinding.WENT_BACK
 
 
 def test_a_folder_that_was_put_back_from_a_copy_does_not_know_its_own_last_registration() -> None:
@@ -328,7 +328,7 @@ async def test_a_change_of_a_partition_without_a_registration_gets_an_entry_of_i
     item = await one.store.get(LINEAGE)
     assert item is not None
     found = Seen(known.cluster_id, with_revisions(Lineage.decode(item.value), item.mod_revision), 1000, {})
-    assert judge(known, found).finding is Finding.WENT_BACK
+    assert judge(known, found).finding is LineageFinding.WENT_BACK
 
 
 @guarded

@@ -9,10 +9,10 @@ import pytest
 
 from comet.errors import CometError, Draining, LeadershipLost, NotLeader, TopicNotFound, Unavailable
 from comet.types import Consistency, Flush, Latest, TopicConfig
-from comet_broker.core.push import Cursor, State
-from comet_broker.feed import Feed
-from comet_broker.partition import Partition
-from comet_broker.resolving import resolve
+from comet_broker.core.push import Cursor, DeliveryState
+from comet_broker.partitions.offset_lookup import resolve
+from comet_broker.partitions.partition import Partition
+from comet_broker.streams.subscriptions import Feed
 from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
 from tests.unit.storage_world import World
 
@@ -72,7 +72,7 @@ async def test_a_reader_is_not_given_what_was_read_from_disk_before_the_cut() ->
     assert cursor is not None
     feed.push.loading(cursor)
     await one.cut_back(1, 2, restart=False)
-    assert cursor.state is State.ENDED
+    assert cursor.state is DeliveryState.ENDED
     assert isinstance(ended[0], Unavailable)
     await world.tasks.close()
 

@@ -9,10 +9,10 @@ from typing import TypeVar
 import pytest
 from google.protobuf.message import Message
 
-from comet._transport import Stream
 from comet.errors import Timeout, Unavailable
 from comet.v1 import admin_pb2 as admin
-from comet_broker.peers import CHANNELS_MAX, Peers
+from comet.wire.transport import Stream
+from comet_broker.cluster.peers import CHANNELS_MAX, Peers
 from comet_broker.ports import PeerChannel
 
 M = TypeVar("M", bound=Message)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from comet import records
-from comet._corrupt import headers, opened
 from comet.errors import CorruptBatch, CorruptRecords
 from comet.records import STAMP_BYTES, Codec, make_stamp
+from comet.wire.corrupt import headers, opened
 from comet_broker.core.admission import admit
 from tests.poison import KINDS, poisoned
 from tests.property import records_oracle as oracle

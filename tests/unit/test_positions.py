@@ -6,7 +6,7 @@ import pytest
 
 from comet.errors import OffsetOutOfRange, Unavailable
 from comet.types import AtOffset
-from comet_broker.resolving import resolve
+from comet_broker.partitions.offset_lookup import resolve
 from tests.unit.replica_world import ReplicaWorld, replace_state, settle
 
 RECORDS = 3

@@ -12,7 +12,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comet import _limits as sdk_limits
+from comet import limits as sdk_limits
 from comet.errors import (
     CorruptBatch,
     LimitExceeded,

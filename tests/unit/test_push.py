@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from comet.errors import InvalidArgument, LimitExceeded
-from comet_broker.core.push import PushQueue, State
+from comet_broker.core.push import DeliveryState, PushQueue
 
 
 def queue(**limits: int) -> PushQueue[str]:
@@ -20,7 +20,7 @@ def queue(**limits: int) -> PushQueue[str]:
 def test_nothing_is_served_without_credit() -> None:
     push = queue()
     cursor = push.add(1, 7, "p", 0)
-    assert cursor.state is State.STARVED
+    assert cursor.state is DeliveryState.STARVED
     assert push.take() is None
     assert push.grant(1, 10)
     assert push.take() is cursor
@@ -94,7 +94,7 @@ def test_an_ended_cursor_leaves_nothing_behind_wherever_it_was() -> None:
             push.idle(cursor)
         else:
             push.served(cursor, 0, cursor.next_offset + 1)
-    assert {starved.state, ready.state} == {State.READY}
+    assert {starved.state, ready.state} == {DeliveryState.READY}
     assert push.close(1) == [starved, ready, idle]
     assert push.take() is None
     assert not push.subscriptions
@@ -129,9 +129,9 @@ class PushMachine(RuleBasedStateMachine):
     def take(self, size: int, outcome: str) -> None:
         cursor = self.push.take()
         if cursor is None:
-            starved = [h for h, c in self.push.cursors.items() if c.state is State.STARVED]
+            starved = [h for h, c in self.push.cursors.items() if c.state is DeliveryState.STARVED]
             assert all(self.credit[self.where[h]] <= 0 for h in starved), "starved although there is credit"
-            assert not any(c.state is State.READY for c in self.push.cursors.values())
+            assert not any(c.state is DeliveryState.READY for c in self.push.cursors.values())
             return
         assert self.credit[self.where[cursor.handle]] > 0, "served without credit"
         if outcome == "served":
@@ -147,7 +147,7 @@ class PushMachine(RuleBasedStateMachine):
         cursor = self.push.cursors.get(handle)
         if cursor is None:
             return
-        if cursor.state is State.LOADING:
+        if cursor.state is DeliveryState.LOADING:
             self.push.loaded(cursor, 1, cursor.next_offset + 1)
             self.credit[self.where[handle]] -= 1
         else:

@@ -15,9 +15,9 @@ from comet.errors import InvalidArgument, LimitExceeded
 from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
 from comet_broker.core.history import FINE_POINTS, WINDOW_S
-from comet_broker.local import LocalNetwork
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.storage.memory import MemoryFiles
+from comet_broker.streams.local_channel import LocalNetwork
 from tests.sim.clock import SimClock
 from tests.sim.loop import SimLoop, run
 

@@ -398,7 +398,7 @@ def test_a_key_needs_a_partition_to_go_to() -> None:
 
 def test_import_is_light() -> None:
     """What only some batches need is not loaded for all."""
-    code = "import sys, comet.records, comet._frames; print(*sys.modules)"
+    code = "import sys, comet.records, comet.wire.frames; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert "comet.records" in loaded
     assert not {"pyarrow", "zstandard", "lz4.block", "numpy", "asyncio", "grpc", "google.protobuf"} & set(loaded)

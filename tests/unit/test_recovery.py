@@ -23,7 +23,7 @@ from comet_broker.core.cluster import (
     topic_key,
 )
 from comet_broker.core.controller import LOSSY, decide
-from comet_broker.core.lineage import Finding, Floor, judge, seen_in
+from comet_broker.core.lineage import Floor, LineageFinding, judge, seen_in
 from comet_broker.core.recovery import CopyInventory, Inventory, NamedSpec, batches, planned
 from comet_broker.core.slots import SLOTS
 from comet_broker.metadata.store import KeyValue, Put
@@ -129,7 +129,7 @@ def test_after_a_recovery_folders_go_on_and_the_chosen_broker_leads_as_soon_as_i
     after = made(inventories, items(STATE))
     revision = max(item.mod_revision for item in after)
     for one in inventories:
-        assert judge(one.floor, seen_in(after, revision)).finding in (Finding.RECOVERED, Finding.SAME)
+        assert judge(one.floor, seen_in(after, revision)).finding in (LineageFinding.RECOVERED, LineageFinding.SAME)
     assert not judge(Floor("c", "other", 501), seen_in(after, revision)).sound, "it was not asked, and knows more"
     state = listed(after, revision)
     now = state.partitions[PLACE].value

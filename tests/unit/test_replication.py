@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from comet import records
-from comet._frames import delivery_prefix
 from comet.errors import MalformedFrame, Unavailable
 from comet.types import TopicConfig
 from comet.v1 import replication_pb2 as pb
+from comet.wire.frames import delivery_prefix
 from comet_broker import limits
-from comet_broker.conflicts import Conflicts
 from comet_broker.failures import Failures
+from comet_broker.partitions.conflicts import Conflicts
 from comet_broker.replication import follower
 from comet_broker.replication.follower import Replicator
 from comet_broker.replication.leader import ReplicaSession

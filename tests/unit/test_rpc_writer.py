@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from comet_broker.rpc.writer import Outbox, Writer
-from comet_broker.session import Session
+from comet_broker.streams.session import Session
 
 
 class FakeSession:

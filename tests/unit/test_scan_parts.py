@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from comet._reader import Fetched, Reader, fetch_known
-from comet._scan_parts import Asked, Places, Span, spans_of
+from comet.consumer.range_reader import Fetched, Reader, fetch_known
+from comet.tables.scan_ranges import Asked, Places, Span, spans_of
 from comet.types import AtOffset, Latest, position
 
 ENDS = 100

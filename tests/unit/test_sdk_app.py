@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import comet
-from comet._handlers import Shape, signature_of, watched
 from comet.app import App
 from comet.errors import InvalidArgument, SerdeError, TopicNotFound
+from comet.handlers.handler import HandlerShape, signature_of, watched
 from tests.unit.sdk_fake import ADDRESS, FakeBroker
 from tests.unit.test_sdk_consumer import fill
 from tests.unit.test_sdk_producer import scenario
@@ -49,19 +49,19 @@ class Handlers:
 @pytest.mark.parametrize(
     ("handler", "shape", "kind"),
     [
-        (takes_event, Shape.EVENT, Quote),
-        (takes_record, Shape.RECORD, Quote),
-        (takes_list, Shape.EVENTS, Quote),
-        (takes_batch, Shape.BATCH, Quote),
-        (takes_bytes, Shape.EVENT, None),
-        (takes_bare_record, Shape.RECORD, None),
-        (takes_anything, Shape.EVENT, None),
-        (takes_sync, Shape.EVENT, Quote),
-        (Handlers(), Shape.EVENT, Quote),
-        (Handlers().method, Shape.EVENTS, None),
+        (takes_event, HandlerShape.EVENT, Quote),
+        (takes_record, HandlerShape.RECORD, Quote),
+        (takes_list, HandlerShape.EVENTS, Quote),
+        (takes_batch, HandlerShape.BATCH, Quote),
+        (takes_bytes, HandlerShape.EVENT, None),
+        (takes_bare_record, HandlerShape.RECORD, None),
+        (takes_anything, HandlerShape.EVENT, None),
+        (takes_sync, HandlerShape.EVENT, Quote),
+        (Handlers(), HandlerShape.EVENT, Quote),
+        (Handlers().method, HandlerShape.EVENTS, None),
     ],
 )
-def test_the_annotation_says_what_a_handler_gets(handler: Any, shape: Shape, kind: Any) -> None:
+def test_the_annotation_says_what_a_handler_gets(handler: Any, shape: HandlerShape, kind: Any) -> None:
     signature = signature_of(handler, {})
     assert (signature.shape, signature.type) == (shape, kind)
 

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 import comet
-from comet._admin import Admin
-from comet._budget import Budget
-from comet._client import Client, parse_addresses
-from comet._connection import Connection
-from comet._limits import (
+from comet.admin.admin import Admin
+from comet.client.client import Client, parse_addresses
+from comet.client.connection import Connection
+from comet.client.retry import Backoff
+from comet.errors import Closed, InvalidArgument, Timeout, TopicExists, TopicNotFound, Unavailable
+from comet.limits import (
     BACKOFF_FIRST_MS,
     BACKOFF_MAX_MS,
     FAILURES_KEPT_MAX,
@@ -26,10 +27,9 @@ from comet._limits import (
     PING_AFTER_MS,
     PING_TIMEOUT_MS,
 )
-from comet._retry import Backoff
-from comet._route import cut
-from comet._routing import by_partition, header_pairs
-from comet.errors import Closed, InvalidArgument, Timeout, TopicExists, TopicNotFound, Unavailable
+from comet.producer.memory import Budget
+from comet.producer.partitioner import by_partition, header_pairs
+from comet.producer.topic_route import cut
 from comet.records import partition_for
 from comet.v1 import events_pb2 as pb
 from tests.unit.sdk_fake import ADDRESS, FakeBroker, FakeChannel
@@ -290,5 +290,5 @@ def test_importing_the_channel_is_what_imports_grpc(caplog: pytest.LogCaptureFix
     import subprocess
     import sys
 
-    code = "import sys, comet, comet._client, comet._producer; assert 'grpc' not in sys.modules"
+    code = "import sys, comet, comet.client.client, comet.producer.producer; assert 'grpc' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

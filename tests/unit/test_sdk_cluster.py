@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from comet._client import Client
-from comet._consumer import Consumer
-from comet._producer import Producer
+from comet.client.client import Client
+from comet.consumer.consumer import Consumer
 from comet.errors import NotEnoughReplicas, Timeout, Unavailable
+from comet.producer.producer import Producer
 from tests.sim.loop import run
 from tests.unit.sdk_fake import Fate
 from tests.unit.sdk_fake_cluster import FakeCluster

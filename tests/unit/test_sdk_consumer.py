@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from comet import records
-from comet._consumer import Consumer
-from comet._feed import end_of
-from comet._producer import Producer
-from comet._taking import Taking
+from comet.consumer.broker_subscription import end_of
+from comet.consumer.consumer import Consumer
+from comet.consumer.iteration import Taking
 from comet.errors import (
     Closed,
     CorruptBatch,
@@ -25,6 +24,7 @@ from comet.errors import (
     TopicNotFound,
     Unavailable,
 )
+from comet.producer.producer import Producer
 from comet.v1 import events_pb2 as pb
 from tests.sim.waiting import until
 from tests.unit.sdk_fake import ADDRESS, FakeBroker, FakePartition

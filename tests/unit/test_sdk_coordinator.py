@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from comet._admin import Admin
-from comet._client import Client
-from comet._coordinator import Coordinator
-from comet._discards import Discards
+from comet.admin.admin import Admin
+from comet.client.client import Client
+from comet.client.coordinator import Coordinator
+from comet.consumer.aborted import Discards
 from comet.errors import (
     CometError,
     CoordinatorLoading,

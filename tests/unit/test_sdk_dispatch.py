@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from comet._dispatch import Dispatch, Place, Task
+from comet.handlers.dispatch import Dispatch, Place, Task
 
 P: Place = ("in", 0)
 Q: Place = ("in", 1)

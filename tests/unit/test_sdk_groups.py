@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from comet._directory import share
-from comet._groups import GroupConsumer
+from comet.client.metadata import share
 from comet.errors import (
     CometError,
     CoordinatorLoading,
@@ -23,6 +22,7 @@ from comet.errors import (
     SerdeError,
     StaleGeneration,
 )
+from comet.groups.group_consumer import GroupConsumer
 from comet.types import TopicPartition
 from tests.sim.loop import run
 from tests.unit.sdk_fake import ADDRESS

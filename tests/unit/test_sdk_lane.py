@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from comet import records
-from comet._batching import NO_SEQUENCE, Batch, Lane
 from comet.errors import (
     CometError,
     DiskFull,
@@ -22,6 +21,7 @@ from comet.errors import (
     Timeout,
     UnknownProducer,
 )
+from comet.producer.accumulator import NO_SEQUENCE, Accumulator, ProducerBatch
 from comet.records import Codec
 from tests.unit.sdk_fake import FakePartition
 
@@ -32,13 +32,13 @@ class Harness:
     """A lane whose wire is under the test's control."""
 
     def __init__(self, *, idempotent: bool = True, in_flight_max: int = 4) -> None:
-        self.finished: list[Batch] = []
+        self.finished: list[ProducerBatch] = []
         self.changes = 0
         self.now = 0.0
         self.request = 0
         self.counter = 0
-        self.values: dict[Batch, set[bytes]] = {}  # a batch lets go of its values when it is done
-        self.lane = Lane(
+        self.values: dict[ProducerBatch, set[bytes]] = {}  # a batch lets go of its values when it is done
+        self.lane = Accumulator(
             "quotes",
             0,
             idempotent=idempotent,
@@ -47,12 +47,12 @@ class Harness:
             changed=self._changed,
         )
 
-    def _changed(self, lane: Lane) -> None:
+    def _changed(self, lane: Accumulator) -> None:
         self.changes += 1
         if lane.settled:
             lane.recover()
 
-    def add(self, count: int = 1) -> Batch:
+    def add(self, count: int = 1) -> ProducerBatch:
         batch = self.lane.start(self.now + TIMEOUT_S)
         for _ in range(count):
             assert isinstance(batch.values, list)
@@ -64,17 +64,17 @@ class Harness:
         self.lane.seal()
         return batch
 
-    def take(self) -> Batch:
+    def take(self) -> ProducerBatch:
         self.request += 1
         return self.lane.take(self.request)
 
-    def add_and_take(self, batches: int) -> list[Batch]:
+    def add_and_take(self, batches: int) -> list[ProducerBatch]:
         for _ in range(batches):
             self.add()
         return [self.take() for _ in range(batches)]
 
 
-def identity(batch: Batch) -> tuple[int, int]:
+def identity(batch: ProducerBatch) -> tuple[int, int]:
     return batch.epoch, batch.sequence
 
 
@@ -276,8 +276,8 @@ class LaneMachine(RuleBasedStateMachine):
         super().__init__()
         self.h = Harness()
         self.log = FakePartition("quotes", 0, 1)
-        self.wire: deque[tuple[int, Batch, bytes]] = deque()  # sent on this connection, not yet at the broker
-        self.answers: deque[tuple[int, Batch, int | CometError]] = deque()  # from the broker, not yet here
+        self.wire: deque[tuple[int, ProducerBatch, bytes]] = deque()  # sent on this connection, not yet at the broker
+        self.answers: deque[tuple[int, ProducerBatch, int | CometError]] = deque()  # from the broker, not yet here
         self.stray: list[bytes] = []  # copies of connections that are gone, which may still arrive
         self.ever_written: set[bytes] = set()
         self.truncated: set[bytes] = set()

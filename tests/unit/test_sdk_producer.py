@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from comet._connection import Connection
-from comet._frames import parse_produce
-from comet._producer import Producer
+from comet.client.connection import Connection
 from comet.errors import (
     Closed,
     CometError,
@@ -26,9 +24,11 @@ from comet.errors import (
     Unavailable,
 )
 from comet.errors import DiskFull as Full
+from comet.producer.producer import Producer
 from comet.records import BatchHeader
 from comet.types import TopicConfig
 from comet.v1 import events_pb2 as pb
+from comet.wire.frames import parse_produce
 from tests.sim.loop import run
 from tests.unit.sdk_fake import ADDRESS, FakeBroker, FakePartition, Fate
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from comet._producer import Producer
 from comet.errors import InvalidArgument
+from comet.producer.producer import Producer
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from comet import records
-from comet._consumer import Consumer
-from comet._replicas import suitable
+from comet.consumer.consumer import Consumer
+from comet.consumer.replica_choice import suitable
 from comet.errors import DataLoss, InvalidArgument, OffsetOutOfRange, Truncated
 from comet.types import BrokerInfo, Gap, PartitionInfo
 from tests.unit.sdk_fake import FakePartition

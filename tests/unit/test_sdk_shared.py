@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from comet._leases import ranges_of
-from comet._shared import SharedConsumer, SharedRecord
 from comet.app import App
 from comet.errors import Closed, InvalidArgument, LeaseExpired, LimitExceeded, MemberUnknown, SerdeError, Timeout
+from comet.share.acknowledgements import ranges_of
+from comet.share.share_consumer import SharedConsumer, SharedRecord
 from comet.v1 import groups_pb2 as groups_pb
 from tests.sim.loop import run
 from tests.unit.sdk_fake import ADDRESS

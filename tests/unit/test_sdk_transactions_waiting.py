@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from comet import _limits as limits
+from comet import limits
 from comet.errors import CometError, Timeout, TransactionAborted, Unavailable
 from tests.unit.sdk_fake import Fate
 from tests.unit.sdk_fake_transactions import TransactionBroker

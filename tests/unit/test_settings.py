@@ -13,11 +13,11 @@ import pytest
 from comet.errors import InvalidArgument
 from comet.types import Flush, TopicConfig
 from comet_broker.config import BrokerConfig
-from comet_broker.settings import BY_NAME, SETTINGS, Loaded, add_flags, described, load, markdown, parse
+from comet_broker.settings import BY_NAME, SETTINGS, LoadedSettings, add_flags, described, load, markdown, parse
 from tests.tidy.tree import ROOT
 
 
-def told(*words: str, file: str = "", folder: Path | None = None, **environ: Any) -> Loaded:
+def told(*words: str, file: str = "", folder: Path | None = None, **environ: Any) -> LoadedSettings:
     parser = argparse.ArgumentParser()
     add_flags(parser)
     if folder is not None:
@@ -97,7 +97,7 @@ TOGETHER: dict[str, Any] = {
 }  # what some settings ask for beside them
 
 
-def value_of(found: Loaded, name: str) -> object:
+def value_of(found: LoadedSettings, name: str) -> object:
     if name == "log_level":
         return found.log_level
     if name.startswith("topic_"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from comet_broker.core.share_tickets import Tickets
-from comet_broker.core.shares import Holder, Options, Readable, Shares, Snapshot
+from comet_broker.core.shares import Holder, Options, Readable, Shares, WindowSnapshot
 
 ACK, NACK = 1, 2
 
@@ -78,7 +78,7 @@ def test_settling_again_and_again_comes_to_the_same_whatever_happens_between() -
     """Against a machine: each settlement is said up to three times, mixed with those of others."""
     for seed in range(50):
         random = Random(seed)
-        shares = Shares(Snapshot(0, b"", {}), Options(attempts_max=100), window_max=100, dead_max=10)
+        shares = Shares(WindowSnapshot(0, b"", {}), Options(attempts_max=100), window_max=100, dead_max=10)
         tickets = make(tickets_max=100, told_max=10_000)
         said: list[tuple[int, int, int]] = []
         done: set[int] = set()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from comet_broker.core.shares import Dead, Granted, Holder, Options, Readable, Shares, Snapshot
+from comet_broker.core.shares import Dead, Granted, Holder, Options, Readable, Shares, WindowSnapshot
 
-NEW = Snapshot(0, b"", {})
+NEW = WindowSnapshot(0, b"", {})
 
 
-def make(kept: Snapshot = NEW, *, window_max: int = 1_000, dead_max: int = 100, **options: object) -> Shares:
+def make(kept: WindowSnapshot = NEW, *, window_max: int = 1_000, dead_max: int = 100, **options: object) -> Shares:
     return Shares(kept, Options(**options), window_max=window_max, dead_max=dead_max)  # type: ignore[arg-type]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from comet.errors import InvalidArgument
 from comet.spark import decoder
 from comet.spark.decoder import Decoder, Undecodable
-from comet.spark.events import Named
+from comet.spark.value_types import Named
 
 INNER = pa.struct([("deep", pa.int32())])
 KIND = pa.struct(

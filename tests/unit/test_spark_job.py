@@ -9,7 +9,7 @@ import pytest
 from py4j import protocol  # type: ignore[import-untyped]
 from py4j.java_gateway import GatewayClient, GatewayParameters  # type: ignore[import-untyped]
 
-from comet_demo import spark_job
+from comet_demo.analytics import spark_job
 
 
 @pytest.fixture

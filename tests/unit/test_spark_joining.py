@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 from comet import RecordBatch, records
 from comet.spark import ranges
-from comet.spark.joining import SMALL, SMALL_BYTES, TOGETHER, TOGETHER_BYTES, Joined, append_times, joined
+from comet.spark.coalesce import SMALL, SMALL_BYTES, TOGETHER, TOGETHER_BYTES, Joined, append_times, joined
 from comet.spark.ranges import MERGED_BYTES
 from tests.property.records_strategies import build, stamp
 

@@ -10,7 +10,7 @@ import pytest
 
 import comet
 from comet.errors import InvalidArgument
-from comet.spark import events
+from comet.spark import value_types
 from comet.spark.options import SourceOptions
 
 
@@ -102,20 +102,22 @@ def test_what_is_wrong_is_said(given: dict[str, str], said: str) -> None:
 
 
 def test_classes_of_events_become_columns() -> None:
-    assert events.fields(Order) == (
+    assert value_types.fields(Order) == (
         "`id` bigint, `price` double, `legs` array<struct<`symbol`: string, `size`: bigint>>, "
         "`tags` map<string, boolean>"
     )
-    assert events.ddl("comet_demo.model:Quote").startswith("`symbol` string, `bid` double, `ask` double")
-    assert events.ddl("symbol string, bid double") == "symbol string, bid double"
+    assert value_types.ddl("comet_demo.model:Quote").startswith("`symbol` string, `bid` double, `ask` double")
+    assert value_types.ddl("symbol string, bid double") == "symbol string, bid double"
 
 
 def test_columns_are_named_as_fields_and_found_as_json_names_them() -> None:
-    level = {"bid_size": events.Named("bidSize", {})}
-    assert events.ddl(f"{__name__}:Book").startswith("`symbol` string, `best` struct<`bid_size`: bigint>, `levels` map")
-    assert events.names(f"{__name__}:Book") == {"best": ("Best", level), "levels": ("levels", level)}
-    assert events.names(f"{__name__}:Aliased") == level
-    assert events.names(f"{__name__}:Order") == events.names("bid_size int") == events.names("") == {}
+    level = {"bid_size": value_types.Named("bidSize", {})}
+    assert value_types.ddl(f"{__name__}:Book").startswith(
+        "`symbol` string, `best` struct<`bid_size`: bigint>, `levels` map"
+    )
+    assert value_types.names(f"{__name__}:Book") == {"best": ("Best", level), "levels": ("levels", level)}
+    assert value_types.names(f"{__name__}:Aliased") == level
+    assert value_types.names(f"{__name__}:Order") == value_types.names("bid_size int") == value_types.names("") == {}
 
 
 @pytest.mark.parametrize(
@@ -131,4 +133,4 @@ def test_columns_are_named_as_fields_and_found_as_json_names_them() -> None:
 )
 def test_what_is_no_class_of_events_is_refused(event: str, said: str) -> None:
     with pytest.raises(InvalidArgument, match=said):
-        events.ddl(event)
+        value_types.ddl(event)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from comet import RecordBatch, records, sync
-from comet._reader import Fetched, Reader
+from comet.consumer.range_reader import Fetched, Reader
 from comet.errors import CometError, DataLoss, OffsetOutOfRange, Truncated
 from comet.spark.options import SourceOptions
 from comet.spark.planning import NO_EPOCH, Range

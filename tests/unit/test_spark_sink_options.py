@@ -19,11 +19,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from comet import _limits as limits
+from comet import limits
 from comet.errors import DataLoss, InvalidArgument
 from comet.spark.rows import check, parts
 from comet.spark.sink_options import SinkOptions
-from comet.spark.units import Note, Unit
+from comet.spark.write_unit import Note, Unit
 
 UNIT = Unit("q", 3, 17)
 TEXT = StringType()

@@ -13,7 +13,7 @@ from comet.types import TopicConfig
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES, LogIdentity, pack_segment_header, segment_name
 from comet_broker.storage.log import Log
 from comet_broker.storage.memory import MemoryFiles
-from comet_broker.storage.rules import RULES, Action, Finding, Known
+from comet_broker.storage.rules import RULES, Action, Known, RecoveryFinding
 from tests.unit.storage_world import FOLDER, IDENTITY, SMALL_SEGMENTS, HandClock, World, read_all, stored
 
 CLOCK = HandClock()
@@ -75,14 +75,14 @@ def foreign(files: MemoryFiles, middle: str, last: str) -> None:
     file.append((other, data[SEGMENT_HEADER_BYTES:]))
 
 
-MAKE: dict[Finding, Damage] = {
-    Finding.BAD_THEN_GOOD: bad_then_good,
-    Finding.BAD_TO_THE_END: bad_to_the_end,
-    Finding.BAD_TAIL: bad_tail,
-    Finding.GAP: gap,
-    Finding.OVERLAP: overlap,
-    Finding.NO_HEADER: no_header,
-    Finding.FOREIGN: foreign,
+MAKE: dict[RecoveryFinding, Damage] = {
+    RecoveryFinding.BAD_THEN_GOOD: bad_then_good,
+    RecoveryFinding.BAD_TO_THE_END: bad_to_the_end,
+    RecoveryFinding.BAD_TAIL: bad_tail,
+    RecoveryFinding.GAP: gap,
+    RecoveryFinding.OVERLAP: overlap,
+    RecoveryFinding.NO_HEADER: no_header,
+    RecoveryFinding.FOREIGN: foreign,
 }
 
 
@@ -111,9 +111,9 @@ def names(files: MemoryFiles) -> list[str]:
 
 
 def test_every_finding_has_a_row_and_a_reason() -> None:
-    assert set(RULES) == {(finding, known) for finding in Finding for known in Known}
+    assert set(RULES) == {(finding, known) for finding in RecoveryFinding for known in Known}
     assert all(reason for _, reason in RULES.values())
-    assert set(MAKE) == set(Finding)
+    assert set(MAKE) == set(RecoveryFinding)
 
 
 def test_what_was_synced_is_never_cut_or_removed() -> None:
@@ -130,8 +130,8 @@ def test_the_documentation_holds_the_table() -> None:
 
 
 @pytest.mark.parametrize("known", Known)
-@pytest.mark.parametrize("finding", Finding)
-def test_recovery_does_what_the_table_says(finding: Finding, known: Known) -> None:
+@pytest.mark.parametrize("finding", RecoveryFinding)
+def test_recovery_does_what_the_table_says(finding: RecoveryFinding, known: Known) -> None:
     files, values = prepare(known)
     _, middle, last = names(files)
     MAKE[finding](files, middle, last)

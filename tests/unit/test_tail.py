@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comet import records
-from comet._frames import parse_delivery
+from comet.wire.frames import parse_delivery
 from comet_broker.core.tail import ENTRY_OVERHEAD_BYTES, RECENT_ENTRIES, Tail, TailBudget
 
 

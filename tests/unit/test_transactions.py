@@ -26,14 +26,14 @@ from comet_broker.core.transactions import (
     Enlist,
     Event,
     Evicted,
-    Loaded,
     Marked,
     Open,
     Outcome,
-    State,
     Step,
     TimedOut,
+    TransactionLoaded,
     TransactionRecord,
+    TransactionState,
     What,
     age_of,
     ended,
@@ -70,7 +70,7 @@ ABORTING = run(OPEN, End(1, commit=False))
 
 
 def test_every_case_has_a_row_and_every_row_is_a_case() -> None:
-    present = set(product(State, What))
+    present = set(product(TransactionState, What))
     assert set(transactions.PRESENT) == present
     assert set(transactions.REPLACED) == set(product(ENDING, WITH_EPOCH)), "only what is ending can be replaced"
     others = [age for age in Age if age not in {Age.CURRENT, Age.REPLACED}]
@@ -90,11 +90,13 @@ def test_every_state_meets_every_event_of_every_age() -> None:
     for base in history:
         records += [run(base, AGAIN), run(run(base, AGAIN), AGAIN)]
     records += [run(record, Marked(record.epoch)) for record in records if record.state in ENDING]
-    records += [run(record, Enlist(record.epoch, OTHER)) for record in records if record.state is State.EMPTY]
-    met: set[tuple[State, What, Age]] = set()
+    records += [
+        run(record, Enlist(record.epoch, OTHER)) for record in records if record.state is TransactionState.EMPTY
+    ]
+    met: set[tuple[TransactionState, What, Age]] = set()
     for record, epoch in product(records, [*range(8), EPOCH_END, EPOCH_MAX]):
         events: list[Event] = [Enlist(epoch, PLACE), End(epoch, True), End(epoch, False), TimedOut(epoch)]
-        events += [Marked(epoch), AGAIN, Evicted(), Loaded()]
+        events += [Marked(epoch), AGAIN, Evicted(), TransactionLoaded()]
         for event in events:
             after = step(record, event)
             assert (after.error is not None) == (after.outcome in REFUSALS)
@@ -105,7 +107,7 @@ def test_every_state_meets_every_event_of_every_age() -> None:
                 if isinstance(event, Marked) and after.outcome is Outcome.FINISHED:
                     assert (after.record.last_epoch, after.record.last_committed) == (
                         record.epoch,
-                        record.state is State.COMMITTING,
+                        record.state is TransactionState.COMMITTING,
                     )
     assert {age for _, _, age in met} == set(Age)
 
@@ -114,13 +116,13 @@ def test_a_transaction_from_its_first_partition_to_the_next_epoch() -> None:
     record = run(NEW, Enlist(1, PLACE), Enlist(1, OTHER), Enlist(1, PLACE), Enlist(1, (TOPIC, 4)))
     assert record.places == {TOPIC: (0, 4), OTHER[0]: (3,)}
     decided = step(record, End(1, commit=True))
-    assert (decided.outcome, decided.record.state) == (Outcome.DECIDED, State.COMMITTING)
+    assert (decided.outcome, decided.record.state) == (Outcome.DECIDED, TransactionState.COMMITTING)
     assert decided.record.places == record.places, "the markers go to all that were enlisted"
     assert step(decided.record, End(1, commit=True)) == Step(decided.record, Outcome.UNDER_WAY)
     after = run(decided.record, Marked(1))
-    assert (after.epoch, after.state, after.places) == (2, State.EMPTY, {})
+    assert (after.epoch, after.state, after.places) == (2, TransactionState.EMPTY, {})
     assert step(after, End(1, commit=True)).outcome is Outcome.REPEATED
-    assert run(after, Enlist(2, PLACE)).state is State.OPEN
+    assert run(after, Enlist(2, PLACE)).state is TransactionState.OPEN
 
 
 def test_an_enlisted_partition_that_is_enlisted_again_changes_nothing() -> None:
@@ -132,7 +134,7 @@ def test_a_transaction_without_outputs_uses_up_its_epoch() -> None:
     for commit in (True, False):
         after = step(NEW, End(1, commit))
         assert after.outcome is Outcome.DECIDED
-        assert (after.record.state, after.record.epoch) == (State.EMPTY, 2)
+        assert (after.record.state, after.record.epoch) == (TransactionState.EMPTY, 2)
         opened = run(after.record, Enlist(2, PLACE))
         assert step(opened, End(1, commit)) == Step(opened, Outcome.REPEATED)
 
@@ -188,7 +190,7 @@ def test_whoever_opens_the_id_anew_fences_all_before() -> None:
     empty = run(NEW, AGAIN)
     assert (empty.epoch, empty.first_epoch) == (2, 2)
     opened = run(OPEN, AGAIN)
-    assert (opened.state, opened.epoch, opened.first_epoch) == (State.ABORTING, 1, 3)
+    assert (opened.state, opened.epoch, opened.first_epoch) == (TransactionState.ABORTING, 1, 3)
     for record, epoch in [(empty, 1), (opened, 1), (run(opened, Marked(1)), 1), (run(opened, Marked(1)), 2)]:
         refused(record, Enlist(epoch, OTHER), ProducerFenced)
         refused(record, End(epoch, commit=True), ProducerFenced)
@@ -230,8 +232,8 @@ def test_the_next_epoch_waits_for_the_markers_of_the_one_before() -> None:
 
 
 def test_what_is_open_ends_with_its_time_or_its_member() -> None:
-    assert run(OPEN, TimedOut(1)).state is State.ABORTING
-    assert run(OPEN, Evicted()).state is State.ABORTING
+    assert run(OPEN, TimedOut(1)).state is TransactionState.ABORTING
+    assert run(OPEN, Evicted()).state is TransactionState.ABORTING
     for record in (NEW, COMMITTING, ABORTING):
         assert run(record, TimedOut(record.epoch)) is record
         assert run(record, Evicted()) is record
@@ -240,9 +242,9 @@ def test_what_is_open_ends_with_its_time_or_its_member() -> None:
 
 
 def test_the_next_coordinator_goes_on_where_this_one_was() -> None:
-    assert step(OPEN, Loaded()) == Step(OPEN, Outcome.NOTHING)
+    assert step(OPEN, TransactionLoaded()) == Step(OPEN, Outcome.NOTHING)
     for ending in (COMMITTING, ABORTING):
-        assert step(ending, Loaded()) == Step(ending, Outcome.RESUMED)
+        assert step(ending, TransactionLoaded()) == Step(ending, Outcome.RESUMED)
 
 
 def test_a_transaction_has_no_more_partitions_than_the_limit() -> None:

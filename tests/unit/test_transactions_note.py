@@ -16,10 +16,10 @@ from comet_broker.core.transactions import (
     Enlist,
     Event,
     Evicted,
-    Loaded,
     Marked,
     Open,
     TimedOut,
+    TransactionLoaded,
     TransactionRecord,
     step,
 )
@@ -54,7 +54,7 @@ def test_the_note_of_a_commit_is_part_of_the_decision() -> None:
         [Enlist(2, PLACE), TimedOut(2), Marked(2)],
         [Enlist(2, PLACE), Evicted(), Marked(2)],
         [Enlist(2, PLACE), AGAIN, Marked(2)],
-        [AGAIN, AGAIN, Loaded()],
+        [AGAIN, AGAIN, TransactionLoaded()],
     ],
     ids=repr,
 )

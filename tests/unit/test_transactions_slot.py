@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from comet._wire import error_to_pb
 from comet.errors import (
     CometError,
     CoordinatorLoading,
@@ -22,10 +21,11 @@ from comet.errors import (
     Unavailable,
 )
 from comet.v1 import groups_pb2 as pb
+from comet.wire.protobuf import error_to_pb
 from comet_broker.coordination.markers import CALLS_MAX
 from comet_broker.core.cluster import PartitionState, partition_key
 from comet_broker.core.slots import slot_of_producer
-from comet_broker.core.transactions import State
+from comet_broker.core.transactions import TransactionState
 from comet_broker.metadata.store import KeyValue
 from tests.unit.transactions_world import HERE, SLOT, SLOT_PREFIX, THERE, Cluster, Producer, settled, with_cluster
 
@@ -33,7 +33,7 @@ OFFSETS = pb.Commit(group="g", member="m", generation=1)
 BOTH = [HERE, THERE]
 
 
-async def state(cluster: Cluster, name: str = "tx") -> State:
+async def state(cluster: Cluster, name: str = "tx") -> TransactionState:
     stored = await cluster.stored(name)
     assert stored is not None
     return stored.state
@@ -59,7 +59,7 @@ async def test_a_commit_is_one_write_with_its_positions_and_then_the_markers(clu
     cluster.may_mark.clear()
     ending = asyncio.get_running_loop().create_task(one.end(commit=True, offsets=OFFSETS))
     await settled(lambda: cluster.asked == 2)
-    assert await state(cluster) is State.COMMITTING
+    assert await state(cluster) is TransactionState.COMMITTING
     decision = await cluster.world.store.get(SLOT_PREFIX + "transactions/tx")
     offsets = await cluster.world.store.get(SLOT_PREFIX + "offsets/g")
     assert decision is not None
@@ -70,7 +70,7 @@ async def test_a_commit_is_one_write_with_its_positions_and_then_the_markers(clu
     cluster.may_mark.set()
     assert await ending == 2
     assert cluster.marked(1) == dict.fromkeys(BOTH, True)
-    assert await state(cluster) is State.COMMITTING, "nothing waits for this to be stored"
+    assert await state(cluster) is TransactionState.COMMITTING, "nothing waits for this to be stored"
 
 
 @with_cluster

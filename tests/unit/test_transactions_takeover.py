@@ -20,7 +20,7 @@ from comet.errors import (
 from comet.v1 import groups_pb2 as pb
 from comet_broker import limits
 from comet_broker.coordination.timekeeping import LOOK_S, TIDY_S
-from comet_broker.core.transactions import State
+from comet_broker.core.transactions import TransactionState
 from tests.sim.waiting import until
 from tests.unit.transactions_world import HERE, SLOT_PREFIX, THERE, Cluster, Producer, settled, with_cluster
 
@@ -28,7 +28,7 @@ OFFSETS = pb.Commit(group="g", member="m", generation=1)
 BOTH = [HERE, THERE]
 
 
-async def state(cluster: Cluster, name: str = "tx") -> State:
+async def state(cluster: Cluster, name: str = "tx") -> TransactionState:
     stored = await cluster.stored(name)
     assert stored is not None
     return stored.state
@@ -186,7 +186,7 @@ async def test_what_is_over_for_a_while_is_stored_so(cluster: Cluster) -> None:
     one = await open_both(cluster)
     await one.end(commit=True)
     await asyncio.sleep(2 * TIDY_S)
-    assert await state(cluster) is State.EMPTY
+    assert await state(cluster) is TransactionState.EMPTY
     asked = cluster.asked
     await cluster.take_over()
     await asyncio.sleep(1)

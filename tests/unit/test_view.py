@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from comet.errors import Unavailable
+from comet_broker.cluster.view import RECONCILE_S, ClusterView
 from comet_broker.core.cluster import CLUSTER, DRAINS, ID, ClusterState, broker_key
 from comet_broker.metadata.store import Delete, Put, RangeResult, StoreUnavailable, WatchEvent
 from comet_broker.tasks import Tasks
-from comet_broker.view import RECONCILE_S, ClusterView
 from tests.sim.loop import SimLoop
 from tests.unit.cluster_world import FaultyStore, PausingClock, World, on_virtual_time
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from comet_web.asked import ADMIN, VIEWER, Asked
 from comet_web.facts import About, Login, Package, Setting
+from comet_web.page_request import ADMIN, VIEWER, PageRequest
 from comet_web.views.about import view
 
 ABOUT = About(
@@ -24,7 +24,7 @@ ABOUT = About(
 
 
 def test_what_was_changed_stands_first() -> None:
-    document = view(ABOUT, Asked(path="/about"))
+    document = view(ABOUT, PageRequest(path="/about"))
     settings = document.tables["settings"]
     assert [row.key for row in settings.rows] == ["page_max", "host", "tls_key"]
     assert [cell.text for cell in settings.rows[0].cells] == ["page_max", "10", "1000", "set", "Entries of a list."]
@@ -33,19 +33,19 @@ def test_what_was_changed_stands_first() -> None:
 
 
 def test_the_filter_looks_at_everything_that_is_said_of_a_setting() -> None:
-    document = view(ABOUT, Asked(path="/about", matches=lambda text: "Entries" in text))
+    document = view(ABOUT, PageRequest(path="/about", matches=lambda text: "Entries" in text))
     assert [row.key for row in document.tables["settings"].rows] == ["page_max"]
     assert [row.key for row in document.tables["packages"].rows] == ["grpcio"]
 
 
 def test_whoever_looks_is_told_who_they_are() -> None:
-    fields = view(ABOUT, Asked(path="/about", who="zoe", role=VIEWER, open=False)).fields
+    fields = view(ABOUT, PageRequest(path="/about", who="zoe", role=VIEWER, open=False)).fields
     assert (fields["who"].text, fields["role"].text, fields["may"].text) == ("zoe", "viewer", "look at everything")
-    assert view(ABOUT, Asked(path="/about")).fields["who"].text == "everybody"
+    assert view(ABOUT, PageRequest(path="/about")).fields["who"].text == "everybody"
 
 
 def test_who_has_tokens_is_for_admins() -> None:
-    tables = view(ABOUT, Asked(path="/about", who="ann", role=ADMIN, open=False)).tables
+    tables = view(ABOUT, PageRequest(path="/about", who="ann", role=ADMIN, open=False)).tables
     assert [(row.key, row.cells[1].text) for row in tables["logins"].rows] == [("ann", "admin"), ("zoe", "viewer")]
-    assert "logins" not in view(ABOUT, Asked(path="/about", who="zoe", role=VIEWER, open=False)).tables
-    assert "logins" not in view(ABOUT, Asked(path="/about")).tables
+    assert "logins" not in view(ABOUT, PageRequest(path="/about", who="zoe", role=VIEWER, open=False)).tables
+    assert "logins" not in view(ABOUT, PageRequest(path="/about")).tables

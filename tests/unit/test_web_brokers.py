@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from comet_web import facts
-from comet_web.asked import Asked
+from comet_web.components.table import shaped
 from comet_web.document import DASH, Column, Table
-from comet_web.tables import shaped
+from comet_web.page_request import PageRequest
 from comet_web.views import broker as broker_view
 from comet_web.views import brokers as brokers_view
 
@@ -37,7 +37,7 @@ def cell(table: Table, row: str, column: str) -> str:
 
 
 def test_a_broker_that_is_gone_stays_listed_with_when_it_went() -> None:
-    document = brokers_view.view(CLUSTER, Asked("/brokers"))
+    document = brokers_view.view(CLUSTER, PageRequest("/brokers"))
     table = document.tables["brokers"]
     assert [row.key for row in table.rows] == ["1", "2", "3"]
     assert cell(table, "3", "status") == "down since 21:56:20"
@@ -48,7 +48,7 @@ def test_a_broker_that_is_gone_stays_listed_with_when_it_went() -> None:
 
 
 def test_numbers_are_written_for_people() -> None:
-    table = brokers_view.view(CLUSTER, Asked("/brokers")).tables["brokers"]
+    table = brokers_view.view(CLUSTER, PageRequest("/brokers")).tables["brokers"]
     assert cell(table, "1", "uptime") == "1 h 1 min"
     assert cell(table, "1", "in") == "1.23 k"
     assert cell(table, "1", "cpu") == "25 %"
@@ -56,7 +56,7 @@ def test_numbers_are_written_for_people() -> None:
 
 
 def test_leaders_that_are_spread_unevenly_are_seen() -> None:
-    document = brokers_view.view(CLUSTER, Asked("/brokers"))
+    document = brokers_view.view(CLUSTER, PageRequest("/brokers"))
     at = [one.key for one in brokers_view.COLUMNS].index("skew")
     first, second, third = (row.cells[at] for row in document.tables["brokers"].rows)
     assert (first.text, first.tone, first.bar) == ("171 %", "warn", 12 / 7 / 2)
@@ -64,29 +64,29 @@ def test_leaders_that_are_spread_unevenly_are_seen() -> None:
     assert third.text == DASH
     assert document.fields["skew"].text == "leaders are spread unevenly: 2 to 12 a broker"
     even = replace(CLUSTER, brokers=(ONE, replace(TWO, leading=11), GONE))
-    assert brokers_view.view(even, Asked("/brokers")).fields["skew"].tone == "good"
+    assert brokers_view.view(even, PageRequest("/brokers")).fields["skew"].tone == "good"
 
 
 def test_a_broker_that_drains_counts_no_more_among_those_that_are_to_lead() -> None:
     drains = replace(CLUSTER, brokers=(ONE, replace(TWO, draining=True)))
-    document = brokers_view.view(drains, Asked("/brokers"))
+    document = brokers_view.view(drains, PageRequest("/brokers"))
     assert cell(document.tables["brokers"], "2", "status") == "draining: 2 left"
     assert cell(document.tables["brokers"], "1", "skew") == "86 %"
     assert document.fields["draining"].text == "draining: 2"
     done = replace(CLUSTER, brokers=(ONE, replace(TWO, draining=True, leading=0)))
-    assert cell(brokers_view.view(done, Asked("/brokers")).tables["brokers"], "2", "status") == "drained"
+    assert cell(brokers_view.view(done, PageRequest("/brokers")).tables["brokers"], "2", "status") == "drained"
 
 
 def test_brokers_are_filtered_by_address_and_sorted_by_number() -> None:
-    asked = Asked("/brokers", query={"filter": "9093", "sort": "-leading"}, matches=lambda text: "9093" in text)
+    asked = PageRequest("/brokers", query={"filter": "9093", "sort": "-leading"}, matches=lambda text: "9093" in text)
     table = brokers_view.view(CLUSTER, asked).tables["brokers"]
     assert [row.key for row in table.rows] == ["2"]
-    by_lead = brokers_view.view(CLUSTER, Asked("/brokers", query={"sort": "-leading"})).tables["brokers"]
+    by_lead = brokers_view.view(CLUSTER, PageRequest("/brokers", query={"sort": "-leading"})).tables["brokers"]
     assert [row.key for row in by_lead.rows] == ["1", "2", "3"]
 
 
 def test_nothing_known_is_nothing_said() -> None:
-    document = brokers_view.view(facts.Cluster(0, reachable=False), Asked("/brokers"))
+    document = brokers_view.view(facts.Cluster(0, reachable=False), PageRequest("/brokers"))
     assert document.fields["summary"].text == DASH
     assert document.tables["brokers"].total == 0
 
@@ -116,7 +116,7 @@ DETAIL = facts.BrokerDetail(
 
 
 def test_logs_say_where_they_are_and_what_is_wrong() -> None:
-    table = broker_view.view(DETAIL, Asked("/brokers/1")).tables["logs"]
+    table = broker_view.view(DETAIL, PageRequest("/brokers/1")).tables["logs"]
     assert [row.key for row in table.rows] == ["quotes/2", "quotes/10"], "partitions are numbers"
     assert cell(table, "quotes/10", "behind") == "40"
     assert cell(table, "quotes/10", "records") == "100"
@@ -131,13 +131,15 @@ def test_logs_are_sorted_by_whole_rows_though_none_is_made_for_it(column: Column
     detail = replace(DETAIL, logs=logs)
     whole = {row.key: row for log in logs for row in [broker_view._log(log)]}
     for sort in (column.key, f"-{column.key}"):
-        asked = Asked("/brokers/1", query={"sort": sort, "filter": "quotes/1"}, matches=lambda text: "quotes/1" in text)
+        asked = PageRequest(
+            "/brokers/1", query={"sort": sort, "filter": "quotes/1"}, matches=lambda text: "quotes/1" in text
+        )
         shown = broker_view.view(detail, asked).tables["logs"]
         assert shown == shaped("logs", broker_view.LOGS, whole.values(), asked, text=lambda row: row.key)
 
 
 def test_charts_share_an_axis_and_leave_gaps() -> None:
-    charts = broker_view.view(DETAIL, Asked("/brokers/1")).charts
+    charts = broker_view.view(DETAIL, PageRequest("/brokers/1")).charts
     assert charts["records"].values == ([1.0, None, 3.0], [None, None, 2.0])
     assert charts["records"].summary == "in 3, at most 3; out 2, at most 2"
     assert charts["cpu"].values == ([50.0, 25.0],)
@@ -145,13 +147,13 @@ def test_charts_share_an_axis_and_leave_gaps() -> None:
 
 
 def test_settings_that_somebody_chose_come_first() -> None:
-    document = broker_view.view(DETAIL, Asked("/brokers/1"))
+    document = broker_view.view(DETAIL, PageRequest("/brokers/1"))
     assert [row.key for row in document.tables["settings"].rows] == ["segment_bytes", "rack"]
     assert document.tables["sessions"].rows[0].cells[4].text == "1.50 kB"
 
 
 def test_a_broker_that_is_down_says_since_when() -> None:
-    document = broker_view.view(replace(DETAIL, broker=GONE), Asked("/brokers/3"))
+    document = broker_view.view(replace(DETAIL, broker=GONE), PageRequest("/brokers/3"))
     assert document.fields["down"].text.startswith("It does not answer, since 2026-")
     assert document.fields["uptime"].text == DASH
 
@@ -160,13 +162,13 @@ def test_what_has_failed_is_listed_with_its_reason_and_what_stands_still_first()
     standing = facts.Failed("partition", "quotes/3", "following", "AssertionError()", NOW - 5_000_000, 2, standing=True)
     passing = facts.Failed("task", "record", "", "KeyError('x')", NOW - 9_000_000, 1, standing=False)
     ill = replace(ONE, failed=(passing, standing))
-    document = broker_view.view(facts.BrokerDetail(CLUSTER, ill), Asked("/brokers/1"))
+    document = broker_view.view(facts.BrokerDetail(CLUSTER, ill), PageRequest("/brokers/1"))
     table = document.tables["failed"]
     assert [row.key for row in table.rows] == ["partition quotes/3", "task record"]
     assert cell(table, "partition quotes/3", "reason") == "AssertionError()"
     assert cell(table, "partition quotes/3", "state") == "stands still"
     assert cell(table, "task record", "state") == "goes on"
     assert document.fields["failed"].text == "yes"
-    listed = brokers_view.view(replace(CLUSTER, brokers=(ill,)), Asked("/brokers")).tables["brokers"]
+    listed = brokers_view.view(replace(CLUSTER, brokers=(ill,)), PageRequest("/brokers")).tables["brokers"]
     assert cell(listed, "1", "status") == "failed"
-    assert broker_view.view(facts.BrokerDetail(CLUSTER, ONE), Asked("/brokers/1")).fields["failed"].text == "no"
+    assert broker_view.view(facts.BrokerDetail(CLUSTER, ONE), PageRequest("/brokers/1")).fields["failed"].text == "no"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from comet_web import render
-from comet_web.asked import VIEWER, Asked
+from comet_web.components.navigation import NAV
 from comet_web.facts import DeadLetters, Letter, LetterCause, LetterTopic, LetterTopicDetail
-from comet_web.navigation import NAV
+from comet_web.page_request import VIEWER, PageRequest
 from comet_web.pages import PAGES
 from comet_web.views import dead_letters, letters
 
@@ -49,7 +49,7 @@ def detail(*some: Letter, **more: Any) -> LetterTopicDetail:
 
 
 def test_most_pending_come_first_and_lead_to_their_letters() -> None:
-    document = dead_letters.view(found(cause("rare", pending=1), cause("often & more", pending=9)), Asked())
+    document = dead_letters.view(found(cause("rare", pending=1), cause("often & more", pending=9)), PageRequest())
     rows = document.tables["causes"].rows
     assert [row.cells[0].text for row in rows] == ["often & more", "rare"]
     assert rows[0].href == "/dead-letters/failed?group=work&cause=often+%26+more"
@@ -57,24 +57,28 @@ def test_most_pending_come_first_and_lead_to_their_letters() -> None:
 
 
 def test_what_is_settled_as_a_whole_leads_to_all_states() -> None:
-    (row,) = dead_letters.view(found(cause(pending=0)), Asked()).tables["causes"].rows
+    (row,) = dead_letters.view(found(cause(pending=0)), PageRequest()).tables["causes"].rows
     assert row.href.endswith("&state=all")
 
 
 def test_the_same_reason_of_two_groups_is_two_rows() -> None:
-    rows = dead_letters.view(found(cause(), cause(group="audit"), cause(topic="other")), Asked()).tables["causes"].rows
+    rows = (
+        dead_letters.view(found(cause(), cause(group="audit"), cause(topic="other")), PageRequest())
+        .tables["causes"]
+        .rows
+    )
     assert len({row.key for row in rows}) == 3
 
 
 def test_hostile_reasons_and_groups_stay_text_and_one_part_of_an_address() -> None:
-    (row,) = dead_letters.view(found(cause(MARKUP, group="a/../b?<b>")), Asked()).tables["causes"].rows
+    (row,) = dead_letters.view(found(cause(MARKUP, group="a/../b?<b>")), PageRequest()).tables["causes"].rows
     assert row.cells[0].text == MARKUP
     assert "<" not in row.href and row.href.count("?") == 1
     assert row.cells[1].href == "/groups/a%2F..%2Fb%3F%3Cb%3E"
 
 
 def test_letters_without_a_group_or_a_reason_say_so() -> None:
-    (row,) = dead_letters.view(found(cause("", group="")), Asked()).tables["causes"].rows
+    (row,) = dead_letters.view(found(cause("", group="")), PageRequest()).tables["causes"].rows
     assert (row.cells[0].text, row.cells[1].text) == ("no reason given", "none")
 
 
@@ -82,16 +86,16 @@ def test_it_says_how_far_it_has_looked() -> None:
     partly = found(
         cause(), looked=2, topics=(topic(records=1000, looked=250, complete=False), topic(name="old", older=7)), of=5
     )
-    assert dead_letters.view(partly, Asked()).fields["progress"].text == (
+    assert dead_letters.view(partly, PageRequest()).fields["progress"].text == (
         "2 of 5 topics looked at so far · failed: 250 of 1,000 records looked at so far · "
         "old: 7 older records are not looked at"
     )
-    assert dead_letters.view(found(), Asked()).fields["progress"].text == ""
+    assert dead_letters.view(found(), PageRequest()).fields["progress"].text == ""
 
 
 def test_letters_with_what_they_are_and_what_became_of_them() -> None:
     table = letters.view(
-        detail(letter(3), letter(1, state="redriven", to="orders/1/99", by="me")), Asked("/dead-letters/failed")
+        detail(letter(3), letter(1, state="redriven", to="orders/1/99", by="me")), PageRequest("/dead-letters/failed")
     ).tables["letters"]
     assert [row.key for row in table.rows] == ["0/1", "0/3"], "newest event first"
     cells = dict(zip((column.key for column in table.columns), table.rows[0].cells, strict=True))
@@ -106,34 +110,39 @@ def test_letters_with_what_they_are_and_what_became_of_them() -> None:
 
 def test_where_a_note_says_that_it_went_is_no_address_unless_it_is_one() -> None:
     for to in ("javascript:alert(1)", "a/b/c", "orders/1", "orders/1/"):
-        (row,) = letters.view(detail(letter(to=to)), Asked()).tables["letters"].rows
+        (row,) = letters.view(detail(letter(to=to)), PageRequest()).tables["letters"].rows
         assert row.cells[-1].href == "" and row.cells[-1].text == to
 
 
 def test_a_reason_shows_its_letters_alone_and_once_more_shows_all() -> None:
-    asked = Asked("/dead-letters/failed", query={"group": "work", "cause": "late", "state": "all"})
+    asked = PageRequest("/dead-letters/failed", query={"group": "work", "cause": "late", "state": "all"})
     first, second = letters.view(detail(letter()), asked).tables["causes"].rows
     assert (first.cells[0].tone, first.href) == ("info", "/dead-letters/failed?state=all")
     assert second.href == "/dead-letters/failed?state=all&group=audit&cause=no+key"
 
 
 def test_the_buttons_are_about_what_is_pending_of_what_is_shown() -> None:
-    assert letters.view(detail(), Asked()).fields["meant"].value == 4
-    assert letters.view(detail(), Asked(query={"group": "audit"})).fields["meant"].value == 2
+    assert letters.view(detail(), PageRequest()).fields["meant"].value == 4
+    assert letters.view(detail(), PageRequest(query={"group": "audit"})).fields["meant"].value == 2
 
 
 def test_pending_is_what_is_asked_for_unless_it_is_said() -> None:
-    assert [letters.state_asked(Asked(query={"state": text})) for text in ("", "all", "nonsense", "redriven")] == [
-        "pending", "all", "pending", "redriven",
-    ]  # fmt: skip
+    assert [
+        letters.state_asked(PageRequest(query={"state": text})) for text in ("", "all", "nonsense", "redriven")
+    ] == [
+        "pending",
+        "all",
+        "pending",
+        "redriven",
+    ]
 
 
 def test_more_letters_than_a_page_is_made_of_are_told() -> None:
-    document = letters.view(detail(letter(), matched=12_345), Asked())
+    document = letters.view(detail(letter(), matched=12_345), PageRequest())
     assert document.fields["more"].text == "the newest 1 of 12,345"
 
 
-def html(name: str, shown: Any, asked: Asked) -> str:
+def html(name: str, shown: Any, asked: PageRequest) -> str:
     page = next(page for page in PAGES if page.name == name)
     return render.page(
         page.template, doc=page.view(shown, asked), page=page, asked=asked, root="", static="/static/x",
@@ -143,13 +152,13 @@ def html(name: str, shown: Any, asked: Asked) -> str:
 
 def test_whatever_a_letter_says_is_no_markup() -> None:
     hostile = letter(1, reason=MARKUP, group=MARKUP, key=MARKUP, topic=MARKUP, to=MARKUP, by=MARKUP, state="redriven")
-    text = html("letters", detail(hostile, causes=(cause(MARKUP, group=MARKUP),)), Asked("/dead-letters/failed"))
-    text += html("dead_letters", found(cause(MARKUP, group=MARKUP, topic=MARKUP, sources=(MARKUP,))), Asked())
+    text = html("letters", detail(hostile, causes=(cause(MARKUP, group=MARKUP),)), PageRequest("/dead-letters/failed"))
+    text += html("dead_letters", found(cause(MARKUP, group=MARKUP, topic=MARKUP, sources=(MARKUP,))), PageRequest())
     assert MARKUP not in text and "&lt;img src=x" in text
 
 
 def test_who_may_only_look_sees_all_and_why_the_buttons_do_nothing() -> None:
-    text = html("letters", detail(letter()), Asked("/dead-letters/failed", role=VIEWER))
+    text = html("letters", detail(letter()), PageRequest("/dead-letters/failed", role=VIEWER))
     assert "order 17 is late" in text
     for name in ("redrive-all", "discard-all", "redrive-chosen", "discard-chosen", "edit-letter"):
         button = text[text.index(f'data-action="{name}"') :].split(">")[0]
@@ -157,9 +166,9 @@ def test_who_may_only_look_sees_all_and_why_the_buttons_do_nothing() -> None:
 
 
 def test_where_there_are_none_the_page_says_how_a_group_gets_some() -> None:
-    text = html("dead_letters", found(topics=()), Asked("/dead-letters"))
+    text = html("dead_letters", found(topics=()), PageRequest("/dead-letters"))
     assert "No dead letters" in text
     assert "comet topic create orders-failed" in text
     assert "dead_letter=&#34;orders-failed&#34;" in text or 'dead_letter="orders-failed"' in text
-    full = html("dead_letters", found(cause()), Asked())
+    full = html("dead_letters", found(cause()), PageRequest())
     assert "<div data-nothing>" in text and "<div data-nothing hidden>" in full

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from comet_web.asked import VIEWER, Asked
 from comet_web.document import DASH
 from comet_web.facts import Cluster, Group, GroupDetail, Lag, Member, Track
+from comet_web.page_request import VIEWER, PageRequest
 from comet_web.views import group, groups
 
 NOW_US = 1_800_000_000_000_000
@@ -38,15 +38,15 @@ def lag(partition: int, **more: Any) -> Lag:
 
 def test_the_furthest_behind_come_first_and_what_is_not_known_last() -> None:
     found = cluster(one("near", lag=3), one("unknown"), one("far", lag=900), one("done", lag=0))
-    document = groups.view(found, Asked("/groups"))
+    document = groups.view(found, PageRequest("/groups"))
     assert [row.key for row in document.tables["groups"].rows] == ["far", "near", "done", "unknown"]
     assert document.fields["lag"].text == "903"
     assert document.tables["groups"].rows[-1].cells[4].text == DASH
 
 
 def test_nothing_known_of_any_lag_is_a_dash_and_no_group_at_all_is_none() -> None:
-    assert groups.view(cluster(one("a")), Asked()).fields["lag"].text == DASH
-    assert groups.view(cluster(), Asked()).fields["lag"].text == "0"
+    assert groups.view(cluster(one("a")), PageRequest()).fields["lag"].text == DASH
+    assert groups.view(cluster(), PageRequest()).fields["lag"].text == "0"
 
 
 @pytest.mark.parametrize(
@@ -69,19 +69,19 @@ def test_time_to_drain_says_why_there_is_none(more: dict[str, Any], text: str) -
 def test_groups_are_found_by_their_topics_and_states() -> None:
     found = cluster(one("a", topics=("orders",)), one("b", state="empty"))
     for wanted, key in (("orders", "a"), ("empty", "b")):
-        asked = Asked("/groups", query={"filter": wanted}, matches=lambda text, wanted=wanted: wanted in text)  # type: ignore[misc]
+        asked = PageRequest("/groups", query={"filter": wanted}, matches=lambda text, wanted=wanted: wanted in text)  # type: ignore[misc]
         assert [row.key for row in groups.view(found, asked).tables["groups"].rows] == [key]
 
 
 def test_a_name_is_one_part_of_its_address_whatever_it_holds() -> None:
-    row = groups.view(cluster(one("a/b?c")), Asked()).tables["groups"].rows[0]
+    row = groups.view(cluster(one("a/b?c")), PageRequest()).tables["groups"].rows[0]
     assert row.href == "/groups/a%2Fb%3Fc"
 
 
 def test_partitions_of_a_group_with_whom_has_them() -> None:
     members = (Member("m1", "", "engine-1", {"quotes": (0, 1, 2, 7)}, 100, 10_000),)
     lags = (lag(0), lag(1, lag=40, drain_s=None), lag(2, member="", committed=None, lag=0))
-    document = group.view(detail(one("g", lag=60), members=members, lags=lags), Asked())
+    document = group.view(detail(one("g", lag=60), members=members, lags=lags), PageRequest())
     table = document.tables["partitions"]
     assert [row.key for row in table.rows] == ["quotes/1", "quotes/0", "quotes/2"]
     first, second, third = (dict(zip((c.key for c in table.columns), row.cells, strict=True)) for row in table.rows)
@@ -93,7 +93,7 @@ def test_partitions_of_a_group_with_whom_has_them() -> None:
 
 def test_a_shared_group_says_what_is_in_flight_and_dead() -> None:
     lags = (lag(0, in_flight=3, redelivered=2, dead_lettered=1), lag(1, in_flight=4))
-    document = group.view(detail(one("g", kind="shared", lag=40), lags=lags), Asked())
+    document = group.view(detail(one("g", kind="shared", lag=40), lags=lags), PageRequest())
     assert [column.key for column in document.tables["partitions"].columns][-3:] == ["in_flight", "redelivered", "dead"]
     assert (document.fields["in_flight"].text, document.fields["dead_lettered"].text) == ("7", "1")
     assert "no positions" in document.fields["held"].text
@@ -103,7 +103,7 @@ def test_a_shared_group_says_what_is_in_flight_and_dead() -> None:
 def test_a_shared_group_says_why_dead_letters_are_not_written() -> None:
     why = "there is no topic 'orders.dead'"
     lags = [lag(n, dead_lettered=1, dead_waiting=n, dead_problem=why if n else "") for n in range(3)]
-    document = group.view(detail(one("g", kind="shared", lag=40), lags=tuple(lags)), Asked())
+    document = group.view(detail(one("g", kind="shared", lag=40), lags=tuple(lags)), PageRequest())
     assert document.fields["waiting"].text == f"3 dead letters not written yet: {why}"
     cells = {row.cells[1].text: row.cells[-1] for row in document.tables["partitions"].rows}
     assert (cells["0"].text, cells["2"].text, cells["2"].title) == ("1", "1 + 2 waiting", why)
@@ -112,9 +112,9 @@ def test_a_shared_group_says_why_dead_letters_are_not_written() -> None:
 def test_who_holds_a_group_is_why_its_positions_stay() -> None:
     members = tuple(Member(f"m{n}", "", f"engine-{n}", {}, 0, 10_000) for n in range(5))
     found = detail(one("g"), members=members)
-    assert group.held(found, Asked()) == "held by engine-0, engine-1, engine-2 and 2 more: stop them first"
-    assert "viewer" in group.held(found, Asked(role=VIEWER))
-    assert group.held(detail(one("g"), reset_allowed=True), Asked()) == ""
+    assert group.held(found, PageRequest()) == "held by engine-0, engine-1, engine-2 and 2 more: stop them first"
+    assert "viewer" in group.held(found, PageRequest(role=VIEWER))
+    assert group.held(detail(one("g"), reset_allowed=True), PageRequest()) == ""
 
 
 def test_lag_over_time_is_stacked_by_topic_and_rebalances_are_marked() -> None:
@@ -124,7 +124,7 @@ def test_lag_over_time_is_stacked_by_topic_and_rebalances_are_marked() -> None:
         "orders": Track(1, NOW_US - step, [None, 5]),
     }
     found = detail(one("g", lag=6), tracks=tracks, rebalances_us=(NOW_US - 9 * step, NOW_US - step))
-    chart = group.view(found, Asked()).charts["lag"]
+    chart = group.view(found, PageRequest()).charts["lag"]
     assert (chart.names, chart.kind) == (("orders", "quotes"), "area")
     assert [list(line) for line in chart.values] == [[None, 5, None], [1, 2, 3]]
     assert chart.marks == ((NOW_US - step, "rebalance"),)
@@ -133,10 +133,10 @@ def test_lag_over_time_is_stacked_by_topic_and_rebalances_are_marked() -> None:
 
 def test_many_topics_share_one_line() -> None:
     tracks = {f"t{n:02}": Track(1, NOW_US, [float(n)]) for n in range(12)}
-    chart = group.view(detail(one("g"), tracks=tracks), Asked()).charts["lag"]
+    chart = group.view(detail(one("g"), tracks=tracks), PageRequest()).charts["lag"]
     assert (len(chart.names), chart.names[0], chart.names[-1]) == (9, "t11", "others")
     assert chart.values[-1] == [0 + 1 + 2 + 3]
 
 
 def test_a_group_of_which_nothing_is_known_has_a_chart_that_says_so() -> None:
-    assert group.view(detail(one("g")), Asked()).charts["lag"].summary.startswith("0 records behind, and nothing")
+    assert group.view(detail(one("g")), PageRequest()).charts["lag"].summary.startswith("0 records behind, and nothing")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from comet_web.asked import Asked
 from comet_web.facts import Cluster, Message, Progress, Topic, TopicDetail, TopicMessages
+from comet_web.page_request import PageRequest
 from comet_web.views import messages
 
 TOPIC = Topic("orders", False, 3, 1, 1, 0, 0, 1000, -1)
@@ -80,7 +80,7 @@ def test_a_time_that_no_calendar_has_is_a_number() -> None:
 def test_the_page_says_what_was_found_and_how_to_go_on() -> None:
     progress = Progress(scanned=5_000, matched=1, of=12_000, left=7_000, seconds=0.3, through_us=1_700_000_000_000_000)
     facts = TopicMessages(DETAIL, (message(),), progress, "budget", "c1.x")
-    asked = Asked("/topics/orders/messages", {"topic": "orders"}, {"key": "a", "partition": "1", "limit": "200"})
+    asked = PageRequest("/topics/orders/messages", {"topic": "orders"}, {"key": "a", "partition": "1", "limit": "200"})
     shown = messages.view(facts, asked)
     assert shown.fields["told"].text == "1 found so far · 5,000 of about 12,000 looked at in 300 ms"
     assert shown.fields["told"].title == "back to 2023-11-14 22:13:20.000 UTC"

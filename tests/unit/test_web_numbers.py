@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comet_web import numbers
+from comet_web.components import numbers
 from comet_web.document import DASH
 
 

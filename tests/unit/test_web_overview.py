@@ -7,17 +7,18 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comet_web import lines, render, sparks
-from comet_web.asked import VIEWER, Asked
+from comet_web import render
+from comet_web.components import line_chart, sparkline
+from comet_web.components.navigation import NAV
 from comet_web.document import DASH
 from comet_web.facts import Broker, Cluster, Event, Failed, Group, Topic, Track
 from comet_web.health import judged
-from comet_web.navigation import NAV
+from comet_web.page_request import VIEWER, PageRequest
 from comet_web.pages import PAGES
 from comet_web.views import overview
 
 NOW = 1_700_000_000_000_000
-ASKED = Asked(now_us=NOW)
+ASKED = PageRequest(now_us=NOW)
 
 
 def topic(name: str, **known: object) -> Topic:
@@ -188,7 +189,7 @@ def test_lines_end_together_and_a_missing_one_is_a_gap() -> None:
         "a": Track(1, 5_000_000, [1.0, 2.0, 3.0]),
         "b": Track(1, 4_000_000, [7.0, 8.0, 9.0, 10.0]),
     }
-    made = lines.chart("x", (("a", "a"), ("b", "b"), ("c", "none")), tracks, 9, unit="B/s", marks=((1, "x"),))
+    made = line_chart.chart("x", (("a", "a"), ("b", "b"), ("c", "none")), tracks, 9, unit="B/s", marks=((1, "x"),))
     assert made.end_us == 5_000_000 and made.step_s == 1
     assert made.values == ([None, 1.0, 2.0, 3.0], [8.0, 9.0, 10.0, None], [None] * 4)
     assert made.summary == "a 3 B, at most 3 B; b 10 B, at most 10 B"
@@ -196,12 +197,12 @@ def test_lines_end_together_and_a_missing_one_is_a_gap() -> None:
 
 
 def test_values_are_scaled_and_gaps_are_not() -> None:
-    made = lines.chart("x", (("CPU", "cpu"),), {"cpu": Track(1, 9, [None, 0.5])}, 9, unit="%", scale=100)
+    made = line_chart.chart("x", (("CPU", "cpu"),), {"cpu": Track(1, 9, [None, 0.5])}, 9, unit="%", scale=100)
     assert (made.values, made.summary) == (([None, 50.0],), "CPU 50, at most 50")
 
 
 def test_a_chart_of_nothing_says_so() -> None:
-    made = lines.chart("x", (("a", "a"),), {}, 9, unit="ms")
+    made = line_chart.chart("x", (("a", "a"),), {}, 9, unit="ms")
     assert (made.values, made.summary, made.end_us) == (([],), "nothing is known yet", 9)
 
 
@@ -210,17 +211,17 @@ def test_a_chart_of_nothing_says_so() -> None:
 
 @given(st.lists(st.none() | st.floats(-1e9, 1e12), max_size=300))
 def test_a_sparkline_stays_within_its_box(values: list[float | None]) -> None:
-    path = sparks.path(values)
+    path = sparkline.path(values)
     numbers = path.replace("M", " ").replace("L", " ").split()
-    assert all(0 <= float(x) <= sparks.WIDTH for x in numbers[::2])
-    assert all(0 <= float(y) <= sparks.HEIGHT for y in numbers[1::2])
+    assert all(0 <= float(x) <= sparkline.WIDTH for x in numbers[::2])
+    assert all(0 <= float(y) <= sparkline.HEIGHT for y in numbers[1::2])
     known = sum(value is not None for value in values)
-    assert len(numbers) == (2 * known if len(sparks.begun(values)) > 1 else 0)
+    assert len(numbers) == (2 * known if len(sparkline.begun(values)) > 1 else 0)
 
 
 @given(st.lists(st.none() | st.floats(0, 1e6), max_size=2_000), st.integers(1, 100))
 def test_thinning_keeps_what_lies_between(values: list[float | None], points: int) -> None:
-    found = sparks.thinned(values, points)
+    found = sparkline.thinned(values, points)
     assert len(found) == min(points, len(values))
     known = [value for value in values if value is not None]
     assert all(min(known) - 0.001 <= value <= max(known) + 0.001 for value in found if value is not None)
@@ -228,6 +229,6 @@ def test_thinning_keeps_what_lies_between(values: list[float | None], points: in
 
 
 def test_a_gap_is_where_nothing_is_known() -> None:
-    assert sparks.path([1, 2, None, 4, 5]).count("M") == 2
-    assert sparks.path([None, None]) == sparks.path([1]) == sparks.path([None, 1]) == ""
-    assert sparks.path([None, 1, 2]) == sparks.path([1, 2]), "what is young is shown as wide"
+    assert sparkline.path([1, 2, None, 4, 5]).count("M") == 2
+    assert sparkline.path([None, None]) == sparkline.path([1]) == sparkline.path([None, 1]) == ""
+    assert sparkline.path([None, 1, 2]) == sparkline.path([1, 2]), "what is young is shown as wide"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from comet_web.asked import Asked
 from comet_web.document import DASH
 from comet_web.facts import Candles, Quote, Quotes
+from comet_web.page_request import PageRequest
 from comet_web.views.quotes import view
 
 NOW = 1_795_298_240_000_000
@@ -20,10 +20,10 @@ QUOTES = Quotes(
     NOW, "quotes", "live", quotes={"EURUSD": EURO, "AAPL": APPLE}, symbol="AAPL", candles=CANDLES, partition=2,
     offset=41, since_us=NOW - 900_000_000, records=2_000, rate=998.0, delay_ms=12.0, last_us=NOW - 290_000,
 )  # fmt: skip
-ASKED = Asked("/quotes")
+ASKED = PageRequest("/quotes")
 
 
-def cells(quotes: Quotes, symbol: str, asked: Asked = ASKED) -> dict[str, str]:
+def cells(quotes: Quotes, symbol: str, asked: PageRequest = ASKED) -> dict[str, str]:
     table = view(quotes, asked).tables["watchlist"]
     row = next(one for one in table.rows if one.key == symbol)
     return {column.key: cell.text for column, cell in zip(table.columns, row.cells, strict=True)}
@@ -75,7 +75,7 @@ def test_what_is_missing_is_said() -> None:
 
 
 def test_a_symbol_is_chosen_by_its_row_and_the_rest_of_the_address_stays() -> None:
-    table = view(QUOTES, Asked("/quotes", query={"step": "1m", "topic": "quotes"})).tables["watchlist"]
+    table = view(QUOTES, PageRequest("/quotes", query={"step": "1m", "topic": "quotes"})).tables["watchlist"]
     assert [row.key for row in table.rows] == ["AAPL", "EURUSD"]
     assert table.rows[1].href == "/quotes?step=1m&topic=quotes&symbol=EURUSD"
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from comet_web.asked import Asked
 from comet_web.delta import delta
 from comet_web.document import DASH, Document
 from comet_web.facts import Candles, Quote, Quotes
 from comet_web.facts_analytics import Alert, Analytics, Bar, Job, Lines, Stat
+from comet_web.page_request import PageRequest
 from comet_web.views.quotes import view
 
 NOW = 1_795_298_240_000_000
 SECOND = 1_000_000
-ASKED = Asked("/quotes")
+ASKED = PageRequest("/quotes")
 QUOTE = Quote("AAPL", 228.5, 228.49, 228.52, 12_300.0, 227.0, NOW - 300_000, NOW - 290_000, 1_000)
 CANDLES = Candles(
     1, NOW, [None, 1.0], [None, 2.0], [None, 0.5], [None, 1.5], [None, 10.0], [None, 0.01],
@@ -188,7 +188,7 @@ def test_lines_are_drawn_over_the_candles_as_far_as_they_are_known_and_asked_for
         ("none", ()),
         ("what", ("VWAP", "mean 1 min")),
     ):
-        document = view(QUOTES, Asked("/quotes", query={"lines": asked}))
+        document = view(QUOTES, PageRequest("/quotes", query={"lines": asked}))
         assert document.charts["price"].names[5:] == names
         assert document.fields["forming"].text.count(",") == 4 + len(names)
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from comet_web.asked import Asked
+from comet_web.components.table import PAGE_ROWS, shaped
 from comet_web.document import UNKNOWN, Cell, Column, Row, Table
-from comet_web.tables import PAGE_ROWS, shaped
+from comet_web.page_request import PageRequest
 
 COLUMNS = (Column("name", "Name"), Column("size", "Size", numeric=True), Column("fixed", "Fixed", sortable=False))
 
@@ -20,7 +20,7 @@ def row(name: str, size: int | None) -> Row:
 def table(
     rows: Sequence[Row], query: Mapping[str, str] | None = None, *, main: bool = True, whole: bool = False
 ) -> Table:
-    return shaped("rows", COLUMNS, rows, Asked(query=query or {}, whole=whole), main=main, sort="name")
+    return shaped("rows", COLUMNS, rows, PageRequest(query=query or {}, whole=whole), main=main, sort="name")
 
 
 def names(found: Table) -> list[str]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from comet_web.asked import Asked
 from comet_web.document import DASH, Document
 from comet_web.facts import Cluster, Event, Group, Lag, Partition, Setting, TopicConsumers, TopicDetail, Track
+from comet_web.page_request import PageRequest
 from comet_web.views import topic, topic_config, topic_consumers
 from tests.unit.test_web_topics import NOW, SECOND
 from tests.unit.test_web_topics import topic as a_topic
@@ -42,8 +42,8 @@ def detail(*partitions: Partition, settings: tuple[Setting, ...] = (), **cluster
     return TopicDetail(Cluster(time_us=NOW, **cluster), a_topic(), partitions, settings, tracks)
 
 
-def asked(path: str = "/topics/quotes", **query: str) -> Asked:
-    return Asked(path=path, query=query, now_us=NOW)
+def asked(path: str = "/topics/quotes", **query: str) -> PageRequest:
+    return PageRequest(path=path, query=query, now_us=NOW)
 
 
 def column(document: Document, table: str, key: str) -> dict[str, str]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from comet_web.asked import Asked
 from comet_web.document import DASH, Document
 from comet_web.facts import Cluster, Topic, Track
+from comet_web.page_request import PageRequest
 from comet_web.views import topics
 
 SECOND = 1_000_000
@@ -45,7 +45,7 @@ def shown(*found: Topic, pattern: str = "", **query: str) -> Document:
     def matches(text: str) -> bool:
         return re.search(pattern, text) is not None
 
-    asked = Asked(path="/topics", query=query, now_us=NOW, matches=matches if pattern else None)
+    asked = PageRequest(path="/topics", query=query, now_us=NOW, matches=matches if pattern else None)
     return topics.view(Cluster(time_us=NOW, topics={one.name: one for one in found}), asked)
 
 

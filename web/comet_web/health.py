@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from comet_web import numbers
-from comet_web.asked import path
+from comet_web.components import numbers
 from comet_web.facts import Cluster, Group
+from comet_web.page_request import path
 
 FALLING_BEHIND_MAX: Final = 3  # groups that are named; more are counted
 FAILED_MAX: Final = 5  # of what has failed on a broker, so many are named

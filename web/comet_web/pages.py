@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from comet_web.asked import VIEWER, Asked
 from comet_web.document import Document
+from comet_web.page_request import VIEWER, PageRequest
 from comet_web.views import (
     about,
     broker,
@@ -29,7 +29,7 @@ from comet_web.views import (
     topics,
 )
 
-View = Callable[[Any, Asked], Document]
+View = Callable[[Any, PageRequest], Document]
 
 
 @dataclass(frozen=True, slots=True)

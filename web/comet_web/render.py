@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import jinja2
 
-from comet_web import numbers, sparks
+from comet_web.components import numbers, sparkline
 from comet_web.document import DASH
 
 CONTENT_TYPES: Final = {
@@ -35,7 +35,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters |= {"spark_path": sparks.path, "short_figure": _short_figure}
+    made.filters |= {"spark_path": sparkline.path, "short_figure": _short_figure}
     for name in made.list_templates():
         made.get_template(name)
     return made

@@ -18,12 +18,12 @@ from comet.errors import (
 from comet.v1 import admin_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
 from comet_broker import limits
-from comet_broker.coordination.desk import check_name
 from comet_broker.coordination.group import LiveGroup, add_places
+from comet_broker.coordination.group_frames import check_name
+from comet_broker.coordination.group_lag_report import partition_lags, shared_lags
+from comet_broker.coordination.group_summary import state_of, topics_of
 from comet_broker.coordination.groups import Groups
-from comet_broker.coordination.outlook import state_of, topics_of
 from comet_broker.coordination.reset import reset
-from comet_broker.coordination.standing import partition_lags, shared_lags
 from comet_broker.core import slots
 from comet_broker.core.group_members import PARTITIONED
 from comet_broker.metadata.store import StoreUnavailable

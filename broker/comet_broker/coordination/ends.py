@@ -8,12 +8,12 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from comet import records
-from comet._wire import error_to_pb
 from comet.errors import CometError, Internal, InvalidArgument, Unavailable
 from comet.types import AtTime
 from comet.v1 import coordination_pb2 as pb
+from comet.wire.protobuf import error_to_pb
 from comet_broker.core.tail import TailEntry
-from comet_broker.partition import Partition
+from comet_broker.partitions.partition import Partition
 from comet_broker.storage.extent import Extent
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from comet._wire import error_to_pb
 from comet.errors import (
     CometError,
     CoordinatorLoading,
@@ -21,9 +20,10 @@ from comet.errors import (
     TopicNotFound,
 )
 from comet.v1 import groups_pb2 as pb
+from comet.wire.protobuf import error_to_pb
+from comet_broker.coordination.committed_offsets import NONE, Admitted, Mark, Marks
 from comet_broker.coordination.group import LiveGroup
 from comet_broker.coordination.logs import Logs
-from comet_broker.coordination.positions import NONE, Admitted, Mark, Marks
 from comet_broker.core.cluster import Place
 
 

@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from comet._wire import error_to_pb
 from comet.errors import CometError, LimitExceeded, MemberFenced
 from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as pb
+from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
+from comet_broker.coordination.committed_offsets import Admitted, Marks, Positions, TopicPositions, mark_to_pb
 from comet_broker.coordination.journal import Journal, Operation, Written
-from comet_broker.coordination.positions import Admitted, Marks, Positions, TopicPositions, mark_to_pb
 from comet_broker.core.cluster import Place
 from comet_broker.core.group_members import PARTITIONED, Claim, Member, View
 from comet_broker.core.group_record import GroupRecord
@@ -28,7 +28,7 @@ from comet_broker.core.groups import Group
 from comet_broker.metadata.store import Delete, Put
 
 if TYPE_CHECKING:
-    from comet_broker.coordination.desk import Desk
+    from comet_broker.coordination.group_frames import Desk
 
 RETRY_S: Final = 0.2
 HEARTBEAT_MS_MAX: Final = 3_000

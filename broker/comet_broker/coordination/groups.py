@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from comet._wire import error_to_pb
 from comet.errors import (
     CometError,
     GroupNotEmpty,
@@ -30,13 +29,14 @@ from comet.errors import (
 from comet.types import check_topic_name
 from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as pb
+from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
+from comet_broker.coordination.committed_offsets import Admitted, TopicPositions
 from comet_broker.coordination.fence import admit, places
 from comet_broker.coordination.group import LiveGroup
 from comet_broker.coordination.journal import Operation, Written
 from comet_broker.coordination.lag import LagWatch
 from comet_broker.coordination.logs import Logs
-from comet_broker.coordination.positions import Admitted, TopicPositions
 from comet_broker.core.cluster import DELETED, TOPICS
 from comet_broker.core.group_members import PARTITIONED, SHARED, Claim
 from comet_broker.core.group_record import GroupRecord
@@ -47,7 +47,7 @@ from comet_broker.metadata.store import KeyValue
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
     from comet_broker.coordination.coordinator import Slot
-    from comet_broker.coordination.desk import Desk
+    from comet_broker.coordination.group_frames import Desk
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from comet.errors import CometError
 from comet.v1 import coordination_pb2 as coordination
 from comet_broker import limits
-from comet_broker.coordination.standing import kept_floors, shared_places
+from comet_broker.coordination.group_lag_report import kept_floors, shared_places
 from comet_broker.core.cluster import Place
 from comet_broker.core.group_members import PARTITIONED
 from comet_broker.core.history import FINE_POINTS, Values, known, steps

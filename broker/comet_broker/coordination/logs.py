@@ -14,14 +14,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from comet._wire import error_from_pb, error_to_pb
 from comet.errors import CometError, Internal, OffsetOutOfRange, Unavailable
 from comet.v1 import coordination_pb2 as pb
 from comet.v1 import types_pb2 as types
+from comet.wire.protobuf import error_from_pb, error_to_pb
 from comet_broker.coordination.ends import answer_ends
 from comet_broker.core.cluster import NOBODY, Place
 from comet_broker.core.group_record import Shape
-from comet_broker.partition import Partition
+from comet_broker.partitions.partition import Partition
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker

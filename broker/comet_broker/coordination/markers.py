@@ -14,9 +14,9 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from comet._wire import error_to_pb
 from comet.errors import Closed, CometError, Internal, InvalidArgument, NotEnoughReplicas, Timeout, Unavailable
 from comet.v1 import coordination_pb2 as pb
+from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
 from comet_broker.core.cluster import NOBODY, Place, partition_key
 from comet_broker.metadata.store import StoreUnavailable

@@ -13,10 +13,10 @@ from comet.v1 import admin_pb2 as pb
 from comet.v1 import coordination_pb2 as coordination
 from comet.v1 import types_pb2 as types
 from comet_broker import limits
+from comet_broker.coordination.committed_offsets import Admitted, Mark, Marks
 from comet_broker.coordination.group import LiveGroup
 from comet_broker.coordination.groups import Groups
 from comet_broker.coordination.logs import unknown
-from comet_broker.coordination.positions import Admitted, Mark, Marks
 from comet_broker.core.cluster import Place
 from comet_broker.core.group_members import PARTITIONED
 from comet_broker.core.group_record import Shape

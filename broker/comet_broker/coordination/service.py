@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from comet.errors import TransactionNotOpen
 from comet.v1 import coordination_pb2 as coordination
 from comet.v1 import groups_pb2 as pb
-from comet_broker.coordination.desk import check_name
 from comet_broker.coordination.ends import answer_ends
 from comet_broker.coordination.founding import found_here
+from comet_broker.coordination.group_frames import check_name
 from comet_broker.coordination.markers import write_here
 from comet_broker.core import slots
 

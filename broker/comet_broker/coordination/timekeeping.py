@@ -24,7 +24,7 @@ LOOK_S: Final = 60.0
 LATE_S: Final = 1.0
 
 
-class Judge(Protocol):
+class DeadlineJudge(Protocol):
     """Who acts on what has come to its time."""
 
     def out_of_time(self, name: str) -> None: ...
@@ -37,7 +37,7 @@ class Judge(Protocol):
 class Timekeeper:
     """Owned by the slot's transactions, which it judges."""
 
-    def __init__(self, clock: Clock, judge: Judge) -> None:
+    def __init__(self, clock: Clock, judge: DeadlineJudge) -> None:
         self._clock = clock
         self._judge = judge
         self._limits: dict[str, float] = {}  # of those that are open, in seconds

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from comet.errors import CometError, LimitExceeded
 from comet_broker import limits
-from comet_broker.core.transactions import State, TransactionRecord
+from comet_broker.core.transactions import TransactionRecord, TransactionState
 
 if TYPE_CHECKING:
-    from comet_broker.coordination.desk import Desk
+    from comet_broker.coordination.group_frames import Desk
 
 MADE_UP: Final = "-"  # begins the ids that the coordinator has made up; no name that is chosen can
 
@@ -39,7 +39,7 @@ class Transactional:
     @property
     def at_rest(self) -> bool:
         written = self.written is None or self.written.done()
-        return written and self.record.state is State.EMPTY and not self.failed
+        return written and self.record.state is TransactionState.EMPTY and not self.failed
 
 
 class TransactionalIds:
@@ -80,7 +80,7 @@ class TransactionalIds:
         if self._by_producer.get(one.record.producer_id) is one:
             del self._by_producer[one.record.producer_id]
 
-    def states(self) -> Counter[State]:
+    def states(self) -> Counter[TransactionState]:
         return Counter(one.record.state for one in self._by_name.values())
 
     def idle(self, now: float) -> list[Transactional]:

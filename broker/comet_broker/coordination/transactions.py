@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from comet._wire import error_from_pb
 from comet.errors import (
     CometError,
     InvalidArgument,
@@ -33,10 +32,11 @@ from comet.errors import (
 )
 from comet.v1 import coordination_pb2 as coordination
 from comet.v1 import groups_pb2 as pb
+from comet.wire.protobuf import error_from_pb
 from comet_broker import limits
-from comet_broker.coordination.desk import check_name
+from comet_broker.coordination.committed_offsets import Admitted
+from comet_broker.coordination.group_frames import check_name
 from comet_broker.coordination.markers import Markers
-from comet_broker.coordination.positions import Admitted
 from comet_broker.coordination.timekeeping import Timekeeper
 from comet_broker.coordination.transactional import MADE_UP, Transactional, TransactionalIds
 from comet_broker.core.cluster import BROKERS, DELETED, PARTITIONS, Place
@@ -47,14 +47,14 @@ from comet_broker.core.transactions import (
     Enlist,
     Event,
     Evicted,
-    Loaded,
     Marked,
     Open,
     Outcome,
-    State,
     Step,
     TimedOut,
+    TransactionLoaded,
     TransactionRecord,
+    TransactionState,
     ended,
     step,
 )
@@ -64,7 +64,7 @@ from comet_broker.metadata.store import Delete, KeyValue, Put
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
     from comet_broker.coordination.coordinator import Slot
-    from comet_broker.coordination.desk import Desk
+    from comet_broker.coordination.group_frames import Desk
 
 log = logging.getLogger(__name__)
 
@@ -106,8 +106,8 @@ class Transactions:
         """As the store has it."""
         with self._guard(one, "loading"):
             self._ids.add(one)
-            self._take(one, Loaded())
-            if one.record.state is State.OPEN:
+            self._take(one, TransactionLoaded())
+            if one.record.state is TransactionState.OPEN:
                 self._time.opened(one.name, one.record.timeout_ms / 1000)
 
     def close(self, error: CometError) -> None:
@@ -172,7 +172,7 @@ class Transactions:
         states = self._ids.states()
         return {
             "transactional_ids": len(self._ids),
-            "transactions_open": states[State.OPEN],
+            "transactions_open": states[TransactionState.OPEN],
             "transactions_ending": sum(states[state] for state in ENDING),
             "transactions_committed": self.ended["committed"],
             "transactions_aborted": self.ended["aborted"],
@@ -338,11 +338,11 @@ class Transactions:
         elif found.record is not before:
             self._store(one, found.record, admitted)
             self._ids.renumber(one, before.producer_id)
-        if before.state is not State.OPEN and one.record.state is State.OPEN:
+        if before.state is not TransactionState.OPEN and one.record.state is TransactionState.OPEN:
             self._time.opened(one.name, one.record.timeout_ms / 1000)
-        elif before.state is State.OPEN and one.record.state is not State.OPEN:
+        elif before.state is TransactionState.OPEN and one.record.state is not TransactionState.OPEN:
             self._time.decided(one.name)
-        if found.outcome is Outcome.DECIDED and one.record.state is State.EMPTY:
+        if found.outcome is Outcome.DECIDED and one.record.state is TransactionState.EMPTY:
             self.ended["committed" if one.record.last_committed else "aborted"] += 1
         elif one.record.state in ENDING and (before.state not in ENDING or found.outcome is Outcome.RESUMED):
             self._begin_to_finish(one)
@@ -408,7 +408,7 @@ class Transactions:
         if one.written is not None and await asyncio.shield(one.written) is not None:
             return  # the slot is lost
         places: list[Place] = [(topic_id, index) for topic_id, indexes in record.places.items() for index in indexes]
-        committed = record.state is State.COMMITTING
+        committed = record.state is TransactionState.COMMITTING
         await self._markers.write(record.producer_id, record.epoch, committed, places)
         if self._closed is not None:
             return
@@ -438,7 +438,7 @@ class Transactions:
         log.info("transaction %d of %s has run out of time", one.record.epoch, name)
         with self._guard(one, "running out of time"):
             self._take_quietly(one, TimedOut(one.record.epoch))
-        if one.record.state is State.OPEN and not one.failed:
+        if one.record.state is TransactionState.OPEN and not one.failed:
             self._time.not_yet(name)
 
     def tidy(self, name: str) -> bool:

@@ -17,7 +17,7 @@ The create_revision of a broker's key is its *incarnation*: a number that no oth
 is in sync is written down with it, so that a broker that comes back with less than it had is not taken for one that
 never left.
 
-Pure: what is decided from the picture is in `core.controller`, how it is followed in `comet_broker.view`.
+Pure: what is decided from the picture is in `core.controller`, how it is followed in `comet_broker.cluster.view`.
 """
 
 from __future__ import annotations

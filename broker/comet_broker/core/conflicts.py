@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Verdict(Enum):
+class CutVerdict(Enum):
     CUT = "cut"
     ACCEPTED = "accepted"
     REFUSED = "refused"
@@ -42,12 +42,12 @@ class Offer:
     log_end: int
 
 
-def judge(own: Own, offer: Offer, loss_accepted: int) -> Verdict:
+def judge(own: Own, offer: Offer, loss_accepted: int) -> CutVerdict:
     """`loss_accepted` is what the state of the partition says."""
     if own.high_watermark <= offer.start:
-        return Verdict.CUT  # with a restart: what lies below was deleted at the leader
+        return CutVerdict.CUT  # with a restart: what lies below was deleted at the leader
     if not offer.restart and own.whole_end <= offer.start and own.high_watermark <= offer.log_end:
-        return Verdict.CUT  # only damage goes, and comes back whole
+        return CutVerdict.CUT  # only damage goes, and comes back whole
     if own.last_epoch < loss_accepted <= offer.epoch:
-        return Verdict.ACCEPTED
-    return Verdict.REFUSED
+        return CutVerdict.ACCEPTED
+    return CutVerdict.REFUSED

@@ -250,8 +250,8 @@ def minute_of(second: int) -> int:
 
 
 def percentile_ms(counts: Sequence[int], share: float) -> float:
-    """The duration that `share` of those counted do not exceed, from buckets as in `comet_broker.durations`: bucket n
-    has those from 2**(n-1) up to 2**n microseconds. Between its ends they are taken to be spread evenly."""
+    """The duration that `share` of those counted do not exceed, from buckets as in `metrics.histogram`: bucket n has
+    those from 2**(n-1) up to 2**n microseconds. Between its ends they are taken to be spread evenly."""
     total = sum(counts)
     if total <= 0:
         return NAN

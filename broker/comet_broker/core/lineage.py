@@ -62,7 +62,7 @@ class Seen:
     epochs: Mapping[str, int]  # of each partition that it knows
 
 
-class Finding(Enum):
+class LineageFinding(Enum):
     SAME = auto()  # the history that the folder knows, and perhaps more of it
     RECOVERED = auto()  # an operator has accepted another one in its place
     EMPTIED = auto()
@@ -71,13 +71,13 @@ class Finding(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    finding: Finding
+class LineageVerdict:
+    finding: LineageFinding
     why: str = ""
 
     @property
     def sound(self) -> bool:
-        return self.finding in (Finding.SAME, Finding.RECOVERED)
+        return self.finding in (LineageFinding.SAME, LineageFinding.RECOVERED)
 
 
 def with_revisions(lineage: Lineage, mod_revision: int) -> tuple[LineageEntry, ...]:
@@ -112,30 +112,34 @@ def seen_in(items: Iterable[KeyValue], revision: int) -> Seen:
     return Seen(cluster_id, entries, revision, epochs)
 
 
-def judge(floor: Floor, seen: Seen) -> Verdict:
+def judge(floor: Floor, seen: Seen) -> LineageVerdict:
     """Whether the store goes on from what the folder knows."""
     if not floor.cluster_id:
-        return Verdict(Finding.SAME)  # a folder that has never belonged to a cluster
+        return LineageVerdict(LineageFinding.SAME)  # a folder that has never belonged to a cluster
     if not seen.cluster_id:
-        return Verdict(Finding.EMPTIED, f"it is empty: it has no cluster id, and this folder's is {floor.cluster_id}")
+        return LineageVerdict(
+            LineageFinding.EMPTIED, f"it is empty: it has no cluster id, and this folder's is {floor.cluster_id}"
+        )
     if seen.cluster_id != floor.cluster_id:
         why = f"it belongs to cluster {seen.cluster_id}, and this folder to {floor.cluster_id}"
-        return Verdict(Finding.EXCHANGED, why)
+        return LineageVerdict(LineageFinding.EXCHANGED, why)
     why = _contradiction(floor, seen.entries, seen.revision)
     if not why:
         return _judge_epochs(floor, seen)
     newer = [entry for entry in seen.entries if entry.recovery > floor.recoveries]
     if newer and floor.revision <= newer[-1].below:
-        return Verdict(Finding.RECOVERED)
-    return Verdict(Finding.WENT_BACK, why)
+        return LineageVerdict(LineageFinding.RECOVERED)
+    return LineageVerdict(LineageFinding.WENT_BACK, why)
 
 
-def _judge_epochs(floor: Floor, seen: Seen) -> Verdict:
+def _judge_epochs(floor: Floor, seen: Seen) -> LineageVerdict:
     for place, epoch in floor.epochs.items():
         now = seen.epochs.get(place, epoch)
         if now < epoch:
-            return Verdict(Finding.WENT_BACK, f"partition {place} is in epoch {now} there, and was in {epoch} before")
-    return Verdict(Finding.SAME)
+            return LineageVerdict(
+                LineageFinding.WENT_BACK, f"partition {place} is in epoch {now} there, and was in {epoch} before"
+            )
+    return LineageVerdict(LineageFinding.SAME)
 
 
 def _contradiction(floor: Floor, entries: Sequence[LineageEntry], revision: int) -> str:

@@ -17,7 +17,7 @@ from enum import Enum, auto
 from comet_broker import limits
 
 
-class Verdict(Enum):
+class LivenessVerdict(Enum):
     FINE = auto()
     HEARTBEAT = auto()  # send one now
     SILENT = auto()  # end the stream
@@ -40,7 +40,7 @@ class Liveness:
         self._expected = self.received
         self._allowed_s = limits.SILENCE_S + frame_bytes / limits.LINK_BYTES_PER_S_MIN
 
-    def check(self, now: float) -> Verdict:
+    def check(self, now: float) -> LivenessVerdict:
         passed_s = max(0.0, now - self._checked_at)
         self._checked_at = now
         counted_s = min(passed_s, limits.LIVENESS_CHECK_S)
@@ -52,5 +52,5 @@ class Liveness:
         due, self._due = self._due, self._unheard_s >= self._allowed_s
         if self._due and due:
             self.silent = True
-            return Verdict.SILENT
-        return Verdict.HEARTBEAT if self._unsaid_s >= limits.HEARTBEAT_S else Verdict.FINE
+            return LivenessVerdict.SILENT
+        return LivenessVerdict.HEARTBEAT if self._unsaid_s >= limits.HEARTBEAT_S else LivenessVerdict.FINE

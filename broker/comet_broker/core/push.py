@@ -23,7 +23,7 @@ from comet.errors import InvalidArgument, LimitExceeded
 P = TypeVar("P")
 
 
-class State(Enum):
+class DeliveryState(Enum):
     IDLE = auto()
     READY = auto()
     LOADING = auto()
@@ -37,15 +37,15 @@ class Cursor(Generic[P]):
 
     handle: int
     partition: P
-    subscription: Subscription[P]
+    subscription: PushSubscription[P]
     next_offset: int
-    state: State = State.IDLE
+    state: DeliveryState = DeliveryState.IDLE
     uncommitted: bool = False  # it wants what is not decided, too
     told_end: int = 0  # up to where it has been told which transactions were aborted
 
 
 @dataclass(slots=True, eq=False)
-class Subscription(Generic[P]):
+class PushSubscription(Generic[P]):
     number: int
     credit: int = 0
     cursors: dict[int, Cursor[P]] = field(default_factory=dict)
@@ -56,14 +56,14 @@ class PushQueue(Generic[P]):
     """The subscriptions of one stream."""
 
     def __init__(self, *, subscriptions_max: int, cursors_max: int, credit_bytes_max: int) -> None:
-        self.subscriptions: dict[int, Subscription[P]] = {}
+        self.subscriptions: dict[int, PushSubscription[P]] = {}
         self.cursors: dict[int, Cursor[P]] = {}
         self._ready: deque[Cursor[P]] = deque()
         self._subscriptions_max = subscriptions_max
         self._cursors_max = cursors_max
         self._credit_bytes_max = credit_bytes_max
 
-    def open(self, number: int) -> Subscription[P]:
+    def open(self, number: int) -> PushSubscription[P]:
         """The subscription of that number, new or already there."""
         subscription = self.subscriptions.get(number)
         if subscription is None:
@@ -71,7 +71,7 @@ class PushQueue(Generic[P]):
                 raise LimitExceeded(
                     f"a stream has at most {self._subscriptions_max} subscriptions; open another stream"
                 )
-            subscription = self.subscriptions[number] = Subscription(number)
+            subscription = self.subscriptions[number] = PushSubscription(number)
         return subscription
 
     def check_free(self, handle: int) -> None:
@@ -103,21 +103,21 @@ class PushQueue(Generic[P]):
         if subscription.credit <= 0 or not subscription.starved:
             return False
         for cursor in subscription.starved:
-            assert cursor.state is State.STARVED
-            cursor.state = State.READY
+            assert cursor.state is DeliveryState.STARVED
+            cursor.state = DeliveryState.READY
         self._ready.extend(subscription.starved)
         subscription.starved.clear()
         return True
 
     def wake(self, cursor: Cursor[P]) -> bool:
         """There may be something for an idle cursor; True if it became ready."""
-        if cursor.state is not State.IDLE:
+        if cursor.state is not DeliveryState.IDLE:
             return False
         if cursor.subscription.credit <= 0:
-            cursor.state = State.STARVED
+            cursor.state = DeliveryState.STARVED
             cursor.subscription.starved.append(cursor)
             return False
-        cursor.state = State.READY
+        cursor.state = DeliveryState.READY
         self._ready.append(cursor)
         return True
 
@@ -125,9 +125,9 @@ class PushQueue(Generic[P]):
         """The cursor whose turn it is. The caller serves it, then says `served`, `idle` or `loading`."""
         while self._ready:
             cursor = self._ready.popleft()
-            assert cursor.state is State.READY
+            assert cursor.state is DeliveryState.READY
             if cursor.subscription.credit <= 0:
-                cursor.state = State.STARVED
+                cursor.state = DeliveryState.STARVED
                 cursor.subscription.starved.append(cursor)
                 continue
             return cursor
@@ -135,33 +135,33 @@ class PushQueue(Generic[P]):
 
     def served(self, cursor: Cursor[P], size: int, next_offset: int) -> None:
         """A delivery went out: the cursor moves on, pays, and queues up behind the others."""
-        assert cursor.state is State.READY
+        assert cursor.state is DeliveryState.READY
         assert next_offset > cursor.next_offset, "a delivery must move its reader on"
         cursor.next_offset = next_offset
         cursor.subscription.credit -= size
         self._ready.append(cursor)
 
     def idle(self, cursor: Cursor[P]) -> None:
-        assert cursor.state is State.READY
-        cursor.state = State.IDLE
+        assert cursor.state is DeliveryState.READY
+        cursor.state = DeliveryState.IDLE
 
     def loading(self, cursor: Cursor[P]) -> None:
-        assert cursor.state is State.READY
-        cursor.state = State.LOADING
+        assert cursor.state is DeliveryState.READY
+        cursor.state = DeliveryState.LOADING
 
     def loaded(self, cursor: Cursor[P], size: int, next_offset: int) -> None:
         """What was read from disk for a loading cursor goes out now."""
-        assert cursor.state is State.LOADING
-        cursor.state = State.READY
+        assert cursor.state is DeliveryState.LOADING
+        cursor.state = DeliveryState.READY
         self.served(cursor, size, next_offset)
 
     def remove(self, cursor: Cursor[P]) -> None:
         """Takes one partition out. An empty subscription stays open until it is closed by number."""
-        if cursor.state is State.STARVED:
+        if cursor.state is DeliveryState.STARVED:
             cursor.subscription.starved.remove(cursor)
-        elif cursor.state is State.READY and cursor in self._ready:
+        elif cursor.state is DeliveryState.READY and cursor in self._ready:
             self._ready.remove(cursor)
-        cursor.state = State.ENDED
+        cursor.state = DeliveryState.ENDED
         del cursor.subscription.cursors[cursor.handle]
         del self.cursors[cursor.handle]
 

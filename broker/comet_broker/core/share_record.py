@@ -14,7 +14,7 @@ import zlib
 from typing import Final
 
 from comet_broker.core.cluster import Stored
-from comet_broker.core.shares import Dead, Snapshot
+from comet_broker.core.shares import Dead, WindowSnapshot
 
 SHARES: Final = "shares/"
 
@@ -37,13 +37,15 @@ class ShareRecord(Stored, frozen=True):
     def written_by(self, broker: int, incarnation: int, epoch: int) -> bool:
         return (self.broker, self.incarnation, self.epoch) == (broker, incarnation, epoch)
 
-    def snapshot(self, window_max: int) -> Snapshot:
+    def snapshot(self, window_max: int) -> WindowSnapshot:
         """What is beyond the window, which may have been larger, is delivered again."""
         marks = zlib.decompressobj().decompress(self.marks, window_max) if self.marks else b""
-        return Snapshot(self.floor, marks, {offset: Dead(attempts, reason) for offset, attempts, reason in self.dead})
+        return WindowSnapshot(
+            self.floor, marks, {offset: Dead(attempts, reason) for offset, attempts, reason in self.dead}
+        )
 
 
-def record_of(snapshot: Snapshot, *, broker: int, incarnation: int, epoch: int, sequence: int) -> ShareRecord:
+def record_of(snapshot: WindowSnapshot, *, broker: int, incarnation: int, epoch: int, sequence: int) -> ShareRecord:
     marks = snapshot.marks.rstrip(b"\0")
     return ShareRecord(
         broker=broker,
@@ -56,11 +58,11 @@ def record_of(snapshot: Snapshot, *, broker: int, incarnation: int, epoch: int, 
     )
 
 
-def cut_to(snapshot: Snapshot, end: int) -> Snapshot:
+def cut_to(snapshot: WindowSnapshot, end: int) -> WindowSnapshot:
     """The log ends at `end`, or holds other records from there on: what was known of them says nothing."""
     if snapshot.floor >= end:
-        return Snapshot(end, b"", {offset: dead for offset, dead in snapshot.dead.items() if offset < end})
-    return Snapshot(
+        return WindowSnapshot(end, b"", {offset: dead for offset, dead in snapshot.dead.items() if offset < end})
+    return WindowSnapshot(
         snapshot.floor,
         snapshot.marks[: end - snapshot.floor],
         {offset: dead for offset, dead in snapshot.dead.items() if offset < end},

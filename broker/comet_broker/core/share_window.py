@@ -79,7 +79,7 @@ class Dead(NamedTuple):
     reason: str
 
 
-class Snapshot(NamedTuple):
+class WindowSnapshot(NamedTuple):
     """What has to be kept. `marks` is one byte for each record from the floor on."""
 
     floor: int
@@ -87,10 +87,10 @@ class Snapshot(NamedTuple):
     dead: dict[int, Dead]
 
 
-class Window:
+class ShareWindow:
     """Where the records of one group at one partition stand. Subclassed by Shares."""
 
-    def __init__(self, kept: Snapshot, options: Options, *, window_max: int, dead_max: int) -> None:
+    def __init__(self, kept: WindowSnapshot, options: Options, *, window_max: int, dead_max: int) -> None:
         assert len(kept.marks) <= window_max
         self.options = options
         self.floor = kept.floor
@@ -114,8 +114,8 @@ class Window:
         self._pass_over_settled()
         self._advance()
 
-    def snapshot(self) -> Snapshot:
-        return Snapshot(self.floor, bytes(memoryview(self._marks)[self.floor - self._base :]), dict(self.dead))
+    def snapshot(self) -> WindowSnapshot:
+        return WindowSnapshot(self.floor, bytes(memoryview(self._marks)[self.floor - self._base :]), dict(self.dead))
 
     @property
     def waiting(self) -> int:

@@ -39,19 +39,19 @@ from comet_broker.core.share_window import (
     Options,
     Range,
     Readable,
-    Snapshot,
-    Window,
+    ShareWindow,
+    WindowSnapshot,
 )
 
-__all__ = ["ATTEMPTS_MAX", "Dead", "Granted", "Holder", "Lease", "Options", "Readable", "Shares", "Snapshot"]
+__all__ = ["ATTEMPTS_MAX", "Dead", "Granted", "Holder", "Lease", "Options", "Readable", "Shares", "WindowSnapshot"]
 
 LEASES_LISTED_MIN: Final = 256
 
 
-class Shares(Window):
+class Shares(ShareWindow):
     """One group at one partition. Owned by its driver."""
 
-    def __init__(self, kept: Snapshot, options: Options, *, window_max: int, dead_max: int) -> None:
+    def __init__(self, kept: WindowSnapshot, options: Options, *, window_max: int, dead_max: int) -> None:
         super().__init__(kept, options, window_max=window_max, dead_max=dead_max)
         self.in_flight = 0
         self.delivered = 0

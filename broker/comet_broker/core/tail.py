@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from comet._frames import delivery_prefix
 from comet.records import STAMP_BYTES
+from comet.wire.frames import delivery_prefix
 
 ENTRY_OVERHEAD_BYTES: Final = 512  # what the objects around a small batch cost
 RECENT_ENTRIES: Final = 64  # among them a reader's place is looked for one by one

@@ -41,14 +41,14 @@ EPOCH_END: Final = EPOCH_MAX - 15  # no transaction in it or beyond: opening ane
 _RETRY_MS: Final = 20
 
 
-class State(Enum):
+class TransactionState(Enum):
     EMPTY = "empty"  # nothing was written in this epoch
     OPEN = "open"
     COMMITTING = "committing"  # decided; the markers may be missing
     ABORTING = "aborting"
 
 
-ENDING: Final = frozenset({State.COMMITTING, State.ABORTING})
+ENDING: Final = frozenset({TransactionState.COMMITTING, TransactionState.ABORTING})
 
 
 class TransactionRecord(Stored, frozen=True):
@@ -56,7 +56,7 @@ class TransactionRecord(Stored, frozen=True):
     timeout_ms: int
     epoch: int = 1  # of the transaction that may be begun, is open, or is ending
     first_epoch: int = 1  # of whoever opened the id last: everything below is fenced
-    state: State = State.EMPTY
+    state: TransactionState = TransactionState.EMPTY
     places: dict[str, tuple[int, ...]] = field(default_factory=dict)  # topic id -> partitions
     group: str = ""
     member: str = ""
@@ -124,11 +124,11 @@ class Marked:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class TransactionLoaded:
     """Another coordinator takes over."""
 
 
-Event = Open | Enlist | End | TimedOut | Evicted | Marked | Loaded
+Event = Open | Enlist | End | TimedOut | Evicted | Marked | TransactionLoaded
 
 
 class What(Enum):
@@ -194,53 +194,65 @@ class Row:
 
 
 # The record's own epoch, or none.
-PRESENT: Final[Mapping[tuple[State, What], Row]] = {
-    (State.EMPTY, What.OPEN): Row(Outcome.OPENED, "the epoch that the one before was given is fenced"),
-    (State.EMPTY, What.ENLIST): Row(Outcome.ENLISTED, "its first partition begins a transaction"),
-    (State.EMPTY, What.COMMIT): Row(Outcome.DECIDED, "without outputs it is over as soon as it is decided"),
-    (State.EMPTY, What.ABORT): Row(Outcome.DECIDED, "the epoch is used up, so that this End cannot end another one"),
-    (State.EMPTY, What.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
-    (State.EMPTY, What.EVICTED): Row(Outcome.NOTHING, "there is nothing that readers wait for"),
-    (State.EMPTY, What.MARKED): Row(Outcome.NOTHING, "there is nothing to be marked"),
-    (State.EMPTY, What.LOADED): Row(Outcome.NOTHING, "nothing is under way"),
-    (State.OPEN, What.OPEN): Row(Outcome.OPENED, "what the one before has left open is aborted, and fenced"),
-    (State.OPEN, What.ENLIST): Row(Outcome.ENLISTED, "one partition more, or one of those that belong to it"),
-    (State.OPEN, What.COMMIT): Row(Outcome.DECIDED, "all that were enlisted, answered or not, will be committed"),
-    (State.OPEN, What.ABORT): Row(Outcome.DECIDED, "its producer gives it up"),
-    (State.OPEN, What.TIMED_OUT): Row(Outcome.DECIDED, "readers wait for it"),
-    (State.OPEN, What.EVICTED): Row(Outcome.DECIDED, "its commit would be refused, and readers wait for it"),
-    (State.OPEN, What.MARKED): Row(Outcome.NOTHING, "it is not decided, so the markers were of another coordinator"),
-    (State.OPEN, What.LOADED): Row(Outcome.NOTHING, "it goes on; its time begins anew"),
-    (State.COMMITTING, What.OPEN): Row(Outcome.OPENED, "what is decided stays; the epoch after it is fenced"),
-    (State.COMMITTING, What.ENLIST): Row(Outcome.NOT_OPEN, "what came too late was not there when it was decided"),
-    (State.COMMITTING, What.COMMIT): Row(Outcome.UNDER_WAY, "asked for again"),
-    (State.COMMITTING, What.ABORT): Row(Outcome.NOT_OPEN, "it is decided"),
-    (State.COMMITTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
-    (State.COMMITTING, What.EVICTED): Row(Outcome.NOTHING, "it is decided"),
-    (State.COMMITTING, What.MARKED): Row(Outcome.FINISHED, "the next epoch can begin"),
-    (State.COMMITTING, What.LOADED): Row(Outcome.RESUMED, "nobody knows which markers are there"),
-    (State.ABORTING, What.OPEN): Row(Outcome.OPENED, "what is decided stays; the epoch after it is fenced"),
-    (State.ABORTING, What.ENLIST): Row(Outcome.ABORTED, "it is decided"),
-    (State.ABORTING, What.COMMIT): Row(Outcome.ABORTED, "it is decided"),
-    (State.ABORTING, What.ABORT): Row(Outcome.UNDER_WAY, "asked for again, or decided for another reason"),
-    (State.ABORTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
-    (State.ABORTING, What.EVICTED): Row(Outcome.NOTHING, "it is decided"),
-    (State.ABORTING, What.MARKED): Row(Outcome.FINISHED, "the next epoch can begin"),
-    (State.ABORTING, What.LOADED): Row(Outcome.RESUMED, "nobody knows which markers are there"),
+PRESENT: Final[Mapping[tuple[TransactionState, What], Row]] = {
+    (TransactionState.EMPTY, What.OPEN): Row(Outcome.OPENED, "the epoch that the one before was given is fenced"),
+    (TransactionState.EMPTY, What.ENLIST): Row(Outcome.ENLISTED, "its first partition begins a transaction"),
+    (TransactionState.EMPTY, What.COMMIT): Row(Outcome.DECIDED, "without outputs it is over as soon as it is decided"),
+    (TransactionState.EMPTY, What.ABORT): Row(
+        Outcome.DECIDED, "the epoch is used up, so that this End cannot end another one"
+    ),
+    (TransactionState.EMPTY, What.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
+    (TransactionState.EMPTY, What.EVICTED): Row(Outcome.NOTHING, "there is nothing that readers wait for"),
+    (TransactionState.EMPTY, What.MARKED): Row(Outcome.NOTHING, "there is nothing to be marked"),
+    (TransactionState.EMPTY, What.LOADED): Row(Outcome.NOTHING, "nothing is under way"),
+    (TransactionState.OPEN, What.OPEN): Row(Outcome.OPENED, "what the one before has left open is aborted, and fenced"),
+    (TransactionState.OPEN, What.ENLIST): Row(
+        Outcome.ENLISTED, "one partition more, or one of those that belong to it"
+    ),
+    (TransactionState.OPEN, What.COMMIT): Row(
+        Outcome.DECIDED, "all that were enlisted, answered or not, will be committed"
+    ),
+    (TransactionState.OPEN, What.ABORT): Row(Outcome.DECIDED, "its producer gives it up"),
+    (TransactionState.OPEN, What.TIMED_OUT): Row(Outcome.DECIDED, "readers wait for it"),
+    (TransactionState.OPEN, What.EVICTED): Row(Outcome.DECIDED, "its commit would be refused, and readers wait for it"),
+    (TransactionState.OPEN, What.MARKED): Row(
+        Outcome.NOTHING, "it is not decided, so the markers were of another coordinator"
+    ),
+    (TransactionState.OPEN, What.LOADED): Row(Outcome.NOTHING, "it goes on; its time begins anew"),
+    (TransactionState.COMMITTING, What.OPEN): Row(
+        Outcome.OPENED, "what is decided stays; the epoch after it is fenced"
+    ),
+    (TransactionState.COMMITTING, What.ENLIST): Row(
+        Outcome.NOT_OPEN, "what came too late was not there when it was decided"
+    ),
+    (TransactionState.COMMITTING, What.COMMIT): Row(Outcome.UNDER_WAY, "asked for again"),
+    (TransactionState.COMMITTING, What.ABORT): Row(Outcome.NOT_OPEN, "it is decided"),
+    (TransactionState.COMMITTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
+    (TransactionState.COMMITTING, What.EVICTED): Row(Outcome.NOTHING, "it is decided"),
+    (TransactionState.COMMITTING, What.MARKED): Row(Outcome.FINISHED, "the next epoch can begin"),
+    (TransactionState.COMMITTING, What.LOADED): Row(Outcome.RESUMED, "nobody knows which markers are there"),
+    (TransactionState.ABORTING, What.OPEN): Row(Outcome.OPENED, "what is decided stays; the epoch after it is fenced"),
+    (TransactionState.ABORTING, What.ENLIST): Row(Outcome.ABORTED, "it is decided"),
+    (TransactionState.ABORTING, What.COMMIT): Row(Outcome.ABORTED, "it is decided"),
+    (TransactionState.ABORTING, What.ABORT): Row(Outcome.UNDER_WAY, "asked for again, or decided for another reason"),
+    (TransactionState.ABORTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
+    (TransactionState.ABORTING, What.EVICTED): Row(Outcome.NOTHING, "it is decided"),
+    (TransactionState.ABORTING, What.MARKED): Row(Outcome.FINISHED, "the next epoch can begin"),
+    (TransactionState.ABORTING, What.LOADED): Row(Outcome.RESUMED, "nobody knows which markers are there"),
 }
 
 # Current and ending, while somebody else has opened the id: only the outcome can still be told, and only a good one.
-REPLACED: Final[Mapping[tuple[State, What], Row]] = {
-    (State.COMMITTING, What.ENLIST): Row(Outcome.FENCED, "another producer has the id"),
-    (State.COMMITTING, What.COMMIT): Row(Outcome.UNDER_WAY, "it was committed before it was fenced"),
-    (State.COMMITTING, What.ABORT): Row(Outcome.NOT_OPEN, "it is decided"),
-    (State.COMMITTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
-    (State.COMMITTING, What.MARKED): Row(Outcome.FINISHED, "the epoch of the new producer can begin"),
-    (State.ABORTING, What.ENLIST): Row(Outcome.FENCED, "another producer has the id"),
-    (State.ABORTING, What.COMMIT): Row(Outcome.FENCED, "another producer has the id"),
-    (State.ABORTING, What.ABORT): Row(Outcome.FENCED, "another producer has the id"),
-    (State.ABORTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
-    (State.ABORTING, What.MARKED): Row(Outcome.FINISHED, "the epoch of the new producer can begin"),
+REPLACED: Final[Mapping[tuple[TransactionState, What], Row]] = {
+    (TransactionState.COMMITTING, What.ENLIST): Row(Outcome.FENCED, "another producer has the id"),
+    (TransactionState.COMMITTING, What.COMMIT): Row(Outcome.UNDER_WAY, "it was committed before it was fenced"),
+    (TransactionState.COMMITTING, What.ABORT): Row(Outcome.NOT_OPEN, "it is decided"),
+    (TransactionState.COMMITTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
+    (TransactionState.COMMITTING, What.MARKED): Row(Outcome.FINISHED, "the epoch of the new producer can begin"),
+    (TransactionState.ABORTING, What.ENLIST): Row(Outcome.FENCED, "another producer has the id"),
+    (TransactionState.ABORTING, What.COMMIT): Row(Outcome.FENCED, "another producer has the id"),
+    (TransactionState.ABORTING, What.ABORT): Row(Outcome.FENCED, "another producer has the id"),
+    (TransactionState.ABORTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
+    (TransactionState.ABORTING, What.MARKED): Row(Outcome.FINISHED, "the epoch of the new producer can begin"),
 }
 
 # Any other epoch, whatever the state.
@@ -278,7 +290,7 @@ ELSEWHEN: Final[Mapping[tuple[Age, What], Row]] = {
 }
 
 
-def row(state: State, what: What, age: Age) -> Row:
+def row(state: TransactionState, what: What, age: Age) -> Row:
     match age:
         case Age.CURRENT:
             return PRESENT[state, what]
@@ -346,12 +358,14 @@ def _what(event: Event) -> What:
             return What.EVICTED
         case Marked():
             return What.MARKED
-        case Loaded():
+        case TransactionLoaded():
             return What.LOADED
 
 
 def _check(record: TransactionRecord) -> None:
-    assert (record.partitions == 0) == (record.state is State.EMPTY), "what is under way has partitions, and only that"
+    assert (record.partitions == 0) == (record.state is TransactionState.EMPTY), (
+        "what is under way has partitions, and only that"
+    )
     assert record.last_epoch < record.epoch <= EPOCH_MAX and 1 <= record.first_epoch <= EPOCH_MAX
     assert record.state in ENDING or record.first_epoch <= record.epoch, "a fenced transaction is not left open"
 
@@ -366,14 +380,14 @@ def _following(record: TransactionRecord) -> int:
 
 def _opened(record: TransactionRecord, event: Open) -> TransactionRecord:
     whose = {"timeout_ms": event.timeout_ms, "group": event.group, "member": event.member}
-    if record.state is State.EMPTY:
+    if record.state is TransactionState.EMPTY:
         if record.epoch + 1 >= EPOCH_END:
             return TransactionRecord(producer_id=event.producer_id, note=record.note, **whose)  # type: ignore[arg-type]
         fence = record.epoch + 1
         return replace(_without(record, record.epoch), epoch=fence, first_epoch=fence, **whose)
     # The one after the epoch that is ending belongs to the producer before, who may yet be told of it.
     fence = min(_following(record) + 1, EPOCH_MAX)
-    if record.state is State.OPEN:
+    if record.state is TransactionState.OPEN:
         record = _decided(record, commit=False, reason="its transactional id was opened anew")
     return replace(record, first_epoch=fence, **whose)
 
@@ -383,7 +397,7 @@ def _enlisted(record: TransactionRecord, place: Place) -> TransactionRecord:
         return record
     topic_id, index = place
     indexes = (*record.places.get(topic_id, ()), index)
-    return replace(record, state=State.OPEN, places={**record.places, topic_id: indexes})
+    return replace(record, state=TransactionState.OPEN, places={**record.places, topic_id: indexes})
 
 
 def _holds(record: TransactionRecord, place: Place) -> bool:
@@ -392,19 +406,19 @@ def _holds(record: TransactionRecord, place: Place) -> bool:
 
 def _decided(record: TransactionRecord, *, commit: bool, reason: str, note: bytes = b"") -> TransactionRecord:
     if commit:
-        decided = replace(record, state=State.COMMITTING, note=note or record.note)
+        decided = replace(record, state=TransactionState.COMMITTING, note=note or record.note)
     else:
-        decided = replace(record, state=State.ABORTING, reason=reason)
+        decided = replace(record, state=TransactionState.ABORTING, reason=reason)
     return decided if decided.places else _finished(decided)
 
 
 def _finished(record: TransactionRecord) -> TransactionRecord:
     assert record.state in ENDING
-    committed, following = record.state is State.COMMITTING, _following(record)
+    committed, following = record.state is TransactionState.COMMITTING, _following(record)
     unused = range(record.epoch + 1, following)  # fenced before anybody could begin
     return replace(
         _without(record, *(unused if committed else (record.epoch, *unused))),
-        state=State.EMPTY,
+        state=TransactionState.EMPTY,
         places={},
         epoch=following,
         last_epoch=record.epoch,

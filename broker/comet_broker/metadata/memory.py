@@ -26,7 +26,7 @@ from comet_broker.ports import Clock
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class StoreSnapshot:
     """All that a store held at one revision."""
 
     items: tuple[KeyValue, ...]
@@ -85,13 +85,13 @@ class MemoryStore:
 
     # ---- what an administrator does with an etcd
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> StoreSnapshot:
         """What `restore` brings back."""
         keyspace = self._keyspace
         items = tuple(keyspace.items.values())
-        return Snapshot(items, dict(keyspace.leases), keyspace.revision, keyspace.last_lease)
+        return StoreSnapshot(items, dict(keyspace.leases), keyspace.revision, keyspace.last_lease)
 
-    def restore(self, snapshot: Snapshot, *, quietly: bool = False) -> None:
+    def restore(self, snapshot: StoreSnapshot, *, quietly: bool = False) -> None:
         """Goes back to the snapshot: its leases begin anew, and watches break off, unless `quietly`."""
         self._leases.forget()
         self._keyspace = Keyspace(snapshot.revision, snapshot.last_lease)

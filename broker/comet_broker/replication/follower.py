@@ -24,22 +24,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
-from comet._frames import DELIVERY_PREFIX_BYTES, parse_delivery, progress_frame
-from comet._transport import Stream
-from comet._wire import error_from_pb
 from comet.errors import CometError, LogFailed, Unavailable
 from comet.v1 import replication_pb2 as pb
+from comet.wire.frames import DELIVERY_PREFIX_BYTES, parse_delivery, progress_frame
+from comet.wire.protobuf import error_from_pb
+from comet.wire.transport import Stream
 from comet_broker import limits
-from comet_broker.conflicts import conflict_with, given_up_from, is_given_up, judged
 from comet_broker.core.cluster import NOBODY, GivenUp
-from comet_broker.core.conflicts import Verdict
+from comet_broker.core.conflicts import CutVerdict
 from comet_broker.failures import Guard, Kind
-from comet_broker.log_ends import whole_end
-from comet_broker.partition import Partition
+from comet_broker.partitions.conflicts import conflict_with, given_up_from, is_given_up, judged
+from comet_broker.partitions.context import Gap
+from comet_broker.partitions.log_ends import whole_end
+from comet_broker.partitions.partition import Partition
 from comet_broker.ports import PeerChannel
 from comet_broker.replication.heartbeats import FROM_FOLLOWER, Heartbeats
 from comet_broker.replication.progress import ProgressWriter
-from comet_broker.site import Gap
 from comet_broker.storage.aside import NotSetAside
 
 if TYPE_CHECKING:
@@ -403,13 +403,13 @@ class LeaderLink:
         start: int = getattr(following, "from")
         with self._guard(partition):
             verdict = judged(partition, following)
-            if verdict is Verdict.REFUSED:
+            if verdict is CutVerdict.REFUSED:
                 self._refuse(partition, following)
             elif start == partition.log.log_end and not following.restart:
                 self._begin(partition, following)
             else:
                 self._cutting.add(partition.handle)
-                cut = self._cut_back(partition, following, start, aside=verdict is Verdict.ACCEPTED)
+                cut = self._cut_back(partition, following, start, aside=verdict is CutVerdict.ACCEPTED)
                 self._broker.tasks.spawn(cut, f"cut back {partition}")
 
     def _refuse(self, partition: Partition, following: pb.Following, problem: str = "") -> None:

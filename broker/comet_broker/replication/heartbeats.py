@@ -8,7 +8,7 @@ from typing import Final
 
 from comet.v1 import replication_pb2 as pb
 from comet_broker import limits
-from comet_broker.core.liveness import Liveness, Verdict
+from comet_broker.core.liveness import Liveness, LivenessVerdict
 from comet_broker.ports import Clock
 
 FROM_FOLLOWER: Final = pb.FollowerFrame(heartbeat=pb.ReplicaHeartbeat()).SerializeToString()
@@ -34,11 +34,11 @@ class Heartbeats:
     def _check(self) -> None:
         self._timer = self._loop.call_later(limits.LIVENESS_CHECK_S, self._check)
         match self.liveness.check(self._clock.monotonic()):
-            case Verdict.HEARTBEAT:
+            case LivenessVerdict.HEARTBEAT:
                 self._beat()
-            case Verdict.SILENT:
+            case LivenessVerdict.SILENT:
                 self._silent()
-            case Verdict.FINE:
+            case LivenessVerdict.FINE:
                 pass
 
     def stop(self) -> None:

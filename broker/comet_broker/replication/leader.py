@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
-from comet._frames import parse_progress
-from comet._wire import error_to_pb
 from comet.errors import CometError, MalformedFrame, NotLeader, Unavailable
 from comet.v1 import replication_pb2 as pb
+from comet.wire.frames import parse_progress
+from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
 from comet_broker.core.cluster import NOBODY
 from comet_broker.core.push import Cursor
-from comet_broker.feed import Feed
-from comet_broker.leadership import Leadership
-from comet_broker.partition import Partition
+from comet_broker.partitions.leadership import Leadership
+from comet_broker.partitions.partition import Partition
 from comet_broker.replication.heartbeats import FROM_LEADER, Heartbeats, announce
-from comet_broker.speaker import Speaker
+from comet_broker.streams.sender import Speaker
+from comet_broker.streams.subscriptions import Feed
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker

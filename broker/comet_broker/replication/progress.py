@@ -6,9 +6,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from comet._transport import Stream
 from comet.errors import CometError
-from comet_broker.pump import Pump
+from comet.wire.transport import Stream
+from comet_broker.streams.pump import Pump
 
 if TYPE_CHECKING:
     from comet_broker.replication.follower import LeaderLink

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from typing import Final
 
-from comet._channel import OPTIONS, GrpcChannel, GrpcStream
-from comet._transport import Stream
+from comet.wire.grpc_channel import OPTIONS, GrpcChannel, GrpcStream
+from comet.wire.transport import Stream
 from comet_broker import limits
 from comet_broker.ports import PeerChannel
 

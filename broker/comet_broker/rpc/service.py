@@ -21,7 +21,7 @@ from comet_broker.api import COMET, REPLICATION, Method, methods
 from comet_broker.broker import Broker
 from comet_broker.rpc.status import abort
 from comet_broker.rpc.writer import Outbox, Writer
-from comet_broker.speaker import Speaker
+from comet_broker.streams.sender import Speaker
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from comet_broker.pump import Pump
-from comet_broker.speaker import Speaker
+from comet_broker.streams.pump import Pump
+from comet_broker.streams.sender import Speaker
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,6 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from comet._wire import error_to_pb
 from comet.errors import (
     CometError,
     Draining,
@@ -28,11 +27,12 @@ from comet.errors import (
 )
 from comet.types import Position
 from comet.v1 import groups_pb2 as pb
+from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
-from comet_broker.coordination.desk import check_name
 from comet_broker.coordination.founding import found
+from comet_broker.coordination.group_frames import check_name
 from comet_broker.core.cluster import NOBODY, TopicSpec
-from comet_broker.partition import Partition
+from comet_broker.partitions.partition import Partition
 from comet_broker.sharing.lease_call import LeaseCall
 from comet_broker.sharing.state import Agreed, Range, SharedPartition
 from comet_broker.sharing.terms import agreed_of, check_dead_letter, check_settlement, settle_here, start_of

@@ -24,7 +24,7 @@ from comet.errors import CometError, CorruptBatch, DataLoss, OffsetOutOfRange, U
 from comet.v1 import events_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL
 from comet_broker.core.shares import Dead
-from comet_broker.feed import read_waiting
+from comet_broker.streams.subscriptions import read_waiting
 
 if TYPE_CHECKING:
     from comet_broker.sharing.state import SharedPartition
@@ -125,7 +125,7 @@ class DeadLetters:
             return pb.Record(headers=[pb.Header(name=PREFIX + "end", value=str(offset + 1).encode())])
 
     async def _publish(self, record: pb.Record, offset: int, dead: Dead) -> None:
-        from comet_broker.thin import Thin  # which needs the broker, which has this
+        from comet_broker.streams.unary_records import Thin  # which needs the broker, which has this
 
         state = self._state
         for name, value in (

@@ -17,7 +17,7 @@ from comet.errors import CometError
 from comet_broker.core.share_record import ShareRecord, record_of, share_key
 from comet_broker.core.shares import Shares
 from comet_broker.metadata.store import KeyValue
-from comet_broker.partition import Partition
+from comet_broker.partitions.partition import Partition
 
 if TYPE_CHECKING:
     from comet_broker.sharing.table import ShareTable

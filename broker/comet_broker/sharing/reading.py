@@ -10,12 +10,12 @@ import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from comet._frames import DELIVERY_PREFIX_BYTES
 from comet.errors import CometError, Internal
+from comet.wire.frames import DELIVERY_PREFIX_BYTES
 from comet_broker import limits
-from comet_broker.feed import read_waiting
 from comet_broker.sharing.chunk import Chunk
 from comet_broker.storage.log import Extent
+from comet_broker.streams.subscriptions import read_waiting
 
 if TYPE_CHECKING:
     from comet_broker.sharing.state import SharedPartition

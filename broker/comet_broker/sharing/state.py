@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from comet.errors import CometError, DataLoss, Internal, InvalidArgument, LimitExceeded, NotLeader
 from comet_broker import limits
 from comet_broker.core.share_tickets import Tickets
-from comet_broker.core.shares import Granted, Holder, Options, Shares, Snapshot
+from comet_broker.core.shares import Granted, Holder, Options, Shares, WindowSnapshot
 from comet_broker.failures import Kind
-from comet_broker.partition import Partition
+from comet_broker.partitions.partition import Partition
 from comet_broker.sharing.chunk import Chunk
 from comet_broker.sharing.dead_letters import DeadLetters
 from comet_broker.sharing.kept import Kept, Settled
@@ -50,7 +50,7 @@ class Agreed:
     dead_letter: str = ""
 
 
-class Seat(Protocol):
+class Acquirer(Protocol):
     """A member's place at one partition, or a caller's."""
 
     holder: Holder
@@ -76,19 +76,19 @@ class SharedPartition(Kept):
     leader_only = True
 
     def __init__(
-        self, table: ShareTable, partition: Partition, group: str, agreed: Agreed, kept: Snapshot, revision: int
+        self, table: ShareTable, partition: Partition, group: str, agreed: Agreed, kept: WindowSnapshot, revision: int
     ) -> None:
         super().__init__(table, partition, group, revision)
         self.agreed = agreed
         self.shares = self._machine(kept)
-        self.seats: dict[Seat, None] = {}
-        self.callers: dict[Seat, None] = {}
+        self.seats: dict[Acquirer, None] = {}
+        self.callers: dict[Acquirer, None] = {}
         self.tickets = Tickets(
             tickets_max=limits.SHARE_TICKETS_MAX, told_max=limits.SHARE_TOLD_MAX, remembered_s=limits.SHARE_TOLD_S
         )
         self.lost = 0  # records that could not be read any more
         self.dead_letters = DeadLetters(self)
-        self._line: dict[Seat, None] = {}  # those with credit
+        self._line: dict[Acquirer, None] = {}  # those with credit
         self._reader = ShareReader(self)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -97,7 +97,7 @@ class SharedPartition(Kept):
         self._idle_ticks = 0
         partition.readers[self] = self
 
-    def _machine(self, kept: Snapshot) -> Shares:
+    def _machine(self, kept: WindowSnapshot) -> Shares:
         return Shares(
             kept,
             self.agreed.options,
@@ -124,7 +124,7 @@ class SharedPartition(Kept):
         self._reader.clear()
         self.changed()
 
-    def sit(self, seat: Seat) -> None:
+    def sit(self, seat: Acquirer) -> None:
         self._check_room()
         self.seats[seat] = None
         self.queue(seat)
@@ -134,7 +134,7 @@ class SharedPartition(Kept):
         if len(self.seats) + len(self.callers) >= limits.SHARE_MEMBERS_MAX:
             raise LimitExceeded(f"{self} has {limits.SHARE_MEMBERS_MAX} members, its limit", retry_after_ms=1000)
 
-    def leave(self, seat: Seat) -> None:
+    def leave(self, seat: Acquirer) -> None:
         """The member is gone: what was leased to it is free at once."""
         self.seats.pop(seat, None)
         self._line.pop(seat, None)
@@ -142,7 +142,7 @@ class SharedPartition(Kept):
             self.changed()
             self.wake()
 
-    def queue(self, seat: Seat) -> None:
+    def queue(self, seat: Acquirer) -> None:
         """The member has credit again."""
         if (seat in self.seats or seat in self.callers) and seat not in self._line:
             self._line[seat] = None
@@ -150,21 +150,21 @@ class SharedPartition(Kept):
 
     # ---- callers
 
-    def stand(self, caller: Seat) -> None:
+    def stand(self, caller: Acquirer) -> None:
         """A caller gets in line; nothing is leased to it yet."""
         self._check_room()
         self.callers[caller] = None
         self.queue(caller)
         self.dead_letters.start()
 
-    def step_out(self, caller: Seat) -> None:
+    def step_out(self, caller: Acquirer) -> None:
         """The call is over. What was leased to it stays so; whoever is behind it gets the turn that it did not take."""
         self.callers.pop(caller, None)
         if caller in self._line:
             del self._line[caller]
             self._wake_soon()
 
-    def lend(self, caller: Seat, number: int) -> tuple[Chunk, Sequence[Granted]] | None:
+    def lend(self, caller: Acquirer, number: int) -> tuple[Chunk, Sequence[Granted]] | None:
         """As `serve`; what it leases is settled under that number. Raises LimitExceeded."""
         if not self.tickets.has_room():
             raise LimitExceeded(
@@ -180,7 +180,7 @@ class SharedPartition(Kept):
         """There is something to give, as far as can be said without looking at it."""
         return self._leads() and self._wanted(self.now, self.partition.stable_end) is not None
 
-    def is_waited_for_beside(self, caller: Seat) -> bool:
+    def is_waited_for_beside(self, caller: Acquirer) -> bool:
         """Others are in line, too: what there is is not for one alone."""
         return len(self._line) > (caller in self._line)
 
@@ -191,7 +191,7 @@ class SharedPartition(Kept):
 
     # ---- giving
 
-    def serve(self, seat: Seat) -> tuple[Chunk, Sequence[Granted]] | None:
+    def serve(self, seat: Acquirer) -> tuple[Chunk, Sequence[Granted]] | None:
         """Leases to the member what is its turn to get; None if there is nothing now."""
         if not self._leads():
             return None

@@ -15,14 +15,14 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from comet._wire import error_to_pb
 from comet.errors import CometError, InvalidArgument, LimitExceeded, PartitionNotFound
 from comet.types import Position, check_topic_name
 from comet.v1 import events_pb2
 from comet.v1 import groups_pb2 as pb
+from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
 from comet_broker.core.shares import Holder
-from comet_broker.partition import Partition
+from comet_broker.partitions.partition import Partition
 from comet_broker.sharing.state import Agreed, Range, SharedPartition
 from comet_broker.sharing.terms import (
     agreed_of,
@@ -34,13 +34,13 @@ from comet_broker.sharing.terms import (
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
-    from comet_broker.coordination.desk import Line
-    from comet_broker.feed import Feed
+    from comet_broker.coordination.group_frames import Line
+    from comet_broker.streams.subscriptions import Feed
 
 REFILL: Final = 4  # a member gets more once it could take a fourth of what it can have
 
 
-class Subscription:
+class ShareSubscription:
     """What one member takes on one stream: so many records at once, from all its partitions together."""
 
     def __init__(self, number: int, group: str, member: str) -> None:
@@ -49,8 +49,8 @@ class Subscription:
         self.member = member
         self.in_flight_max = 0
         self.holder = Holder()
-        self.seats: dict[int, Seat] = {}  # by handle
-        self.parked: list[Seat] = []  # out of credit
+        self.seats: dict[int, MemberAcquirer] = {}  # by handle
+        self.parked: list[MemberAcquirer] = []  # out of credit
 
     def credit(self) -> int:
         """Batches are sent whole, so that a record at a time would cost too much."""
@@ -66,12 +66,12 @@ class Subscription:
                 seat.state.queue(seat)
 
 
-class Seat:
+class MemberAcquirer:
     """One member at one partition. Implements sharing.state.Seat."""
 
     bytes_max = 0
 
-    def __init__(self, sharing: Sharing, subscription: Subscription, state: SharedPartition) -> None:
+    def __init__(self, sharing: Sharing, subscription: ShareSubscription, state: SharedPartition) -> None:
         self.subscription = subscription
         self.state = state
         self.holder = subscription.holder
@@ -105,8 +105,8 @@ class Sharing:
         self._broker = broker
         self._line = line
         self._feed = feed
-        self._subscriptions: dict[int, Subscription] = {}
-        self._called: deque[Seat] = deque()
+        self._subscriptions: dict[int, ShareSubscription] = {}
+        self._called: deque[MemberAcquirer] = deque()
         self._settling = 0  # settles that wait to be kept
 
     # ---- joining
@@ -153,7 +153,7 @@ class Sharing:
         self._check_subscription(share)  # what came meanwhile
         subscription = self._subscriptions.get(share.subscription)
         if subscription is None:
-            subscription = self._subscriptions[share.subscription] = Subscription(
+            subscription = self._subscriptions[share.subscription] = ShareSubscription(
                 share.subscription, share.group, share.member
             )
         subscription.in_flight_max = share.in_flight_max
@@ -173,7 +173,7 @@ class Sharing:
             return error
 
     def _sit(
-        self, subscription: Subscription, partition: Partition, state: SharedPartition, agreed: Agreed
+        self, subscription: ShareSubscription, partition: Partition, state: SharedPartition, agreed: Agreed
     ) -> CometError | None:
         """Takes a seat; the error if that cannot be."""
         known = subscription.seats.get(partition.handle)
@@ -181,7 +181,7 @@ class Sharing:
             return None
         if state.closed is not None:
             return state.closed
-        seat = Seat(self, subscription, state)
+        seat = MemberAcquirer(self, subscription, state)
         try:
             state.agree(agreed)
             subscription.seats[partition.handle] = seat
@@ -193,7 +193,7 @@ class Sharing:
 
     # ---- giving
 
-    def called(self, seat: Seat) -> None:
+    def called(self, seat: MemberAcquirer) -> None:
         self._called.append(seat)
         self._line.rouse()
 
@@ -233,7 +233,7 @@ class Sharing:
         self._settle(request, settle, seat)
         subscription.freed()
 
-    def _settle(self, request: int, settle: pb.Settle, seat: Seat) -> None:
+    def _settle(self, request: int, settle: pb.Settle, seat: MemberAcquirer) -> None:
         lost: list[Range] = []
 
         def done(error: CometError | None) -> None:
@@ -270,7 +270,7 @@ class Sharing:
         else:
             subscription.freed()
 
-    def ended(self, seat: Seat, error: CometError) -> None:
+    def ended(self, seat: MemberAcquirer, error: CometError) -> None:
         """The partition is not shared out here any more."""
         handle = seat.state.partition.handle
         if seat.subscription.seats.get(handle) is seat:
@@ -279,14 +279,14 @@ class Sharing:
             self._tell(seat.subscription, handle, error)
             seat.subscription.freed()
 
-    def _get_up(self, seat: Seat) -> None:
+    def _get_up(self, seat: MemberAcquirer) -> None:
         if seat.called:
             self._called.remove(seat)
         if seat.parked:
             seat.subscription.parked.remove(seat)
         seat.state.leave(seat)
 
-    def _tell(self, subscription: Subscription, handle: int, error: CometError) -> None:
+    def _tell(self, subscription: ShareSubscription, handle: int, error: CometError) -> None:
         ended = events_pb2.StreamError(error=error_to_pb(error), subscription=subscription.number, partition=handle)
         self._line.answer(events_pb2.ServerFrame(error=ended))
 

@@ -20,10 +20,10 @@ from comet.types import Position
 from comet_broker import limits
 from comet_broker.core.cluster import DELETED
 from comet_broker.core.share_record import SHARES, ShareRecord, cut_to, share_key
-from comet_broker.core.shares import Snapshot
+from comet_broker.core.shares import WindowSnapshot
 from comet_broker.failures import Kind
 from comet_broker.metadata.store import OPERATIONS_MAX, Delete, KeyValue, StoreUnavailable
-from comet_broker.partition import Partition
+from comet_broker.partitions.partition import Partition
 from comet_broker.sharing.journal import ShareJournal
 from comet_broker.sharing.reading import Chunks
 from comet_broker.sharing.state import Agreed, SharedPartition
@@ -146,7 +146,7 @@ class ShareTable:
         item = await self._stored(share_key(partition.topic_id, partition.index, key[2]))
         if item is None:
             self.founded.pop((key[2], partition.topic_id), None)
-            kept = Snapshot(await self.broker.resolve(partition, start), b"", {})
+            kept = WindowSnapshot(await self.broker.resolve(partition, start), b"", {})
         else:
             kept = self._kept(partition, item)
         self._check(partition, epoch)
@@ -168,7 +168,7 @@ class ShareTable:
             raise partition.not_leader()
 
     @staticmethod
-    def _kept(partition: Partition, item: KeyValue) -> Snapshot:
+    def _kept(partition: Partition, item: KeyValue) -> WindowSnapshot:
         """What an earlier leader kept, as far as the log still holds what it is about."""
         record = ShareRecord.decode(item.value)
         if record.epoch > partition.leader_epoch:

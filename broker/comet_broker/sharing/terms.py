@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from operator import lt
 from typing import Final, Protocol
 
-from comet._wire import position_from_pb
 from comet.errors import CometError, InvalidArgument
 from comet.types import Latest, Position, check_topic_name
 from comet.v1 import groups_pb2 as pb
+from comet.wire.protobuf import position_from_pb
 from comet_broker import limits
 from comet_broker.core.shares import Holder, Options
 from comet_broker.sharing.state import Agreed, Range, SharedPartition

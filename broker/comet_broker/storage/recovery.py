@@ -40,7 +40,7 @@ from comet_broker.storage.layout import (
     read_segment_header,
     segment_name,
 )
-from comet_broker.storage.rules import RULES, Action, Finding, Known
+from comet_broker.storage.rules import RULES, Action, Known, RecoveryFinding
 from comet_broker.storage.scan import Found, first_stamp, stamps, unfinished, walk
 from comet_broker.storage.segment import Segment
 
@@ -62,7 +62,7 @@ class Recovered:
     lost: list[tuple[int, int]]
     epochs: EpochHistory
     high_watermark: int
-    events: list[tuple[Finding, Action, int]] = field(default_factory=list)
+    events: list[tuple[RecoveryFinding, Action, int]] = field(default_factory=list)
     short: bool = False  # more was cut off than a write that was under way when the process died
     scanned_bytes: int = 0
     cut_bytes: int = 0
@@ -116,7 +116,7 @@ class _Recovery:
         self.segments: list[Segment] = []
         self.touched: list[Segment] = []  # whose files may be open
         self.lost: list[tuple[int, int]] = []
-        self.events: list[tuple[Finding, Action, int]] = []
+        self.events: list[tuple[RecoveryFinding, Action, int]] = []
         self.producers = ProducerTable()
         self.producers_offset = -1  # batches from here on are still to be noted; -1: from the first one there is
         self.epochs = EpochHistory()
@@ -230,7 +230,7 @@ class _Recovery:
             return Known.SYNCED
         return Known.NOT_SYNCED if self.known else Known.UNKNOWN
 
-    def _decide(self, finding: Finding, offset: int) -> Action:
+    def _decide(self, finding: RecoveryFinding, offset: int) -> Action:
         action, _ = RULES[finding, self._knowledge(offset)]
         self.events.append((finding, action, offset))
         return action
@@ -252,9 +252,9 @@ class _Recovery:
                 file.close()
             if header is None:
                 self.short = self.short or size > SEGMENT_HEADER_BYTES
-                self._refuse(self._decide(Finding.NO_HEADER, base), path)
+                self._refuse(self._decide(RecoveryFinding.NO_HEADER, base), path)
             elif header[:3] != (self.identity.topic_id, self.identity.partition, base):
-                self._refuse(self._decide(Finding.FOREIGN, base), path)
+                self._refuse(self._decide(RecoveryFinding.FOREIGN, base), path)
             else:
                 segment = Segment(self.files, self.folder, base, header.created_us)
                 segment.size = size  # of the file, until it is known how much of it is good
@@ -309,10 +309,10 @@ class _Recovery:
             self._remove(segment)
             return False
         if segment.base_offset < expected:
-            self._refuse(self._decide(Finding.OVERLAP, segment.base_offset), segment.path)
+            self._refuse(self._decide(RecoveryFinding.OVERLAP, segment.base_offset), segment.path)
             return False
         if segment.base_offset > expected:
-            if self._decide(Finding.GAP, expected) is Action.CUT:
+            if self._decide(RecoveryFinding.GAP, expected) is Action.CUT:
                 self.short = True
                 self._remove(segment)
                 self.cut_off = True
@@ -372,13 +372,13 @@ class _Recovery:
                     self.producers.record(header, header.base_offset, header.append_time_us, item.marker)
                 continue
             if item.end is not None:
-                finding = Finding.BAD_THEN_GOOD
+                finding = RecoveryFinding.BAD_THEN_GOOD
             elif item.first == next_base:
                 break  # left-over bytes: the next segment goes on just where this one ends
             else:
-                finding = Finding.BAD_TAIL if next_base is None else Finding.BAD_TO_THE_END
+                finding = RecoveryFinding.BAD_TAIL if next_base is None else RecoveryFinding.BAD_TO_THE_END
             if self._decide(finding, item.first) is Action.CUT:
-                torn = finding is Finding.BAD_TAIL and unfinished(file, item.position, file_bytes, item.first)
+                torn = finding is RecoveryFinding.BAD_TAIL and unfinished(file, item.position, file_bytes, item.first)
                 self.short = self.short or not torn
                 self.cut_bytes += file_bytes - item.position
                 self.cut_off = True

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final
 
 
-class Finding(Enum):
+class RecoveryFinding(Enum):
     """What is wrong, at some offset."""
 
     BAD_THEN_GOOD = "bytes that are no batch, with whole batches behind them in the same segment"
@@ -40,28 +40,46 @@ class Action(Enum):
     REMOVE = "delete the file"
 
 
-RULES: Final[Mapping[tuple[Finding, Known], tuple[Action, str]]] = {
-    (Finding.BAD_THEN_GOOD, Known.SYNCED): (Action.QUARANTINE, "promised data is damaged, what follows is not"),
-    (Finding.BAD_THEN_GOOD, Known.NOT_SYNCED): (Action.CUT, "a power cut writes pages in any order; keep the prefix"),
-    (Finding.BAD_THEN_GOOD, Known.UNKNOWN): (Action.QUARANTINE, "it may have been promised, and what follows reads"),
-    (Finding.BAD_TO_THE_END, Known.SYNCED): (Action.QUARANTINE, "the next segment says where the damage ends"),
-    (Finding.BAD_TO_THE_END, Known.NOT_SYNCED): (Action.CUT, "later segments reached the disk before this one"),
-    (Finding.BAD_TO_THE_END, Known.UNKNOWN): (Action.QUARANTINE, "it may have been promised, and what follows reads"),
-    (Finding.BAD_TAIL, Known.SYNCED): (Action.QUARANTINE, "synced and gone: offsets up to the synced end stay used"),
-    (Finding.BAD_TAIL, Known.NOT_SYNCED): (Action.CUT, "the torn end of a crash"),
-    (Finding.BAD_TAIL, Known.UNKNOWN): (Action.CUT, "nothing behind it could be kept"),
-    (Finding.GAP, Known.SYNCED): (Action.QUARANTINE, "a segment, or its end, is missing"),
-    (Finding.GAP, Known.NOT_SYNCED): (Action.CUT, "the later segment reached the disk before the earlier one"),
-    (Finding.GAP, Known.UNKNOWN): (Action.QUARANTINE, "what is missing may have been promised"),
-    (Finding.OVERLAP, Known.SYNCED): (Action.SET_ASIDE, "an offset has one batch: the one in the chain"),
-    (Finding.OVERLAP, Known.NOT_SYNCED): (Action.SET_ASIDE, "an offset has one batch: the one in the chain"),
-    (Finding.OVERLAP, Known.UNKNOWN): (Action.SET_ASIDE, "an offset has one batch: the one in the chain"),
-    (Finding.NO_HEADER, Known.SYNCED): (Action.SET_ASIDE, "whose batches these are cannot be known; keep the file"),
-    (Finding.NO_HEADER, Known.NOT_SYNCED): (Action.REMOVE, "a crash came while the segment was made"),
-    (Finding.NO_HEADER, Known.UNKNOWN): (Action.SET_ASIDE, "it may hold promised data; keep the file"),
-    (Finding.FOREIGN, Known.SYNCED): (Action.SET_ASIDE, "somebody else's data is neither served nor deleted"),
-    (Finding.FOREIGN, Known.NOT_SYNCED): (Action.SET_ASIDE, "somebody else's data is neither served nor deleted"),
-    (Finding.FOREIGN, Known.UNKNOWN): (Action.SET_ASIDE, "somebody else's data is neither served nor deleted"),
+RULES: Final[Mapping[tuple[RecoveryFinding, Known], tuple[Action, str]]] = {
+    (RecoveryFinding.BAD_THEN_GOOD, Known.SYNCED): (Action.QUARANTINE, "promised data is damaged, what follows is not"),
+    (RecoveryFinding.BAD_THEN_GOOD, Known.NOT_SYNCED): (
+        Action.CUT,
+        "a power cut writes pages in any order; keep the prefix",
+    ),
+    (RecoveryFinding.BAD_THEN_GOOD, Known.UNKNOWN): (
+        Action.QUARANTINE,
+        "it may have been promised, and what follows reads",
+    ),
+    (RecoveryFinding.BAD_TO_THE_END, Known.SYNCED): (Action.QUARANTINE, "the next segment says where the damage ends"),
+    (RecoveryFinding.BAD_TO_THE_END, Known.NOT_SYNCED): (Action.CUT, "later segments reached the disk before this one"),
+    (RecoveryFinding.BAD_TO_THE_END, Known.UNKNOWN): (
+        Action.QUARANTINE,
+        "it may have been promised, and what follows reads",
+    ),
+    (RecoveryFinding.BAD_TAIL, Known.SYNCED): (
+        Action.QUARANTINE,
+        "synced and gone: offsets up to the synced end stay used",
+    ),
+    (RecoveryFinding.BAD_TAIL, Known.NOT_SYNCED): (Action.CUT, "the torn end of a crash"),
+    (RecoveryFinding.BAD_TAIL, Known.UNKNOWN): (Action.CUT, "nothing behind it could be kept"),
+    (RecoveryFinding.GAP, Known.SYNCED): (Action.QUARANTINE, "a segment, or its end, is missing"),
+    (RecoveryFinding.GAP, Known.NOT_SYNCED): (Action.CUT, "the later segment reached the disk before the earlier one"),
+    (RecoveryFinding.GAP, Known.UNKNOWN): (Action.QUARANTINE, "what is missing may have been promised"),
+    (RecoveryFinding.OVERLAP, Known.SYNCED): (Action.SET_ASIDE, "an offset has one batch: the one in the chain"),
+    (RecoveryFinding.OVERLAP, Known.NOT_SYNCED): (Action.SET_ASIDE, "an offset has one batch: the one in the chain"),
+    (RecoveryFinding.OVERLAP, Known.UNKNOWN): (Action.SET_ASIDE, "an offset has one batch: the one in the chain"),
+    (RecoveryFinding.NO_HEADER, Known.SYNCED): (
+        Action.SET_ASIDE,
+        "whose batches these are cannot be known; keep the file",
+    ),
+    (RecoveryFinding.NO_HEADER, Known.NOT_SYNCED): (Action.REMOVE, "a crash came while the segment was made"),
+    (RecoveryFinding.NO_HEADER, Known.UNKNOWN): (Action.SET_ASIDE, "it may hold promised data; keep the file"),
+    (RecoveryFinding.FOREIGN, Known.SYNCED): (Action.SET_ASIDE, "somebody else's data is neither served nor deleted"),
+    (RecoveryFinding.FOREIGN, Known.NOT_SYNCED): (
+        Action.SET_ASIDE,
+        "somebody else's data is neither served nor deleted",
+    ),
+    (RecoveryFinding.FOREIGN, Known.UNKNOWN): (Action.SET_ASIDE, "somebody else's data is neither served nor deleted"),
 }
 
-assert len(RULES) == len(Finding) * len(Known), "every finding has its row"
+assert len(RULES) == len(RecoveryFinding) * len(Known), "every finding has its row"

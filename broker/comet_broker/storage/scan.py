@@ -130,7 +130,7 @@ def unfinished(file: File, position: int, limit: int, expected: int) -> bool:
     return whole and base_offset == expected and length > limit - position
 
 
-class Window:
+class FileWindow:
     """A file read forward, a chunk at a time, up to a limit."""
 
     def __init__(self, file: File, limit: int) -> None:
@@ -150,7 +150,7 @@ class Window:
 
 def walk(file: File, position: int, limit: int, expected: int) -> Iterator[Found | Damage]:
     """The batches from `position`, which must begin at offset `expected`, and the damage between them."""
-    window = Window(file, limit)
+    window = FileWindow(file, limit)
     while position < limit:
         start = position
         for header in _headers(window.at(position, HEADER_BYTES), expected):
@@ -172,7 +172,7 @@ def walk(file: File, position: int, limit: int, expected: int) -> Iterator[Found
         position, expected = found.position, found.header.base_offset
 
 
-def _found(window: Window, position: int, header: BatchHeader) -> Found:
+def _found(window: FileWindow, position: int, header: BatchHeader) -> Found:
     if not header.flags & _CONTROL:
         return Found(position, header)
     return Found(position, header, marker_of(decode(window.at(position, header.length), check=False)))
@@ -195,7 +195,7 @@ def _headers(view: memoryview, expected: int) -> Iterator[BatchHeader]:
         expected = header.next_offset
 
 
-def _batch_at(window: Window, position: int, expected: int) -> BatchHeader | None:
+def _batch_at(window: FileWindow, position: int, expected: int) -> BatchHeader | None:
     """The whole batch at this position of the chain; None if there is none."""
     view = window.at(position, HEADER_BYTES)
     if len(view) < HEADER_BYTES:
@@ -237,7 +237,7 @@ def resync(
         if _chains(file, found, stop, offset):
             return found
     if at is not None and at < limit:
-        header = _batch_at(Window(file, limit), at, offset if offset is not None else -1)
+        header = _batch_at(FileWindow(file, limit), at, offset if offset is not None else -1)
         return None if header is None else Found(at, header)
     return None
 
@@ -247,7 +247,7 @@ def _chains(file: File, found: Found, stop: int, offset: int | None) -> bool:
     found is enough."""
     if offset is None:
         return True
-    window = Window(file, stop)
+    window = FileWindow(file, stop)
     position, expected = found.position, found.header.base_offset
     while position < stop:
         header = _batch_at(window, position, expected)
@@ -259,7 +259,7 @@ def _chains(file: File, found: Found, stop: int, offset: int | None) -> bool:
 
 def _candidates(file: File, position: int, stop: int, limit: int, expected: int) -> Iterator[Found]:
     """Whole batches with later offsets that begin after `position` and before `stop`, likely ones first."""
-    window = Window(file, limit)
+    window = FileWindow(file, limit)
     view = window.at(position, HEADER_BYTES)
     if len(view) >= HEADER_BYTES:
         _, length, stamp_crc = _STAMP.unpack_from(view)
@@ -281,7 +281,7 @@ def _candidates(file: File, position: int, stop: int, limit: int, expected: int)
         start += max(len(chunk) - HEADER_BYTES, 1)
 
 
-def _candidate(window: Window, position: int, expected: int) -> Found | None:
+def _candidate(window: FileWindow, position: int, expected: int) -> Found | None:
     view = window.at(position, HEADER_BYTES)
     if len(view) < HEADER_BYTES:
         return None

@@ -69,7 +69,7 @@ _SIZES: Final = [LOT * max(round(math.exp(0.5 + 0.45 * math.log((n + 0.5) / (255
 _DEPTHS: Final = [LOT * max(round(math.exp(1.8 + 0.4 * math.log((n + 0.5) / (255.5 - n)))), 1) for n in range(256)]
 
 
-class Line:
+class MarketInstrument:
     """One instrument in motion. Prices are in ticks."""
 
     __slots__ = (
@@ -130,11 +130,11 @@ class Market:
         sectors = sorted({instrument.sector for instrument in instruments})
         self._market = 0.0
         self._sectors = [0.0] * len(sectors)
-        self.lines = [Line(instrument, sectors.index(instrument.sector)) for instrument in instruments]
+        self.lines = [MarketInstrument(instrument, sectors.index(instrument.sector)) for instrument in instruments]
         self._table = _shares(self.lines)
         self._burst_from_us = random.expovariate(1 / BURST_EVERY_US)
         self._burst_until_us = self._burst_from_us + random.expovariate(1 / BURST_LASTS_US)
-        self._halted: Line | None = None
+        self._halted: MarketInstrument | None = None
         self._next_news_us = random.expovariate(1 / NEWS_EVERY_US)
         self._next_halt_us = random.expovariate(1 / HALT_EVERY_US)
         self._next_loss_us = random.expovariate(1 / LOSS_EVERY_US) if faults else math.inf
@@ -289,10 +289,10 @@ def _when(event: Event) -> int:
     return event.timestamp_us
 
 
-def _shares(lines: Sequence[Line]) -> list[Line]:
+def _shares(lines: Sequence[MarketInstrument]) -> list[MarketInstrument]:
     """A table in which each has a share of the places as large as its activity."""
     total = sum(line.instrument.activity for line in lines)
-    table: list[Line] = []
+    table: list[MarketInstrument] = []
     so_far = 0.0
     for line in lines:
         so_far += line.instrument.activity

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Final
 
 from comet.errors import CometError, OffsetOutOfRange, PartitionNotFound
 from comet.types import AtTime
-from comet_gateway.cursor import Cursor, Place
-from comet_gateway.dashboard.analytics_kept import Kept
+from comet_gateway.dashboard.analytics_cache import AnalyticsCache
 from comet_gateway.dashboard.analytics_records import ALERTS, BARS_S, KINDS, Came
-from comet_gateway.dashboard.past import FILL_BYTES, FILL_RECORDS
-from comet_gateway.problems import Problem
-from comet_gateway.push import asked as push
+from comet_gateway.dashboard.backfill import FILL_BYTES, FILL_RECORDS
+from comet_gateway.http.problems import Problem
+from comet_gateway.push import subscribe_request as push
 from comet_gateway.push.chunk import Slice
 from comet_gateway.push.events import Failed, Lost
+from comet_gateway.records.cursor import Cursor, CursorPlace
 from comet_web import facts_analytics as facts
 
 if TYPE_CHECKING:
-    from comet_gateway.backend import Backend
+    from comet_gateway.brokers.backend import Backend
     from comet_gateway.config import Limits
     from comet_gateway.push.hub import Hub
 
@@ -92,7 +92,7 @@ class Result:
             places[partition] = await self._read(partition, begin, end, deadline_s)
         return Cursor(info.id, places)
 
-    async def _read(self, partition: int, offset: int, end: int, deadline_s: float) -> Place:
+    async def _read(self, partition: int, offset: int, end: int, deadline_s: float) -> CursorPlace:
         """What is there before `end`; when the time is over, no more of it: the rest comes with what is new."""
         epoch: int | None = None
         while offset < end and asyncio.get_running_loop().time() < deadline_s:
@@ -112,10 +112,12 @@ class Result:
                     self._take(value, timestamp_us)
             offset, epoch = found.next_offset, found.epoch
             await asyncio.sleep(0)  # others want the loop, too
-        return Place(offset, epoch)
+        return CursorPlace(offset, epoch)
 
     async def _follow(self, cursor: Cursor) -> None:
-        subscription = await self._hub.subscribe(push.Asked(topics=(self.name,), cursors={self.name: cursor}))
+        subscription = await self._hub.subscribe(
+            push.SubscribeRequest(topics=(self.name,), cursors={self.name: cursor})
+        )
         try:
             while True:
                 event = await subscription.next()
@@ -144,7 +146,7 @@ class Analytics:
         self._backend = backend
         self._limits = limits
         self._clock_us = clock_us
-        self._kept = Kept(limits.quote_symbols_max)
+        self._kept = AnalyticsCache(limits.quote_symbols_max)
         self._results: dict[str, Result] = {}  # by kind
         self._lost = 0  # of those that are over
         self._task = asyncio.create_task(self._run(), name=f"gateway: analytics of {topic}")

@@ -115,7 +115,7 @@ class Sum:
             self.spreads += 1
 
 
-class Series:
+class CandleSeries:
     """A ring of steps."""
 
     def __init__(self, step_s: int, length: int) -> None:
@@ -179,7 +179,7 @@ def joined(candles: Sequence[Candle | None]) -> Candle | None:
     )
 
 
-class Symbol:
+class CandleSymbol:
     """All that is kept of one. Owned by a board."""
 
     def __init__(self, tick: Tick, heard_us: int) -> None:
@@ -190,8 +190,8 @@ class Symbol:
         self.volume = 0.0
         self.first, self.first_us = tick.price, tick.time_us
         self.records = 0
-        self.seconds = Series(1, SECONDS + MORE)
-        self.minutes = Series(60, MINUTES + MORE)
+        self.seconds = CandleSeries(1, SECONDS + MORE)
+        self.minutes = CandleSeries(60, MINUTES + MORE)
         self.trend: tuple[float | None, ...] = ()
         self._trend_of = (NEVER, NEVER)
         self._sum: Sum | None = None

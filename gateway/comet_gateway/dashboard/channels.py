@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from comet_gateway.auth import Role
 from comet_gateway.dashboard import messages, tail
-from comet_gateway.dashboard.seat import Seat
+from comet_gateway.dashboard.channel_session import ChannelSession
+from comet_gateway.http.auth import Role
 
-Open = Callable[[Seat, Mapping[str, Any]], AsyncIterator[Mapping[str, Any]]]
+Open = Callable[[ChannelSession, Mapping[str, Any]], AsyncIterator[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from collections import OrderedDict
 from typing import Final
 
 from comet_gateway.dashboard.sources import Sources
-from comet_gateway.letters import choosing
-from comet_gateway.letters.letter import Letter, State
-from comet_gateway.letters.shelf import Counts, Shelf
-from comet_gateway.letters.shelves import Shelves
+from comet_gateway.dead_letters import selection
+from comet_gateway.dead_letters.index import Counts, Shelf
+from comet_gateway.dead_letters.letter import DeadLetter, LetterState
+from comet_gateway.dead_letters.registry import Shelves
 from comet_web import facts
-from comet_web.asked import Asked
+from comet_web.page_request import PageRequest
 from comet_web.views.letters import state_asked
 
 LOOK_S: Final = 0.25  # of one look; the next one goes on
@@ -26,13 +26,13 @@ class Newest:
     """The letters that pages show, which are the same from look to look where nothing happens. Kept by the sources."""
 
     def __init__(self, _: Sources) -> None:
-        self._found: OrderedDict[tuple[bytes, choosing.Filter], tuple[int, list[Letter], int]] = OrderedDict()
+        self._found: OrderedDict[tuple[bytes, selection.Filter], tuple[int, list[DeadLetter], int]] = OrderedDict()
 
-    async def of(self, shelf: Shelf, wanted: choosing.Filter) -> tuple[list[Letter], int]:
+    async def of(self, shelf: Shelf, wanted: selection.Filter) -> tuple[list[DeadLetter], int]:
         asked, version = (shelf.topic_id, wanted), shelf.version
         known = self._found.get(asked)
         if known is None or known[0] != version:
-            known = self._found[asked] = (version, *await choosing.newest(shelf, wanted, LETTERS_MAX))
+            known = self._found[asked] = (version, *await selection.newest(shelf, wanted, LETTERS_MAX))
         self._found.move_to_end(asked)
         while len(self._found) > ASKED_MAX:
             self._found.popitem(last=False)
@@ -47,7 +47,7 @@ def _shelves(sources: Sources) -> Shelves:
     return sources.backend.shelves
 
 
-async def dead_letters(sources: Sources, _: Asked) -> facts.DeadLetters:
+async def dead_letters(sources: Sources, _: PageRequest) -> facts.DeadLetters:
     shelves = _shelves(sources)
     looked = await shelves.look(_until())
     known = shelves.known()
@@ -63,11 +63,11 @@ async def dead_letters(sources: Sources, _: Asked) -> facts.DeadLetters:
     )
 
 
-async def dead_letter_topic(sources: Sources, asked: Asked) -> facts.LetterTopicDetail:
+async def dead_letter_topic(sources: Sources, asked: PageRequest) -> facts.LetterTopicDetail:
     shelf = await _shelves(sources).shelf(asked.params["topic"], _until())
     state = state_asked(asked)
-    wanted = choosing.Filter(
-        None if state == "all" else State(state),
+    wanted = selection.Filter(
+        None if state == "all" else LetterState(state),
         asked.query.get("group") or None,
         asked.query.get("cause") or None,
         topic=asked.query.get("from") or None,
@@ -88,9 +88,9 @@ def _topic(shelf: Shelf) -> facts.LetterTopic:
     states = shelf.states()
     return facts.LetterTopic(
         shelf.topic,
-        states[State.PENDING],
-        states[State.REDRIVEN],
-        states[State.DISCARDED],
+        states[LetterState.PENDING],
+        states[LetterState.REDRIVEN],
+        states[LetterState.DISCARDED],
         shelf.records,
         shelf.looked,
         shelf.older,
@@ -108,13 +108,13 @@ def _cause(topic: str, group: str, cause: str, counts: Counts) -> facts.LetterCa
         topic,
         group,
         cause,
-        states[State.PENDING],
-        states[State.REDRIVEN],
-        states[State.DISCARDED],
+        states[LetterState.PENDING],
+        states[LetterState.REDRIVEN],
+        states[LetterState.DISCARDED],
         counts.newest_us,
         tuple(sorted(+counts.sources)),
     )
 
 
-def _letter(letter: Letter) -> facts.Letter:
+def _letter(letter: DeadLetter) -> facts.Letter:
     return facts.Letter(**letter.told(), time_us=letter.time_us, size=letter.size, to=letter.to, by=letter.by)

@@ -22,13 +22,13 @@ from fastapi import APIRouter, Request
 
 import comet
 from comet.errors import CometError
-from comet_gateway.auth import Gatekeeper
 from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.dashboard.sources import Sources
+from comet_gateway.http.auth import Gatekeeper
 from comet_gateway.routes.raw import Answer, RawRoute, Reply
 from comet_gateway.settings import SETTINGS
 from comet_web import facts
-from comet_web.asked import Asked
+from comet_web.page_request import PageRequest
 
 router = APIRouter()
 
@@ -76,7 +76,7 @@ _PACKAGES: Final = (
 # ---- the page
 
 
-async def about(sources: Sources, asked: Asked) -> facts.About:
+async def about(sources: Sources, asked: PageRequest) -> facts.About:
     """What the page About shows."""
     return _about(sources.config, sources.gatekeeper, asked.now_us)
 

@@ -14,29 +14,29 @@ from typing import Any, Final
 
 import comet
 from comet.errors import BrokerNotFound, CometError
-from comet_gateway.dashboard import assembling, dead_letters, diagnostics, messages, quotes
-from comet_gateway.dashboard.members import ANSWER_S
+from comet_gateway.dashboard import build_facts, dead_letters, diagnostics, messages, quotes
+from comet_gateway.dashboard.broker_pool import ANSWER_S
 from comet_gateway.dashboard.sources import Sources
 from comet_web import facts
-from comet_web.asked import Asked
+from comet_web.page_request import PageRequest
 
-Loader = Callable[[Sources, Asked], Awaitable[Any]]
+Loader = Callable[[Sources, PageRequest], Awaitable[Any]]
 
 RECENT_S: Final = 0.5  # that an answer does for several who look at the same
 CLOSELY_S: Final = 5.0  # what a broker says of every partition and client is much
 
 
-def range_of(asked: Asked) -> str:
+def range_of(asked: PageRequest) -> str:
     """The range that an address asks for; 15 minutes where it asks for none of ours."""
     found = asked.query.get("range", "")
     return found if found in facts.RANGES_S else "15m"
 
 
-async def nothing(sources: Sources, asked: Asked) -> None:
+async def nothing(sources: Sources, asked: PageRequest) -> None:
     """For pages that say the same whatever the cluster does."""
 
 
-async def cluster(sources: Sources, asked: Asked) -> facts.Cluster:
+async def cluster(sources: Sources, asked: PageRequest) -> facts.Cluster:
     return await sources.sampler.cluster(range_of(asked))
 
 
@@ -60,7 +60,7 @@ SETTINGS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-async def topic(sources: Sources, asked: Asked) -> facts.TopicDetail:
+async def topic(sources: Sources, asked: PageRequest) -> facts.TopicDetail:
     name, range_ = asked.params["topic"], range_of(asked)
     known = await sources.sampler.cluster(range_)
     (info, statuses), tracks = await asyncio.gather(
@@ -70,18 +70,18 @@ async def topic(sources: Sources, asked: Asked) -> facts.TopicDetail:
     by_index = {status.index: status for status in statuses if status.broker}
     return facts.TopicDetail(
         cluster=known,
-        topic=known.topics.get(name) or assembling.placed(info).topic,
+        topic=known.topics.get(name) or build_facts.placed(info).topic,
         partitions=tuple(_partition(one, by_index.get(one.index)) for one in info.partitions),
         settings=topic_settings(info),
         tracks=tracks,
     )
 
 
-async def topic_messages(sources: Sources, asked: Asked) -> facts.TopicMessages:
+async def topic_messages(sources: Sources, asked: PageRequest) -> facts.TopicMessages:
     return await messages.load(sources, asked, await topic(sources, asked))
 
 
-async def topic_consumers(sources: Sources, asked: Asked) -> facts.TopicConsumers:
+async def topic_consumers(sources: Sources, asked: PageRequest) -> facts.TopicConsumers:
     """How far the group is that is asked for; where a single one reads the topic, nobody needs to ask for it."""
     detail = await topic(sources, asked)
     reading = detail.topic.groups
@@ -156,7 +156,7 @@ def _text(value: object) -> str:
 # ---- a group
 
 
-async def group(sources: Sources, asked: Asked) -> facts.GroupDetail:
+async def group(sources: Sources, asked: PageRequest) -> facts.GroupDetail:
     name, range_ = asked.params["group"], range_of(asked)
     known = await sources.sampler.cluster(range_)
     info, tracks = await asyncio.gather(
@@ -218,7 +218,7 @@ def _lag(lag: comet.PartitionLag) -> facts.Lag:
 # ---- a broker
 
 
-async def broker(sources: Sources, asked: Asked) -> facts.BrokerDetail:
+async def broker(sources: Sources, asked: PageRequest) -> facts.BrokerDetail:
     text, range_ = asked.params["broker"], range_of(asked)
     known = await sources.sampler.cluster(range_)
     id_ = int(text) if text.isascii() and text.isdecimal() and len(text) < 11 else 0

@@ -19,19 +19,19 @@ from typing import Any, Final
 from starlette.types import Receive, Scope, Send
 
 from comet.errors import CometError
-from comet_gateway.auth import Who
 from comet_gateway.dashboard import live_session, serving
-from comet_gateway.dashboard.asking import Addresses
+from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.dashboard.channels import CHANNELS
-from comet_gateway.dashboard.looks import Looks, Watcher, encode
-from comet_gateway.dashboard.seat import Seat
+from comet_gateway.dashboard.live_pages import Looks, Watcher, encode
+from comet_gateway.dashboard.page_request import Addresses
 from comet_gateway.dashboard.sources import Sources
-from comet_gateway.problems import Problem
-from comet_gateway.push.closing import Close
+from comet_gateway.http.auth import Who
+from comet_gateway.http.problems import Problem
+from comet_gateway.push.close_codes import Close
 from comet_gateway.push.connections import Connections
 from comet_gateway.push.wire import Gone, wire_of
-from comet_web.asked import Asked
 from comet_web.document import Document
+from comet_web.page_request import PageRequest
 from comet_web.pages import Page
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Watching:
     """All looks of an application; kept by its sources."""
 
     def __init__(self, sources: Sources) -> None:
-        async def load(page: Page, asked: Asked) -> Document:
+        async def load(page: Page, asked: PageRequest) -> Document:
             return await serving.document(sources, page, asked)
 
         self.looks = Looks(load, sources.sampler, sources.config.limits.live_pages_max)
@@ -69,12 +69,12 @@ class LiveConnection:
         self._looks = self._sources.kept(Watching).looks
         self._limits = state.config.limits
         self._connections: Connections = state.connections
-        self._session = live_session.Session(
+        self._session = live_session.LiveSession(
             self._limits, _ADDRESSES, CHANNELS, self._who, is_open=state.gatekeeper.open
         )
         self._wire = wire_of(scope, scope.get("comet.send", send), self._limits.outgoing_bytes_max)
         self._held: dict[int, asyncio.Task[None]] = {}
-        self._seats: dict[int, Seat] = {}
+        self._seats: dict[int, ChannelSession] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._serving: asyncio.Task[None] | None = None  # the task of the ASGI call, while it reads
         self._moving = False
@@ -106,7 +106,7 @@ class LiveConnection:
         while message["type"] == "websocket.receive":
             text = message.get("text")
             for action in self._session.take_binary() if text is None else self._session.take(text):
-                if isinstance(action, live_session.End):
+                if isinstance(action, live_session.CloseLive):
                     return action.close
                 await self._act(action)
             message = await self._receive()
@@ -115,10 +115,10 @@ class LiveConnection:
     async def _act(self, action: live_session.Action) -> None:
         try:
             match action:
-                case live_session.Watch():
+                case live_session.WatchPage():
                     self._look(action)
                 case live_session.Begin():
-                    seat = self._seats[action.id] = Seat(self._sources, self._who)
+                    seat = self._seats[action.id] = ChannelSession(self._sources, self._who)
                     self._begin(action.id, self._carry(action.id, action.channel.open(seat, action.params)))
                 case live_session.Pass():
                     if (listener := self._seats.get(action.id)) is not None:
@@ -134,7 +134,7 @@ class LiveConnection:
         except Problem as problem:
             await self._refuse(getattr(action, "id", None), problem)
 
-    def _look(self, action: live_session.Watch) -> None:
+    def _look(self, action: live_session.WatchPage) -> None:
         try:
             watcher, leave = self._looks.watch(action.id, action.page, action.asked)
         except Problem:

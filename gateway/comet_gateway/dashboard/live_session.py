@@ -18,13 +18,13 @@ from typing import Any, Final
 
 import msgspec
 
-from comet_gateway.auth import Who
 from comet_gateway.config import Limits
-from comet_gateway.dashboard.asking import Addresses
 from comet_gateway.dashboard.channels import Channel
-from comet_gateway.problems import Problem
-from comet_gateway.push.closing import Close
-from comet_web.asked import Asked
+from comet_gateway.dashboard.page_request import Addresses
+from comet_gateway.http.auth import Who
+from comet_gateway.http.problems import Problem
+from comet_gateway.push.close_codes import Close
+from comet_web.page_request import PageRequest
 from comet_web.pages import Page
 
 ID_MAX: Final = 2**31 - 1
@@ -32,12 +32,12 @@ GARBAGE_MAX: Final = 50  # frames of one connection that make no sense
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class WatchPage:
     """Show this page, and keep it up to date."""
 
     id: int
     page: Page
-    asked: Asked
+    asked: PageRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +73,17 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class CloseLive:
     """Close the connection."""
 
     close: Close
 
 
-Action = Watch | Begin | Pass | Leave | Refuse | End
+Action = WatchPage | Begin | Pass | Leave | Refuse | CloseLive
 
 
 @dataclass(slots=True)
-class Session:
+class LiveSession:
     """One connection's. Lives as long as it; called by its reader only, but for `ended`."""
 
     limits: Limits
@@ -97,7 +97,7 @@ class Session:
     def take(self, text: str) -> list[Action]:
         """A text frame."""
         if len(text) > self.limits.frame_bytes_max:
-            return [End(Close.TOO_LARGE)]
+            return [CloseLive(Close.TOO_LARGE)]
         id_: int | None = None
         try:
             frame = _read(text)
@@ -110,11 +110,11 @@ class Session:
             if problem.code == "MALFORMED_FRAME":
                 self._garbage += 1
                 if self._garbage > GARBAGE_MAX:
-                    return [End(Close.GARBAGE)]
+                    return [CloseLive(Close.GARBAGE)]
             return [Refuse(id_, problem)]
 
     def take_binary(self) -> list[Action]:
-        return [End(Close.BINARY)]
+        return [CloseLive(Close.BINARY)]
 
     def ended(self, id_: int) -> None:
         """What had this id is over."""
@@ -125,7 +125,7 @@ class Session:
             case {"watch": str(url)}:
                 page, asked = self.addresses.find(url, self.who, is_open=self.is_open)
                 _require(page.role, self.who, "this page")
-                return [*self._take(id_, "page"), Watch(id_, page, asked)]
+                return [*self._take(id_, "page"), WatchPage(id_, page, asked)]
             case {"open": str(kind)}:
                 channel = self.channels.get(kind)
                 params = frame.get("params", {})

@@ -20,19 +20,19 @@ from typing import Any, Final, NamedTuple
 
 from comet.errors import CometError
 from comet.types import Earliest, Latest, Position, position
-from comet_gateway.cursor import Cursor
-from comet_gateway.dashboard.seat import Seat
+from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.dashboard.sources import Sources
-from comet_gateway.merging import Order
-from comet_gateway.problems import Problem
-from comet_gateway.querying import whole
+from comet_gateway.http.problems import Problem
+from comet_gateway.http.query_params import whole
+from comet_gateway.records.cursor import Cursor
+from comet_gateway.records.merge import Order
 from comet_gateway.schemas.records import PARTITION_MAX
-from comet_gateway.searching.filters import Filters
-from comet_gateway.searching.scan import Batch, Budget, Scan
-from comet_gateway.searching.selection import Selection, located
-from comet_gateway.searching.slots import Slots, whose
-from comet_web.asked import Asked
+from comet_gateway.search.filters import Filters
+from comet_gateway.search.scan import Batch, Budget, Scan
+from comet_gateway.search.selection import Selection, located
+from comet_gateway.search.slots import Slots, whose
 from comet_web.facts import Message, Progress, TopicDetail, TopicMessages
+from comet_web.page_request import PageRequest
 from comet_web.views import messages as view
 
 FIRST_S: Final = 0.3  # that the first content may take to be found
@@ -46,7 +46,7 @@ EVENT_S: Final = 0.1  # between two events of a search
 PARAMETER_CHARACTERS_MAX: Final = 2_000
 
 
-async def load(sources: Sources, asked: Asked, detail: TopicDetail) -> TopicMessages:
+async def load(sources: Sources, asked: PageRequest, detail: TopicDetail) -> TopicMessages:
     """The messages belong to the first content only: those that are on a page do not change any more."""
     if not asked.first:
         return TopicMessages(detail)
@@ -64,7 +64,7 @@ async def load(sources: Sources, asked: Asked, detail: TopicDetail) -> TopicMess
     return TopicMessages(detail, tuple(found), progress(walk.scan), walk.scan.reason, walk.cursor(), problem=without)
 
 
-class Walk(NamedTuple):
+class MessageScan(NamedTuple):
     """A scan of a topic."""
 
     scan: Scan
@@ -75,7 +75,7 @@ class Walk(NamedTuple):
         return str(Cursor(self.topic_id, self.scan.cursor()))
 
 
-async def _first(sources: Sources, name: str, asked: Asked) -> tuple[Walk, list[Message]]:
+async def _first(sources: Sources, name: str, asked: PageRequest) -> tuple[MessageScan, list[Message]]:
     query = asked.query
     selection = selected(query)
     who = "" if asked.open else asked.who
@@ -89,7 +89,7 @@ async def _first(sources: Sources, name: str, asked: Asked) -> tuple[Walk, list[
     return walk, found
 
 
-async def _walk(sources: Sources, name: str, selection: Selection, budget: Budget) -> Walk:
+async def _walk(sources: Sources, name: str, selection: Selection, budget: Budget) -> MessageScan:
     """Of all partitions, those that somebody leads: the others would be waited for."""
     backend = sources.backend
     info = await backend.catalog.topic(name)
@@ -100,7 +100,7 @@ async def _walk(sources: Sources, name: str, selection: Selection, budget: Budge
         without = _without([one.index for one in info.partitions if not one.leader])
     most = max(sources.config.limits.merged_partitions_max, PARTITIONS_MAX)
     wanted = await located(selection, info, backend, most)
-    return Walk(Scan(backend.reader, wanted, budget), info.id, without)
+    return MessageScan(Scan(backend.reader, wanted, budget), info.id, without)
 
 
 def _without(partitions: Sequence[int]) -> str:
@@ -196,7 +196,7 @@ def texts(params: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(text) for name, text in params.items()}
 
 
-async def search(seat: Seat, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+async def search(seat: ChannelSession, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
     """Goes on where the page, or a search before it, ended."""
     query = texts(params)
     name = query.get("topic", "")
@@ -225,7 +225,7 @@ async def search(seat: Seat, params: Mapping[str, Any]) -> AsyncIterator[Mapping
         yield {**_event(walk, query, waiting, reason), "end": {"reason": reason, "cursor": walk.cursor()}}
 
 
-def _event(walk: Walk, query: Mapping[str, str], rows: list[Any], reason: str) -> dict[str, Any]:
+def _event(walk: MessageScan, query: Mapping[str, str], rows: list[Any], reason: str) -> dict[str, Any]:
     scan = walk.scan
     text = " · ".join(filter(None, (view.told(progress(scan), reason, query).text, walk.without)))
     share = 1.0 if not scan.of else 1 - scan.left / scan.of

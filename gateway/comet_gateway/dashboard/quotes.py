@@ -17,19 +17,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from comet.errors import CometError, TopicNotFound
-from comet_gateway.cursor import Cursor
 from comet_gateway.dashboard.analytics import Analytics
-from comet_gateway.dashboard.candles import EARLY_US, MINUTES, NEVER, SECONDS, SERIES_BYTES, Symbol, Tick, tick_of
-from comet_gateway.dashboard.past import Past, Reach, Record, Stretch
-from comet_gateway.problems import Problem
-from comet_gateway.push import asked as push
+from comet_gateway.dashboard.backfill import BackfillRecord, Past, Reach, Stretch
+from comet_gateway.dashboard.candles import EARLY_US, MINUTES, NEVER, SECONDS, SERIES_BYTES, CandleSymbol, Tick, tick_of
+from comet_gateway.http.problems import Problem
+from comet_gateway.push import subscribe_request as push
 from comet_gateway.push.chunk import Slice
 from comet_gateway.push.events import Begun, Failed, Lost
+from comet_gateway.records.cursor import Cursor
 from comet_web import facts
-from comet_web.asked import Asked
+from comet_web.page_request import PageRequest
 
 if TYPE_CHECKING:
-    from comet_gateway.backend import Backend
+    from comet_gateway.brokers.backend import Backend
     from comet_gateway.config import Limits
     from comet_gateway.dashboard.sources import Sources
     from comet_gateway.push.hub import Hub
@@ -52,7 +52,7 @@ class Board:
         self.topic = topic
         self.state = "filling"
         self.reason = ""
-        self.symbols: dict[str, Symbol] = {}
+        self.symbols: dict[str, CandleSymbol] = {}
         self.records = self.unread = self.lost = 0
         self.unread_reason = ""
         self.reach: Reach | None = None
@@ -104,7 +104,7 @@ class Board:
 
     async def _follow(self) -> None:
         cursor = self._cursor if self._latest is None else self._latest.cursor
-        wanted = push.Asked(
+        wanted = push.SubscribeRequest(
             topics=(self.topic,),
             policy=push.Policy.DROP_OLDEST,
             buffer=BUFFER,
@@ -168,14 +168,14 @@ class Board:
         self.unread_reason = found
         return None
 
-    def _symbol(self, tick: Tick, heard_us: int) -> Symbol | None:
+    def _symbol(self, tick: Tick, heard_us: int) -> CandleSymbol | None:
         found = self.symbols.get(tick.symbol)
         if found is None:
             if len(self.symbols) >= self._limits.quote_symbols_max:
                 if len(self._left_out) < LEFT_OUT_MAX:
                     self._left_out.add(hash(tick.symbol))
                 return None
-            found = self.symbols[tick.symbol] = Symbol(tick, heard_us)
+            found = self.symbols[tick.symbol] = CandleSymbol(tick, heard_us)
         return found
 
     # ---- the past
@@ -202,7 +202,7 @@ class Board:
             self.state = "live"
         self.begun.set()
 
-    def _add_past(self, partition: int, offset: int, record: Record, stretch: Stretch) -> None:
+    def _add_past(self, partition: int, offset: int, record: BackfillRecord, stretch: Stretch) -> None:
         tick = self._tick(*record, self._began_us)
         symbol = None if tick is None else self._symbol(tick, self._began_us)
         if tick is None or symbol is None:
@@ -214,7 +214,7 @@ class Board:
 
     # ---- looking
 
-    def look(self, asked: Asked, now_us: int) -> facts.Quotes:
+    def look(self, asked: PageRequest, now_us: int) -> facts.Quotes:
         reach = self.reach
         since_us = None if reach is None else reach.since_us
         # A step that was not read whole would be half a candle.
@@ -251,7 +251,7 @@ class Board:
             analytics=self.analytics.look(chosen, (*_extent(asked), end_s), now_us, quoted_us),
         )
 
-    def _quote(self, symbol: Symbol, end_s: int, since_s: int) -> facts.Quote:
+    def _quote(self, symbol: CandleSymbol, end_s: int, since_s: int) -> facts.Quote:
         latest = symbol.latest
         return facts.Quote(
             latest.symbol, latest.price, symbol.bid, symbol.ask, symbol.volume, symbol.first, latest.time_us,
@@ -267,7 +267,7 @@ class Board:
         return sum(count for at, count in self._seconds if second - known <= at < second) / known
 
 
-def _extent(asked: Asked) -> tuple[int, int]:
+def _extent(asked: PageRequest) -> tuple[int, int]:
     """The step of candles, and how many: as many as there is room for; of a line, as many as there are."""
     step = asked.query.get("step", "")
     step = step if step in COUNTS else "1s"
@@ -276,7 +276,7 @@ def _extent(asked: Asked) -> tuple[int, int]:
     return step_s, (SECONDS if step_s == 1 else MINUTES * 60 // step_s) if as_line else COUNTS[step]
 
 
-def _candles(symbol: Symbol, asked: Asked, end_s: int, since_s: int) -> facts.Candles:
+def _candles(symbol: CandleSymbol, asked: PageRequest, end_s: int, since_s: int) -> facts.Candles:
     step_s, count = _extent(asked)
     whole, forming = symbol.candles(step_s, end_s, count, since_s)
     return facts.Candles(
@@ -348,7 +348,7 @@ class Boards:
 FIRST_LOOK_S: Final = 1.0  # that the first look waits for something to be there
 
 
-async def quotes(sources: Sources, asked: Asked) -> facts.Quotes:
+async def quotes(sources: Sources, asked: PageRequest) -> facts.Quotes:
     """The loader of the page."""
     boards = sources.kept(Boards)
     board = boards.board(asked.query.get("topic") or sources.config.quotes_topic)

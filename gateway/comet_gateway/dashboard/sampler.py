@@ -19,10 +19,10 @@ from typing import Any, Final, TypeVar
 
 import comet
 from comet.errors import CometError, Unavailable
-from comet_gateway.dashboard import assembling
-from comet_gateway.dashboard.assembling import Placed
-from comet_gateway.dashboard.histories import LOOKED_S, STEPS, Histories, Tracks
-from comet_gateway.dashboard.members import ANSWER_S, Connect, Member, Members
+from comet_gateway.dashboard import build_facts
+from comet_gateway.dashboard.broker_pool import ANSWER_S, BrokerPool, Connect, PooledBroker
+from comet_gateway.dashboard.build_facts import Placed
+from comet_gateway.dashboard.metric_history import LOOKED_S, STEPS, Histories, Tracks
 from comet_web import facts
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Sampler:
         self._first = first
         self._clock_us = clock_us
         self._histories = Histories()
-        self._members = Members(connect, self._histories, clock_us)
+        self._members = BrokerPool(connect, self._histories, clock_us)
         self._topics = _Topics()
         self._listing: asyncio.Task[None] | None = None
         self._known: facts.Cluster | None = None
@@ -242,7 +242,7 @@ class Sampler:
             self._listing = asyncio.create_task(self._listed(newest), name="dashboard: list topics")
         return self._listing
 
-    async def _listed(self, newest: Member) -> None:
+    async def _listed(self, newest: PooledBroker) -> None:
         revision = newest.revision
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -251,8 +251,8 @@ class Sampler:
             return  # at the next tick again
         finally:
             self._listing = None
-        places = {info.name: assembling.placed(info) for info in infos}
-        self._topics = _Topics(revision, infos, places, assembling.replicas(infos))
+        places = {info.name: build_facts.placed(info) for info in infos}
+        self._topics = _Topics(revision, infos, places, build_facts.replicas(infos))
         self._histories.keep(places)
 
     # ---- putting together
@@ -269,17 +269,17 @@ class Sampler:
         controller, replicas = newest.cluster.controller or None, self._topics.replicas
         coordinated = {id_: one.groups for id_, one in answering.items()}
         before = {} if self._known is None else self._known.groups
-        groups = assembling.groups(coordinated, before, self._members.coordinating())
+        groups = build_facts.groups(coordinated, before, self._members.coordinating())
         led = {id_: said.get("topics") or {} for id_, said in numbers.items()}
         self._known = facts.Cluster(
             time_us=max(one.answered_us for one in answering.values()),
             cluster_id=newest.cluster.cluster_id,
             controller=controller,
             brokers=tuple(
-                assembling.broker(one.known(numbers.get(one.info.id)), controller, replicas)
+                build_facts.broker(one.known(numbers.get(one.info.id)), controller, replicas)
                 for one in self._members.by_id()
             ),
-            topics=assembling.topics(self._topics.places, led, groups, self._histories.trends(answering)),
+            topics=build_facts.topics(self._topics.places, led, groups, self._histories.trends(answering)),
             groups=groups,
             events=self._histories.events.all(answering),
         )
@@ -292,5 +292,5 @@ class Sampler:
             before,
             reachable=False,
             reason=next((one.failure for one in members if one.failure), self._reason),
-            brokers=tuple(assembling.broker(one.known(None), None, self._topics.replicas) for one in members),
+            brokers=tuple(build_facts.broker(one.known(None), None, self._topics.replicas) for one in members),
         )

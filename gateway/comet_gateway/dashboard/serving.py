@@ -14,18 +14,18 @@ import jinja2
 import zstandard
 from starlette.types import Scope
 
-from comet_gateway import compression
-from comet_gateway.auth import NOBODY, Who
 from comet_gateway.dashboard import csv, sessions
-from comet_gateway.dashboard.asking import address
 from comet_gateway.dashboard.facts import LOADERS
+from comet_gateway.dashboard.page_request import address
 from comet_gateway.dashboard.sources import Sources
-from comet_gateway.problems import Problem
+from comet_gateway.http import compression
+from comet_gateway.http.auth import NOBODY, Who
+from comet_gateway.http.problems import Problem
 from comet_gateway.routes.raw import Reply
 from comet_web import render
-from comet_web.asked import Asked
+from comet_web.components.navigation import NAV
 from comet_web.document import Document
-from comet_web.navigation import NAV
+from comet_web.page_request import PageRequest
 from comet_web.pages import Page
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ _FOR_EVER: Final = b"public, max-age=31536000, immutable"
 _ERROR: Final = Page("error", "/", "error.html", "nothing", lambda _, asked: Document(asked.now_us, ""), interval_s=0)
 
 
-async def document(sources: Sources, page: Page, asked: Asked) -> Document:
+async def document(sources: Sources, page: Page, asked: PageRequest) -> Document:
     """What a page shows now. Raises Problem, CometError."""
     try:
         async with asyncio.timeout(LOAD_S):
@@ -46,13 +46,13 @@ async def document(sources: Sources, page: Page, asked: Asked) -> Document:
     return page.view(facts, asked)
 
 
-async def html(scope: Scope, sources: Sources, page: Page, asked: Asked) -> Reply:
+async def html(scope: Scope, sources: Sources, page: Page, asked: PageRequest) -> Reply:
     shown = await document(sources, page, replace(asked, first=True))
     text = render.page(page.template, doc=shown, page=page, asked=asked, **_around(scope, sources, page, asked))
     return Reply(text.encode(), kind=HTML)
 
 
-async def as_csv(sources: Sources, page: Page, asked: Asked) -> Reply:
+async def as_csv(sources: Sources, page: Page, asked: PageRequest) -> Reply:
     """The main table, all of it, as it is filtered and sorted."""
     shown = await document(sources, page, asked)
     table = shown.tables[page.main]
@@ -64,7 +64,7 @@ async def as_csv(sources: Sources, page: Page, asked: Asked) -> Reply:
     return Reply(csv.encoded(table), kind=csv.CONTENT_TYPE, headers=headers)
 
 
-def _around(scope: Scope, sources: Sources | None, page: Page, asked: Asked) -> dict[str, Any]:
+def _around(scope: Scope, sources: Sources | None, page: Page, asked: PageRequest) -> dict[str, Any]:
     """What templates know beside the document."""
     root = scope.get("root_path", "")
     return {
@@ -102,7 +102,7 @@ def _error_page(scope: Scope, problem: Problem) -> bytes | None:
         return None
     who: Who = scope.get("comet.who", NOBODY)
     path = scope["path"].removeprefix(scope.get("root_path", ""))
-    asked = Asked(
+    asked = PageRequest(
         path=path, now_us=time.time_ns() // 1_000, who=who.name, role=int(who.role), open=state.gatekeeper.open
     )
     try:

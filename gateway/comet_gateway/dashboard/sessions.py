@@ -36,7 +36,7 @@ assert RENEW_S < IDLE_S < LIFE_S
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class BrowserSession:
     """Of the token called `name`; what it may do stands in the tokens file, not here."""
 
     name: str
@@ -59,7 +59,7 @@ class Session:
 class Visit:
     """A session that was proved, with the key that did. At `scope["comet.session"]`."""
 
-    session: Session
+    session: BrowserSession
     key: bytes
 
     @property
@@ -82,16 +82,16 @@ def key_of(digest: bytes, name: str, role: str) -> bytes:
     return hmac.digest(digest, b"comet dashboard session\0" + name.encode() + b"\0" + role.encode(), "sha256")
 
 
-def begun(name: str, now_s: float) -> Session:
-    return Session(name, int(now_s), int(now_s), secrets.token_bytes(16))
+def begun(name: str, now_s: float) -> BrowserSession:
+    return BrowserSession(name, int(now_s), int(now_s), secrets.token_bytes(16))
 
 
-def renewed(session: Session, now_s: float) -> Session | None:
+def renewed(session: BrowserSession, now_s: float) -> BrowserSession | None:
     """The session as seen now; None where that was written down a short while ago."""
     return replace(session, seen_s=int(now_s)) if now_s - session.seen_s >= RENEW_S else None
 
 
-def written(session: Session, key: bytes) -> str:
+def written(session: BrowserSession, key: bytes) -> str:
     """As the cookie holds it."""
     body = _HEAD.pack(session.began_s, session.seen_s, session.id) + session.name.encode()
     return ".".join((_VERSION, _text(body), _text(_proof(key, body))))
@@ -113,7 +113,7 @@ def read(text: str, key_of_name: Callable[[str], bytes | None], now_s: float) ->
     key = key_of_name(name)
     if key is None or not hmac.compare_digest(_proof(key, body), proof):
         return None
-    session = Session(name, began, seen, id_)
+    session = BrowserSession(name, began, seen, id_)
     return None if session.over(now_s) else Visit(session, key)
 
 

@@ -12,13 +12,13 @@ from inspect import isawaitable
 from typing import Any, Final, TypeVar
 
 import comet
-from comet_gateway.auth import Gatekeeper
-from comet_gateway.backend import Backend
+from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import GatewayConfig
 from comet_gateway.dashboard.sampler import Sampler
+from comet_gateway.http.auth import Gatekeeper
+from comet_gateway.http.traffic import Traffic
 from comet_gateway.metrics import Metrics
 from comet_gateway.push.hub import Hub
-from comet_gateway.traffic import Traffic
 
 T = TypeVar("T")
 

@@ -26,13 +26,13 @@ from time import perf_counter
 from typing import Any, Final
 
 from comet_gateway.dashboard import messages
-from comet_gateway.dashboard.seat import Seat
-from comet_gateway.problems import Problem
-from comet_gateway.push.asked import Asked, Policy
+from comet_gateway.dashboard.channel_session import ChannelSession
+from comet_gateway.http.problems import Problem
 from comet_gateway.push.chunk import Slice
 from comet_gateway.push.events import Event, Failed, Lost
+from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
 from comet_gateway.push.subscription import Subscription
-from comet_gateway.searching.filters import Batch, Filters
+from comet_gateway.search.filters import Batch, Filters
 from comet_web.facts import WINDOW_S
 from comet_web.views import messages as view
 
@@ -137,12 +137,12 @@ class Tail:
         }
 
 
-async def tail(seat: Seat, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+async def tail(seat: ChannelSession, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
     """Events for as long as somebody reads them. Raises Problem, CometError."""
     query = messages.texts(params)
     topic = query.get("topic", "")
     selection = messages.selected({**query, "start": "live"})
-    asked = Asked(
+    asked = SubscribeRequest(
         topics=(topic,),
         partitions=frozenset(selection.partitions) or None,
         policy=Policy.DROP_OLDEST,

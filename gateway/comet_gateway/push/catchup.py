@@ -30,15 +30,15 @@ from comet.errors import (
     Unavailable,
 )
 from comet.types import AtOffset, Earliest, Position
-from comet_gateway.cursor import INT64_MAX, Cursor, Place
-from comet_gateway.patience import Flight, together
+from comet_gateway.http.client_disconnect import Flight, together
 from comet_gateway.push.chunk import Source
 from comet_gateway.push.events import Missing
 from comet_gateway.push.ring import Ring
+from comet_gateway.records.cursor import INT64_MAX, Cursor, CursorPlace
 
 if TYPE_CHECKING:
     import comet
-    from comet_gateway.backend import Backend
+    from comet_gateway.brokers.backend import Backend
     from comet_gateway.config import Limits
 
 log = logging.getLogger("comet.gateway")
@@ -51,21 +51,21 @@ _SHARES: Final = 4  # one topic may use this part of all reads
 _WAIT_MS: Final = 100  # for what should be there in a moment
 ANEW: Final = "topic made again"
 
-_Key = tuple[str, bytes, int, Place, int]  # topic, its id, partition, place, bytes at most
+_Key = tuple[str, bytes, int, CursorPlace, int]  # topic, its id, partition, place, bytes at most
 
 
 class Piece(NamedTuple):
     """What was read at a place, or why that is not there; and where to go on."""
 
     sources: list[Source]
-    following: Place
+    following: CursorPlace
     missing: Missing | None = None
 
 
 class Beginning(NamedTuple):
     """Where a subscriber begins; `recovered` only of one that comes back."""
 
-    places: dict[int, Place]
+    places: dict[int, CursorPlace]
     recovered: bool | None
     missing: tuple[Missing, ...]
 
@@ -98,7 +98,7 @@ class Log:
         """A start that is not the end. What an offset stands for is checked; what is gone there is said."""
         chosen = sorted(ring.places if partitions is None else partitions)
         if isinstance(start, AtOffset):
-            pieces = await together(self.look(ring, index, Place(start.offset)) for index in chosen)
+            pieces = await together(self.look(ring, index, CursorPlace(start.offset)) for index in chosen)
             for index, piece in zip(chosen, pieces, strict=True):
                 if piece.missing is not None and piece.missing.reason == "truncated":
                     end = piece.following.offset
@@ -111,7 +111,7 @@ class Log:
                 {index: piece.following for index, piece in zip(chosen, pieces, strict=True)}, None, missing
             )
         offsets = await self._offsets(ring.topic, start)
-        return Beginning({index: Place(offsets[index]) for index in chosen if index in offsets}, None, ())
+        return Beginning({index: CursorPlace(offsets[index]) for index in chosen if index in offsets}, None, ())
 
     async def resume(self, ring: Ring, cursor: Cursor, partitions: frozenset[int] | None) -> Beginning:
         """Where a cursor says, or where there is something; with what is gone since."""
@@ -119,9 +119,9 @@ class Log:
         if cursor.topic_id != ring.topic_id:
             # Nothing is known of where the old one ended.
             lost = [Missing(index, cursor.places[index].offset, INT64_MAX, ANEW) for index in sorted(cursor.places)]
-            found = await self._pieces(ring, dict.fromkeys(chosen, Place(0)))
+            found = await self._pieces(ring, dict.fromkeys(chosen, CursorPlace(0)))
             return Beginning(found.places, False, (*lost, *found.missing))
-        wanted = {index: cursor.places.get(index, Place(0)) for index in chosen}
+        wanted = {index: cursor.places.get(index, CursorPlace(0)) for index in chosen}
         if partitions is None and not cursor.places.keys() <= ring.places.keys():
             # Another gateway has noticed first that some were added.
             async with self._soon(ring.topic):
@@ -129,14 +129,14 @@ class Log:
             wanted |= {index: place for index, place in cursor.places.items() if index < len(info.partitions)}
         return await self._pieces(ring, wanted)
 
-    async def _pieces(self, ring: Ring, wanted: Mapping[int, Place]) -> Beginning:
+    async def _pieces(self, ring: Ring, wanted: Mapping[int, CursorPlace]) -> Beginning:
         unsure = [index for index, place in wanted.items() if not ring.vouches(index, place)]
         pieces = await together(self.look(ring, index, wanted[index]) for index in unsure)
         found = dict(wanted) | {index: piece.following for index, piece in zip(unsure, pieces, strict=True)}
         missing = tuple(piece.missing for piece in pieces if piece.missing is not None)
         return Beginning(found, not missing, missing)
 
-    async def look(self, ring: Ring, partition: int, place: Place) -> Piece:
+    async def look(self, ring: Ring, partition: int, place: CursorPlace) -> Piece:
         """Whether the log can be read on at a place. Raises what it answers, when it cannot be asked for long."""
         async with self._soon(f"{ring.topic}/{partition}"):
             piece = await self._shared(ring, partition, place, 0)
@@ -161,11 +161,11 @@ class Log:
 
     # ---- reading
 
-    async def read(self, ring: Ring, partition: int, place: Place) -> Piece:
+    async def read(self, ring: Ring, partition: int, place: CursorPlace) -> Piece:
         """A piece of a partition. Waits for brokers for as long as it takes. Raises what no waiting helps against."""
         return await self._shared(ring, partition, place, self._limits.delivery_bytes)
 
-    async def read_soon(self, ring: Ring, partition: int, place: Place, bytes_max: int) -> Piece:
+    async def read_soon(self, ring: Ring, partition: int, place: CursorPlace, bytes_max: int) -> Piece:
         """A piece in which there is something, for somebody who is yet to begin. Raises Unavailable as `look` does."""
         async with self._soon(f"{ring.topic}/{partition}"):
             while True:
@@ -173,7 +173,7 @@ class Log:
                 if piece.following != place:
                     return piece
 
-    async def _shared(self, ring: Ring, partition: int, place: Place, bytes_max: int) -> Piece:
+    async def _shared(self, ring: Ring, partition: int, place: CursorPlace, bytes_max: int) -> Piece:
         key = (ring.topic, ring.topic_id, partition, place, bytes_max)
         flight = self._flights.get(key)
         if flight is None or flight.over:
@@ -187,7 +187,7 @@ class Log:
             del self._flights[key]
 
     async def _until_answered(
-        self, topic: str, topic_id: bytes, partition: int, place: Place, bytes_max: int
+        self, topic: str, topic_id: bytes, partition: int, place: CursorPlace, bytes_max: int
     ) -> Piece:  # fmt: skip
         wait_s = _BACKOFF_FIRST_S
         loop = asyncio.get_running_loop()
@@ -216,7 +216,7 @@ class Log:
             await asyncio.sleep(pause_s)
             wait_s = min(wait_s * 2, _BACKOFF_MAX_S)
 
-    async def _once(self, topic: str, topic_id: bytes, partition: int, place: Place, bytes_max: int) -> Piece:
+    async def _once(self, topic: str, topic_id: bytes, partition: int, place: CursorPlace, bytes_max: int) -> Piece:
         self.reads += 1
         fetched: comet.Fetched = await self._reader.fetch(
             topic,
@@ -229,21 +229,21 @@ class Log:
             topic_id=topic_id,  # another that has its name since is none of ours
         )
         epoch = place.epoch if fetched.next_offset == place.offset else fetched.epoch
-        return Piece([Source(batch) for batch in fetched.batches], Place(fetched.next_offset, epoch))
+        return Piece([Source(batch) for batch in fetched.batches], CursorPlace(fetched.next_offset, epoch))
 
 
-def gone(error: CometError, partition: int, place: Place) -> Piece | None:
+def gone(error: CometError, partition: int, place: CursorPlace) -> Piece | None:
     """What is missing, where an error says so."""
     offset, log_start, log_end = place.offset, _number(error, "log_start"), _number(error, "log_end")
     match error:
         case OffsetOutOfRange() if offset < log_start:
-            return Piece([], Place(log_start), Missing(partition, offset, log_start, "deleted"))
+            return Piece([], CursorPlace(log_start), Missing(partition, offset, log_start, "deleted"))
         case OffsetOutOfRange() | Truncated() if 0 <= log_end < offset:
-            return Piece([], Place(log_end), Missing(partition, log_end, offset, "truncated"))
+            return Piece([], CursorPlace(log_end), Missing(partition, log_end, offset, "truncated"))
         case DataLoss():
             first, end = _number(error, "first"), _number(error, "end")
             if 0 <= first < end and offset < end:
-                return Piece([], Place(end), Missing(partition, max(first, offset), end, "damaged"))
+                return Piece([], CursorPlace(end), Missing(partition, max(first, offset), end, "damaged"))
     return None
 
 

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import comet
-from comet_gateway.cursor import Place, place_text
-from comet_gateway.push.asked import Values
 from comet_gateway.push.events import Missing
-from comet_gateway.representation import fragments
+from comet_gateway.push.subscribe_request import Values
+from comet_gateway.records.cursor import CursorPlace, place_text
+from comet_gateway.records.record_json import fragments
 
 RECORD_OVERHEAD: Final = 100  # bytes of JSON around a record's key and value
 FRAGMENT_OVERHEAD: Final = 48  # bytes of memory that a record takes as an object
@@ -52,9 +52,9 @@ class Source:
         """Of the first record at or behind an offset."""
         return bisect_left(self.offsets, offset)
 
-    def place(self, end: int) -> Place:
+    def place(self, end: int) -> CursorPlace:
         """Behind the first `end` records."""
-        return Place(self.next_offset if end == len(self.offsets) else self.offsets[end - 1] + 1, self.epoch)
+        return CursorPlace(self.next_offset if end == len(self.offsets) else self.offsets[end - 1] + 1, self.epoch)
 
     def sizes(self) -> list[int]:
         """About how many bytes each record has as JSON."""
@@ -176,7 +176,7 @@ class Chunk:
     )
 
     def __init__(
-        self, source: Source, begin: int, end: int, size: int, *, start: Place, prefix: str, before: int,
+        self, source: Source, begin: int, end: int, size: int, *, start: CursorPlace, prefix: str, before: int,
         grew: Callable[[int], None],
     ) -> None:  # fmt: skip
         self.source = source
@@ -215,7 +215,7 @@ class Chunk:
         """The number of its first record at or behind an offset."""
         return max(self.source.index(offset), self.begin) - self.begin
 
-    def place(self, skip: int) -> Place:
+    def place(self, skip: int) -> CursorPlace:
         """Before the record of that number."""
         return self.start if skip == 0 else self.source.place(self.begin + skip)
 
@@ -237,7 +237,7 @@ class Hole:
 
     __slots__ = ("before", "missing", "next", "partition", "prefix", "size", "start")
 
-    def __init__(self, missing: Missing, *, start: Place, next: Place, prefix: str, before: int) -> None:  # noqa: A002
+    def __init__(self, missing: Missing, *, start: CursorPlace, next: CursorPlace, prefix: str, before: int) -> None:  # noqa: A002
         self.missing = missing
         self.partition = missing.partition
         self.start = start

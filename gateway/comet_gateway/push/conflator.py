@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections import deque
 
-from comet_gateway.push.asked import Asked
 from comet_gateway.push.events import Event, Failed
-from comet_gateway.push.latest import LatestTable
+from comet_gateway.push.latest_fanout import EARLY, SnapshotWalk, Ticker
+from comet_gateway.push.latest_table import LatestTable
 from comet_gateway.push.ring import Ring
-from comet_gateway.push.sharing import EARLY, Ticker, Walk
+from comet_gateway.push.subscribe_request import SubscribeRequest
 
 
 class Conflator:
     """Owned by a subscription; belongs to one feed's table."""
 
-    def __init__(self, ring: Ring, asked: Asked, ticker: Ticker) -> None:
+    def __init__(self, ring: Ring, asked: SubscribeRequest, ticker: Ticker) -> None:
         self.ring = ring
         self.partitions = asked.partitions
         self.values = asked.values
@@ -29,7 +29,7 @@ class Conflator:
         self.failed: Failed | None = None
         self.over = False
         self.first: deque[Event] = deque()
-        self.walk: Walk | None = None
+        self.walk: SnapshotWalk | None = None
         self._behind_at_first = 0
         self.version = self.table.version
         self._passed = ring.count(self.partitions)  # records that had come, as of what it has been given wholly
@@ -41,7 +41,7 @@ class Conflator:
     def table(self) -> LatestTable:
         return self.ticker.table
 
-    def begin_with(self, walk: Walk, behind: int) -> None:
+    def begin_with(self, walk: SnapshotWalk, behind: int) -> None:
         """First what a snapshot has, in place of as many records as were written since it was there."""
         self.walk = walk
         self.version = walk.snapshot.version
@@ -87,7 +87,7 @@ class Conflator:
             return self.failed
         return None
 
-    def _take_walk(self, walk: Walk, permits: int | None) -> Event | None:
+    def _take_walk(self, walk: SnapshotWalk, permits: int | None) -> Event | None:
         event = walk.take(permits)
         if event is not None:
             self.delivered += event.count

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from comet_gateway.config import Limits
-from comet_gateway.problems import Problem
+from comet_gateway.http.problems import Problem
 
 log = logging.getLogger(__name__)
 

@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any, Final
 import comet
 from comet.errors import Closed, CometError, CorruptBatch, Internal, PartitionNotFound
 from comet.types import Latest, Position
-from comet_gateway.cursor import Cursor, Place
-from comet_gateway.problems import Problem
-from comet_gateway.push.asked import Asked, Policy, Values
+from comet_gateway.http.problems import Problem
 from comet_gateway.push.catchup import Beginning, Log, Piece
 from comet_gateway.push.chunk import Source
 from comet_gateway.push.conflator import Conflator
 from comet_gateway.push.events import Begun, Failed, Missing
-from comet_gateway.push.follower import Follower
+from comet_gateway.push.latest_fanout import SnapshotWalk
+from comet_gateway.push.latest_tables import Clockwork, Table, Tables
 from comet_gateway.push.ring import Ring
-from comet_gateway.push.sharing import Walk
-from comet_gateway.push.subscription import Seat, Subscription, failed
-from comet_gateway.push.tables import Clockwork, Table, Tables
+from comet_gateway.push.ring_cursor import RingCursor
+from comet_gateway.push.subscribe_request import Policy, SubscribeRequest, Values
+from comet_gateway.push.subscription import FeedSubscriber, Subscription, failed
+from comet_gateway.records.cursor import Cursor, CursorPlace
 
 if TYPE_CHECKING:
-    from comet_gateway.backend import Backend
+    from comet_gateway.brokers.backend import Backend
     from comet_gateway.config import Limits
 
 log = logging.getLogger("comet.gateway")
@@ -73,7 +73,7 @@ class Feed:
     ) -> None:  # fmt: skip
         self.topic = topic
         self.delivery_bytes = limits.delivery_bytes
-        self.seats: set[Seat] = set()
+        self.seats: set[FeedSubscriber] = set()
         self.failure: Failed | None = None
         self.ring: Ring  # once it is started
         self.tables: Tables
@@ -86,7 +86,7 @@ class Feed:
         self._over = over
         self._room = room
         self._told_bytes = 0  # how large the ring was when somebody looked at all of them
-        self._armed: deque[tuple[int, Seat]] = deque()  # with the head that each has seen, which rises
+        self._armed: deque[tuple[int, FeedSubscriber]] = deque()  # with the head that each has seen, which rises
         self._waking = False
         self._consumer: comet.Consumer[bytes] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -105,7 +105,7 @@ class Feed:
             await consumer.close()
             raise
         self._consumer = consumer
-        places = {index: Place(offset) for index, offset in consumer.positions().items()}
+        places = {index: CursorPlace(offset) for index, offset in consumer.positions().items()}
         self.ring = Ring(self.topic, info.id, places, self.delivery_bytes)
         self.tables = Tables(self.ring, self._log, self._limits, self._room)
         self._task = asyncio.create_task(self._follow(consumer), name=f"gateway: follow {self.topic}")
@@ -188,10 +188,10 @@ class Feed:
         tail = ring.excess(bytes_max)
         if tail == ring.tail:
             return
-        places: dict[int, dict[int, Place]] = {}
+        places: dict[int, dict[int, CursorPlace]] = {}
         for seat in self.seats:
             follower = seat.follower
-            if isinstance(follower, Follower) and follower.live and follower.number < tail:
+            if isinstance(follower, RingCursor) and follower.live and follower.number < tail:
                 if follower.number not in places:
                     places[follower.number] = ring.places_before(follower.number)
                 follower.uproot(places[follower.number])
@@ -228,7 +228,9 @@ class Feed:
             if unknown[-1] >= len(info.partitions):
                 raise PartitionNotFound(f"topic {self.topic!r} has no partition {unknown[-1]}")
 
-    async def _begin(self, asked: Asked, cursor: Cursor | None, start: Position, needs: Needs) -> Follower | Conflator:
+    async def _begin(
+        self, asked: SubscribeRequest, cursor: Cursor | None, start: Position, needs: Needs
+    ) -> RingCursor | Conflator:
         beginning = Beginning({}, None, ())
         if cursor is not None:
             beginning = await self._log.resume(self.ring, cursor, asked.partitions)
@@ -236,13 +238,13 @@ class Feed:
             beginning = await self._log.begin(self.ring, start, asked.partitions)
         places = beginning.places if cursor is not None or beginning.places else None
         snapshot = asked.snapshot and cursor is None
-        follower: Follower | Conflator
+        follower: RingCursor | Conflator
         if asked.policy is Policy.CONFLATE:
             clockwork = needs.tick(asked.values, asked.interval_ms)
             walk = None
             if snapshot or places is not None:
                 taken = await self.tables.snapshot(needs.table(asked.values), places)
-                walk = Walk(taken, asked.partitions, places)
+                walk = SnapshotWalk(taken, asked.partitions, places)
             follower = Conflator(self.ring, asked, clockwork.ticker)
             at = self.ring.cursor() if places is None else self.ring.cursor_of(places)
             if walk is not None:
@@ -250,8 +252,8 @@ class Feed:
         else:
             walk = None
             if snapshot:
-                walk = Walk(await self.tables.snapshot(needs.table(asked.values)), asked.partitions, None)
-            follower = Follower(self.ring, asked)
+                walk = SnapshotWalk(await self.tables.snapshot(needs.table(asked.values)), asked.partitions, None)
+            follower = RingCursor(self.ring, asked)
             if walk is not None:
                 follower.begin_with(walk)
             elif places is not None:
@@ -260,19 +262,19 @@ class Feed:
         follower.first.append(Begun(self.topic, "" if snapshot else at, beginning.recovered, beginning.missing))
         return follower
 
-    def take_seat(self, seat: Seat) -> None:
+    def take_seat(self, seat: FeedSubscriber) -> None:
         self.seats.add(seat)
         if self.failure is not None:
             seat.follower.failed = self.failure
 
-    def leave(self, seat: Seat) -> None:
+    def leave(self, seat: FeedSubscriber) -> None:
         self.seats.discard(seat)
         seat.needs.close()
         if self.idle:
             self._armed.clear()
             self._over(self)
 
-    def arm(self, seat: Seat) -> None:
+    def arm(self, seat: FeedSubscriber) -> None:
         """Wakes it when something comes, or when it is time."""
         clockwork = seat.needs.clockwork
         if clockwork is None:
@@ -282,7 +284,7 @@ class Feed:
         else:
             clockwork.arm(seat)
 
-    async def read(self, partition: int, place: Place) -> Piece:
+    async def read(self, partition: int, place: CursorPlace) -> Piece:
         return await self._log.read(self.ring, partition, place)
 
     def statistics(self) -> dict[str, Any]:
@@ -304,6 +306,6 @@ class Feed:
         }
 
 
-def _between(places: Mapping[int, Place], ends: Mapping[int, Place]) -> int:
+def _between(places: Mapping[int, CursorPlace], ends: Mapping[int, CursorPlace]) -> int:
     """About how many records lie between."""
     return sum(max(ends[index].offset - place.offset, 0) for index, place in places.items() if index in ends)

@@ -28,8 +28,8 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from comet_gateway.problems import Problem
-from comet_gateway.push.asked import Policy, Values
+from comet_gateway.http.problems import Problem
+from comet_gateway.push.subscribe_request import Policy, Values
 from comet_gateway.schemas.records import RecordIn
 
 VERSION: Final = 1
@@ -64,7 +64,7 @@ class Window(Struct, forbid_unknown_fields=True, frozen=True):
     paused: bool = False
 
 
-class Group(Struct, forbid_unknown_fields=True, frozen=True):
+class GroupTerms(Struct, forbid_unknown_fields=True, frozen=True):
     """The socket is a member of this group. The terms of a shared one are the group's: all members say the same."""
 
     name: Annotated[str, Meta(min_length=1, max_length=255)]
@@ -94,7 +94,7 @@ class Subscribe(Frame, tag="subscribe"):
     interval_ms: Annotated[int, Meta(ge=10, le=60_000)] = 250
     snapshot: Literal["none", "latest"] = "none"
     permits: Count | None = None
-    group: Annotated[str, Meta(min_length=1, max_length=255)] | Group | None = None
+    group: Annotated[str, Meta(min_length=1, max_length=255)] | GroupTerms | None = None
     replay: Window | None = None
 
 
@@ -111,7 +111,7 @@ class Permit(Frame, tag="permit"):
     count: Annotated[int, Meta(ge=1, le=1_000_000_000)]
 
 
-class Place(Struct, forbid_unknown_fields=True, frozen=True):
+class RecordPlace(Struct, forbid_unknown_fields=True, frozen=True):
     """One record. The topic may be left out where the subscription has only one."""
 
     partition: Partition
@@ -119,7 +119,7 @@ class Place(Struct, forbid_unknown_fields=True, frozen=True):
     topic: Name | None = None
 
 
-Places = Annotated[list[Place], Meta(min_length=1, max_length=10_000)]
+Places = Annotated[list[RecordPlace], Meta(min_length=1, max_length=10_000)]
 
 
 class Ack(Frame, tag="ack"):
@@ -130,7 +130,7 @@ class Ack(Frame, tag="ack"):
     records: Places | None = None
 
 
-class Nack(Frame, tag="nack"):
+class NackFrame(Frame, tag="nack"):
     """These are to be given out again, not before `delay_ms` are over."""
 
     id: Id
@@ -138,7 +138,7 @@ class Nack(Frame, tag="nack"):
     delay_ms: Milliseconds = 0
 
 
-class Reject(Frame, tag="reject"):
+class RejectFrame(Frame, tag="reject"):
     """These are never to be given out again."""
 
     id: Id
@@ -164,7 +164,7 @@ class Produce(Frame, tag="produce"):
     idempotency_key: Annotated[str, Meta(pattern="^[!-~]{1,200}$")] | None = None
 
 
-class Replay(Frame, tag="replay"):
+class ReplayFrame(Frame, tag="replay"):
     """Steers a replay. A step gives `count` records, and the replay stays paused."""
 
     id: Id
@@ -179,8 +179,8 @@ class Ping(Frame, tag="ping"):
     id: Id | None = None
 
 
-Settle = Ack | Nack | Reject | Extend
-ClientFrame = Subscribe | Unsubscribe | Permit | Ack | Nack | Reject | Extend | Produce | Replay | Ping
+Settle = Ack | NackFrame | RejectFrame | Extend
+ClientFrame = Subscribe | Unsubscribe | Permit | Ack | NackFrame | RejectFrame | Extend | Produce | ReplayFrame | Ping
 
 
 # ---- what the server sends
@@ -205,7 +205,7 @@ class Header(Struct, frozen=True, omit_defaults=True):
     base64: str | None = None
 
 
-class Record(Struct, frozen=True, omit_defaults=True):
+class RecordItem(Struct, frozen=True, omit_defaults=True):
     """A record: exactly one of `value`, `text`, `base64`, `tombstone`. `attempt` only in shared groups."""
 
     partition: int
@@ -221,7 +221,7 @@ class Record(Struct, frozen=True, omit_defaults=True):
     attempt: int | None = None
 
 
-class Missing(Struct, frozen=True):
+class MissingItem(Struct, frozen=True):
     """Records [first, end) that this subscriber will never get."""
 
     partition: int
@@ -261,49 +261,49 @@ class Subscribed(Frame, tag="subscribed"):
     topic: str | None = None
     cursor: str | None = None
     recovered: bool | None = None
-    missing: Sequence[Missing] = ()
+    missing: Sequence[MissingItem] = ()
     group: str | None = None
     member: str | None = None
 
 
-class Records(Frame, tag="records"):
+class RecordsFrame(Frame, tag="records"):
     """Records, each partition's in order. `partition` where all are of one. Behind them, the cursor."""
 
     id: str
     topic: str
-    records: list[Record]
+    records: list[RecordItem]
     partition: int | None = None
     cursor: str | None = None
 
 
-class Snapshot(Frame, tag="snapshot"):
+class SnapshotFrame(Frame, tag="snapshot"):
     """The latest records of keys. Only the cursor of the last part is one to come back with."""
 
     id: str
     topic: str
-    records: list[Record]
+    records: list[RecordItem]
     cursor: str
     last: bool
     complete: bool
 
 
-class Latest(Frame, tag="latest"):
+class LatestFrame(Frame, tag="latest"):
     """The latest record of each key that changed; `conflated` others were passed over."""
 
     id: str
     topic: str
-    records: list[Record]
+    records: list[RecordItem]
     cursor: str
     conflated: int
 
 
-class Lost(Frame, tag="lost"):
+class LostFrame(Frame, tag="lost"):
     """What this subscriber does not get."""
 
     id: str
     topic: str
     count: int
-    missing: Sequence[Missing]
+    missing: Sequence[MissingItem]
     cursor: str | None = None  # of members of groups there is none: the group keeps their place
 
 
@@ -322,7 +322,7 @@ class Revoked(Frame, tag="revoked"):
     lost: bool
 
 
-class Written(Struct, frozen=True, omit_defaults=True):
+class WrittenItem(Struct, frozen=True, omit_defaults=True):
     """What became of one record: where it is, or a problem. With acks=0 only the partition."""
 
     partition: int | None = None
@@ -335,10 +335,10 @@ class Receipt(Frame, tag="receipt"):
     """What became of the records of a produce frame, in their order."""
 
     id: str
-    results: Sequence[Written]
+    results: Sequence[WrittenItem]
 
 
-class Settled(Struct, frozen=True, omit_defaults=True):
+class SettledItem(Struct, frozen=True, omit_defaults=True):
     """What became of what was said of one record: kept, or a problem."""
 
     topic: str
@@ -353,7 +353,7 @@ class Acked(Frame, tag="acked"):
     id: str
     of: Literal["ack", "nack", "reject", "extend"]
     cursor: str | None = None
-    results: Sequence[Settled] | None = None
+    results: Sequence[SettledItem] | None = None
 
 
 class Error(Frame, tag="error"):
@@ -371,7 +371,7 @@ class Pong(Frame, tag="pong"):
     id: str | None = None
 
 
-class End(Frame, tag="end"):
+class EndFrame(Frame, tag="end"):
     """The subscription is over, its id free."""
 
     id: str
@@ -386,22 +386,22 @@ class GoAway(Frame, tag="goaway"):
 
 
 ServerFrame = (
-    Welcome | Subscribed | Records | Snapshot | Latest | Lost | Assigned | Revoked | Receipt | Acked | Error | Pong
-    | End | GoAway
+    Welcome | Subscribed | RecordsFrame | SnapshotFrame | LatestFrame | LostFrame | Assigned | Revoked
+    | Receipt | Acked | Error | Pong | EndFrame | GoAway
 )  # fmt: skip
 
 _decoder: Final = msgspec.json.Decoder(ClientFrame)
 encode: Final = msgspec.json.Encoder().encode
 
 
-class Kind(Struct, frozen=True):
+class FrameKind(Struct, frozen=True):
     """What can be said of a frame that does not fit."""
 
     type: Any = None
     id: Any = None
 
 
-_kind: Final = msgspec.json.Decoder(Kind)
+_kind: Final = msgspec.json.Decoder(FrameKind)
 
 
 def read(text: str | bytes) -> ClientFrame:

@@ -14,17 +14,17 @@ from comet.errors import Draining, Unavailable
 from comet.patterns import compiled
 from comet.types import Position
 from comet_gateway.config import GatewayConfig
-from comet_gateway.patience import together
-from comet_gateway.problems import Problem
-from comet_gateway.push.asked import Asked, check
+from comet_gateway.http.client_disconnect import together
+from comet_gateway.http.problems import Problem
 from comet_gateway.push.catchup import Log
 from comet_gateway.push.events import Failed
 from comet_gateway.push.feed import Feed
+from comet_gateway.push.pattern_watch import PatternWatch
+from comet_gateway.push.subscribe_request import SubscribeRequest, check
 from comet_gateway.push.subscription import COUNTED, Subscription
-from comet_gateway.push.watch import Watch
 
 if TYPE_CHECKING:
-    from comet_gateway.backend import Backend
+    from comet_gateway.brokers.backend import Backend
 
 
 class Hub:
@@ -39,7 +39,7 @@ class Hub:
         self._limits = config.limits
         self._backend = backend
         self._log = Log(backend, config.limits)
-        self._watch = Watch(backend.admin, config.limits, self._join)
+        self._watch = PatternWatch(backend.admin, config.limits, self._join)
         self._feeds: dict[str, Feed] = {}
         self._joining: Counter[str] = Counter()  # subscribers that are about to take a seat, by topic
         self._starting: dict[str, asyncio.Task[Feed]] = {}
@@ -67,7 +67,7 @@ class Hub:
 
     # ---- subscribing
 
-    async def subscribe(self, asked: Asked) -> Subscription:
+    async def subscribe(self, asked: SubscribeRequest) -> Subscription:
         """Returns when it follows: whatever is written from now on is seen. Raises Problem, CometError."""
         if self._closed:
             raise Draining("the gateway is stopping")

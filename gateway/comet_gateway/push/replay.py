@@ -23,13 +23,13 @@ import comet
 from comet.errors import CometError
 from comet.types import AtOffset, AtTime, Gap, Latest, Position
 from comet_gateway.config import Limits
-from comet_gateway.cursor import Cursor, Place, place_text
-from comet_gateway.patience import together
-from comet_gateway.problems import Problem
-from comet_gateway.push.asked import Values
-from comet_gateway.push.asking import Played, check_span
+from comet_gateway.http.client_disconnect import together
+from comet_gateway.http.problems import Problem
 from comet_gateway.push.events import Begun, Lost, Missing
-from comet_gateway.representation import fragments
+from comet_gateway.push.parse_subscribe import Played, check_span
+from comet_gateway.push.subscribe_request import Values
+from comet_gateway.records.cursor import Cursor, CursorPlace, place_text
+from comet_gateway.records.record_json import fragments
 
 FETCHES_MAX: Final = 8  # of one replay at once
 FETCH_BYTES_MIN: Final = 16 * 1024
@@ -102,7 +102,7 @@ class Item(NamedTuple):
 
 
 @dataclass(slots=True)
-class Lane:
+class ReplayPartition:
     """One partition's part of the window."""
 
     partition: int
@@ -175,7 +175,7 @@ class Replay:
             one.index for one in info.partitions if played.partitions is None or one.index in played.partitions
         ]
         self._pace = Pace(played.speed, paused=played.paused)
-        self._lanes: dict[int, Lane] = {}
+        self._lanes: dict[int, ReplayPartition] = {}
         self._heap: list[tuple[int, int]] = []  # of those that have something: timestamp of the next, partition
         self._lost: deque[Lost] = deque()
         self._steered = asyncio.Event()
@@ -283,7 +283,7 @@ class Replay:
         return {index: place_text(index, lane.next, None) for index, lane in self._lanes.items()}
 
     def _cursor(self) -> str:
-        return str(Cursor(self._topic_id, {index: Place(lane.next) for index, lane in self._lanes.items()}))
+        return str(Cursor(self._topic_id, {index: CursorPlace(lane.next) for index, lane in self._lanes.items()}))
 
     # ---- reading
 
@@ -305,10 +305,10 @@ class Replay:
         if isinstance(played.end, AtOffset):
             end = min(played.end.offset, end)
         if known is not None:
-            lane = Lane(partition, known.offset, end, known.epoch, known.offset)
+            lane = ReplayPartition(partition, known.offset, end, known.epoch, known.offset)
         else:
             first = await self._find(partition, played.start)
-            lane = Lane(partition, first, end, None, first)
+            lane = ReplayPartition(partition, first, end, None, first)
         self._lanes[partition] = lane
         await self._read(lane)
 
@@ -344,7 +344,7 @@ class Replay:
         self._heap = [(lane.ahead[0].timestamp_us, index) for index, lane in self._lanes.items() if lane.ahead]
         heapify(self._heap)
 
-    async def _read(self, lane: Lane) -> None:
+    async def _read(self, lane: ReplayPartition) -> None:
         """Reads on until there is something, or nothing more to come."""
         played = self._played
         while lane.hungry:
@@ -363,7 +363,7 @@ class Replay:
             lane.reading, lane.epoch = max(lane.reading, found.next_offset), found.epoch
 
     @staticmethod
-    def _take(lane: Lane, batch: comet.RecordBatch[bytes], values: Values) -> None:
+    def _take(lane: ReplayPartition, batch: comet.RecordBatch[bytes], values: Values) -> None:
         if batch.first_offset >= lane.end:
             return
         for at_us, offset, written in zip(batch.timestamps, batch.offsets, fragments(batch, values), strict=True):
@@ -371,7 +371,7 @@ class Replay:
                 return
             lane.ahead.append(Item(at_us, offset, written))
 
-    def _pass(self, lane: Lane, error: CometError) -> None:
+    def _pass(self, lane: ReplayPartition, error: CometError) -> None:
         """Goes on behind what is not there. Raises the error where it says no such thing."""
         gap = gap_of(error, self._played.topic, lane)
         if gap is None:
@@ -385,7 +385,7 @@ class Replay:
             self._lost.append(Lost(self._played.topic, count, [missing], self._cursor()))
 
 
-def gap_of(error: CometError, topic: str, lane: Lane) -> Gap | None:
+def gap_of(error: CometError, topic: str, lane: ReplayPartition) -> Gap | None:
     """What is missing where a read failed; None: nothing is, or it is not known."""
 
     def told(name: str) -> int:

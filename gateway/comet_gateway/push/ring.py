@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from comet_gateway.cursor import Cursor, Place, place_text
 from comet_gateway.push.chunk import Chunk, Hole, Source
 from comet_gateway.push.events import Missing
+from comet_gateway.records.cursor import Cursor, CursorPlace, place_text
 
 Item = Chunk | Hole
 # Of what is kept, this part goes at once, so that whoever is at the tail is moved rarely.
@@ -50,11 +50,11 @@ class Track:
 class Ring:
     """Owned by a feed."""
 
-    def __init__(self, topic: str, topic_id: bytes, places: Mapping[int, Place], delivery_bytes: int) -> None:
+    def __init__(self, topic: str, topic_id: bytes, places: Mapping[int, CursorPlace], delivery_bytes: int) -> None:
         self.topic = topic
         self.topic_id = topic_id
-        self.places: dict[int, Place] = dict(places)
-        self.tail_places: dict[int, Place] = dict(places)
+        self.places: dict[int, CursorPlace] = dict(places)
+        self.tail_places: dict[int, CursorPlace] = dict(places)
         self.totals: dict[int, int] = dict.fromkeys(places, 0)  # records that ever came
         self.tail_totals: dict[int, int] = dict.fromkeys(places, 0)  # those of them that have left
         self.total = 0
@@ -102,7 +102,7 @@ class Ring:
         partition, truncated = missing.partition, missing.reason == "truncated"
         if partition not in self.places:
             self._add_partition(partition, missing.first)
-        following = Place(missing.first if truncated else missing.end)
+        following = CursorPlace(missing.first if truncated else missing.end)
         start, prefix = self.places[partition], self._prefix(partition)
         self._append(Hole(missing, start=start, next=following, prefix=prefix, before=self.total))
         if truncated:
@@ -112,7 +112,7 @@ class Ring:
 
     def _add_partition(self, partition: int, first: int) -> None:
         """It was added to the topic, and is read from its first record."""
-        self.places[partition] = self.tail_places[partition] = Place(first)
+        self.places[partition] = self.tail_places[partition] = CursorPlace(first)
         self.totals[partition] = self.tail_totals[partition] = 0
         self._tracks[partition] = Track(first)
 
@@ -189,7 +189,7 @@ class Ring:
         track = self._tracks.get(partition)
         return track is None or offset >= track.start
 
-    def vouches(self, partition: int, place: Place) -> bool:
+    def vouches(self, partition: int, place: CursorPlace) -> bool:
         """Somebody is known to have been there: the record before that place is here, written in that epoch."""
         track = self._tracks.get(partition)
         if track is None or place.offset <= track.start or place.offset > self.places[partition].offset:
@@ -197,7 +197,7 @@ class Ring:
         item = self.at(track.numbers[bisect_right(track.ends, place.offset - 1)])
         return isinstance(item, Chunk) and place.epoch == item.source.epoch and place.epoch is not None
 
-    def entry(self, places: Mapping[int, Place]) -> Entry | None:
+    def entry(self, places: Mapping[int, CursorPlace]) -> Entry | None:
         """Where to go on with these; None while the ring lacks what comes next in one of them."""
         number, in_step, beyond = self.head, self.tail, False
         for partition, place in places.items():
@@ -223,7 +223,7 @@ class Ring:
         """The log was cut back since that item came: it says nothing to whoever asked the log itself."""
         return number < self._tracks[partition].since
 
-    def places_before(self, number: int) -> dict[int, Place]:
+    def places_before(self, number: int) -> dict[int, CursorPlace]:
         """Where each partition is before an item."""
         found = dict(self.tail_places)
         for item in self._items[: number - self.tail]:
@@ -242,10 +242,10 @@ class Ring:
         place = item.place(skip) if isinstance(item, Chunk) else item.start
         return item.prefix + place_text(item.partition, *place)
 
-    def cursor_of(self, places: Mapping[int, Place]) -> str:
+    def cursor_of(self, places: Mapping[int, CursorPlace]) -> str:
         return str(Cursor(self.topic_id, places))
 
-    def prefix_of(self, places: Mapping[int, Place], partition: int) -> str:
+    def prefix_of(self, places: Mapping[int, CursorPlace], partition: int) -> str:
         """The text of a cursor up to the place of a partition that moves, for somebody who has places of his own."""
         others: Iterable[str] = (place_text(index, *at) for index, at in places.items() if index != partition)
         return ".".join([self._head, *others, ""])

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from comet_gateway.config import Limits
-from comet_gateway.problems import Problem
+from comet_gateway.http.problems import Problem
 from comet_gateway.push import frames
-from comet_gateway.push.asked import Asked
-from comet_gateway.push.asking import Joined, Played, of_frame
-from comet_gateway.push.closing import Close
+from comet_gateway.push.close_codes import Close
+from comet_gateway.push.parse_subscribe import Joined, Played, of_frame
+from comet_gateway.push.subscribe_request import SubscribeRequest
 
 GARBAGE_MAX: Final = 100  # frames of one connection that make no sense
 PERMITS_MAX: Final = 2**53  # of one subscription, over its life
@@ -30,7 +30,7 @@ class Open:
     """Begin a subscription."""
 
     id: str
-    asked: Asked | Joined | Played
+    asked: SubscribeRequest | Joined | Played
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Steer:
     """Pause, resume, step, or change the speed of a replay."""
 
     id: str
-    frame: frames.Replay
+    frame: frames.ReplayFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +88,13 @@ class Say:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class CloseConnection:
     """Close the connection."""
 
     close: Close
 
 
-Action = Open | Drop | Grant | Steer | Commit | Settle | Write | Say | End
+Action = Open | Drop | Grant | Steer | Commit | Settle | Write | Say | CloseConnection
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ class _Subscription:
     closing: bool = False  # its id is free when its end was said
 
 
-class Session:
+class PushSession:
     """One connection's. Lives as long as it; called by its reader only, but for `ended`."""
 
     def __init__(self, limits: Limits, *, operator: bool = True) -> None:
@@ -144,7 +144,7 @@ class Session:
     def _end(self, close: Close) -> list[Action]:
         self._over = True
         self._open.clear()
-        return [End(close)]
+        return [CloseConnection(close)]
 
     def _garbled(self, text: str | bytes, problem: Problem) -> list[Action]:
         self._garbage += 1
@@ -164,7 +164,7 @@ class Session:
                 return [Drop(frame.id)]
             case frames.Permit():
                 return [self._permit(frame)]
-            case frames.Replay():
+            case frames.ReplayFrame():
                 return [self._replay(frame)]
             case frames.Produce():
                 return [self._produce(frame, text)]
@@ -201,7 +201,7 @@ class Session:
         one.permitted += frame.count
         return Grant(frame.id, frame.count)
 
-    def _replay(self, frame: frames.Replay) -> Action:
+    def _replay(self, frame: frames.ReplayFrame) -> Action:
         self._of_kind(frame.id, "replay", what="replay")
         if (frame.action == "speed") != (frame.speed is not None):
             raise Problem("INVALID_ARGUMENT", '`speed` goes with the action "speed", and only with it')
@@ -251,7 +251,7 @@ def asked_by(action: Action) -> str | None:
     match action:
         case Settle() | Write() | Steer():
             return type_of(action.frame)
-        case Say() | End():
+        case Say() | CloseConnection():
             return None
     return {Open: "subscribe", Drop: "unsubscribe", Grant: "permit", Commit: "ack"}[type(action)]
 

@@ -31,16 +31,16 @@ from starlette.types import Receive, Scope, Send
 
 from comet.errors import CometError
 from comet_gateway.config import Limits
-from comet_gateway.patience import while_there
-from comet_gateway.problems import Problem
+from comet_gateway.http.client_disconnect import while_there
+from comet_gateway.http.problems import Problem
 from comet_gateway.push import frames
-from comet_gateway.push.asked import Asked, Policy, Values
-from comet_gateway.push.asking import Played, follow, window
 from comet_gateway.push.connections import Connections
 from comet_gateway.push.events import Begun, Event, Failed, Latest, Lost
-from comet_gateway.push.following import Subscription, missing_of, problem_of
+from comet_gateway.push.parse_subscribe import Played, follow, window
 from comet_gateway.push.replay import Ended, Replay
+from comet_gateway.push.subscribe_request import Policy, SubscribeRequest, Values
 from comet_gateway.push.subscription import failed
+from comet_gateway.push.subscription_pump import PumpedSubscription, missing_of, problem_of
 
 RETRY_MS: Final = 1_000
 QUERY_CHARS_MAX: Final = 64 * 1024
@@ -51,7 +51,7 @@ HEADERS: Final = [
 ]
 
 
-class Query(Struct, forbid_unknown_fields=True, frozen=True):
+class SseQuery(Struct, forbid_unknown_fields=True, frozen=True):
     """What can be asked for: as in a subscribe frame."""
 
     start: str = "latest"
@@ -67,7 +67,7 @@ class Query(Struct, forbid_unknown_fields=True, frozen=True):
     speed: float | None = None
 
 
-def read_query(query: bytes) -> Query:
+def read_query(query: bytes) -> SseQuery:
     """Raises Problem."""
     if len(query) > QUERY_CHARS_MAX:
         raise Problem("VALIDATION", f"the query has more than {QUERY_CHARS_MAX} bytes")
@@ -76,7 +76,7 @@ def read_query(query: bytes) -> Query:
     if len(given) < len(pairs):
         raise Problem("VALIDATION", "the query says something twice")
     try:
-        return msgspec.convert(given, Query, strict=False)
+        return msgspec.convert(given, SseQuery, strict=False)
     except msgspec.ValidationError as error:
         raise Problem("VALIDATION", f"the query: {error}"[:500]) from None
 
@@ -90,7 +90,7 @@ def read_partitions(text: str | None) -> list[int] | None:
     return [int(part) for part in parts]
 
 
-def read_asked(scope: Scope, topic: str, limits: Limits, *, now_us: int) -> Asked | Played:
+def read_asked(scope: Scope, topic: str, limits: Limits, *, now_us: int) -> SubscribeRequest | Played:
     """What a request asks for. Raises Problem."""
     asked = read_query(scope["query_string"])
     cursor = scope["comet.headers"].get(b"last-event-id", b"").decode("latin-1") or asked.cursor
@@ -134,8 +134,8 @@ async def open_stream(request: Request, topic: str, *, now_us: int) -> EventStre
     asked = read_asked(request.scope, topic, limits, now_us=now_us)
     with ExitStack() as stack:
 
-        async def begin() -> Subscription:
-            begun: Subscription
+        async def begin() -> PumpedSubscription:
+            begun: PumpedSubscription
             if isinstance(asked, Played):
                 stack.enter_context(connections.replay())
                 begun = await Replay.begin(asked, state.backend.admin, state.backend.reader, limits)
@@ -153,7 +153,7 @@ class EventStream:
 
     def __init__(
         self,
-        subscription: Subscription,
+        subscription: PumpedSubscription,
         scope: Scope,
         receive: Receive,
         connections: Connections,

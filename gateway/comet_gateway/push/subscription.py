@@ -19,10 +19,10 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from comet.errors import Closed, CometError, Internal
-from comet_gateway.push.asked import Asked
 from comet_gateway.push.conflator import Conflator
 from comet_gateway.push.events import Begun, Event, Failed, Lost
-from comet_gateway.push.follower import Follower, Read
+from comet_gateway.push.ring_cursor import Read, RingCursor
+from comet_gateway.push.subscribe_request import SubscribeRequest
 
 if TYPE_CHECKING:
     from comet_gateway.push.feed import Feed, Needs
@@ -33,7 +33,7 @@ log = logging.getLogger("comet.gateway")
 COUNTED: Final = ("delivered", "dropped", "conflated")
 
 
-class State(Enum):
+class SubscriptionState(Enum):
     HOT = auto()
     ARMED = auto()
     READING = auto()
@@ -41,30 +41,30 @@ class State(Enum):
     OVER = auto()
 
 
-class Seat:
+class FeedSubscriber:
     """Owned by a subscription; known to the feed as long as it is taken."""
 
     __slots__ = ("feed", "follower", "needs", "reading", "state", "subscription")
 
     def __init__(
-        self, subscription: Subscription, feed: Feed, follower: Follower | Conflator, needs: Needs
+        self, subscription: Subscription, feed: Feed, follower: RingCursor | Conflator, needs: Needs
     ) -> None:  # fmt: skip
         self.needs = needs
         self.subscription = subscription
         self.feed = feed
         self.follower = follower
-        self.state = State.HOT
+        self.state = SubscriptionState.HOT
         self.reading: asyncio.Task[None] | None = None
 
     @property
     def armed(self) -> bool:
-        return self.state is State.ARMED
+        return self.state is SubscriptionState.ARMED
 
     def awake(self) -> None:
         """It may have something."""
-        if self.state is State.HOT or self.state is State.OVER:
+        if self.state is SubscriptionState.HOT or self.state is SubscriptionState.OVER:
             return
-        self.state = State.HOT
+        self.state = SubscriptionState.HOT
         subscription = self.subscription
         subscription._hot.append(self)
         waiter = subscription._waiter
@@ -72,17 +72,17 @@ class Seat:
             waiter.set_result(None)
 
     def leave(self) -> None:
-        self.state = State.OVER
+        self.state = SubscriptionState.OVER
         if self.reading is not None:
             self.reading.cancel()
         self.feed.leave(self)
 
     def read(self, read: Read) -> None:
-        self.state = State.READING
+        self.state = SubscriptionState.READING
         self.reading = asyncio.create_task(self._read(read), name=f"gateway: catch up {self.feed.topic}")
 
     async def _read(self, read: Read) -> None:
-        assert isinstance(self.follower, Follower)
+        assert isinstance(self.follower, RingCursor)
         try:
             piece = await self.feed.read(read.partition, read.place)
         except CometError as error:
@@ -98,7 +98,7 @@ class Seat:
         self.awake()
 
 
-class Ending(Protocol):
+class CloseListener(Protocol):
     """Hears that a subscription was closed."""
 
     def left(self, subscription: Subscription) -> None: ...
@@ -107,15 +107,15 @@ class Ending(Protocol):
 class Subscription:
     """Made by the hub; owned by one connection, whose one task asks for what comes next."""
 
-    def __init__(self, asked: Asked, hub: Ending) -> None:
+    def __init__(self, asked: SubscribeRequest, hub: CloseListener) -> None:
         self.asked = asked
-        self.seats: dict[str, Seat] = {}
+        self.seats: dict[str, FeedSubscriber] = {}
         self.closed = False
         self.permits = asked.permits
         self._loop = asyncio.get_running_loop()
         self._hub = hub
-        self._hot: deque[Seat] = deque()
-        self._parked: list[Seat] = []
+        self._hot: deque[FeedSubscriber] = deque()
+        self._parked: list[FeedSubscriber] = []
         self._told: deque[Event] = deque()
         self._event: Event | None = None  # what `ready` has found
         self._waiter: asyncio.Future[None] | None = None
@@ -153,7 +153,7 @@ class Subscription:
         self.permits += records
         parked, self._parked = self._parked, []
         for seat in parked:
-            if seat.state is State.PARKED:
+            if seat.state is SubscriptionState.PARKED:
                 seat.awake()
 
     def close(self) -> None:
@@ -189,11 +189,11 @@ class Subscription:
 
     # ---- for the hub
 
-    def add(self, feed: Feed, follower: Follower | Conflator, needs: Needs) -> Seat:
+    def add(self, feed: Feed, follower: RingCursor | Conflator, needs: Needs) -> FeedSubscriber:
         """One more topic."""
         assert not self.closed
         assert feed.topic not in self.seats
-        seat = self.seats[feed.topic] = Seat(self, feed, follower, needs)
+        seat = self.seats[feed.topic] = FeedSubscriber(self, feed, follower, needs)
         feed.take_seat(seat)
         self._hot.append(seat)
         self._wake()
@@ -213,7 +213,7 @@ class Subscription:
         hot = self._hot
         while hot:
             seat = hot.popleft()
-            if seat.state is not State.HOT:
+            if seat.state is not SubscriptionState.HOT:
                 continue
             found = seat.follower.take(self.permits)
             if found is None:
@@ -225,7 +225,7 @@ class Subscription:
             if isinstance(found, Failed):
                 self._over(seat)
             elif self.permits is None and seat.follower.idle:
-                seat.state = State.ARMED
+                seat.state = SubscriptionState.ARMED
                 seat.feed.arm(seat)
             else:
                 hot.append(seat)
@@ -234,15 +234,15 @@ class Subscription:
             return found
         return None
 
-    def _rest(self, seat: Seat) -> None:
+    def _rest(self, seat: FeedSubscriber) -> None:
         if self.permits is not None and self.permits <= 0:
-            seat.state = State.PARKED
+            seat.state = SubscriptionState.PARKED
             self._parked.append(seat)
         else:
-            seat.state = State.ARMED
+            seat.state = SubscriptionState.ARMED
             seat.feed.arm(seat)
 
-    def _over(self, seat: Seat) -> None:
+    def _over(self, seat: FeedSubscriber) -> None:
         del self.seats[seat.feed.topic]
         for name in self._gone:
             self._gone[name] += getattr(seat.follower, name)

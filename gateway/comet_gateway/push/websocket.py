@@ -21,17 +21,17 @@ from starlette.types import Receive, Scope, Send
 
 import comet
 from comet.errors import CometError
-from comet_gateway.auth import Role
 from comet_gateway.config import GatewayConfig
-from comet_gateway.problems import Problem
+from comet_gateway.http.auth import Role
+from comet_gateway.http.problems import Problem
 from comet_gateway.push import frames, session
-from comet_gateway.push.asked import Asked
-from comet_gateway.push.asking import Joined, Played
-from comet_gateway.push.closing import Close
+from comet_gateway.push.close_codes import Close
 from comet_gateway.push.connections import Connections
-from comet_gateway.push.following import Follower, Hub
-from comet_gateway.push.members import Member, SharedMember
+from comet_gateway.push.group_member import GroupMembership, SharedMember
+from comet_gateway.push.parse_subscribe import Joined, Played
 from comet_gateway.push.replay import Replay
+from comet_gateway.push.subscribe_request import SubscribeRequest
+from comet_gateway.push.subscription_pump import SubscribeHub, SubscriptionPump
 from comet_gateway.push.wire import Gone, wire_of
 from comet_gateway.push.writing import Writing
 
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 SUBPROTOCOL: Final = "comet.v1"
 FAREWELL_S: Final = 1.0  # that a client has to read what is said last
-Pump = Follower | Member | SharedMember
+Pump = SubscriptionPump | GroupMembership | SharedMember
 
 
 class WebSocketConnection:
@@ -51,11 +51,11 @@ class WebSocketConnection:
         self._receive = receive
         self._send = send
         self._limits = config.limits
-        self._hub: Hub = state.hub
+        self._hub: SubscribeHub = state.hub
         self._backend = state.backend
         self._connections: Connections = state.connections
         who = scope.get("comet.who")
-        self._session = session.Session(self._limits, operator=who is None or who.role >= Role.OPERATOR)
+        self._session = session.PushSession(self._limits, operator=who is None or who.role >= Role.OPERATOR)
         self._wire = wire_of(scope, scope.get("comet.send", send), self._limits.outgoing_bytes_max)
         self._writing = Writing(self._backend, self._tell, self._limits, state.metrics, state.traffic)
         self._writes = False  # it has written something
@@ -111,7 +111,7 @@ class WebSocketConnection:
             now_us = time.time_ns() // 1000
             actions = self._session.take_binary() if text is None else self._session.take(text, now_us=now_us)
             for action in actions:
-                if isinstance(action, session.End):
+                if isinstance(action, session.CloseConnection):
                     return action.close
                 try:
                     await self._act(action)
@@ -141,11 +141,11 @@ class WebSocketConnection:
                 pump.grant(action.count)
             case session.Steer():
                 pump = self._pumps[action.id][0]
-                assert isinstance(pump, Follower)
+                assert isinstance(pump, SubscriptionPump)
                 pump.steer(action.frame)
             case session.Commit():
                 pump = self._pumps[action.id][0]
-                assert isinstance(pump, Member)
+                assert isinstance(pump, GroupMembership)
                 await self._ask(action.id, "ack", pump.commit(action.cursor))
             case session.Settle():
                 pump = self._pumps[action.id][0]
@@ -161,15 +161,15 @@ class WebSocketConnection:
         task = asyncio.create_task(self._run(action.id, pump, action.asked))
         self._pumps[action.id] = pump, task
 
-    def _pump(self, id_: str, asked: Asked | Joined | Played) -> Pump:
+    def _pump(self, id_: str, asked: SubscribeRequest | Joined | Played) -> Pump:
         wire, limits = self._wire, self._limits
         match asked:
             case Joined():
-                kind = Member if asked.group.kind == "partitioned" else SharedMember
+                kind = GroupMembership if asked.group.kind == "partitioned" else SharedMember
                 return kind(id_, asked, self._backend, wire, limits)
             case Played():
                 backend = self._backend
-                return Follower(
+                return SubscriptionPump(
                     id_,
                     lambda: Replay.begin(asked, backend.admin, backend.reader, limits),
                     wire,
@@ -178,9 +178,9 @@ class WebSocketConnection:
                 )
             case _:
                 hub = self._hub
-                return Follower(id_, lambda: hub.subscribe(asked), wire, limits.delivery_bytes, asked.topics)
+                return SubscriptionPump(id_, lambda: hub.subscribe(asked), wire, limits.delivery_bytes, asked.topics)
 
-    async def _run(self, id_: str, pump: Pump, asked: Asked | Joined | Played) -> None:
+    async def _run(self, id_: str, pump: Pump, asked: SubscribeRequest | Joined | Played) -> None:
         self._connections.subscriptions += 1  # here: what is dropped before its first turn never comes to the end
         try:
             match asked:
@@ -196,7 +196,7 @@ class WebSocketConnection:
             return  # the reader hears of it, too
         except Exception as error:  # noqa: BLE001 - what goes wrong with one subscription ends only that
             await self._failed(id_, error)
-            end = frames.End(id_, "failed")
+            end = frames.EndFrame(id_, "failed")
         finally:
             self._connections.subscriptions -= 1
         self._pumps.pop(id_, None)
@@ -219,7 +219,7 @@ class WebSocketConnection:
         await asyncio.wait([task])
         if self._session.ended(id_):
             with suppress(Gone):
-                await self._say(frames.End(id_, "unsubscribed"))
+                await self._say(frames.EndFrame(id_, "unsubscribed"))
 
     # ---- answers
 

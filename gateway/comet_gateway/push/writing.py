@@ -16,20 +16,20 @@ from typing import Final
 import comet
 from comet.errors import CometError
 from comet.types import Receipt, check_topic_name
-from comet_gateway.backend import Backend
+from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import Limits
+from comet_gateway.http.problems import Problem
+from comet_gateway.http.traffic import Traffic
 from comet_gateway.metrics import Metrics
-from comet_gateway.problems import Problem
 from comet_gateway.push import frames
 from comet_gateway.push.wire import Gone
+from comet_gateway.records.write import WriteResult, write, write_once
 from comet_gateway.schemas.records import read_records
-from comet_gateway.traffic import Traffic
-from comet_gateway.writing import Written, write, write_once
 
 TIMEOUT_S: Final = 30.0
 _MEMBERS: Final = ("type", *frames.Produce.__struct_fields__)
 Say = Callable[[bytes], Awaitable[None]]
-Outcome = Written | asyncio.Task[list[Receipt]] | Problem
+Outcome = WriteResult | asyncio.Task[list[Receipt]] | Problem
 
 
 class Writing:
@@ -134,12 +134,12 @@ async def _told(id_: str, deadline: float, outcome: Outcome) -> bytes:
     try:
         if isinstance(outcome, Problem):
             raise outcome
-        if isinstance(outcome, Written):
+        if isinstance(outcome, WriteResult):
             await outcome.wait(deadline)
             outcome.refuse()
             results = ",".join(outcome.texts).encode()
             return b'{"type":"receipt","id":%b,"results":[%b]}' % (frames.encode(id_), results)
-        receipts = [frames.Written(one.partition, str(one.offset), one.duplicate) for one in await outcome]
+        receipts = [frames.WrittenItem(one.partition, str(one.offset), one.duplicate) for one in await outcome]
         return frames.encode(frames.Receipt(id_, receipts))
     except Problem as problem:
         return frames.encode(frames.error_of(problem, id_=id_, of="produce"))
@@ -149,7 +149,7 @@ async def _told(id_: str, deadline: float, outcome: Outcome) -> bytes:
 
 def _abandon(outcome: Outcome) -> None:
     """Nobody will hear of it."""
-    if isinstance(outcome, Written):
+    if isinstance(outcome, WriteResult):
         outcome.abandon()
     elif isinstance(outcome, asyncio.Task):
         outcome.add_done_callback(lambda task: task.cancelled() or task.exception())

@@ -12,8 +12,8 @@ from fastapi.routing import APIRoute
 
 import comet
 from comet.errors import CometError
-from comet_gateway.catalog import Catalog
-from comet_gateway.problems import Problem
+from comet_gateway.brokers.catalog import Catalog
+from comet_gateway.http.problems import Problem
 from comet_gateway.schemas.common import ProblemDocument
 from comet_gateway.schemas.topics import OffsetRange, Partition, Replica, Topic, TopicSettings
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Query, Request
 
 import comet
-from comet_gateway import leaders
-from comet_gateway.problems import answers
+from comet_gateway.brokers import leader_transfer
+from comet_gateway.http.problems import answers
 from comet_gateway.routes.admin import STRICT, AdminClient, links
 from comet_gateway.schemas.brokers import (
     Broker,
@@ -187,12 +187,12 @@ async def resume_broker(admin: AdminClient, broker: BrokerId, dry_run: DryRun = 
 # ---- who leads what
 
 
-async def _job(request: Request) -> leaders.LeaderJob:
-    found: leaders.LeaderJob = request.app.state.backend.leaders
+async def _job(request: Request) -> leader_transfer.LeaderJob:
+    found: leader_transfer.LeaderJob = request.app.state.backend.leaders
     return found
 
 
-Job = Annotated[leaders.LeaderJob, Depends(_job)]
+Job = Annotated[leader_transfer.LeaderJob, Depends(_job)]
 
 
 @router.get("/leaders", operation_id="describeLeaderMoves")
@@ -212,11 +212,11 @@ async def move_leaders(admin: AdminClient, job: Job, body: LeaderMoves, dry_run:
     calm = {one.id for one in (await admin.describe_cluster()).brokers if not one.draining}
     topics = await admin.list_topics()
     if body.partitions is None:
-        plan = leaders.spread(topics, calm)
+        plan = leader_transfer.spread(topics, calm)
     else:
-        plan = leaders.given(topics, [(one.topic, one.partition, one.broker) for one in body.partitions], calm)
+        plan = leader_transfer.given(topics, [(one.topic, one.partition, one.broker) for one in body.partitions], calm)
     if dry_run:
-        return _moved(leaders.Progress("planned", plan), dry_run=True)
+        return _moved(leader_transfer.TransferProgress("planned", plan), dry_run=True)
     job.start(plan)
     return _moved(job.progress)
 
@@ -228,7 +228,7 @@ async def stop_leader_moves(job: Job) -> LeadersMoved:
     return _moved(job.progress)
 
 
-def _moved(progress: leaders.Progress, *, dry_run: bool = False) -> LeadersMoved:
+def _moved(progress: leader_transfer.TransferProgress, *, dry_run: bool = False) -> LeadersMoved:
     plan = progress.plan
     return LeadersMoved(
         dry_run=dry_run,

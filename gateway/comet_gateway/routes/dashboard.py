@@ -6,8 +6,8 @@ from fastapi import APIRouter, Request
 from starlette.routing import WebSocketRoute
 
 from comet_gateway.dashboard import serving
-from comet_gateway.dashboard.asking import asked
 from comet_gateway.dashboard.live import LiveEndpoint
+from comet_gateway.dashboard.page_request import asked
 from comet_gateway.routes.raw import Answer, Endpoint, RawRoute
 from comet_web.pages import PAGES, Page
 

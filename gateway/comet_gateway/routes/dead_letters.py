@@ -14,13 +14,13 @@ from pydantic import Field
 
 import comet
 from comet_gateway.config import Limits
-from comet_gateway.letters import choosing
-from comet_gateway.letters.answer import Lines, SettlingSlots, Streamed
-from comet_gateway.letters.letter import Letter, Place, State
-from comet_gateway.letters.settling import Edit, Settling, Task
-from comet_gateway.letters.shelf import Shelf
-from comet_gateway.letters.shelves import Shelves
-from comet_gateway.problems import Problem, answers
+from comet_gateway.dead_letters import selection
+from comet_gateway.dead_letters.answer import AnswerLines, SettlingSlots, Streamed
+from comet_gateway.dead_letters.index import Shelf
+from comet_gateway.dead_letters.letter import DeadLetter, LetterOffset, LetterState
+from comet_gateway.dead_letters.redrive import Edit, Settling, Task
+from comet_gateway.dead_letters.registry import Shelves
+from comet_gateway.http.problems import Problem, answers
 from comet_gateway.routes.admin import STRICT, links
 from comet_gateway.schemas import dead_letters as documents
 from comet_gateway.schemas.dead_letters import (
@@ -39,7 +39,7 @@ from comet_gateway.schemas.dead_letters import (
 )
 from comet_gateway.schemas.lists import PAGE, DryRun, Limit, TopicName
 from comet_gateway.schemas.records import decode_body
-from comet_gateway.searching.answer import WalkAnswer
+from comet_gateway.search.answer import WalkAnswer
 
 router = APIRouter(prefix="/v1", tags=["dead letters"], dependencies=STRICT)
 
@@ -81,19 +81,19 @@ async def list_topics(shelves: ShelvesOf) -> DeadLetterTopics:
 
 def _topic(shelf: Shelf) -> DeadLetterTopic:
     states = shelf.states()
-    counts = sorted(shelf.counts.items(), key=lambda item: (-item[1].states[State.PENDING], item[0]))
+    counts = sorted(shelf.counts.items(), key=lambda item: (-item[1].states[LetterState.PENDING], item[0]))
     return DeadLetterTopic(
         topic=shelf.topic,
-        pending=states[State.PENDING],
-        redriven=states[State.REDRIVEN],
-        discarded=states[State.DISCARDED],
+        pending=states[LetterState.PENDING],
+        redriven=states[LetterState.REDRIVEN],
+        discarded=states[LetterState.DISCARDED],
         causes=[
             CauseCounts(
                 group=group,
                 cause=cause,
-                pending=one.states[State.PENDING],
-                redriven=one.states[State.REDRIVEN],
-                discarded=one.states[State.DISCARDED],
+                pending=one.states[LetterState.PENDING],
+                redriven=one.states[LetterState.REDRIVEN],
+                discarded=one.states[LetterState.DISCARDED],
                 newest_us=one.newest_us,
                 topics=sorted(+one.sources),
             )
@@ -143,28 +143,28 @@ async def list_letters(
     """The dead letters in a topic, newest event first, page by page. Notes and other records are none."""
     before = _order(cursor) if cursor else None
     shelf = await shelves.shelf(topic, _until(LOOK_S))
-    wanted = choosing.Filter(
-        None if state is None else State(state), group, cause, reason, from_topic,
+    wanted = selection.Filter(
+        None if state is None else LetterState(state), group, cause, reason, from_topic,
         None if from_us is None else int(from_us), None if to_us is None else int(to_us),
     )  # fmt: skip
-    found, matched = await choosing.newest(shelf, wanted, limit + 1, before)
+    found, matched = await selection.newest(shelf, wanted, limit + 1, before)
     more = len(found) > limit
     return Letters(
         items=[letter_document(letter) for letter in found[:limit]],
-        next="l1.{}-{}-{}".format(*choosing.order(found[limit - 1])) if more else None,
+        next="l1.{}-{}-{}".format(*selection.order(found[limit - 1])) if more else None,
         matched=matched,
         scanned=scanned(shelf),
     )
 
 
-def _order(cursor: str) -> choosing.Order:
+def _order(cursor: str) -> selection.Order:
     found = _ORDER.fullmatch(cursor)
     if found is None:
         raise Problem("MALFORMED_CURSOR", f"{cursor!r} is not a cursor of dead letters")
     return int(found[1]), int(found[2]), int(found[3])
 
 
-def letter_document(letter: Letter) -> documents.Letter:
+def letter_document(letter: DeadLetter) -> documents.Letter:
     return documents.Letter(
         **letter.told(),
         timestamp_us=letter.time_us,
@@ -213,7 +213,7 @@ async def redrive(
     stops it: nothing more is begun, and what is under way is finished. Every group that reads the topic gets the
     records, not only the one that gave them up."""
     edit = _edit(body.record) if body.record is not None else None
-    return await _settle(request, shelves, topic, body, State.REDRIVEN, dry_run, body.to or "", edit)
+    return await _settle(request, shelves, topic, body, LetterState.REDRIVEN, dry_run, body.to or "", edit)
 
 
 @router.post(
@@ -226,7 +226,7 @@ async def discard(
     request: Request, shelves: ShelvesOf, topic: TopicName, body: Discard, dry_run: DryRun = False
 ) -> SettlingPlan | Response:
     """Settles letters without writing them again, by a note behind each. They can still be read in the log."""
-    return await _settle(request, shelves, topic, body, State.DISCARDED, dry_run)
+    return await _settle(request, shelves, topic, body, LetterState.DISCARDED, dry_run)
 
 
 async def _settle(
@@ -234,7 +234,7 @@ async def _settle(
     shelves: Shelves,
     topic: str,
     body: Chosen,
-    state: State,
+    state: LetterState,
     dry_run: bool,
     to: str = "",
     edit: Edit | None = None,
@@ -249,7 +249,7 @@ async def _settle(
         raise Problem("TIMEOUT", detail, hint="Ask again: it goes on where it stopped.")
     chosen = await _chosen(shelf, body)
     task = Task(state, chosen.letters, body.rate, request.scope["comet.who"].name, to, edit)
-    targets = await _targets(app.backend.admin, task) if state is State.REDRIVEN else []
+    targets = await _targets(app.backend.admin, task) if state is LetterState.REDRIVEN else []
     plan = _plan(topic, task, chosen, targets, dry_run)
     if dry_run:
         return plan
@@ -257,18 +257,18 @@ async def _settle(
         raise Problem("TOPIC_NOT_FOUND", f"there is no topic {to!r}")
     task = replace(task, partitions=await _partitions(app.backend.catalog, targets))
     settling = Settling(shelf, shelves.reader, app.backend.producers[comet.Acks.ALL], task)
-    lines = Lines(settling, plan, app.draining, request.scope["comet.request_id"])
+    lines = AnswerLines(settling, plan, app.draining, request.scope["comet.request_id"])
     headers = [(b"content-type", NDJSON.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
     return Streamed(WalkAnswer(request, app.sources.kept(SettlingSlots), lines, headers, limits.idle_s))
 
 
-async def _chosen(shelf: Shelf, body: Chosen) -> choosing.Chosen:
+async def _chosen(shelf: Shelf, body: Chosen) -> selection.LetterSelection:
     if body.letters is not None:
-        return choosing.named(shelf, [Place(one.partition, one.offset) for one in body.letters])
+        return selection.named(shelf, [LetterOffset(one.partition, one.offset) for one in body.letters])
     given = body.filter
     assert given is not None
-    wanted = choosing.Filter(None, given.group, given.cause, given.reason, given.topic, given.from_us, given.to_us)
-    return await choosing.fitting(shelf, wanted)
+    wanted = selection.Filter(None, given.group, given.cause, given.reason, given.topic, given.from_us, given.to_us)
+    return await selection.fitting(shelf, wanted)
 
 
 def _edit(record: dict[str, Any]) -> Edit:
@@ -308,7 +308,9 @@ async def _partitions(catalog: Any, targets: list[Target]) -> dict[str, int]:
     return {one.topic: len((await catalog.topic(one.topic)).partitions) for one in targets if one.exists}
 
 
-def _plan(topic: str, task: Task, chosen: choosing.Chosen, targets: list[Target], dry_run: bool) -> SettlingPlan:
+def _plan(
+    topic: str, task: Task, chosen: selection.LetterSelection, targets: list[Target], dry_run: bool
+) -> SettlingPlan:
     return SettlingPlan(
         dry_run=dry_run,
         topic=topic,

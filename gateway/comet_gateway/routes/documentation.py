@@ -10,7 +10,7 @@ from typing import Final
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from comet_gateway.problems import Problem
+from comet_gateway.http.problems import Problem
 
 router = APIRouter(include_in_schema=False)
 

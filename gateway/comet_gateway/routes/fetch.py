@@ -10,16 +10,16 @@ from fastapi import APIRouter, Request
 
 import comet
 from comet.types import AtOffset, AtTime, Earliest, Latest, Position, TopicInfo
-from comet_gateway.accepting import Form, form
-from comet_gateway.backend import Backend
+from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import Limits
-from comet_gateway.cursor import Cursor, Place
-from comet_gateway.merging import Isolation, Lane, Merged, Order, Range, merge, problem_of
-from comet_gateway.patience import while_there
-from comet_gateway.problems import Problem, answers
-from comet_gateway.push.asked import Values
-from comet_gateway.querying import Query, whole
-from comet_gateway.representation import fragments
+from comet_gateway.http.client_disconnect import while_there
+from comet_gateway.http.negotiation import Form, form
+from comet_gateway.http.problems import Problem, answers
+from comet_gateway.http.query_params import QueryParams, whole
+from comet_gateway.push.subscribe_request import Values
+from comet_gateway.records.cursor import Cursor, CursorPlace
+from comet_gateway.records.merge import Isolation, Merged, MergePartition, Order, Range, merge, problem_of
+from comet_gateway.records.record_json import fragments
 from comet_gateway.routes.raw import Answer, RawRoute, Reply
 from comet_gateway.schemas.records import PARTITION_MAX
 from comet_gateway.schemas.records_api import FETCH, FETCH_TOPIC
@@ -66,7 +66,7 @@ async def fetch(request: Request) -> Answer:
     state = scope["app"].state
     backend: Backend = state.backend
     limits: Limits = state.config.limits
-    query = Query(scope["query_string"], _KNOWN_OF_PARTITION)
+    query = QueryParams(scope["query_string"], _KNOWN_OF_PARTITION)
     wanted = form(scope["comet.headers"].get(b"accept", b""))
     topic: str = scope["path_params"]["topic"]
     partition = whole("partition", scope["path_params"]["partition"], 0, PARTITION_MAX)
@@ -89,14 +89,14 @@ async def fetch(request: Request) -> Answer:
         problem = problem_of(error, partition)
         if isinstance(error, comet.CorruptRecords):
             problem.hint = "Go on behind it, with `cursor` or from offset `end`."
-            problem.more["cursor"] = str(Cursor(info.id, {partition: Place(int(error.details["end"]))}))
+            problem.more["cursor"] = str(Cursor(info.id, {partition: CursorPlace(int(error.details["end"]))}))
         raise problem from error
     state.metrics.records_out += sum(map(len, found.batches))
-    cursor = Cursor(info.id, {partition: Place(found.next_offset, found.epoch)})
+    cursor = Cursor(info.id, {partition: CursorPlace(found.next_offset, found.epoch)})
     return _fetched(wanted, found, cursor, values)
 
 
-def _start(query: Query, partition: int) -> tuple[Position, int | None]:
+def _start(query: QueryParams, partition: int) -> tuple[Position, int | None]:
     given = [name for name in ("offset", "start", "cursor") if name in query]
     if len(given) > 1:
         raise Problem("INVALID_ARGUMENT", f"{' and '.join(given)} of partition {partition}: give one of them")
@@ -105,11 +105,11 @@ def _start(query: Query, partition: int) -> tuple[Position, int | None]:
     return query.position("start", "earliest"), None
 
 
-def _isolation(query: Query) -> Isolation:
+def _isolation(query: QueryParams) -> Isolation:
     return query.choice("isolation", Committed.COMMITTED).value
 
 
-def _cursor(query: Query, info: TopicInfo) -> Cursor:
+def _cursor(query: QueryParams, info: TopicInfo) -> Cursor:
     cursor = Cursor.parse(query.text("cursor"))
     if cursor.topic_id != info.id:
         raise Problem("TRUNCATED", f"the cursor is of another topic, or of an earlier one that was named {info.name!r}")
@@ -129,7 +129,7 @@ def _fetched(wanted: Form, found: comet.Fetched, cursor: Cursor, values: Values)
     }  # fmt: skip
     if wanted is Form.NDJSON:
         return _lines((text for batch in found.batches for text in fragments(batch, values)), headers)
-    from comet_gateway import arrow
+    from comet_gateway.records import arrow
 
     return Reply(arrow.stream(found.batches), kind=Form.ARROW.value.encode(), headers=headers)
 
@@ -157,7 +157,7 @@ async def fetch_topic(request: Request) -> Answer:
     scope = request.scope
     state = scope["app"].state
     backend: Backend = state.backend
-    query = Query(scope["query_string"], _KNOWN_OF_TOPIC)
+    query = QueryParams(scope["query_string"], _KNOWN_OF_TOPIC)
     wanted = form(scope["comet.headers"].get(b"accept", b""))
     values = query.choice("values", Values.AUTO)
     order = query.choice("order", Order.OLDEST)
@@ -168,7 +168,7 @@ async def fetch_topic(request: Request) -> Answer:
     return _merged(wanted, merged, Cursor(info.id, merged.places), values)
 
 
-async def _range(query: Query, order: Order, info: TopicInfo, backend: Backend, limits: Limits) -> Range:
+async def _range(query: QueryParams, order: Order, info: TopicInfo, backend: Backend, limits: Limits) -> Range:
     chosen = _partitions(query, info, limits.merged_partitions_max)
     start, end = query.position("start", "earliest"), query.position("end", "latest")
     if any(isinstance(at, AtOffset) for at in (start, end)) and len(chosen) > 1:
@@ -176,7 +176,7 @@ async def _range(query: Query, order: Order, info: TopicInfo, backend: Backend, 
             "INVALID_ARGUMENT", "an offset means something in one partition only: give a time, or `partitions`"
         )
     begin, bound = (start, end) if order is Order.OLDEST else (end, start)
-    places: dict[int, Position | Place] = dict.fromkeys(chosen, begin)
+    places: dict[int, Position | CursorPlace] = dict.fromkeys(chosen, begin)
     if "cursor" in query:
         cursor = _cursor(query, info)
         # What the cursor does not name was added later: all of it is yet to come, from whichever end.
@@ -195,7 +195,7 @@ async def _range(query: Query, order: Order, info: TopicInfo, backend: Backend, 
     )
 
 
-def _partitions(query: Query, info: TopicInfo, most: int) -> list[int]:
+def _partitions(query: QueryParams, info: TopicInfo, most: int) -> list[int]:
     if "partitions" in query:
         names = query.text("partitions").split(",")[: most + 1]
         chosen = sorted({whole("partitions", name.strip(), 0, PARTITION_MAX) for name in names})
@@ -227,7 +227,7 @@ async def _bounds(
 
 def _merged(wanted: Form, merged: Merged, cursor: Cursor, values: Values) -> Answer:
     if wanted is Form.ARROW:
-        from comet_gateway import arrow
+        from comet_gateway.records import arrow
 
         return Reply(arrow.merged(merged.runs()), kind=wanted.value.encode(), headers=_heads(merged, cursor))
     texts: list[bytes] = []
@@ -254,7 +254,7 @@ def _heads(merged: Merged, cursor: Cursor) -> dict[str, str]:
     return heads
 
 
-def _lane(lane: Lane) -> bytes:
+def _lane(lane: MergePartition) -> bytes:
     skipped = [b'{"first":"%d","end":"%d"}' % one for one in lane.skipped()]
     unreadable = b',"unreadable":[%b]' % b",".join(skipped) if skipped else b""
     return b'{"partition":%d,"next_offset":"%d","log_start":"%d","log_end":"%d"%b}' % (

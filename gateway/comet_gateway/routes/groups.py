@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 import comet
-from comet_gateway.problems import answers
+from comet_gateway.http.problems import answers
 from comet_gateway.routes.admin import STRICT, AdminClient, links, problem_of
 from comet_gateway.schemas.groups import (
     Group,

@@ -13,10 +13,10 @@ from fastapi import APIRouter, Depends, Request, Response
 import comet
 from comet.errors import CometError, InvalidArgument
 from comet_gateway.config import Limits
-from comet_gateway.patience import while_there
-from comet_gateway.problems import Problem, answers
-from comet_gateway.push.asked import Values
-from comet_gateway.representation import each
+from comet_gateway.http.client_disconnect import while_there
+from comet_gateway.http.problems import Problem, answers
+from comet_gateway.push.subscribe_request import Values
+from comet_gateway.records.record_json import each
 from comet_gateway.schemas.common import ProblemDocument
 from comet_gateway.schemas.leases import LEASED, LeaseAsked, Nack, Reject, Settled, Settlements, Tokens
 from comet_gateway.schemas.lists import GroupName

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Response
 import comet
 from comet.errors import CometError, InvalidArgument
 from comet.types import AtOffset, position
-from comet_gateway.problems import answers
+from comet_gateway.http.problems import answers
 from comet_gateway.routes.admin import (
     STRICT,
     AdminClient,

@@ -10,15 +10,15 @@ from fastapi import APIRouter, Request
 
 import comet
 from comet.types import Receipt
-from comet_gateway import bodies
 from comet_gateway.config import GatewayConfig
-from comet_gateway.lines import LinesAnswer
-from comet_gateway.problems import Problem, answers
-from comet_gateway.querying import Query
+from comet_gateway.http import request_body
+from comet_gateway.http.ndjson import LinesAnswer
+from comet_gateway.http.problems import Problem, answers
+from comet_gateway.http.query_params import QueryParams
+from comet_gateway.records.write import WriteResult, write, write_once
 from comet_gateway.routes.raw import Answer, RawRoute, Reply
 from comet_gateway.schemas.records import decode_body
 from comet_gateway.schemas.records_api import PRODUCE
-from comet_gateway.writing import Written, write, write_once
 
 router = APIRouter(prefix="/v1", route_class=RawRoute)
 
@@ -27,14 +27,14 @@ _KNOWN: Final = frozenset({"acks", "timeout_ms"})
 _ACKS: Final = {"0": comet.Acks.NONE, "1": comet.Acks.LEADER, "all": comet.Acks.ALL}
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ProduceQuery(msgspec.Struct, frozen=True):
     """What the query says."""
 
     acks: comet.Acks = comet.Acks.LEADER
     timeout_ms: int = TIMEOUT_MS
 
 
-_PLAIN: Final = Asked()
+_PLAIN: Final = ProduceQuery()
 
 
 @router.post(
@@ -59,16 +59,16 @@ async def produce(request: Request) -> Answer:
     state = scope["app"].state
     config: GatewayConfig = state.config
     backend = state.backend
-    headers: bodies.Headers = scope["comet.headers"]
+    headers: request_body.Headers = scope["comet.headers"]
     topic: str = scope["path_params"]["topic"]
     asked = _asked(scope["query_string"], config.limits.timeout_ms_max) if scope["query_string"] else _PLAIN
-    kind = bodies.media_type(headers, bodies.JSON, bodies.NDJSON)
+    kind = request_body.media_type(headers, request_body.JSON, request_body.NDJSON)
     producer = backend.producers[asked.acks]
     key = headers.get(b"idempotency-key")
-    if kind == bodies.NDJSON:
+    if kind == request_body.NDJSON:
         if key is not None:
             raise Problem("INVALID_ARGUMENT", "lines are written as they come, so that they cannot have one key")
-        lines = bodies.read_lines(request.receive, headers, config.limits, state.traffic)
+        lines = request_body.read_lines(request.receive, headers, config.limits, state.traffic)
         answer = LinesAnswer(
             lines,
             producer,
@@ -80,7 +80,7 @@ async def produce(request: Request) -> Answer:
             state.draining,
         )
         return await answer.begun()
-    body = await bodies.read(request.receive, headers, config.limits)
+    body = await request_body.read(request.receive, headers, config.limits)
     columns = decode_body(body, config.limits.records_max)
     state.metrics.bytes_in += len(body)
     state.metrics.records_in += len(columns)
@@ -93,15 +93,15 @@ async def produce(request: Request) -> Answer:
     return _answer(written, asked.acks)
 
 
-def _asked(query_string: bytes, timeout_ms_max: int) -> Asked:
-    query = Query(query_string, _KNOWN)
+def _asked(query_string: bytes, timeout_ms_max: int) -> ProduceQuery:
+    query = QueryParams(query_string, _KNOWN)
     acks = _ACKS.get(query.text("acks", "1"))
     if acks is None:
         raise Problem("VALIDATION", f"acks is 0, 1 or all, not {query.text('acks')[:40]!r}")
-    return Asked(acks, query.number("timeout_ms", TIMEOUT_MS, 1, timeout_ms_max))
+    return ProduceQuery(acks, query.number("timeout_ms", TIMEOUT_MS, 1, timeout_ms_max))
 
 
-def _answer(written: Written, acks: comet.Acks) -> Answer:
+def _answer(written: WriteResult, acks: comet.Acks) -> Answer:
     written.refuse()
     status = 207 if written.failed else 202 if acks is comet.Acks.NONE else 200
     return Reply(f'{{"results":[{",".join(written.texts)}]}}'.encode(), status=status)

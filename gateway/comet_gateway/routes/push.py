@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.routing import WebSocketRoute
 
 from comet_gateway.config import Limits
-from comet_gateway.problems import answers
+from comet_gateway.http.problems import answers
 from comet_gateway.push import frames
 from comet_gateway.push.sse import open_stream
 from comet_gateway.push.websocket import WebSocketEndpoint

@@ -12,22 +12,22 @@ from fastapi import APIRouter, Request
 
 from comet.errors import CometError
 from comet.types import AtOffset
-from comet_gateway.backend import Backend
+from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import Limits
-from comet_gateway.cursor import INT64_MAX, Cursor
-from comet_gateway.merging import problem_of
-from comet_gateway.problems import Problem, answers
-from comet_gateway.push.asked import Values
-from comet_gateway.querying import Query, whole
-from comet_gateway.representation import each
+from comet_gateway.http.problems import Problem, answers
+from comet_gateway.http.query_params import QueryParams, whole
+from comet_gateway.push.subscribe_request import Values
+from comet_gateway.records.cursor import INT64_MAX, Cursor
+from comet_gateway.records.merge import problem_of
+from comet_gateway.records.record_json import each
 from comet_gateway.routes.raw import Answer, RawRoute, Reply
 from comet_gateway.schemas.records import PARTITION_MAX
 from comet_gateway.schemas.search_api import EXPORT, SEARCH, VALUE
-from comet_gateway.searching.answer import WalkAnswer
-from comet_gateway.searching.exporting import CONTENT_TYPES, Format, exported, writer
-from comet_gateway.searching.scan import Budget, Hit, Scan
-from comet_gateway.searching.selection import LISTS, NAMES, Selection, located
-from comet_gateway.searching.slots import Slots, whose
+from comet_gateway.search.answer import WalkAnswer
+from comet_gateway.search.export import CONTENT_TYPES, Format, exported, writer
+from comet_gateway.search.scan import Budget, Hit, Scan
+from comet_gateway.search.selection import LISTS, NAMES, Selection, located
+from comet_gateway.search.slots import Slots, whose
 
 router = APIRouter(prefix="/v1", route_class=RawRoute)
 
@@ -59,7 +59,7 @@ async def search(request: Request) -> Answer:
     """
     state = request.scope["app"].state
     limits: Limits = state.config.limits
-    query = Query(request.scope["query_string"], _KNOWN | {"preview"}, LISTS)
+    query = QueryParams(request.scope["query_string"], _KNOWN | {"preview"}, LISTS)
     selection = Selection.of(query)
     values = query.choice("values", Values.AUTO)
     preview = query.number("preview", 0, 1, limits.answer_bytes_max)
@@ -109,7 +109,7 @@ async def export(request: Request) -> Answer:
     """
     state = request.scope["app"].state
     limits: Limits = state.config.limits
-    query = Query(request.scope["query_string"], _KNOWN | {"format", "corrupt"}, LISTS)
+    query = QueryParams(request.scope["query_string"], _KNOWN | {"format", "corrupt"}, LISTS)
     selection = Selection.of(query)
     form = query.choice("format", Format.NDJSON)
     skip_corrupt = query.choice("corrupt", OnCorrupt.RAISE) is OnCorrupt.SKIP

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 import comet
 from comet.types import AtTime
-from comet_gateway.problems import answers
+from comet_gateway.http.problems import answers
 from comet_gateway.routes.admin import (
     STRICT,
     AdminClient,

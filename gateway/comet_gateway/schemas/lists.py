@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from comet_gateway.querying import place
+from comet_gateway.http.query_params import place
 from comet_gateway.schemas.common import Model
 
 NAME_CHARS_MAX: Final = 249

@@ -27,7 +27,7 @@ from typing import Annotated, Any, Final, cast
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from comet_gateway.problems import Problem
+from comet_gateway.http.problems import Problem
 from comet_gateway.schemas.common import INT64_MAX
 from comet_gateway.schemas.strict_json import (
     Members,

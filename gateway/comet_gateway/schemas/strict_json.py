@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from comet_gateway.problems import Problem
+from comet_gateway.http.problems import Problem
 
 _OF_RECORDS: Final = frozenset({"record", "records"})  # members that hold them
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from comet.bench.runner import Progress
 
 
-class Bench(Protocol):
+class Measured(Protocol):
     """What a subject is given to measure on."""
 
     @property
@@ -20,7 +20,7 @@ class Bench(Protocol):
         """Has `runs`: how often a subject that is compared with nothing is run."""
 
 
-B = TypeVar("B", bound=Bench)
+B = TypeVar("B", bound=Measured)
 Say = Callable[[int, int, Callable[[], Result]], Result]  # which of the names, which run, the run
 Subject = Callable[[B, Say], list[list[Result]]]
 Subjects = Mapping[tuple[str, ...], Subject[B]]  # by the names of what it measures

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from comet.bench.gateway_checks import Conflated, check_events, check_frames, hot_symbol, plain_event
 from comet.bench.gateway_wire import (
     Answers,
+    CrowdMark,
     EventsClient,
     Listener,
-    Mark,
     Poster,
     Refused,
     Tally,
@@ -112,8 +112,8 @@ def _keep(file: Path, frames: Iterable[bytes]) -> None:
 
 
 async def _unless_failed(
-    marks: asyncio.Future[tuple[Mark, Mark]], sending: asyncio.Future[None]
-) -> tuple[Mark, Mark]:  # fmt: skip
+    marks: asyncio.Future[tuple[CrowdMark, CrowdMark]], sending: asyncio.Future[None]
+) -> tuple[CrowdMark, CrowdMark]:  # fmt: skip
     """Waits for the one; the other fails earlier or not at all."""
     both: set[asyncio.Future[Any]] = {marks, sending}
     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)

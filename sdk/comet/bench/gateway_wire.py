@@ -38,7 +38,7 @@ class Refused(CometError):
     """A server did not do what was asked of it."""
 
 
-class Mark(NamedTuple):
+class CrowdMark(NamedTuple):
     """How far a crowd was, and when."""
 
     at: float
@@ -54,16 +54,16 @@ class Tally:
         self.deliveries = 0  # frames or events with records in them
         self.ages_us: array[float] | None = array("d") if ages else None
         self._goal: float = inf  # the least that somebody waits for
-        self._waiting: list[tuple[int, asyncio.Future[Mark]]] = []
+        self._waiting: list[tuple[int, asyncio.Future[CrowdMark]]] = []
 
-    def mark(self) -> Mark:
-        return Mark(time.perf_counter(), self.records, self.deliveries)
+    def mark(self) -> CrowdMark:
+        return CrowdMark(time.perf_counter(), self.records, self.deliveries)
 
-    async def reach(self, records: int) -> Mark:
+    async def reach(self, records: int) -> CrowdMark:
         """Waits until they have had that many records; how far they were at that very moment."""
         if self.records >= records:
             return self.mark()
-        reached: asyncio.Future[Mark] = asyncio.get_running_loop().create_future()
+        reached: asyncio.Future[CrowdMark] = asyncio.get_running_loop().create_future()
         self._waiting.append((records, reached))
         self._goal = min(self._goal, records)
         return await reached

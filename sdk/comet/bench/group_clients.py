@@ -17,9 +17,9 @@ from comet.types import TopicPartition
 if TYPE_CHECKING:
     import comet
     from comet import RecordBatch
-    from comet._leases import Settling
-    from comet._taking import Taking
     from comet.bench.worker import Link, Work
+    from comet.consumer.iteration import Taking
+    from comet.share.acknowledgements import Settling
 
 Positions = dict[tuple[str, int], int]
 
@@ -159,7 +159,7 @@ async def share(link: Link, config: Any) -> dict[str, Any]:
     whenever it is asked."""
     import comet
 
-    sharers = [Sharer() for _ in range(config["members"])]
+    sharers = [ShareClient() for _ in range(config["members"])]
     async with AsyncExitStack() as stack:
         consumers = [
             await stack.enter_async_context(
@@ -188,7 +188,7 @@ async def share(link: Link, config: Any) -> dict[str, Any]:
     return {}
 
 
-class Sharer:
+class ShareClient:
     """One member: what it takes it acknowledges, and then waits until that is kept, in the order it was said."""
 
     def __init__(self) -> None:

@@ -14,9 +14,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from comet._tuning import tune_process
 from comet.bench.report import quantiles
 from comet.bench.timer import Ticker
+from comet.wire.tuning import tune_process
 
 if TYPE_CHECKING:
     from comet.bench.worker import Link, Work
@@ -39,7 +39,7 @@ def _options(*, tuned: bool) -> Any:
     if not tuned:
         return PLAIN_OPTIONS
     tune_process()
-    from comet._channel import OPTIONS
+    from comet.wire.grpc_channel import OPTIONS
 
     return OPTIONS
 
@@ -111,7 +111,7 @@ async def grpc_pace(link: Link, config: Any) -> dict[str, Any]:
     tune_process()
     import grpc.aio
 
-    from comet._channel import OPTIONS
+    from comet.wire.grpc_channel import OPTIONS
 
     records, interval_ns = config["records"], 1_000_000_000 // config["rate"]
     async with grpc.aio.insecure_channel(f"{HOST}:{config['port']}", options=OPTIONS) as channel:

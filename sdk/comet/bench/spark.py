@@ -189,7 +189,7 @@ class _Stream:
         }  # fmt: skip
         if self.sizes.job_java:
             settings["java"] = self.sizes.job_java
-        self.job = Child(["comet_demo.spark_job", *(f"--{name}={value}" for name, value in settings.items())])
+        self.job = Child(["comet_demo.analytics.spark_job", *(f"--{name}={value}" for name, value in settings.items())])
         self.job.name = "the Spark job"
         stack.callback(self.job.stop)
 

@@ -60,7 +60,7 @@ async def spark_reads(link: Link, config: Any) -> dict[str, Any]:
 def _session(stack: ExitStack, folder: str, config: Any) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    from comet.bench.spark_sources import Memory, Rows
+    from comet.bench.spark_sources import Memory, RowsSource
     from comet_demo import runtime
 
     stack.enter_context(runtime.prepared())
@@ -70,7 +70,7 @@ def _session(stack: ExitStack, folder: str, config: Any) -> SparkSession:
     session = builder.config("spark.sql.warehouse.dir", folder).getOrCreate()
     stack.callback(_end, session)
     session.sparkContext.setLogLevel("OFF")
-    for source in (Memory, Rows):
+    for source in (Memory, RowsSource):
         session.dataSource.register(source)
     return session
 

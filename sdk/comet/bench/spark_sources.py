@@ -17,7 +17,7 @@ from comet.spark.source import BatchReader, CometSource
 BATCH_ROWS: Final = 10_000
 
 
-class Rows(CometSource):
+class RowsSource(CometSource):
     """`format("comet_rows")`, with the options of the source."""
 
     @classmethod
@@ -65,9 +65,9 @@ def _batch(schema: StructType, values: str) -> Any:
     """One of the log, through the same columns."""
     from comet import RecordBatch, records
     from comet.bench.spark_stream import VALUES
-    from comet.spark.columns import Columns
+    from comet.spark.columns import SparkColumns
     from comet.spark.options import SourceOptions
 
     encoded = b"".join(records.encode(VALUES[values](BATCH_ROWS), timestamps=1_700_000_000_000_000))
     batch: RecordBatch[bytes] = RecordBatch("memory", 0, records.decode(encoded), high_watermark=0, leader_epoch=0)
-    return Columns(schema, SourceOptions()).of(batch)
+    return SparkColumns(schema, SourceOptions()).of(batch)

@@ -77,7 +77,7 @@ async def spark_fill(link: Link, config: Any) -> dict[str, Any]:
 # ---- the feed
 
 
-class Lane(NamedTuple):
+class QuoteLane(NamedTuple):
     """What goes to one partition, again and again."""
 
     partition: int
@@ -85,7 +85,7 @@ class Lane(NamedTuple):
     heads: list[bytes]
 
 
-def lanes(symbols: int, partitions: int) -> list[Lane]:
+def lanes(symbols: int, partitions: int) -> list[QuoteLane]:
     """Symbols where their keys belong."""
     from comet.records import partition_for
 
@@ -95,11 +95,11 @@ def lanes(symbols: int, partitions: int) -> list[Lane]:
         mine = [name for name in names if partition_for(name.encode(), partitions) == partition]
         heads = [_head(name, price * 7 + index) for price in range(PRICES) for index, name in enumerate(mine)]
         if mine:
-            lanes.append(Lane(partition, mine * PRICES, heads))
+            lanes.append(QuoteLane(partition, mine * PRICES, heads))
     return lanes
 
 
-class Feed:
+class QuoteFeed:
     """Sends until it is ended. `sent` says how many quotes of each second there are."""
 
     def __init__(self, config: Any, producer: Producer) -> None:
@@ -147,7 +147,7 @@ async def quotes_feed(link: Link, config: Any) -> dict[str, Any]:
     import comet
 
     async with comet.Producer(config["address"], acks=0) as producer:
-        feed = Feed(config, producer)
+        feed = QuoteFeed(config, producer)
         await link.go()
         feeding = asyncio.ensure_future(feed.run())
         order = asyncio.ensure_future(link.next_order())

@@ -268,7 +268,7 @@ def limit_grpc_stream_tuned(bench: Bench) -> Result:
 
 
 def _grpc_stream(bench: Bench, *, tuned: bool) -> Result:
-    from comet._limits import BULK_BATCH_BYTES
+    from comet.limits import BULK_BATCH_BYTES
 
     message_bytes = BULK_BATCH_BYTES
     with bench.worker("grpc_sink", tuned=tuned) as sink:

@@ -22,7 +22,7 @@ VERSION_MIN: Final = (3, 4)
 
 def check_etcd_program() -> Finding:
     """Only `comet up --brokers` starts an etcd; elsewhere it runs on machines of its own."""
-    from comet_broker.etcd_binary import EtcdNotFound, etcd_version, find_etcd
+    from comet_broker.metadata.etcd_binary import EtcdNotFound, etcd_version, find_etcd
 
     try:
         path = find_etcd()

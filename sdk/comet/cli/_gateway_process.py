@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from comet.cli._keeper import Keeper
-from comet.cli._local_cluster import LOCALHOST, HeldPorts, Member, listening
+from comet.cli._local_cluster import LOCALHOST, ClusterProcess, HeldPorts, listening
 from comet.cli._output import note
 
 DEFAULT_PORT: Final = 8080
@@ -32,7 +32,7 @@ class GatewayProcess:
         self.url = f"http://{LOCALHOST}:{port}"
         address = f"{LOCALHOST}:{port}"
         command = [sys.executable, "-m", "comet_gateway", "--bootstrap", bootstrap, "--port", str(port)]
-        self.member = Member("gateway", command, address, folder / "gateway.log")
+        self.member = ClusterProcess("gateway", command, address, folder / "gateway.log")
         self._keeper = Keeper([self.member])
         self._ending = asyncio.Event()
 

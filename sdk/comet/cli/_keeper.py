@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from comet.cli._local_cluster import Member, died
+from comet.cli._local_cluster import ClusterProcess, died
 from comet.cli._output import note
 
 RESTART_S_MIN: Final = 1.0
@@ -16,10 +16,10 @@ WELL_S: Final = 5.0  # what ran for so long before it died counts as well again
 class Keeper:
     """Starts again what died. One for a cluster; pure but for the members that it starts."""
 
-    def __init__(self, members: list[Member]) -> None:
+    def __init__(self, members: list[ClusterProcess]) -> None:
         self._members = members
         self._delay_s = dict.fromkeys(members, RESTART_S_MIN)
-        self._due: dict[Member, float] = {}
+        self._due: dict[ClusterProcess, float] = {}
 
     def look(self, now: float) -> float:
         """Reports deaths and starts what is due; returns how long to wait until the next start."""

@@ -33,7 +33,7 @@ LOCALHOST: Final = "127.0.0.1"
 NO_ETCD: Final = "etcd does not answer"  # so a broker says why it has ended
 
 
-class Member:
+class ClusterProcess:
     """One process of the cluster. Its stdout and stderr go to its log, which grows over its lives."""
 
     def __init__(self, name: str, command: list[str], address: str, log: Path) -> None:
@@ -118,7 +118,7 @@ class LocalCluster:
         self.folder = folder
         self._held = HeldPorts(2 + (brokers if port == 0 else 0))
         client, peer, *others = self._held.numbers
-        self.etcd = Member(
+        self.etcd = ClusterProcess(
             "etcd", etcd_command(folder / "etcd", client, peer), f"{LOCALHOST}:{client}", _log(folder, "etcd")
         )
         ports = others or [port + number for number in range(brokers)]
@@ -128,7 +128,7 @@ class LocalCluster:
             settings or {}
         )
         self.brokers = [
-            Member(
+            ClusterProcess(
                 name := f"broker-{number}",
                 _broker_command(
                     common
@@ -142,7 +142,7 @@ class LocalCluster:
         ]
 
     @property
-    def members(self) -> list[Member]:
+    def members(self) -> list[ClusterProcess]:
         return [self.etcd, *self.brokers]
 
     @property
@@ -180,7 +180,7 @@ class LocalCluster:
         for broker in self.brokers:
             self._wait(lambda: enough() or _registered(broker.address) == len(self.brokers), self.members)  # noqa: B023
 
-    def _wait(self, ready: Callable[[], bool], needed: list[Member]) -> None:
+    def _wait(self, ready: Callable[[], bool], needed: list[ClusterProcess]) -> None:
         deadline = time.monotonic() + START_S_MAX
         while not ready():
             for member in needed:
@@ -202,7 +202,7 @@ class LocalCluster:
 
 def etcd_command(folder: Path, client: int, peer: int) -> list[str]:
     """A single member on the loopback. Being alone it need not wait long for others at an election."""
-    from comet_broker.etcd_binary import EtcdNotFound, find_etcd
+    from comet_broker.metadata.etcd_binary import EtcdNotFound, find_etcd
 
     try:
         etcd = find_etcd()
@@ -290,7 +290,7 @@ def _log(folder: Path, name: str) -> Path:
     return folder / f"{name}.log"
 
 
-def died(member: Member) -> str:
+def died(member: ClusterProcess) -> str:
     """How it ended, for a person."""
     code = member.ended
     assert code is not None

@@ -1,4 +1,4 @@
-"""Words of a command line that name settings, and figures for the eye. What units mean is in `comet._units`. Pure."""
+"""Words of a command line that name settings, and figures for the eye. What units mean is in `comet.units`. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from comet._units import UNIT_BYTES, parse_number, parse_setting
 from comet.errors import InvalidArgument
 from comet.types import TopicConfig
+from comet.units import UNIT_BYTES, parse_number, parse_setting
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ async def consume(
     now_us = time.time_ns() // 1000
     start = position(from_ or ("earliest" if bounded else "latest"), now_us=now_us)
     printer = Printer("json" if json_output else form, count)
-    bounds = Bounds()
+    bounds = ConsumeBounds()
     async with comet.Admin(bootstrap) as admin:
         await admin.describe_topic(topic)  # a consumer waits for a broker that is not there; a person should not
         if group is not None:
@@ -106,7 +106,7 @@ async def consume(
             await _print(consumer, printer, bounds)
 
 
-class Bounds:
+class ConsumeBounds:
     """Where each partition stands, and where it ends once that is known; until then it goes on for ever."""
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ async def _offsets(admin: Admin, topic: str, where: Position) -> Offsets:
     return await admin.offsets(topic, where)
 
 
-async def _print(consumer: Consumer[bytes], printer: Printer, bounds: Bounds) -> None:
+async def _print(consumer: Consumer[bytes], printer: Printer, bounds: ConsumeBounds) -> None:
     """Prints what comes until nothing more is wanted."""
     # The last thing before an end may be the marker of a transaction, which moves the position and is no record.
     patience_s = None if bounds.ends is None else LOOK_S

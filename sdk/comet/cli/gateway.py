@@ -53,7 +53,7 @@ def _token(command: str, arguments: list[str], as_json: bool) -> None:
     """The token goes to stdout once and is kept nowhere; the row may be kept by anybody."""
     import argparse
 
-    from comet_gateway.auth import new_token
+    from comet_gateway.http.auth import new_token
 
     parser = argparse.ArgumentParser(
         prog=f"{command} token", description="Make a bearer token, and the row of the tokens file that knows it."

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from comet._units import format_setting, parse_setting
 from comet.cli._guard import guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Settings, Topic, Yes
 from comet.cli._output import note, print_fields, print_json, print_table
@@ -15,6 +14,7 @@ from comet.cli._values import format_bytes, parse_brokers, parse_settings
 from comet.cli.cluster import WAIT_S, brokers_text
 from comet.errors import InvalidArgument
 from comet.types import TopicConfig
+from comet.units import format_setting, parse_setting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,9 +23,9 @@ from pyspark.sql.types import StructType
 
 from comet.errors import InvalidArgument, SerdeError
 from comet.records._arrow import SCHEMA
-from comet.spark import events
+from comet.spark import value_types
+from comet.spark.coalesce import Columnar, append_times
 from comet.spark.decoder import Decoder, Undecodable
-from comet.spark.joining import Columnar, append_times
 from comet.spark.options import SourceOptions
 
 Maker = Callable[[Columnar, pa.RecordBatch], pa.Array]
@@ -50,7 +50,7 @@ _SHOWN: Final = 40  # bytes of a value that is wrong
 
 def ddl(options: SourceOptions) -> str:
     """The columns of a frame, unless fewer are asked for."""
-    value = f"struct<{events.ddl(options.event)}>" if options.event else "binary"
+    value = f"struct<{value_types.ddl(options.event)}>" if options.event else "binary"
     more = (HEADERS if options.headers else "") + (APPEND_TIME if options.append_time else "")
     return PLAIN.format(value=value) + more
 
@@ -73,10 +73,10 @@ def check(schema: StructType) -> None:
             raise InvalidArgument(f"the column {field.name} is null where a record has none: it cannot be 'not null'")
 
 
-class Columns:
+class SparkColumns:
     """Makes the batches of one frame. Cheap; made anew in each task. `names` are those of fields of values in JSON."""
 
-    def __init__(self, schema: StructType, options: SourceOptions, names: events.Names | None = None) -> None:
+    def __init__(self, schema: StructType, options: SourceOptions, names: value_types.Names | None = None) -> None:
         self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._makers = [_maker(field, options, names) for field in self.schema]
         self._of_log = [field.name for field in self.schema if field.name in SCHEMA.names]
@@ -86,7 +86,7 @@ class Columns:
         return pa.RecordBatch.from_arrays([maker(batch, arrow) for maker in self._makers], schema=self.schema)
 
 
-def _maker(field: pa.Field, options: SourceOptions, names: events.Names | None) -> Maker:
+def _maker(field: pa.Field, options: SourceOptions, names: value_types.Names | None) -> Maker:
     name, kind = field.name, field.type
     if name in OF_PARTITION:
         return lambda batch, _: pa.repeat(pa.scalar(getattr(batch, name), kind), len(batch))
@@ -142,7 +142,7 @@ def _headers(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return pa.ListArray.from_arrays(array.offsets, renamed, type=kind)
 
 
-def _decoded(kind: pa.DataType, options: SourceOptions, names: events.Names | None) -> Maker:
+def _decoded(kind: pa.DataType, options: SourceOptions, names: value_types.Names | None) -> Maker:
     decoder = Decoder(kind, names)
 
     def decode(batch: Columnar, arrow: pa.RecordBatch) -> pa.Array:

@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from comet._arrow_types import Columns, shape_of
-from comet.spark.events import Names
+from comet.spark.value_types import Names
+from comet.tables.arrow_types import Columns, shape_of
 
 AT_ONCE: Final = 1 << 11
 _WRONG: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, pa.ArrowInvalid, OverflowError)

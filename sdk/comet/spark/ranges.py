@@ -19,13 +19,13 @@ from typing import Any, Final
 import pyarrow as pa
 
 import comet
-from comet._background import begin, call, made
-from comet._reader import fetch_known
+from comet.consumer.range_reader import fetch_known
 from comet.errors import CometError, DataLoss, OffsetOutOfRange, PartitionNotFound, TopicNotFound, Truncated
-from comet.spark.columns import Columns
-from comet.spark.joining import joined
+from comet.spark.coalesce import joined
+from comet.spark.columns import SparkColumns
 from comet.spark.options import SourceOptions
 from comet.spark.planning import NO_EPOCH, Range
+from comet.sync.background import begin, call, made
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def reader_of(options: SourceOptions) -> comet.Reader:
     return _readers[key]
 
 
-def read(ranges: Iterable[Range], columns: Columns, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+def read(ranges: Iterable[Range], columns: SparkColumns, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """Raises DataLoss where a range is not whole, unless losses are to be passed over."""
     parts = in_turn([Parts(one, options) for one in ranges])
     return merged(map(columns.of, chain.from_iterable(map(joined, parts))))

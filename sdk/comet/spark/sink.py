@@ -18,7 +18,7 @@ from comet import sync
 from comet.errors import CometError, InvalidArgument, TopicNotFound
 from comet.spark import rows
 from comet.spark.sink_options import SinkOptions
-from comet.spark.units import Unit
+from comet.spark.write_unit import Unit
 from comet.types import Consistency
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ class _Writing:
         self.options = options
 
     def _write(self, unit: Unit, batches: Iterator[pa.RecordBatch]) -> Written:
-        from comet.spark import ending, writing
+        from comet.spark import task_end, writing
 
         if self.options.exactly_once:
-            wrote = writing.write_unit(unit, ending.whole(batches), self.options)
+            wrote = writing.write_unit(unit, task_end.whole(batches), self.options)
         else:
             wrote = writing.write_rows(batches, self.options)
         return Written(wrote.rows, wrote.before, unit.batch)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from comet import _limits as limits
+from comet import limits
 from comet.errors import InvalidArgument
 from comet.spark.parsing import Table, chosen, number, parsed, switch, text
 from comet.types import check_topic_name

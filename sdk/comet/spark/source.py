@@ -24,13 +24,14 @@ from pyspark.sql.types import StructType
 
 from comet import sync
 from comet.errors import DataLoss, InvalidArgument
-from comet.spark import events
+from comet.spark import value_types
+from comet.spark.group_progress import Telling
 from comet.spark.options import SourceOptions
 from comet.spark.planning import (
-    Bounds,
+    FilterBounds,
     Loss,
-    Mark,
     Marks,
+    OffsetMark,
     Range,
     between,
     capped,
@@ -42,7 +43,6 @@ from comet.spark.planning import (
     there,
 )
 from comet.spark.sink_options import SinkOptions
-from comet.spark.telling import Telling
 from comet.types import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -114,14 +114,14 @@ class _Reading:
         check(schema)
         self.schema = schema
         self.options = options
-        self.names = events.names(options.event)
+        self.names = value_types.names(options.event)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        from comet.spark.columns import Columns
+        from comet.spark.columns import SparkColumns
         from comet.spark.ranges import read
 
         assert isinstance(partition, Split)
-        return read(partition.parts, Columns(self.schema, self.options, self.names), self.options)
+        return read(partition.parts, SparkColumns(self.schema, self.options, self.names), self.options)
 
     def splits(self, ranges: list[Range]) -> list[Split]:
         return [
@@ -154,7 +154,7 @@ class FilteredReader(BatchReader):
 
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
         super().__init__(schema, options)
-        self._bounds = Bounds()
+        self._bounds = FilterBounds()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Ranges are cut by them; Spark looks at each row again."""
@@ -174,7 +174,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         super().__init__(schema, options)
         self._initial: dict[str, Any] | None = None
         self._newest: dict[str, Any] | None = None  # for Spark's own progress reports
-        self._target: dict[TopicPartition, Mark] | None = None  # of a stream that ends with what there was
+        self._target: dict[TopicPartition, OffsetMark] | None = None  # of a stream that ends with what there was
         self._telling: Telling | None = None
         self._places: Mapping[TopicPartition, str] = {}
         self._look_at = 0.0
@@ -186,7 +186,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             self._initial = document(sync.call(self._begin()))
         return self._initial
 
-    async def _begin(self) -> dict[TopicPartition, Mark]:
+    async def _begin(self) -> dict[TopicPartition, OffsetMark]:
         from comet.spark.cluster import Cluster
 
         cluster = Cluster.of(self.options)
@@ -204,7 +204,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         """`start` is the end of the last batch that is done."""
         return document(sync.call(self._next(marks(start), limit)))
 
-    async def _next(self, start: Marks, limit: ReadLimit) -> dict[TopicPartition, Mark]:
+    async def _next(self, start: Marks, limit: ReadLimit) -> dict[TopicPartition, OffsetMark]:
         from comet.spark.cluster import Cluster
 
         cluster = Cluster.of(self.options)
@@ -228,7 +228,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         end = capped(start, end, limit.max_rows)
         return end | await cluster.completed({place: mark for place, mark in end.items() if mark != start.get(place)})
 
-    async def _latest(self) -> dict[TopicPartition, Mark]:
+    async def _latest(self) -> dict[TopicPartition, OffsetMark]:
         from comet.spark.cluster import Cluster
 
         cluster, all_there = Cluster.of(self.options), self.options.fail_on_loss

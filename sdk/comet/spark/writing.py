@@ -25,12 +25,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 import comet
-from comet._background import call
-from comet._transactions import cause_of, waited_in_vain
 from comet.errors import CometError, DataLoss, ProducerFenced, TransactionAborted
+from comet.producer.transactional import cause_of, waited_in_vain
 from comet.spark.rows import Part, parts
 from comet.spark.sink_options import SinkOptions
-from comet.spark.units import Note, Unit
+from comet.spark.write_unit import Note, Unit
+from comet.sync.background import call
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Wrote:
 def write_unit(unit: Unit, batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Wrote:
     """Writes a unit, unless it is written. Raises what stands in the way, with nothing visible of it, or in doubt:
     then the next attempt finds out."""
-    rows = Rows(batches)
+    rows = TaskRows(batches)
     failed: CometError | None = None
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -88,7 +88,7 @@ def _give_up(unit: Unit, error: CometError, options: SinkOptions) -> None:
         raise ProducerFenced(f"{unit} was taken over by another attempt; this one wrote nothing") from error
 
 
-def _attempt(unit: Unit, transaction: comet.Transaction, rows: Rows, options: SinkOptions) -> Wrote:
+def _attempt(unit: Unit, transaction: comet.Transaction, rows: TaskRows, options: SinkOptions) -> Wrote:
     try:
         for batch in rows:
             for part in parts(batch, options.topic):
@@ -117,7 +117,7 @@ def _look(unit: Unit, options: SinkOptions) -> int | None:
     return unit.written(producer.note, options.topic)
 
 
-def _compare(unit: Unit, before: int, rows: Rows, options: SinkOptions) -> Wrote:
+def _compare(unit: Unit, before: int, rows: TaskRows, options: SinkOptions) -> Wrote:
     """Reads the rest of the input, which is written already."""
     for _ in rows:
         pass
@@ -134,7 +134,7 @@ def _passes(error: CometError) -> bool:
     return error.retriable or error.outcome_unknown or error.metadata_stale or isinstance(error, TransactionAborted)
 
 
-class Rows:
+class TaskRows:
     """The input of a task. It comes once; while it is small it is held, and can be read again."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from comet_web import numbers
-from comet_web.asked import ADMIN, ROLE_NAMES, Asked
+from comet_web.components import numbers
+from comet_web.components.table import shaped
 from comet_web.document import UNKNOWN, Cell, Column, Document, Row, Table
 from comet_web.facts import About, Login, Package, Setting
-from comet_web.tables import shaped
+from comet_web.page_request import ADMIN, ROLE_NAMES, PageRequest
 
 SETTINGS = (
     Column("setting", "Setting"),
@@ -29,7 +29,7 @@ MAY = {
 }
 
 
-def view(about: About, asked: Asked) -> Document:
+def view(about: About, asked: PageRequest) -> Document:
     fields = {
         "version": Cell(about.version),
         "python": Cell(about.python),
@@ -49,7 +49,7 @@ def view(about: About, asked: Asked) -> Document:
     return Document(about.time_us, "About", fields, tables)
 
 
-def _settings(settings: tuple[Setting, ...], asked: Asked) -> Table:
+def _settings(settings: tuple[Setting, ...], asked: PageRequest) -> Table:
     """What was changed stands first, unless they are sorted otherwise."""
     rows = [_setting(one) for one in sorted(settings, key=lambda one: one.source == "default")]
     return shaped("settings", SETTINGS, rows, asked, text=lambda row: " ".join(cell.text for cell in row.cells))

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from comet_web import lines, numbers
-from comet_web.asked import Asked, path
+from comet_web.components import line_chart, numbers
+from comet_web.components.table import shaped
 from comet_web.document import DASH, UNKNOWN, Cell, Chart, Column, Document, Row, Table
 from comet_web.facts import BrokerDetail, Failed, Setting, Track
-from comet_web.tables import shaped
+from comet_web.page_request import PageRequest, path
 from comet_web.views.brokers import down_since, even_share, share, skew_cell, status
 
 # Chart, its unit, and the lines of it: what each is called, and its track.
@@ -67,7 +67,7 @@ SETTINGS: Final = (
 )
 
 
-def view(detail: BrokerDetail, asked: Asked) -> Document:
+def view(detail: BrokerDetail, asked: PageRequest) -> Document:
     broker, cluster = detail.broker, detail.cluster
     now_us = cluster.time_us or asked.now_us
     since = None if broker.up else down_since(cluster, broker)
@@ -114,7 +114,7 @@ def _down(since: int | None) -> str:
 
 
 def _chart(name: str, unit: str, of: Sequence[tuple[str, str]], tracks: Mapping[str, Track], now_us: int) -> Chart:
-    return lines.chart(name, of, tracks, now_us, unit=unit, scale=100 if unit.startswith("%") else 1)
+    return line_chart.chart(name, of, tracks, now_us, unit=unit, scale=100 if unit.startswith("%") else 1)
 
 
 # ---- rows
@@ -186,7 +186,7 @@ def _log(log: Log) -> Row:
     return Row(_key(log), tuple(make(log) for make in _CELLS.values()), path("topics", _place(log)[0]))
 
 
-def _logs(detail: BrokerDetail, asked: Asked) -> Table:
+def _logs(detail: BrokerDetail, asked: PageRequest) -> Table:
     """Of thousands of logs a page shows a hundred; of the others only the cell is made that they are sorted by."""
     sort = asked.query.get("sort", "").removeprefix("-")
     at = list(_CELLS).index(sort if sort in _CELLS else "partition")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from comet_web import numbers
-from comet_web.asked import Asked, path
+from comet_web.components import numbers
+from comet_web.components.table import shaped
 from comet_web.document import DASH, UNKNOWN, Cell, Column, Document, Row
 from comet_web.facts import WINDOW_S, Broker, Cluster
-from comet_web.tables import shaped
+from comet_web.page_request import PageRequest, path
 
 _WINDOW = f"over the last {WINDOW_S} s"
 
@@ -35,7 +35,7 @@ COLUMNS = (
 )
 
 
-def view(cluster: Cluster, asked: Asked) -> Document:
+def view(cluster: Cluster, asked: PageRequest) -> Document:
     fair = even_share(cluster.brokers)
     rows = [_row(broker, cluster, fair, asked) for broker in cluster.brokers]
     table = shaped("brokers", COLUMNS, rows, asked, sort="broker", text=lambda row: f"{row.cells[0].text} {row.label}")
@@ -81,7 +81,7 @@ def down_since(cluster: Cluster, broker: Broker) -> int | None:
     return None if newest is None or broker.up else newest.time_us
 
 
-def _row(broker: Broker, cluster: Cluster, fair: float | None, asked: Asked) -> Row:
+def _row(broker: Broker, cluster: Cluster, fair: float | None, asked: PageRequest) -> Row:
     now_us = cluster.time_us or asked.now_us
     uptime = UNKNOWN
     if broker.up and broker.started_us is not None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import urlencode
 
-from comet_web import numbers
-from comet_web.asked import Asked, path
+from comet_web.components import numbers
+from comet_web.components.table import shaped
 from comet_web.document import Cell, Column, Document, Row
 from comet_web.facts import DeadLetters, LetterCause, LetterTopic
-from comet_web.tables import shaped
+from comet_web.page_request import PageRequest, path
 
 SHOWN: Final = ("pending", "redriven", "discarded", "all")  # states that can be asked for; the first is the usual one
 COLUMNS: Final = (
@@ -24,7 +24,7 @@ COLUMNS: Final = (
 )
 
 
-def view(found: DeadLetters, asked: Asked) -> Document:
+def view(found: DeadLetters, asked: PageRequest) -> Document:
     rows = [_row(cause, found.time_us) for cause in found.causes]
     pending = sum(topic.pending for topic in found.topics)
     return Document(

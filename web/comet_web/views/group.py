@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from urllib.parse import urlencode
 
-from comet_web import numbers
-from comet_web.asked import OPERATOR, Asked, path
+from comet_web.components import numbers
+from comet_web.components.table import shaped
 from comet_web.document import DASH, UNKNOWN, Cell, Chart, Column, Document, Row
 from comet_web.facts import GroupDetail, Lag, Member, Track
-from comet_web.tables import shaped
+from comet_web.page_request import OPERATOR, PageRequest, path
 from comet_web.views import groups
 
 LINES_MAX: Final = 8  # topics in the chart; what is behind least of the others is one line
@@ -46,7 +46,7 @@ MEMBERS: Final = (
 )
 
 
-def view(detail: GroupDetail, asked: Asked) -> Document:
+def view(detail: GroupDetail, asked: PageRequest) -> Document:
     group, now_us = detail.group, detail.cluster.time_us
     shared = group.kind == "shared"
     clients = {member.id: member.client for member in detail.members}
@@ -96,7 +96,7 @@ def view(detail: GroupDetail, asked: Asked) -> Document:
     )
 
 
-def held(detail: GroupDetail, asked: Asked) -> str:
+def held(detail: GroupDetail, asked: PageRequest) -> str:
     """Why its positions cannot be set now; empty: they can."""
     if refusal := asked.refusal(OPERATOR):
         return refusal

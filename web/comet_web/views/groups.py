@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from comet_web import numbers
-from comet_web.asked import Asked, path
+from comet_web.components import numbers
+from comet_web.components.table import shaped
 from comet_web.document import UNKNOWN, Cell, Column, Document, Row
 from comet_web.facts import Cluster, Group, Track
 from comet_web.health import FRESH_S, falls_behind, keeps_up
-from comet_web.tables import shaped
+from comet_web.page_request import PageRequest, path
 
 COLUMNS: Final = (
     Column("group", "Group"),
@@ -30,7 +30,7 @@ _STATES: Final = {"stable": "good", "handing over": "warn", "empty": "muted"}
 _KINDS: Final = {"shared": "shares single records", "partitioned": "partitions to members"}
 
 
-def view(cluster: Cluster, asked: Asked) -> Document:
+def view(cluster: Cluster, asked: PageRequest) -> Document:
     groups = list(cluster.groups.values())
     lags = [group.lag for group in groups if group.lag is not None]
     stopped = sum(group.state == "empty" and bool(group.lag) for group in groups)

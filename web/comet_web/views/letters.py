@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import urlencode
 
-from comet_web import numbers
-from comet_web.asked import Asked, path
+from comet_web.components import numbers
+from comet_web.components.table import shaped
 from comet_web.document import DASH, Cell, Column, Document, Row
 from comet_web.facts import Letter, LetterCause, LetterTopicDetail
-from comet_web.tables import shaped
+from comet_web.page_request import PageRequest, path
 from comet_web.views.dead_letters import SHOWN, group, progress, reason
 
 CAUSES: Final = (
@@ -36,7 +36,7 @@ COLUMNS: Final = (
 _TONES: Final = {"pending": "warn", "redriven": "good", "discarded": "muted"}
 
 
-def view(detail: LetterTopicDetail, asked: Asked) -> Document:
+def view(detail: LetterTopicDetail, asked: PageRequest) -> Document:
     topic, chosen = detail.topic, {name: asked.query.get(name, "") for name in ("group", "cause", "from")}
     shown = state_asked(asked)
     causes = [_cause(cause, asked, chosen, detail.time_us) for cause in detail.causes]
@@ -68,7 +68,7 @@ def view(detail: LetterTopicDetail, asked: Asked) -> Document:
     )
 
 
-def state_asked(asked: Asked) -> str:
+def state_asked(asked: PageRequest) -> str:
     found = asked.query.get("state", "")
     return found if found in SHOWN else SHOWN[0]
 
@@ -82,7 +82,7 @@ def pending_meant(detail: LetterTopicDetail, chosen: dict[str, str]) -> int:
     )
 
 
-def _cause(cause: LetterCause, asked: Asked, chosen: dict[str, str], now_us: int) -> Row:
+def _cause(cause: LetterCause, asked: PageRequest, chosen: dict[str, str], now_us: int) -> Row:
     is_chosen = (chosen["group"], chosen["cause"]) == (cause.group, cause.cause)
     query = {"state": asked.query.get("state", "")}
     if not is_chosen:

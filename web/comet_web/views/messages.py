@@ -12,10 +12,10 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from comet_web import numbers
-from comet_web.asked import Asked, path
+from comet_web.components import numbers
 from comet_web.document import Cell, Column, Document, Row, Table
 from comet_web.facts import Message, Progress, TopicMessages
+from comet_web.page_request import PageRequest, path
 from comet_web.views.topic import header
 
 STARTS: Final = (
@@ -54,7 +54,7 @@ def limit_of(query: Mapping[str, str]) -> int:
     return int(given) if given in map(str, LIMITS) else LIMITS[0]
 
 
-def view(facts: TopicMessages, asked: Asked) -> Document:
+def view(facts: TopicMessages, asked: PageRequest) -> Document:
     topic = facts.detail.topic.name
     rows = tuple(row(topic, message) for message in facts.messages)
     start = start_of(asked.query)

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from comet_web import lines, numbers, sparks
-from comet_web.asked import Asked, path
+from comet_web.components import line_chart, numbers, sparkline
+from comet_web.components.table import shaped
 from comet_web.document import UNKNOWN, Cell, Chart, Column, Document, Row, Table
 from comet_web.facts import Cluster, Event, Group, Topic, Track
 from comet_web.health import judged
-from comet_web.tables import shaped
+from comet_web.page_request import PageRequest, path
 from comet_web.views import groups, topics
 from comet_web.views.topics import total
 
@@ -51,7 +51,7 @@ EVENT: Final = (
 )
 
 
-def view(cluster: Cluster, asked: Asked) -> Document:
+def view(cluster: Cluster, asked: PageRequest) -> Document:
     health = judged(cluster)
     reasons = [Row(each.key, (Cell(each.text, tone=each.tone, href=each.href),)) for each in health.reasons]
     tables = (
@@ -69,7 +69,7 @@ def view(cluster: Cluster, asked: Asked) -> Document:
     )
 
 
-def _plain(id_: str, columns: tuple[Column, ...], rows: list[Row], asked: Asked) -> Table:
+def _plain(id_: str, columns: tuple[Column, ...], rows: list[Row], asked: PageRequest) -> Table:
     return shaped(id_, columns, rows, asked, main=False)
 
 
@@ -106,7 +106,7 @@ def _wrong(count: int, tone: str) -> Cell:
 
 
 def _sparked(cell: Cell, tracks: Mapping[str, Track], name: str) -> Cell:
-    values = sparks.thinned(sparks.begun(tracks[name].values)) if name in tracks else []
+    values = sparkline.thinned(sparkline.begun(tracks[name].values)) if name in tracks else []
     return replace(cell, spark=values)
 
 
@@ -114,7 +114,7 @@ def _sparked(cell: Cell, tracks: Mapping[str, Track], name: str) -> Cell:
 
 
 def _chart(name: str, unit: str, of: tuple[tuple[str, str], ...], cluster: Cluster) -> Chart:
-    return lines.chart(name, of, cluster.tracks, cluster.time_us, unit=unit, marks=tuple(_marks(cluster)))
+    return line_chart.chart(name, of, cluster.tracks, cluster.time_us, unit=unit, marks=tuple(_marks(cluster)))
 
 
 def _marks(cluster: Cluster) -> Iterator[tuple[int, str]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from comet_web import numbers
-from comet_web.asked import Asked, path
+from comet_web.components import numbers
+from comet_web.components.table import shaped
 from comet_web.document import DASH, UNKNOWN, Cell, Chart, Column, Document, Row
 from comet_web.facts import STEPS_S, Candles, Quote, Quotes
-from comet_web.tables import shaped
+from comet_web.page_request import PageRequest, path
 from comet_web.views import quotes_analytics as analytics
 from comet_web.views.quotes_cells import DIGITS_MAX, clock, digits_of, moment, price, seconds_text, volume
 
@@ -31,7 +31,7 @@ COLUMNS: Final = (
 )
 
 
-def view(facts: Quotes, asked: Asked) -> Document:
+def view(facts: Quotes, asked: PageRequest) -> Document:
     rows = [_row(quote, facts.time_us, asked) for quote in facts.quotes.values()]
     watch = shaped("watchlist", COLUMNS, rows, asked, sort="symbol")
     return Document(
@@ -115,7 +115,7 @@ def _left_out(facts: Quotes) -> str:
 # ---- the symbol that was chosen
 
 
-def _chosen(facts: Quotes, asked: Asked) -> dict[str, Cell]:
+def _chosen(facts: Quotes, asked: PageRequest) -> dict[str, Cell]:
     quote = facts.quotes.get(facts.symbol)
     if quote is None:
         return dict.fromkeys(("symbol", "last", "change", "bid", "ask", "spread", "volume", "at", "place"), UNKNOWN) | {
@@ -146,7 +146,7 @@ def _place(facts: Quotes) -> Cell:
     return Cell(f"partition {facts.partition}, offset {facts.offset:,}", href=href)
 
 
-def _forming(facts: Quotes, asked: Asked) -> str:
+def _forming(facts: Quotes, asked: PageRequest) -> str:
     """The candle that is not over, for the chart, and what the lines over it are there: numbers with commas between."""
     candles = facts.candles
     if candles is None or candles.forming is None:
@@ -193,7 +193,7 @@ def age(time_us: int, heard_us: int) -> Cell:
     return Cell(seconds_text(float(seconds)), seconds, title=numbers.moment_text(heard_us))
 
 
-def _row(quote: Quote, time_us: int, asked: Asked) -> Row:
+def _row(quote: Quote, time_us: int, asked: PageRequest) -> Row:
     digits = digits_of(quote)
     old = "muted" if time_us - quote.heard_us > OLD_US else ""
     cells = (
@@ -221,7 +221,7 @@ def _above_least(prices: Sequence[float | None]) -> list[float | None]:
 # ---- charts
 
 
-def _charts(facts: Quotes, asked: Asked) -> dict[str, Chart]:
+def _charts(facts: Quotes, asked: PageRequest) -> dict[str, Chart]:
     candles = facts.candles
     if candles is None:
         return {}

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from comet_web import numbers
-from comet_web.asked import Asked, path
+from comet_web.components import numbers
+from comet_web.components.table import shaped
 from comet_web.document import DASH, UNKNOWN, Cell, Column, Row, Table
 from comet_web.facts import STEPS_S, Quotes
 from comet_web.facts_analytics import Alert, Bar, Job, Stat
-from comet_web.tables import shaped
+from comet_web.page_request import PageRequest, path
 from comet_web.views.quotes_cells import clock, count, digits_of, moment, price, seconds_text, volume
 
 LATE_US: Final = 5_000_000  # behind the feed, and the analytics are late
@@ -100,7 +100,7 @@ STATES: Final = {"running": "good", "starting": "info", "stopped": "warn", "fail
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class AnalyticsHealth:
     word: str
     tone: str
     late: bool  # what the job says is no picture of now
@@ -124,7 +124,7 @@ def fields(facts: Quotes, *, stopped: bool) -> dict[str, Cell]:
     }
 
 
-def tables(facts: Quotes, asked: Asked) -> dict[str, Table]:
+def tables(facts: Quotes, asked: PageRequest) -> dict[str, Table]:
     found = facts.analytics
     digits = digits_of(facts.quotes.get(facts.symbol))
     stats = found.stats.values()
@@ -160,7 +160,7 @@ class Line:
         return "" if known is None else f"{self.name} {known:g}"
 
 
-def lines(facts: Quotes, asked: Asked) -> list[Line]:
+def lines(facts: Quotes, asked: PageRequest) -> list[Line]:
     """Those that are asked for and known."""
     found = facts.analytics.lines
     if found is None:
@@ -193,38 +193,42 @@ def behind_us(facts: Quotes) -> int | None:
     return max(0, quoted_us - leading.event_us)
 
 
-def health_of(facts: Quotes, *, stopped: bool) -> Health:
+def health_of(facts: Quotes, *, stopped: bool) -> AnalyticsHealth:
     """`stopped`: the feed has."""
     found = facts.analytics
     if not there(facts):
-        return Health("not started", "muted", late=True)
+        return AnalyticsHealth("not started", "muted", late=True)
     jobs = found.jobs
     failed = [job for _, job in sorted(jobs.items()) if job.state == "failed"]
     failures = "; ".join(f"{job.query}: {job.error or 'it does not say why'}" for job in failed)
     if LEADING in (job.query for job in failed) or (failed and len(failed) == len(jobs)):
-        return Health("failed", "bad", late=True, why=failures)
+        return AnalyticsHealth("failed", "bad", late=True, why=failures)
     if found.heard_us is None:
-        return Health("unknown", "warn", late=True, why="No query has said how it is.")
+        return AnalyticsHealth("unknown", "warn", late=True, why="No query has said how it is.")
     states = {job.state for job in jobs.values()}
     if states == {"stopped"}:
-        return Health("stopped", "warn", late=True, why=f"Its last word came at {clock(found.heard_us)} UTC.")
+        return AnalyticsHealth("stopped", "warn", late=True, why=f"Its last word came at {clock(found.heard_us)} UTC.")
     silent_us = facts.time_us - found.heard_us
     if silent_us > SILENT_US:
         since = f"Nothing was heard of the job since {clock(found.heard_us)} UTC"
-        return Health(
+        return AnalyticsHealth(
             "silent", "warn", late=True, why=f"{since}, and the feed has stopped." if stopped else f"{since}."
         )
     behind = behind_us(facts)
     if behind is None:
         return _not_yet(jobs)
     if behind > LATE_US:
-        return Health(
+        return AnalyticsHealth(
             "late", "warn", late=True, why="It processes quotes more slowly than they come, or has just begun."
         )
-    return Health("partly failed", "bad", late=False, why=failures) if failed else Health("running", "good", late=False)
+    return (
+        AnalyticsHealth("partly failed", "bad", late=False, why=failures)
+        if failed
+        else AnalyticsHealth("running", "good", late=False)
+    )
 
 
-def late_results(facts: Quotes, health: Health) -> list[str]:
+def late_results(facts: Quotes, health: AnalyticsHealth) -> list[str]:
     """Tables that are no picture of now: all of them where the job is late, else those of queries that are."""
     bars = f"bars.{step_name(facts)}"
     of = {"bars": bars, "lines": bars, "alerts": "alerts", "stats": "stats", "volumes": "stats"}
@@ -238,12 +242,12 @@ def _is_late(facts: Quotes, query: str) -> bool:
     return job.event_us is not None and quoted_us is not None and quoted_us - job.event_us > OTHERS_LATE_US
 
 
-def _not_yet(jobs: Mapping[str, Job]) -> Health:
+def _not_yet(jobs: Mapping[str, Job]) -> AnalyticsHealth:
     leading = jobs.get(LEADING)
     doing = next((job.doing for job in jobs.values() if job.state == "starting" and job.doing), "")
     state = "starting" if leading is None or doing else leading.state
     why = f"{LEADING} has not processed a quote yet"
-    return Health(state, STATES[state], late=True, why=f"{why}; it waits for {doing}." if doing else f"{why}.")
+    return AnalyticsHealth(state, STATES[state], late=True, why=f"{why}; it waits for {doing}." if doing else f"{why}.")
 
 
 def _delay(behind: int | None, *, late: bool) -> Cell:
@@ -375,7 +379,7 @@ def _spread(bar: Bar, digits: int) -> Cell:
     return UNKNOWN if mean is None else Cell(f"{mean:,.{digits}f}", mean, title=title)
 
 
-def _stat_row(stat: Stat, facts: Quotes, asked: Asked) -> Row:
+def _stat_row(stat: Stat, facts: Quotes, asked: PageRequest) -> Row:
     digits = digits_of(facts.quotes.get(stat.symbol))
     cells = (
         Cell(stat.symbol), _share(stat.volatility), _share(stat.change, signed=True), price(stat.mean, digits),
@@ -384,14 +388,14 @@ def _stat_row(stat: Stat, facts: Quotes, asked: Asked) -> Row:
     return Row(stat.symbol, cells, _link(stat.symbol, facts, asked))
 
 
-def _volume_row(stat: Stat, traded: float, facts: Quotes, asked: Asked) -> Row:
+def _volume_row(stat: Stat, traded: float, facts: Quotes, asked: PageRequest) -> Row:
     share = stat.volume / traded if stat.volume is not None and traded > 0 else None
     part = UNKNOWN if share is None else Cell(f"{100 * share:.1f}", share, bar=min(1.0, max(0.0, share)))
     cells = (Cell(stat.symbol), volume(stat.volume), part, count(stat.trades))
     return Row(stat.symbol, cells, _link(stat.symbol, facts, asked))
 
 
-def _alert_row(alert: Alert, facts: Quotes, asked: Asked) -> Row:
+def _alert_row(alert: Alert, facts: Quotes, asked: PageRequest) -> Row:
     sign, tone = KINDS.get(alert.kind, ("•", "info"))
     cells = (
         moment(alert.time_us),
@@ -404,7 +408,7 @@ def _alert_row(alert: Alert, facts: Quotes, asked: Asked) -> Row:
     return Row(str(alert.number), cells)
 
 
-def _link(symbol: str, facts: Quotes, asked: Asked) -> str:
+def _link(symbol: str, facts: Quotes, asked: PageRequest) -> str:
     return asked.link(symbol=symbol, page=None) if symbol in facts.quotes else ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from comet_web import numbers
+from comet_web.components import numbers
 from comet_web.document import UNKNOWN, Cell
 from comet_web.facts import Quote
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from comet_web import lines, numbers
-from comet_web.asked import Asked, path
+from comet_web.components import line_chart, numbers
+from comet_web.components.table import shaped
 from comet_web.document import DASH, UNKNOWN, Cell, Chart, Column, Document, Row
 from comet_web.facts import WINDOW_S, Event, Partition, Topic, TopicDetail, Track
-from comet_web.tables import shaped
+from comet_web.page_request import PageRequest, path
 from comet_web.views import topics
 
 _BARS_MAX: Final = 128  # that can be told from each other
@@ -51,7 +51,7 @@ def _kept(topic: Topic) -> Cell:
     return Cell(topics.retention(topic).text, title=topics.cleanup(topic).title)
 
 
-def view(detail: TopicDetail, asked: Asked) -> Document:
+def view(detail: TopicDetail, asked: PageRequest) -> Document:
     topic = detail.topic
     measure, by = _measure(detail.partitions)
     average = sum(measure.values()) / len(measure) if measure else 0.0
@@ -181,7 +181,7 @@ def _bars(measure: Mapping[int, float], by: str) -> Chart:
 def _flow(name: str, unit: str, detail: TopicDetail) -> Chart:
     of = (("in", f"{name}_in"), ("out", f"{name}_out"))
     marks = _marks(detail.cluster.events, detail.topic.name, detail.tracks.get("records_in"))
-    return lines.chart(name, of, detail.tracks, detail.cluster.time_us, unit=unit, marks=marks)
+    return line_chart.chart(name, of, detail.tracks, detail.cluster.time_us, unit=unit, marks=marks)
 
 
 def _marks(events: Iterable[Event], topic: str, track: Track | None) -> tuple[tuple[int, str], ...]:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from comet_web.asked import Asked
+from comet_web.components.table import shaped
 from comet_web.document import Cell, Column, Document, Row
 from comet_web.facts import Setting, TopicDetail
-from comet_web.tables import shaped
+from comet_web.page_request import PageRequest
 from comet_web.views import topic
 
 NO_LIMIT: Final = "-1"
@@ -26,7 +26,7 @@ COLUMNS: Final = (
 )
 
 
-def view(detail: TopicDetail, asked: Asked) -> Document:
+def view(detail: TopicDetail, asked: PageRequest) -> Document:
     found = sorted(detail.settings, key=lambda one: not modified(one))  # else as they come
     changed = sum(map(modified, found))
     said = f"{changed} of {len(found)} settings differ from the default" if changed else "everything is as by default"

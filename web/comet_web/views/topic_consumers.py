@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from comet_web import numbers
-from comet_web.asked import Asked, path
+from comet_web.components import numbers
+from comet_web.components.table import shaped
 from comet_web.document import DASH, Cell, Column, Document, Row
 from comet_web.facts import Group, Lag, TopicConsumers
-from comet_web.tables import shaped
+from comet_web.page_request import PageRequest, path
 from comet_web.views import groups, topic
 
 COLUMNS: Final = (
@@ -35,7 +35,7 @@ LAGS: Final = (
 )
 
 
-def view(found: TopicConsumers, asked: Asked) -> Document:
+def view(found: TopicConsumers, asked: PageRequest) -> Document:
     detail, name = found.detail, found.detail.topic.name
     reading = readers(found)
     rows = [_row(group, name, found.group, asked) for group in reading]
@@ -62,7 +62,7 @@ def readers(found: TopicConsumers) -> Sequence[Group]:
     return [group for _, group in sorted(found.detail.cluster.groups.items()) if name in group.topics]
 
 
-def _row(group: Group, name: str, chosen: str, asked: Asked) -> Row:
+def _row(group: Group, name: str, chosen: str, asked: PageRequest) -> Row:
     address = path("groups", group.name)
     shown = group.name == chosen
     return Row(

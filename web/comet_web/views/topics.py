@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from comet_web import numbers
-from comet_web.asked import Asked, path
+from comet_web.components import numbers
+from comet_web.components.table import shaped
 from comet_web.document import DASH, UNKNOWN, Cell, Column, Document, Row
 from comet_web.facts import WINDOW_S, Cluster, Topic, Track
-from comet_web.tables import shaped
+from comet_web.page_request import PageRequest, path
 
 NO_LIMIT: Final = -1
 _LEFT_OUT: Final = Cell("")
@@ -42,7 +42,7 @@ COLUMNS: Final = (
 )
 
 
-def view(cluster: Cluster, asked: Asked) -> Document:
+def view(cluster: Cluster, asked: PageRequest) -> Document:
     internal = asked.query.get("internal") == "1"
     shown = [topic for _, topic in sorted(cluster.topics.items()) if internal or not topic.internal]
     hidden = sum(topic.internal for topic in cluster.topics.values())
@@ -182,7 +182,7 @@ def _all_well(topics: Sequence[Topic]) -> Cell:
     return Cell("all healthy", tone="good") if topics else Cell("")
 
 
-def _toggle(hidden: int, shown: bool, asked: Asked) -> Cell:
+def _toggle(hidden: int, shown: bool, asked: PageRequest) -> Cell:
     if not hidden:
         return Cell("")
     if shown:

@@ -76,7 +76,7 @@ class Access:
         return grpc.aio.secure_channel(endpoint, credentials, options=options)
 
 
-class Member:
+class EtcdMember:
     """One endpoint and its channel."""
 
     def __init__(self, endpoint: str, access: Access, timeout_ms: int) -> None:
@@ -99,7 +99,7 @@ class Member:
 
 
 # One exchange with a member: (member, seconds left, metadata) -> answer.
-Exchange = Callable[[Member, float, Metadata], Awaitable[T]]
+Exchange = Callable[[EtcdMember, float, Metadata], Awaitable[T]]
 
 
 class Connection:
@@ -112,7 +112,7 @@ class Connection:
         self.clock = clock
         self.closed = False
         self._access = access
-        self._members = [Member(endpoint, access, timeout_ms) for endpoint in endpoints]
+        self._members = [EtcdMember(endpoint, access, timeout_ms) for endpoint in endpoints]
         self._current = 0
         self._token = ""
         self._authenticating = asyncio.Lock()
@@ -160,15 +160,15 @@ class Connection:
         self.check_open()
         raise StoreUnavailable("; ".join(failures) or "no time left")
 
-    async def pick(self) -> tuple[Member, Metadata]:
+    async def pick(self) -> tuple[EtcdMember, Metadata]:
         """A member to open a stream to, and what to tell it. Raises StoreUnavailable."""
 
-        async def choose(member: Member, _: float, metadata: Metadata) -> tuple[Member, Metadata]:
+        async def choose(member: EtcdMember, _: float, metadata: Metadata) -> tuple[EtcdMember, Metadata]:
             return member, metadata
 
         return await self.call(choose, repeatable=True)
 
-    def suspect(self, member: Member) -> None:
+    def suspect(self, member: EtcdMember) -> None:
         """The next call goes to another one."""
         if self._members[self._current] is member:
             self._current = (self._current + 1) % len(self._members)
@@ -182,7 +182,7 @@ class Connection:
         if self.closed and task is not None and not task.cancelling():
             raise Closed("the metadata store is closed") from None
 
-    async def _exchange(self, member: Member, exchange: Exchange[T], left_s: float) -> T:
+    async def _exchange(self, member: EtcdMember, exchange: Exchange[T], left_s: float) -> T:
         for last in (False, True):
             metadata = await self._metadata(member, left_s)
             try:
@@ -196,13 +196,13 @@ class Connection:
                     raise StoreUnavailable(f"{member.endpoint}: {error.details()}") from error
         raise AssertionError("the second attempt returns or raises")
 
-    async def _prepare(self, member: Member) -> None:
+    async def _prepare(self, member: EtcdMember) -> None:
         if not await member.connected():
             raise StoreUnavailable(f"{member.endpoint}: not reachable")
         if not member.known:
             await self._get_to_know(member)
 
-    async def _get_to_know(self, member: Member) -> None:
+    async def _get_to_know(self, member: EtcdMember) -> None:
         try:
             status = await member.maintenance.Status(rpc.StatusRequest())
         except grpc.aio.AioRpcError as error:
@@ -225,7 +225,7 @@ class Connection:
                 " or ".join(f"{line[0]}.{line[1]}.{patch}" for line, patch in SOUND_VERSIONS.items()),
             )
 
-    async def _metadata(self, member: Member, left_s: float) -> Metadata:
+    async def _metadata(self, member: EtcdMember, left_s: float) -> Metadata:
         if not self._access.user:
             return (REQUIRE_LEADER,)
         async with self._authenticating:

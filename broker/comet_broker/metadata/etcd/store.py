@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from aetcd import rpc
 
-from comet_broker.metadata.etcd.calls import Access, Connection, Member, Metadata
+from comet_broker.metadata.etcd.calls import Access, Connection, EtcdMember, Metadata
 from comet_broker.metadata.etcd.watch import EtcdWatch
 from comet_broker.metadata.etcd.wire import Keys, item, transaction
 from comet_broker.metadata.keyspace import check_key, check_transaction
@@ -104,7 +104,7 @@ class EtcdStore:
     async def keep_alive(self, lease: int) -> int:
         sent_at = self._connection.clock.monotonic()
 
-        async def exchange(member: Member, left_s: float, metadata: Metadata) -> Any:
+        async def exchange(member: EtcdMember, left_s: float, metadata: Metadata) -> Any:
             request = rpc.LeaseKeepAliveRequest(ID=lease)
             answers = member.lease.LeaseKeepAlive(iter([request]), timeout=left_s, metadata=metadata)
             async for answer in answers:
@@ -133,7 +133,7 @@ class EtcdStore:
         await self._connection.close()
 
     async def _ask(self, service: str, method: str, request: Any, *, repeatable: bool = True) -> Any:
-        async def exchange(member: Member, left_s: float, metadata: Metadata) -> Any:
+        async def exchange(member: EtcdMember, left_s: float, metadata: Metadata) -> Any:
             call = getattr(getattr(member, service), method)
             return await call(request, timeout=left_s, metadata=metadata)
 

@@ -22,7 +22,7 @@ import grpc
 import grpc.aio
 from aetcd import rpc
 
-from comet_broker.metadata.etcd.calls import Connection, Member, Metadata
+from comet_broker.metadata.etcd.calls import Connection, EtcdMember, Metadata
 from comet_broker.metadata.etcd.reconcile import Reconciler
 from comet_broker.metadata.etcd.wire import Keys, revisions
 from comet_broker.metadata.store import Compacted, Reconnected, StoreUnavailable, WatchEvent
@@ -124,7 +124,7 @@ class EtcdWatch(AsyncIterator[Sequence[WatchEvent]]):
         finally:
             stream.cancel()
 
-    async def _read(self, stream: Any, member: Member) -> None:
+    async def _read(self, stream: Any, member: EtcdMember) -> None:
         await self._write(stream, rpc.WatchRequest(create_request=self._request()))
         asked = True  # creating a watch is answered, so silence counts from the start
         answer = asyncio.ensure_future(stream.read())
@@ -158,11 +158,11 @@ class EtcdWatch(AsyncIterator[Sequence[WatchEvent]]):
         async with asyncio.timeout(self._connection.timeout_s):
             await stream.write(request)
 
-    def _give_up(self, member: Member, why: str, cause: BaseException | None = None) -> NoReturn:
+    def _give_up(self, member: EtcdMember, why: str, cause: BaseException | None = None) -> NoReturn:
         self._connection.suspect(member)
         raise StoreUnavailable(f"{member.endpoint}: {why}") from cause
 
-    async def _take(self, response: Any, member: Member) -> None:
+    async def _take(self, response: Any, member: EtcdMember) -> None:
         if response is grpc.aio.EOF:
             self._give_up(member, "the stream ended")
         if response.compact_revision:
@@ -188,7 +188,7 @@ class EtcdWatch(AsyncIterator[Sequence[WatchEvent]]):
         self._reconcile_at = now + self._reconcile_s
         first, end = self._range
 
-        async def listing(member: Member, left_s: float, metadata: Metadata) -> Any:
+        async def listing(member: EtcdMember, left_s: float, metadata: Metadata) -> Any:
             request = rpc.RangeRequest(key=first, range_end=end, keys_only=True)
             return await member.kv.Range(request, timeout=left_s, metadata=metadata)
 

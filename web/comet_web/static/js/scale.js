@@ -1,4 +1,4 @@
-// Axes of charts: round steps, and how figures and times are written there, as comet_web/numbers.py writes them.
+// Axes of charts: round steps, and how figures and times are written there, as comet_web/components/numbers.py writes them.
 
 const STEPS = ["", "k", "M", "G", "T", "P"];
 const BYTES = ["B", "kB", "MB", "GB", "TB", "PB"];

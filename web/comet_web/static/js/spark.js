@@ -1,4 +1,4 @@
-// Sparklines as SVG paths; the same as comet_web/sparks.py, which draws them before any script runs.
+// Sparklines as SVG paths; the same as comet_web/components/sparkline.py, which draws them before any script runs.
 
 const WIDTH = 120;
 const HEIGHT = 24;

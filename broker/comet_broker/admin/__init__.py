@@ -1,0 +1,1 @@
+"""The Admin service: topics, cluster, metrics, recovery, resuming."""

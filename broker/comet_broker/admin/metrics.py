@@ -1,0 +1,130 @@
+"""What the Admin service tells those who watch: the numbers of this broker now, and what they were.
+
+Anything long is put together a piece at a time, so that clients of the broker do not wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from comet.errors import CometError, InvalidArgument, LimitExceeded
+from comet.v1 import admin_pb2 as pb
+from comet_broker import limits
+from comet_broker.broker import Broker
+from comet_broker.coordination.group_frames import check_name
+from comet_broker.coordination.group_summary import group_tracks, groups_here
+from comet_broker.core import slots
+from comet_broker.core.event_log import Event
+from comet_broker.core.history import MINUTE_S, STEP_S_MAX
+from comet_broker.core.metrics_store import FLOWS, GAUGES, TOPIC_FLOWS
+
+ASK_S_MAX: Final = 2.0  # how long another broker has to say what it knows
+TRACKS_AT_ONCE: Final = 40
+
+
+class Watching:
+    """The coroutines behind the unary calls, protobuf in and out; raises CometErrors."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def statistics(self, request: pb.StatisticsRequest) -> pb.StatisticsResponse:
+        numbers = self._broker.summary() if request.brief else self._broker.statistics()
+        # All partitions in short go by the name of `partitions`; what is asked for beside it has names of its own.
+        if request.topics:
+            numbers["topics"] = await self._broker.recorder.topics()
+        if request.groups:
+            numbers["groups"] = await groups_here(self._broker)
+        return pb.StatisticsResponse(json=msgspec.json.encode(numbers).decode())
+
+    async def history(self, request: pb.HistoryRequest) -> pb.HistoryResponse:
+        step_s = request.step_s or 1
+        if step_s > MINUTE_S and (step_s % MINUTE_S or step_s > STEP_S_MAX):
+            raise InvalidArgument(
+                f"step_s is 1 to {MINUTE_S}, or a multiple of {MINUTE_S} up to {STEP_S_MAX}, not {step_s}"
+            )
+        answer = pb.HistoryResponse()
+        if not request.forwarded:
+            await self._broker.recorder.ticked.wait()  # a broker that has just started says nothing for a second
+            await self._add_figures(answer, request, step_s)
+            answer.events.extend(map(_event_to_pb, self._broker.recorder.chronicle.events(request.since_us)))
+        await self._add_groups(answer, request, step_s)
+        return answer
+
+    async def _add_figures(self, answer: pb.HistoryResponse, request: pb.HistoryRequest, step_s: int) -> None:
+        board = self._broker.recorder.board
+        known = self._broker.view.state.topics
+        topics = list(board.topics) if request.every_topic else [name for name in request.topics if name in known]
+        first, last = board.presence.steps(step_s, request.since_us)
+        values = (last - first + 1) * (len(FLOWS) + len(GAUGES) + len(TOPIC_FLOWS) * len(topics))
+        if values > limits.HISTORY_VALUES_MAX:
+            raise LimitExceeded(
+                f"that is {values:,} values, and one answer has at most {limits.HISTORY_VALUES_MAX:,}: ask for longer"
+                " steps, a later beginning, or fewer topics"
+            )
+        if first > last:
+            return
+        for number, track in enumerate(board.tracks(step_s, request.since_us, topics)):
+            answer.tracks.add(
+                topic=track.topic,
+                figure=track.figure,
+                step_s=track.step_s,
+                end_us=track.end_us,
+                values=track.values,
+            )
+            if number % TRACKS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    # ---- groups: their coordinators have it
+
+    async def _add_groups(self, answer: pb.HistoryResponse, request: pb.HistoryRequest, step_s: int) -> None:
+        elsewhere: dict[str, list[str]] = {}
+        for name in dict.fromkeys(request.groups):
+            number = slots.slot_of(check_name(name))
+            try:
+                groups = self._broker.coordinator.slot(number).groups
+                group = groups.find(name)
+            except CometError:
+                address = "" if request.forwarded else self._coordinator(number)
+                if address:
+                    elsewhere.setdefault(address, []).append(name)
+                continue
+            if group is not None:
+                answer.tracks.extend(group_tracks(groups, group, step_s, request.since_us))
+        for tracks in await asyncio.gather(*(self._ask(where, names, request) for where, names in elsewhere.items())):
+            answer.tracks.extend(tracks)
+
+    def _coordinator(self, number: int) -> str:
+        """The address of another broker that has the slot; empty where there is none."""
+        try:
+            broker, host, port = self._broker.coordinator.whereabouts(number)
+        except CometError:
+            return ""
+        return "" if broker == self._broker.config.broker_id else f"{host}:{port}"
+
+    async def _ask(self, address: str, names: Sequence[str], request: pb.HistoryRequest) -> Sequence[pb.HistoryTrack]:
+        """Nothing, if it cannot say: that is not known, then."""
+        passed_on = pb.HistoryRequest(groups=names, step_s=request.step_s, since_us=request.since_us, forwarded=True)
+        try:
+            answer = await self._broker.peers.call(
+                address, "comet.v1.Admin/History", passed_on, pb.HistoryResponse, ASK_S_MAX
+            )
+        except CometError:
+            return ()
+        return answer.tracks
+
+
+def _event_to_pb(event: Event) -> pb.ClusterEvent:
+    return pb.ClusterEvent(
+        time_us=event.time_us,
+        revision=event.revision,
+        kind=event.kind,
+        text=event.text,
+        topic=event.topic,
+        partition=event.partition,
+        broker=event.broker or 0,
+    )

@@ -1,0 +1,179 @@
+"""`comet cluster recover` at the broker: what its folder holds, and the recovery that one broker makes for all.
+
+    RecoverCluster ─► Inventory of each broker ─► core.recovery.planned ─► shown; or, accepted, written to the store
+
+A broker that does not trust the store warns those that are registered there (`warn_others`): one that was away knows no
+more than an old snapshot, and would lead by it.
+
+The store is reached past the guard, which refuses it: only here, and only for what an operator has accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from comet.errors import CometError, InvalidArgument, Timeout, Unavailable
+from comet.v1 import admin_pb2 as admin
+from comet.v1 import coordination_pb2 as coordination
+from comet_broker.coordination.coordinator import slot_prefix
+from comet_broker.coordination.journal import Head
+from comet_broker.core.cluster import CLUSTER, ClusterState, LineageEntry
+from comet_broker.core.lineage import MARK_BITS, Floor
+from comet_broker.core.recovery import Inventory, Plan, batches, planned, slot_epoch
+from comet_broker.core.slots import SLOTS
+from comet_broker.data_folder import came_short
+from comet_broker.metadata.store import KeyValue, StoreUnavailable
+
+if TYPE_CHECKING:
+    from comet_broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+ADDRESSES_MAX: Final = 1_000
+INVENTORY_S_MAX: Final = 120.0  # every log of a folder may have to be opened
+WARN_S: Final = 1.0
+WARN_S_MAX: Final = 2.0
+METHOD: Final = "comet.v1.Admin/Inventory"
+WARN: Final = "comet.v1.Coordination/Warn"
+
+
+async def warn_others(broker: Broker) -> None:
+    """Tells those that are registered in a store that is not trusted what this broker knows of it, as long as it does
+    not trust it. One that knew no more than a restored store stops leading then. A task of its own."""
+    guard = broker.guard
+    while guard.reason:
+        request = warning(broker)
+        for address in list(guard.registered.values()):
+            with contextlib.suppress(CometError):
+                await broker.peers.call(address, WARN, request, coordination.WarnResponse, WARN_S_MAX)
+        await asyncio.sleep(WARN_S)
+
+
+def warning(broker: Broker) -> coordination.WarnRequest:
+    floor = broker.guard.known().encode().decode()
+    return coordination.WarnRequest(broker=broker.config.broker_id, floor=floor)
+
+
+class Recovering:
+    """The coroutines behind the unary calls; raises CometErrors."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def inventory(self, _: admin.InventoryRequest) -> admin.InventoryResponse:
+        return admin.InventoryResponse(json=(await self._own()).encode().decode())
+
+    async def _own(self) -> Inventory:
+        broker = self._broker
+        copies, topics = await broker.topics.inventory()
+        if broker.topics.short and broker.identity.clean:
+            broker.identity = came_short(broker.files, broker.identity)  # or the next opening would not know
+        return Inventory(
+            broker=broker.config.broker_id,
+            folder=broker.identity.folder,
+            cluster_id=broker.cluster_id,
+            reason=broker.guard.reason,
+            running=broker.guard.judged,
+            floor=broker.guard.known(),
+            copies=tuple(copies),
+            topics=tuple(topics),
+        )
+
+    async def recover(self, request: admin.RecoverClusterRequest) -> admin.RecoverClusterResponse:
+        if not self._broker.guard.reason:
+            raise InvalidArgument(
+                "this broker trusts the metadata store, so there is nothing for it to recover", details={"trusted": "1"}
+            )
+        if len(request.brokers) > ADDRESSES_MAX:
+            raise InvalidArgument(f"at most {ADDRESSES_MAX} addresses, not {len(request.brokers)}")
+        inventories, silent = await self._ask(request.brokers)
+        try:
+            state = await self._listed()
+            plan = planned(inventories, state)
+            if request.accept:
+                await self._make(plan, inventories, state, request.accept)
+        except StoreUnavailable as error:
+            raise Timeout(f"the metadata store did not answer; look again what is there: {error}") from error
+        return admin.RecoverClusterResponse(
+            json=plan.encode().decode(), digest=plan.digest, done=bool(request.accept), silent=silent
+        )
+
+    async def warned(self, request: coordination.WarnRequest) -> coordination.WarnResponse:
+        """Another broker knows more of the store than what is there. What it knows counts here as well."""
+        try:
+            floor = Floor.decode(request.floor.encode())
+            listing = await self._broker.guard.inner.range(CLUSTER)
+        except (msgspec.DecodeError, StoreUnavailable) as error:
+            log.warning("a warning of broker %d comes to nothing: %s", request.broker, error)
+        else:
+            self._broker.guard.learn(floor, listing, request.broker)
+        return coordination.WarnResponse()
+
+    async def _ask(self, addresses: Sequence[str]) -> tuple[list[Inventory], list[str]]:
+        """The inventories of all that answer, this one's own among them, and the addresses of the others. One that
+        trusts the store yet is warned first, and stops: what its folder holds is not to change any more."""
+
+        async def one(address: str) -> Inventory | None:
+            try:
+                found = await self._inventory_of(address)
+                if not found.reason:
+                    await self._broker.peers.call(
+                        address, WARN, warning(self._broker), coordination.WarnResponse, WARN_S_MAX
+                    )
+                    found = await self._inventory_of(address)
+            except CometError as error:
+                log.warning("the broker at %s has no inventory to show: %s", address, error)
+                return None
+            return found
+
+        answers = await asyncio.gather(*map(one, addresses))
+        found = {self._broker.config.broker_id: await self._own()}
+        for answer in answers:
+            if answer is not None:
+                found.setdefault(answer.broker, answer)
+        silent = [address for address, answer in zip(addresses, answers, strict=True) if answer is None]
+        return [found[broker] for broker in sorted(found)], silent
+
+    async def _inventory_of(self, address: str) -> Inventory:
+        answer = await self._broker.peers.call(
+            address, METHOD, admin.InventoryRequest(), admin.InventoryResponse, INVENTORY_S_MAX
+        )
+        return Inventory.decode(answer.json.encode())
+
+    async def _listed(self) -> ClusterState:
+        listing = await self._broker.guard.inner.range(CLUSTER)
+        return ClusterState.of(listing.items, listing.revision)
+
+    async def _make(self, plan: Plan, inventories: Sequence[Inventory], state: ClusterState, accept: str) -> None:
+        if plan.digest != accept:
+            raise InvalidArgument("what would be done is not what was accepted any more: look again")
+        if trusting := [one.broker for one in inventories if not one.reason]:
+            raise Unavailable(f"broker {trusting[0]} trusts the metadata store yet, and may go on writing: look again")
+        broker, store = self._broker, self._broker.guard.inner
+        keys = {slot: slot_prefix(slot) + "head" for slot in range(SLOTS)}
+        heads: dict[int, KeyValue] = {}
+        for slot, key in keys.items():
+            item = await store.get(key)
+            if item is not None:
+                heads[slot] = item
+        values = {
+            slot: (key, Head(broker.config.broker_id, slot_epoch(plan, state, slot), 0).encode())
+            for slot, key in keys.items()
+        }
+        entry = LineageEntry(broker.config.broker_id, f"{broker.random.getrandbits(MARK_BITS):016x}")
+        for batch in batches(plan, inventories, state, heads, values, entry):
+            result = await store.transact(batch.compares, batch.operations)
+            if not result.applied:
+                raise Unavailable("the metadata store was changed meanwhile: nothing is accepted yet, look again")
+        log.warning(
+            "an operator has recovered the metadata store of cluster %s: %d partitions, %d records given up",
+            plan.cluster_id,
+            len(plan.partitions),
+            sum(one.loses for one in plan.partitions),
+        )

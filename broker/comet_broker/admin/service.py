@@ -1,0 +1,499 @@
+"""Topics and the cluster: what the Admin service and FetchMetadata do.
+
+Every change is one compare-and-swap in the metadata store; the view follows the store, the controller places what is
+new, and an answer goes out when this broker has seen it done. A store that does not answer leaves the outcome
+unknown, which is what the caller is told. What only a leader knows or can do is asked of the leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from comet.errors import (
+    BrokerNotFound,
+    CometError,
+    InvalidArgument,
+    LimitExceeded,
+    PartitionNotFound,
+    Timeout,
+    TopicExists,
+    TopicNotFound,
+    Unavailable,
+)
+from comet.types import REPLICAS_MAX, BrokerInfo, TopicConfig, check_topic_name
+from comet.v1 import admin_pb2 as admin
+from comet.v1 import events_pb2 as events
+from comet.v1 import types_pb2 as types
+from comet.wire.protobuf import broker_to_pb, config_from_pb, status_to_pb, topic_to_pb
+from comet_broker import limits
+from comet_broker.admin.resume import resume
+from comet_broker.broker import Broker
+from comet_broker.core.cluster import (
+    DELETED,
+    DRAINS,
+    NOBODY,
+    ClusterState,
+    PartitionState,
+    Tombstone,
+    TopicSpec,
+    partition_key,
+    topic_key,
+)
+from comet_broker.core.forcing import forced
+from comet_broker.metadata.store import (
+    Compare,
+    Delete,
+    KeyValue,
+    MetadataStore,
+    Put,
+    StoreUnavailable,
+    TransactionResult,
+)
+from comet_broker.metrics import statistics
+from comet_broker.partitions.delete_records import deleted_end
+from comet_broker.partitions.partition import Partition
+
+log = logging.getLogger(__name__)
+
+SWAP_ATTEMPTS_MAX = 16
+PLACED_S_MAX = 10.0  # how long the answer to a change waits for the controller to place what is new
+ASK_S_MAX = 2.0  # how long another broker has to say what it knows
+
+
+class Control:
+    """The coroutines behind the unary calls, protobuf in and out; raises CometErrors."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._topics = broker.topics
+        self._seen_topics: dict[str, types.Topic] = {}
+        self._seen_at = -1
+
+    @property
+    def _store(self) -> MetadataStore:
+        return self._broker.store
+
+    # ---- looking
+
+    @property
+    def _state(self) -> ClusterState:
+        return self._broker.view.state
+
+    def _brokers(self) -> list[types.Broker]:
+        draining = self._state.drains
+        return [
+            broker_to_pb(
+                BrokerInfo(
+                    broker,
+                    found.value.host,
+                    found.value.port,
+                    found.value.version,
+                    found.value.rack,
+                    found.value.draining or broker in draining,
+                )
+            )
+            for broker, found in sorted(self._state.brokers.items())
+        ]
+
+    def _topic_pb(self, name: str) -> types.Topic:
+        return self._seen(name, self._topics.spec(name))
+
+    def _seen(self, name: str, spec: TopicSpec) -> types.Topic:
+        """The same one again until the view has moved: lists of many topics are asked for again and again."""
+        if self._seen_at != self._topics.moves:
+            self._seen_at = self._topics.moves
+            self._seen_topics.clear()
+        found = self._seen_topics.get(name)
+        if found is None:
+            found = self._seen_topics[name] = topic_to_pb(self._topics.info(name, spec))
+        return found
+
+    async def fetch_metadata(self, request: events.FetchMetadataRequest) -> events.FetchMetadataResponse:
+        for name in request.topics:
+            if name not in self._state.topics:
+                await self._broker.look_for_topic(name)
+        names = sorted(self._state.topics) if not request.topics else list(request.topics)
+        topics = []
+        for name in names:
+            try:
+                topics.append(self._topic_pb(name))
+            except TopicNotFound:
+                continue
+        return events.FetchMetadataResponse(
+            cluster_id=self._broker.cluster_id,
+            broker_id=self._broker.config.broker_id,
+            brokers=self._brokers(),
+            topics=topics,
+        )
+
+    async def list_topics(self, request: admin.ListTopicsRequest) -> admin.ListTopicsResponse:
+        size = min(request.page_size or limits.LIST_PAGE_MAX, limits.LIST_PAGE_MAX)
+        wanted = request.filter.casefold()
+        names = [name for name in self._state.topics if wanted in name.casefold()]
+        rest = sorted(name for name in names if name > request.page_token)
+        page = rest[:size]
+        return admin.ListTopicsResponse(
+            topics=[self._seen(name, self._state.topics[name].value) for name in page],  # also what cannot be opened
+            next_page_token=page[-1] if len(rest) > size else "",
+            total=len(names),
+        )
+
+    async def describe_topic(self, request: admin.DescribeTopicRequest) -> admin.DescribeTopicResponse:
+        if request.name not in self._state.topics:
+            await self._broker.look_for_topic(request.name)
+        described = admin.DescribeTopicResponse(topic=self._topic_pb(request.name))
+        if request.local:
+            topic = self._topics.by_name.get(request.name)
+            if topic is not None:
+                rates = self._broker.recorder.rates
+                described.partitions.extend(
+                    status_to_pb(statistics.status(part, *rates(part))) for part in topic.partitions.values()
+                )
+            return described
+        leaders = {partition.leader for partition in described.topic.partitions} - {NOBODY}
+        answers = await asyncio.gather(*(self._statuses(leader, request.name) for leader in leaders))
+        # Of whom this broker takes for the leader, whether or not that one has taken office yet.
+        found = {(status.broker, status.index): status for answer in answers for status in answer}
+        described.partitions.extend(
+            found.get((partition.leader, partition.index)) or types.PartitionStatus(index=partition.index)
+            for partition in described.topic.partitions
+        )
+        return described
+
+    async def _statuses(self, broker: int, name: str) -> Sequence[types.PartitionStatus]:
+        """What a broker says of its replicas of a topic; nothing from one that cannot be reached."""
+        request = admin.DescribeTopicRequest(name=name, local=True)
+        if broker == self._broker.config.broker_id:
+            return (await self.describe_topic(request)).partitions
+        address = self._broker.address_of(broker)
+        if address is None:
+            return ()
+        try:
+            answer = await self._broker.peers.call(
+                address, "comet.v1.Admin/DescribeTopic", request, admin.DescribeTopicResponse, ASK_S_MAX
+            )
+        except CometError:
+            return ()
+        return answer.partitions
+
+    async def describe_cluster(self, _: admin.DescribeClusterRequest) -> admin.DescribeClusterResponse:
+        controller = self._state.controller
+        return admin.DescribeClusterResponse(
+            cluster_id=self._broker.cluster_id,
+            controller=NOBODY if controller is None else controller.broker,
+            brokers=self._brokers(),
+            topics=len(self._state.topics),
+            partitions=sum(found.value.partitions for found in self._state.topics.values()),
+        )
+
+    # ---- changing
+
+    async def create_topic(self, request: admin.CreateTopicRequest) -> types.Topic:
+        name = check_topic_name(request.name)
+        partitions = request.partitions or 1
+        self._check_partitions(partitions, partitions)
+        if len(self._state.topics) >= limits.TOPICS_MAX:
+            raise LimitExceeded(f"there are {limits.TOPICS_MAX} topics, the limit; delete one first")
+        replicas = request.replicas or self._broker.config.default_replicas
+        self._check_replicas(replicas)
+        config = config_from_pb(request.config, self._broker.config.topic_defaults)
+        if not request.config.HasField("min_insync"):
+            config = replace(config, min_insync=2 if replicas >= 3 else 1)
+        _check_min_insync(config, replicas)
+        spec = TopicSpec(
+            id=f"{self._broker.random.getrandbits(128):032x}",
+            partitions=partitions,
+            created_us=self._broker.clock.wall_us(),
+            config=config,
+            replicas=replicas,
+        )
+        result = await self._transact([Compare(topic_key(name), 0)], [Put(topic_key(name), spec.encode())])
+        if not result.applied:
+            raise TopicExists(f"topic {name!r} exists already")
+        return await self._caught_up(name, result.revision)
+
+    def _check_replicas(self, replicas: int) -> None:
+        alive = len(self._state.brokers)
+        if not 1 <= replicas <= REPLICAS_MAX:
+            raise InvalidArgument(f"a topic has 1 to {REPLICAS_MAX} replicas, not {replicas}")
+        if replicas > alive:
+            raise InvalidArgument(f"{replicas} replicas need as many brokers, and {alive} are alive")
+
+    async def alter_topic(self, request: admin.AlterTopicRequest) -> types.Topic:
+        def change(spec: TopicSpec) -> TopicSpec:
+            config = config_from_pb(request.config, spec.config)
+            _check_min_insync(config, spec.replicas)
+            return msgspec.structs.replace(spec, config=config)
+
+        return await self._swap(request.name, change)
+
+    async def add_partitions(self, request: admin.AddPartitionsRequest) -> types.Topic:
+        def change(spec: TopicSpec) -> TopicSpec:
+            if request.total < spec.partitions:
+                raise InvalidArgument(
+                    f"topic {request.name!r} has {spec.partitions} partitions; their number can only grow"
+                )
+            self._check_partitions(request.total, request.total - spec.partitions)
+            return msgspec.structs.replace(spec, partitions=request.total)
+
+        return await self._swap(request.name, change)
+
+    async def delete_topic(self, request: admin.DeleteTopicRequest) -> admin.DeleteTopicResponse:
+        for _ in range(SWAP_ATTEMPTS_MAX):
+            item = await self._get(request.name)
+            spec = TopicSpec.decode(item.value)
+            tombstone = Tombstone(request.name, self._holders(spec))
+            result = await self._transact(
+                [Compare(item.key, item.mod_revision)],
+                [Delete(item.key), Put(DELETED + spec.id, tombstone.encode())],
+            )
+            if result.applied:
+                await self._topics.applied.wait(result.revision)
+                return admin.DeleteTopicResponse()
+        raise _contended(request.name)
+
+    def _holders(self, spec: TopicSpec) -> tuple[int, ...]:
+        """All brokers that have, or may have, files of a topic."""
+        holders = set(self._state.brokers)
+        for index in range(spec.partitions):
+            state = self._topics.state_of(spec.id, index)
+            if state is not None:
+                holders.update(state.holders, state.in_sync, state.eligible)
+        return tuple(sorted(holders))
+
+    async def delete_records(self, request: admin.DeleteRecordsRequest) -> admin.DeleteRecordsResponse:
+        spec = self._topics.spec(request.name)
+        state = self._topics.state_of(spec.id, request.partition)
+        me = self._broker.config.broker_id
+        if state is not None and state.leader not in (NOBODY, me) and not request.forwarded:
+            address = self._broker.address_of(state.leader)
+            if address is None:
+                raise Unavailable(f"broker {state.leader}, the leader, is not there", retry_after_ms=100)
+            passed_on = admin.DeleteRecordsRequest()
+            passed_on.CopyFrom(request)
+            passed_on.forwarded = True  # the other may still take a third for the leader, or this one
+            return await self._broker.peers.call(
+                address, "comet.v1.Admin/DeleteRecords", passed_on, admin.DeleteRecordsResponse, PLACED_S_MAX
+            )
+        partition = self._topics.partition(request.name, request.partition)
+        if not partition.leads:
+            raise partition.not_leader()
+        before = partition.high_watermark if request.before_offset == -1 else request.before_offset
+        if not 0 <= before <= partition.high_watermark:
+            raise InvalidArgument(
+                f"before_offset must be -1 (all) or between 0 and the end, {partition.high_watermark}, not {before}"
+            )
+        await self._agree_on_deleting(partition, before)
+        return admin.DeleteRecordsResponse(log_start=await partition.delete_before(before))
+
+    async def _agree_on_deleting(self, partition: Partition, before: int) -> None:
+        """Who leads next is not to bring back what is deleted now, and may not have heard of it from this leader."""
+        key = partition_key(partition.place)
+        for _ in range(SWAP_ATTEMPTS_MAX):
+            item = await self._read(key)
+            state = None if item is None else PartitionState.decode(item.value)
+            if item is None or state is None or not partition.leads or state.epoch != partition.leader_epoch:
+                raise partition.not_leader()
+            end = max(before, deleted_end(partition.log, state))  # two may delete at once
+            agreed = msgspec.structs.replace(state, deleted=(state.epoch, end))
+            alone = state.holders == (self._broker.config.broker_id,)
+            if alone or before <= partition.log.log_start or state.deleted == agreed.deleted:
+                return
+            if (await self._transact([Compare(key, item.mod_revision)], [Put(key, agreed.encode())])).applied:
+                return
+        raise _contended(partition.topic)
+
+    async def move_partition(self, request: admin.MovePartitionRequest) -> types.Topic:
+        """Says where the replicas of a partition are to be; the controller and the leader see to it."""
+        spec = self._topics.spec(request.name)
+        target = tuple(request.replicas)
+        if not target or len(set(target)) < len(target) or len(target) > REPLICAS_MAX:
+            raise InvalidArgument(f"replicas names 1 to {REPLICAS_MAX} different brokers, not {list(target)}")
+        for broker in target:
+            self._check_broker(broker)
+        _check_min_insync(spec.config, len(target))
+        place = (spec.id, request.partition)
+        for _ in range(SWAP_ATTEMPTS_MAX):
+            item = await self._read(partition_key(place))
+            if item is None:
+                raise PartitionNotFound(f"topic {request.name!r} has no partition {request.partition}")
+            state = PartitionState.decode(item.value)
+            there = target == state.replicas and state.leader in (NOBODY, *target)
+            moved = msgspec.structs.replace(state, target=() if there else target)
+            result = await self._transact([Compare(item.key, item.mod_revision)], [Put(item.key, moved.encode())])
+            if result.applied:
+                await self._broker.view.applied.wait(result.revision)
+                return self._topic_pb(request.name)
+        raise _contended(request.name)
+
+    async def elect_leader(self, request: admin.ElectLeaderRequest) -> types.Topic:
+        """An operator gives up what a replica lacks, so that it can lead."""
+        place = (self._topics.spec(request.name).id, request.partition)
+        self._check_broker(request.broker)
+        for _ in range(SWAP_ATTEMPTS_MAX):
+            if place not in self._state.partitions:
+                raise PartitionNotFound(f"topic {request.name!r} has no partition {request.partition}")
+            change = forced(self._state, place, request.broker)
+            if not request.accept_loss:
+                raise await self._loss(request, self._state.partitions[place].value.holders)
+            result = await self._transact(change.compares, change.operations)
+            await self._broker.view.applied.wait(result.revision)
+            if result.applied:
+                log.warning("%s/%d: %s", request.name, request.partition, change.reason)
+                return self._topic_pb(request.name)
+        raise _contended(request.name)
+
+    async def _loss(self, request: admin.ElectLeaderRequest, holders: Sequence[int]) -> InvalidArgument:
+        """What helps to choose, in place of the election."""
+        alive = [broker for broker in holders if broker in self._state.brokers]
+        answers = await asyncio.gather(*(self._statuses(broker, request.name) for broker in alive))
+        ends = {
+            str(status.broker): str(status.log_end)
+            for answer in answers
+            for status in answer
+            if status.index == request.partition
+        }
+        listed = ", ".join(f"that of broker {broker} to {end}" for broker, end in ends.items())
+        place = (self._topics.spec(request.name).id, request.partition)
+        parted = [
+            f" Broker {holder} is in conflict: {found.value}."
+            for holder in holders
+            if (found := self._state.conflicts.get((holder, *place))) is not None
+        ]
+        return InvalidArgument(
+            f"what broker {request.broker} does not have would be lost for good. The logs that are there go up to an"
+            f" offset: {listed}.{''.join(parted)} To go on, accept the loss (--accept-loss)",
+            details=ends,
+        )
+
+    async def drain_broker(self, request: admin.DrainBrokerRequest) -> admin.DrainBrokerResponse:
+        if not request.undo:
+            self._check_broker(request.broker)
+        try:
+            await self._set_drain(request.broker, undo=request.undo)
+        except StoreUnavailable as error:
+            raise Timeout(f"the metadata store did not answer; try again: {error}") from error
+        leading = sum(found.value.leader == request.broker for found in self._state.partitions.values())
+        return admin.DrainBrokerResponse(leading=leading)
+
+    async def resume(self, _: admin.ResumeRequest) -> admin.ResumeResponse:
+        """An operator has what failed on this broker taken up again."""
+        resumed = await resume(self._broker)
+        standing = [one for one in self._broker.failures.all() if one.until is None]
+        return admin.ResumeResponse(
+            resumed=resumed,
+            failed=[
+                admin.Failure(
+                    kind=one.kind.value,
+                    name=one.name,
+                    step=one.step,
+                    reason=one.reason,
+                    since_us=one.since_us,
+                    count=one.count,
+                )
+                for one in standing[: limits.FAILURES_SHOWN_MAX]
+            ],
+        )
+
+    async def _set_drain(self, broker: int, *, undo: bool) -> None:
+        """An operator wants a broker to lead nothing, or no longer wants it."""
+        key = f"{DRAINS}{broker}"
+        item = await self._broker.store.get(key)
+        if (item is None) == undo:
+            return
+        if undo:
+            assert item is not None
+            await self._broker.store.transact([Compare(key, item.mod_revision)], [Delete(key)])
+        else:
+            await self._broker.store.transact([Compare(key, 0)], [Put(key, b"")])
+
+    def _check_broker(self, broker: int) -> None:
+        if broker not in self._state.brokers:
+            alive = ", ".join(str(known) for known in sorted(self._state.brokers))
+            raise BrokerNotFound(f"there is no broker {broker}; alive are {alive}")
+
+    def _check_partitions(self, total: int, more: int) -> None:
+        if not 1 <= total <= limits.TOPIC_PARTITIONS_MAX:
+            raise InvalidArgument(f"a topic has 1 to {limits.TOPIC_PARTITIONS_MAX} partitions, not {total}")
+        held = sum(found.value.partitions for found in self._state.topics.values())
+        if held + more > limits.PARTITIONS_MAX:
+            raise LimitExceeded(f"there are {held} of at most {limits.PARTITIONS_MAX} partitions")
+
+    async def _swap(self, name: str, change: Callable[[TopicSpec], TopicSpec]) -> types.Topic:
+        """Reads the topic, changes it, writes it back; from the start again when somebody was faster."""
+        for _ in range(SWAP_ATTEMPTS_MAX):
+            item = await self._get(name)
+            spec = change(TopicSpec.decode(item.value))
+            result = await self._transact([Compare(item.key, item.mod_revision)], [Put(item.key, spec.encode())])
+            if result.applied:
+                return await self._caught_up(name, result.revision)
+        raise _contended(name)
+
+    async def _get(self, name: str) -> KeyValue:
+        item = await self._read(topic_key(check_topic_name(name)))
+        if item is None:
+            raise TopicNotFound(f"there is no topic {name!r}")
+        return item
+
+    async def _read(self, key: str) -> KeyValue | None:
+        try:
+            return await self._store.get(key)
+        except StoreUnavailable as error:
+            raise Unavailable(f"the metadata store did not answer: {error}") from error
+
+    async def _transact(self, compares: Sequence[Compare], operations: Sequence[Put | Delete]) -> TransactionResult:
+        try:
+            return await self._store.transact(compares, operations)
+        except StoreUnavailable as error:
+            raise Timeout(f"the metadata store did not answer; the change may or may not be made: {error}") from error
+
+    async def _caught_up(self, name: str, revision: int) -> types.Topic:
+        """The topic, once the change is visible here and each partition has a leader that is ready for it."""
+        await self._topics.applied.wait(revision)
+        if not await self._wait_until(lambda: self._placed(name)):
+            raise Timeout(f"topic {name!r} is made, but not all of its partitions have a leader yet")
+        problem = self._topics.problems.get(name)
+        if problem is not None:
+            raise problem
+        return self._topic_pb(name)
+
+    def _placed(self, name: str) -> bool:
+        found = self._state.topics.get(name)
+        if found is None or name in self._topics.problems:
+            return True
+        topic = self._topics.by_name.get(name)
+        for index in range(found.value.partitions):
+            state = self._topics.state_of(found.value.id, index)
+            if state is None or state.leader == NOBODY:
+                return False
+            if state.leader == self._broker.config.broker_id:
+                partition = None if topic is None else topic.partitions.get(index)
+                if partition is None or not partition.leads:
+                    return False
+        return True
+
+    async def _wait_until(self, condition: Callable[[], bool]) -> bool:
+        """Looks again whenever the picture of the cluster or what is open here has moved."""
+        if condition():
+            return True
+        try:
+            async with asyncio.timeout(PLACED_S_MAX):
+                while not condition():
+                    await self._topics.applied.wait(self._topics.applied.value + 1)
+        except TimeoutError:
+            return False
+        return True
+
+
+def _check_min_insync(config: TopicConfig, replicas: int) -> None:
+    if config.min_insync > replicas:
+        raise InvalidArgument(f"min_insync={config.min_insync} can never be met with {replicas} replicas")
+
+
+def _contended(name: str) -> Unavailable:
+    return Unavailable(f"topic {name!r} was changed by others {SWAP_ATTEMPTS_MAX} times meanwhile; try again")

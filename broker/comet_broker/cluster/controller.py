@@ -1,0 +1,253 @@
+"""The controller's role: every broker tries to hold it, one does, and makes what `core.controller` decides.
+
+    view changes ─► wake ─┬─ nobody holds cluster/controller ─► put it, under this broker's lease
+                          └─ this broker does ─► decide ─► compare-and-swap ─► view changes …
+
+Every change compares the role's own key as well, so a controller that was stopped and does not know yet that another
+has taken over can change nothing. A change that fails was overtaken: the view will show by what, and is looked at
+again. One whose answer got lost is nothing else: what was made shows in the view too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+from comet.errors import Closed, CometError
+from comet_broker.cluster.membership import Membership
+from comet_broker.cluster.view import ClusterView
+from comet_broker.config import BrokerConfig
+from comet_broker.core.cluster import BROKERS, CONTROLLER, DRAINS, NOBODY, ControllerRecord, Place, place_of
+from comet_broker.core.controller import Change, decide, orphans
+from comet_broker.failures import Failures, Kind
+from comet_broker.metadata.store import Compare, LeaseLost, MetadataStore, Put, StoreUnavailable
+from comet_broker.ports import Clock
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.1
+BROKEN_S: Final = 1.0
+LOOK_AGAIN_S: Final = 5.0  # everything is looked at once in a while, whatever has changed or not
+REASONS_BYTES_MAX: Final = 2_000  # of one line in the log
+
+
+class Controller:
+    """Owned by the broker. `run` is one task, for as long as the broker lives."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        store: MetadataStore,
+        view: ClusterView,
+        membership: Membership,
+        clock: Clock,
+        failures: Failures,
+    ) -> None:
+        self.changes = 0
+        self.overtaken = 0
+        self.failures = 0  # unexpected errors
+        self._failures = failures
+        self._undecided: set[str] = set()  # partitions for which nothing could be decided
+        self._rebalance_s = config.rebalance_ms / 1000
+        self._return_s = 0.0 if membership.exclusive else config.session_ms / 1000
+        self._store = store
+        self._view = view
+        self._membership = membership
+        self._clock = clock
+        self._role = 0  # the mod_revision under which this broker holds the role; 0: it does not
+        self._incarnation = 0  # of this broker when it took the role
+        self._written = 0  # the revision of this controller's last change: nothing is decided before it is seen
+        self._places: set[Place] | None = None  # what has changed since it was last decided on; None: anything
+        self._leaderless: dict[Place, float] = {}  # since when
+        self._quiet_since = clock.monotonic()
+        self._looked_at = -math.inf  # at everything
+        self._patience = (False, False)
+        self._waited: set[Place] = set()  # nobody leads these for longer than `session_ms`
+        self._wake = asyncio.Event()
+        view.listen(self._changed)
+        membership.on_lost.append(self._step_down)
+        membership.on_registered.append(self._wake.set)
+
+    def acting(self) -> bool:
+        """This broker holds the role, as far as it knows."""
+        return self._role != 0
+
+    def statistics(self) -> dict[str, Any]:
+        return {
+            "acting": self.acting(),
+            "changes": self.changes,
+            "overtaken": self.overtaken,
+            "failures": self.failures,
+            "orphans": len(orphans(self._view.state)) if self.acting() else 0,
+        }
+
+    # ---- what has happened
+
+    def _changed(self, keys: Sequence[str]) -> None:
+        if any(key.startswith((BROKERS, DRAINS)) for key in keys):
+            self._quiet_since = self._clock.monotonic()
+        for key in keys:
+            place = place_of(key)
+            if place is not None:
+                self._look_for_leader(place)
+            if place is None or self._places is None:
+                self._places = None
+            else:
+                self._places.add(place)
+        self._wake.set()
+
+    def _look_for_leader(self, place: Place) -> None:
+        found = self._view.state.partitions.get(place)
+        if found is not None and found.value.leader == NOBODY:
+            self._leaderless.setdefault(place, self._clock.monotonic())
+        else:
+            self._leaderless.pop(place, None)
+
+    def _step_down(self) -> None:
+        if self._role:
+            log.warning("this broker is not the controller any more")
+        for name in self._undecided:
+            self._failures.clear(Kind.PARTITION, name)
+        self._undecided.clear()
+        self._role = 0
+        self._wake.set()
+
+    # ---- acting
+
+    async def run(self) -> None:
+        wait_s = 0.0
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+            self._wake.clear()
+            try:
+                wait_s = await self._turn()
+            except Closed:
+                return
+            except (StoreUnavailable, LeaseLost) as error:
+                log.info("the controller's last change may or may not have been made: %s", error)
+                wait_s = await self._delay()
+            except CometError as error:
+                log.error("the controller cannot make its changes: %s", error)
+                wait_s = await self._delay()
+            except Exception as error:  # noqa: BLE001 - reported, and tried again
+                self.failures += 1
+                self._failures.note(Kind.TASK, "controller", error, "a turn", passing=True)
+                await asyncio.sleep(BROKEN_S)
+                wait_s = await self._delay()
+
+    async def _delay(self) -> float:
+        """The store is asked again after a moment, not as often as the view changes."""
+        await asyncio.sleep(RETRY_S)
+        self._places = None
+        return 0.0
+
+    async def _turn(self) -> float:
+        """Takes the role if it is free, and acts if this broker has it. Returns how long nothing needs to be done."""
+        if not await self._hold():
+            return LOOK_AGAIN_S
+        if self._view.state.revision < self._written:
+            return LOOK_AGAIN_S  # the view will wake this task
+        now = self._clock.monotonic()
+        quiet_s = now - self._quiet_since
+        patience = (quiet_s >= self._rebalance_s, quiet_s >= self._return_s)
+        waited = {place for place, since in self._leaderless.items() if now - since >= self._return_s}
+        if patience != self._patience or waited - self._waited or now - self._looked_at >= LOOK_AGAIN_S:
+            self._patience, self._looked_at, self._places = patience, now, None
+        self._waited = waited
+        places, self._places = self._places, set()
+        rebalance, last_resort = patience
+        undecided: dict[Place, Exception] = {}
+        changes = decide(
+            self._view.state,
+            rebalance=rebalance,
+            last_resort=last_resort,
+            only=places,
+            waited=waited,
+            undecided=undecided,
+        )
+        self._note_undecided(places, undecided)
+        for change in changes:
+            try:
+                await self._make(change)
+            except (Closed, StoreUnavailable, LeaseLost):
+                raise
+            except Exception as error:  # noqa: BLE001 - one change that cannot be made keeps no other from being made
+                self.failures += 1
+                self._failures.note(Kind.TASK, "controller", error, f"the change: {change.reason}"[:200], passing=True)
+        due_s = [at - quiet_s for at in (self._return_s, self._rebalance_s) if at > quiet_s]
+        due_s += [since + self._return_s - now for place, since in self._leaderless.items() if place not in waited]
+        return max(0.0, min([LOOK_AGAIN_S, *due_s]))
+
+    def _note_undecided(self, places: set[Place] | None, undecided: dict[Place, Exception]) -> None:
+        """Partitions whose decision raises an error are left as they are, and shown until it raises none."""
+        names = {topic.value.id: name for name, topic in self._view.state.topics.items()} if undecided else {}
+        found = {
+            f"{names.get(topic_id, topic_id)}/{index} (its leader)": error
+            for (topic_id, index), error in undecided.items()
+        }
+        for name, error in found.items():
+            self.failures += 1
+            self._failures.note(Kind.PARTITION, name, error, "choosing a leader")
+        if places is None:  # all were looked at
+            for name in self._undecided - found.keys():
+                self._failures.clear(Kind.PARTITION, name)
+            self._undecided = set()
+        self._undecided |= found.keys()
+
+    async def _hold(self) -> bool:
+        membership = self._membership
+        if not membership.incarnation or not membership.alive():
+            return False
+        mine = ControllerRecord(membership.broker_id, membership.incarnation)
+        holder = self._view.state.controller
+        if self._role:
+            if self._view.state.revision < self._role or (holder == mine and self._incarnation == mine.incarnation):
+                return True
+            self._step_down()
+        if holder is not None and holder != mine:
+            return False
+        return await self._take(mine)
+
+    async def _take(self, mine: ControllerRecord) -> bool:
+        result = await self._store.transact(
+            [Compare(CONTROLLER, 0)], [Put(CONTROLLER, mine.encode(), self._membership.lease)]
+        )
+        role = result.revision
+        if not result.applied:
+            item = await self._store.get(CONTROLLER)
+            if item is None or ControllerRecord.decode(item.value) != mine:
+                return False
+            role = item.mod_revision  # it had been applied when the answer was lost
+        if self._membership.incarnation != mine.incarnation:
+            return False  # the registration ended while the store was asked
+        self._role = role
+        self._incarnation = mine.incarnation
+        self._places = None
+        self._quiet_since = self._clock.monotonic()
+        log.info("this broker is the controller now")
+        if lost := orphans(self._view.state):
+            log.warning(
+                "no topic and no tombstone knows of %d partitions, such as %s; they are kept", len(lost), lost[0]
+            )
+        return True
+
+    async def _make(self, change: Change) -> None:
+        """All of it at once; what can be made of it alone, if something has changed meanwhile."""
+        if not self._role or not self._membership.alive():
+            return
+        result = await self._store.transact((*change.compares, Compare(CONTROLLER, self._role)), change.operations)
+        if result.applied:
+            self.changes += 1
+            self._written = result.revision
+            log.info("controller: %s", change.reason[:REASONS_BYTES_MAX])
+            return
+        self.overtaken += 1
+        for part in change.parts:
+            await self._make(part)

@@ -1,0 +1,1 @@
+"""Metrics: sampled every second, kept, and shown to Prometheus and to admin clients."""

@@ -1,0 +1,282 @@
+"""What this broker does, looked at once a second, as the wall clock's second begins, and kept for those who ask later.
+
+    counters of partitions, durations, the process ─► tick ─► Board (core.board), rates of partitions
+    the view's changes ─► Chronicle (core.chronicle)
+
+A tick reads the partitions some at a time, so that nobody waits for it, and does something only for those that have
+moved. While the process stands still there are no ticks: what was counted meanwhile belongs to the first one after.
+
+Owned by the broker; on its loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from comet_broker.core.event_log import Chronicle
+from comet_broker.core.history import NAN, WINDOW_S, Ring, known, percentile_ms
+from comet_broker.core.metrics_store import TOPIC_FLOWS, Board
+from comet_broker.failures import Kind
+from comet_broker.metrics.histogram import Durations
+from comet_broker.partitions.partition import Partition
+from comet_broker.ports import Process
+
+if TYPE_CHECKING:
+    from comet_broker.broker import Broker
+
+PARTITIONS_AT_ONCE: Final = 1_000
+TOPICS_AT_ONCE: Final = 50
+SWEEP_TICKS: Final = 10  # what is gone is forgotten so often, and what many logs take on disk is added up
+EARLY_US: Final = 1_000  # a timer may ring so much before its time
+AGAIN_S_MAX: Final = 1.0  # and then once more, late or not; the same second after that says that the clock was set back
+SHARES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
+
+Counts = tuple[int, int, int, int]  # records and bytes in, records and bytes out
+_NONE: Final[Counts] = (0, 0, 0, 0)
+
+
+class Moving:
+    """A partition that something is written to, or was within the window."""
+
+    __slots__ = ("bytes", "records")
+
+    def __init__(self) -> None:
+        self.records = Ring(WINDOW_S, "d", 0)
+        self.bytes = Ring(WINDOW_S, "d", 0)
+
+
+class Latency:
+    """What a `Durations` has counted since the last tick, and within the window."""
+
+    def __init__(self, durations: Durations) -> None:
+        self._durations = durations
+        self._seen: deque[list[int]] = deque([list(durations.counts)], WINDOW_S + 1)
+
+    def tick(self) -> dict[str, float]:
+        self._seen.append(list(self._durations.counts))
+        return self._percentiles(self._seen[-2])
+
+    def window(self) -> dict[str, float]:
+        return self._percentiles(self._seen[0])
+
+    def _percentiles(self, before: Sequence[int]) -> dict[str, float]:
+        counts = [now - then for now, then in zip(self._seen[-1], before, strict=True)]
+        return {name: percentile_ms(counts, share) for name, share in SHARES.items()}
+
+
+class Recorder:
+    def __init__(self, broker: Broker, process: Process | None) -> None:
+        self.board = Board()
+        self.chronicle = Chronicle()
+        self.ticked = asyncio.Event()  # at least once
+        self._broker = broker
+        self._process = process
+        self._seen: dict[int, Counts] = {}  # by handle
+        self._moving: dict[int, Moving] = {}
+        self._elapsed: deque[float] = deque(maxlen=WINDOW_S)
+        self._ticks = 0
+        self._before = 0.0
+        self._cpu_s: float | None = None
+        self._errors = 0
+        self._disk_used = 0
+        self._latencies = {"ack": Latency(broker.ack_durations), "deliver": Latency(broker.deliver_durations)}
+
+    # ---- the cluster
+
+    def start(self) -> None:
+        """The view is loaded: what changes from now on is noted."""
+        view = self._broker.view
+        self.chronicle.begin(view.state)
+        view.listen(lambda keys: self.chronicle.note(view.state, keys, self._broker.clock.wall_us()))
+
+    # ---- time
+
+    async def run(self) -> None:
+        """A task of its own."""
+        clock = self._broker.clock
+        self._before = clock.monotonic()
+        self._cpu_s = None if self._process is None else self._process.cpu_s()
+        while True:
+            await asyncio.sleep(1 - clock.wall_us() % 1_000_000 / 1_000_000)
+            try:
+                await self.tick()
+            except Exception as error:  # noqa: BLE001 - one second that is not known must not end all that follow
+                self._broker.tasks.report("a look at this broker's figures", error)
+
+    async def tick(self) -> None:
+        clock = self._broker.clock
+        second = (clock.wall_us() + EARLY_US) // 1_000_000
+        now = clock.monotonic()
+        elapsed = now - self._before
+        if elapsed <= 0 or (second == self.board.presence.end and elapsed < AGAIN_S_MAX):
+            return
+        self._before = now
+        self._elapsed.append(elapsed)
+        self._ticks += 1
+        topics, leading = await self._look_at_partitions()
+        if self._ticks % SWEEP_TICKS == 1:
+            self._sweep()
+        if self._ticks % SWEEP_TICKS == 1 or len(self._broker.topics.by_handle) <= PARTITIONS_AT_ONCE:
+            await self._measure_logs()
+        seconds = max(1, round(elapsed))  # whole ones, so that what is added up is what was counted
+        self.board.begin(second)
+        for number, (topic, counts) in enumerate(topics.items(), 1):
+            self.board.move(second, topic, [count / seconds for count in counts])
+            if number % TOPICS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        totals = [sum(counts[number] for counts in topics.values()) for number in range(len(_NONE))]
+        flows = {name: total / seconds for name, total in zip(TOPIC_FLOWS, totals, strict=True)}
+        flows["errors"] = self._new_errors() / seconds
+        self.board.tick(second, flows, {**self._gauges(elapsed), "leading": leading})
+        self.chronicle.settle(clock.wall_us())
+        self.ticked.set()
+
+    async def _look_at_partitions(self) -> tuple[dict[str, Counts], int]:
+        """What has moved since the last tick, by topic, and how many this broker leads."""
+        topics: dict[str, Counts] = {}
+        leading = 0
+        for some in _slices(list(self._broker.topics.by_handle.values())):
+            for partition in some:
+                try:
+                    if partition.leadership is not None:
+                        leading += 1
+                    self._look_at(partition, topics)
+                except Exception as error:  # noqa: BLE001 - the figures of the others are known
+                    failures = self._broker.failures
+                    failures.fail(Kind.PARTITION, str(partition), "a look at its figures", error, None)
+            await asyncio.sleep(0)
+        return topics, leading
+
+    def _look_at(self, partition: Partition, topics: dict[str, Counts]) -> None:
+        before = self._seen.get(partition.handle, _NONE)
+        records = partition.appended_records - partition.followed_records
+        if records == before[0] and partition.delivered_records == before[2]:
+            return
+        counts = (
+            records,
+            partition.appended_bytes - partition.followed_bytes,
+            partition.delivered_records,
+            partition.delivered_bytes,
+        )
+        self._seen[partition.handle] = counts
+        news = _less(counts, before)
+        topics[partition.topic] = _plus(topics.get(partition.topic, _NONE), news)
+        if news[0]:
+            self._note_moving(partition.handle, news)
+
+    def _note_moving(self, handle: int, news: Counts) -> None:
+        moving = self._moving.get(handle)
+        if moving is None:
+            moving = self._moving[handle] = Moving()
+        moving.records.put(self._ticks, news[0])
+        moving.bytes.put(self._ticks, news[1])
+
+    def _sweep(self) -> None:
+        for handle in self._seen.keys() - self._broker.topics.by_handle.keys():
+            del self._seen[handle]
+        still = self._ticks - WINDOW_S
+        self._moving = {handle: one for handle, one in self._moving.items() if one.records.end > still}
+        for topic in self.board.topics.keys() - self._broker.view.state.topics.keys():
+            self.board.forget(topic)
+
+    async def _measure_logs(self) -> None:
+        used = 0
+        for some in _slices(list(self._broker.topics.by_handle.values())):
+            used += sum(partition.log.size_bytes for partition in some)
+            await asyncio.sleep(0)
+        self._disk_used = used
+
+    def _new_errors(self) -> int:
+        before = self._errors
+        self._errors = self._broker.errors.total() + self._broker.refused_silently
+        return self._errors - before
+
+    def _gauges(self, elapsed: float) -> dict[str, float]:
+        memory = None if self._process is None else self._process.memory_bytes()
+        found: dict[str, float] = {
+            "cpu": self._cpu(elapsed),
+            "memory": NAN if memory is None else memory,
+            "disk_used": self._disk_used,
+            "sessions": self._broker.session_count,
+            "lag": self._broker.coordinator.lag(),
+        }
+        for kind, latency in self._latencies.items():
+            found |= {f"{kind}_{name}_ms": value for name, value in latency.tick().items()}
+        self._broker.measured = 0
+        return found
+
+    def _cpu(self, elapsed: float) -> float:
+        now = None if self._process is None else self._process.cpu_s()
+        before, self._cpu_s = self._cpu_s, now
+        return NAN if now is None or before is None else (now - before) / elapsed
+
+    # ---- what it knows now
+
+    def statistics(self) -> dict[str, Any]:
+        """Over the last WINDOW_S; None where nothing is known."""
+        latency = {
+            f"{kind}_{name}_ms": known(value)
+            for kind, one in self._latencies.items()
+            for name, value in one.window().items()
+        }
+        rates = {name: known(rate) for name, rate in self.board.rates().items()}
+        memory = known(self.board.last("memory"))
+        return {
+            "rates": {"window_s": WINDOW_S, **rates},
+            "cpu": known(self.board.last("cpu")),
+            "memory_bytes": None if memory is None else round(memory),
+            "latency": latency,
+        }
+
+    def rates(self, partition: Partition) -> tuple[float | None, float | None]:
+        """Records and bytes in per second, of a partition that this broker leads."""
+        if partition.leadership is None or not self._elapsed:
+            return None, None
+        moving = self._moving.get(partition.handle)
+        if moving is None:
+            return 0.0, 0.0
+        first, elapsed = self._ticks - WINDOW_S + 1, sum(self._elapsed)
+        return (
+            sum(moving.records.slice(first, self._ticks)) / elapsed,
+            sum(moving.bytes.slice(first, self._ticks)) / elapsed,
+        )
+
+    async def topics(self) -> dict[str, dict[str, Any]]:
+        """What this broker leads, by topic."""
+        found: dict[str, dict[str, Any]] = {}
+        for some in _slices(list(self._broker.topics.by_handle.values())):
+            for partition in some:
+                if partition.leadership is None:
+                    continue
+                topic = found.get(partition.topic)
+                if topic is None:
+                    topic = found[partition.topic] = {"leading": 0, "records": 0, "bytes": 0, "last_us": None}
+                log = partition.log
+                topic["leading"] += 1
+                topic["records"] += partition.high_watermark - log.log_start
+                topic["bytes"] += log.size_bytes
+                last_us = log.last_append_us
+                if last_us is not None and last_us > (topic["last_us"] or 0):
+                    topic["last_us"] = last_us
+            await asyncio.sleep(0)
+        for name, topic in found.items():
+            rates = [known(rate) for rate in self.board.topic_rates(name)]
+            topic["in_rate"], topic["in_bytes_rate"], topic["out_rate"], topic["out_bytes_rate"] = rates
+        return found
+
+
+def _less(counts: Counts, before: Counts) -> Counts:
+    return (counts[0] - before[0], counts[1] - before[1], counts[2] - before[2], counts[3] - before[3])
+
+
+def _plus(counts: Counts, more: Counts) -> Counts:
+    return (counts[0] + more[0], counts[1] + more[1], counts[2] + more[2], counts[3] + more[3])
+
+
+def _slices(partitions: list[Partition]) -> Iterator[list[Partition]]:
+    ends = [*range(0, len(partitions), PARTITIONS_AT_ONCE), len(partitions)]
+    return (partitions[first:end] for first, end in pairwise(ends))

@@ -1,0 +1,1 @@
+"""Partitions on this broker: replicas, leadership, flushing, deletion, lookups."""

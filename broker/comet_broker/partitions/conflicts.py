@@ -1,0 +1,126 @@
+"""Replicas of this broker that do not follow, because they would lose committed records: tells the cluster of them.
+
+    found     ─► Partition.conflict, ERROR in the log, put cluster/conflicts/<broker>/<topic id>/<index>
+    settled   ─► delete it: the replica follows again, or leads
+
+Owned by the broker. One task per partition goes on until the store says what the partition does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from comet.errors import CometError
+from comet.v1 import replication_pb2 as pb
+from comet_broker.cluster.view import ClusterView
+from comet_broker.core.cluster import Conflict, GivenUp, Place, conflict_key
+from comet_broker.core.conflicts import CutVerdict, Offer, Own, judge
+from comet_broker.metadata.store import Compare, Delete, MetadataStore, Put, StoreUnavailable
+from comet_broker.partitions.inventory import checksums_at
+from comet_broker.partitions.log_ends import whole_end
+from comet_broker.partitions.partition import Partition
+from comet_broker.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.5
+
+
+def judged(partition: Partition, following: pb.Following) -> CutVerdict:
+    """Whether the log may be cut back as the leader says. An `available` topic would rather lose its end."""
+    if partition.available:
+        return CutVerdict.CUT
+    storage, state = partition.log, partition.state
+    own = Own(whole_end(partition), partition.committed, storage.epochs.last_epoch)
+    leader_end = max(following.log_end, following.high_watermark)  # earlier versions do not send the former
+    offer = Offer(following.leader_epoch, getattr(following, "from"), following.restart, leader_end)
+    return judge(own, offer, 0 if state is None else state.loss_accepted)
+
+
+def given_up_from(partition: Partition) -> GivenUp | None:
+    """What of the log is cut before it is compared with the leader's; see PartitionState.given_up."""
+    state, storage = partition.state, partition.log
+    if state is None or partition.site.me in state.in_sync or storage.epochs.last_epoch >= state.loss_accepted:
+        return None
+    found = state.given_up.get(partition.site.me)
+    if found is None or found.offset >= storage.log_end or partition.gave_up == found:
+        return None
+    return found
+
+
+async def is_given_up(partition: Partition, found: GivenUp) -> bool:
+    """Whether it is still in the log: an earlier process may have cut it off, and followed since."""
+    there = await checksums_at(partition.log, [found.offset], partition.site.worker)
+    return there.get(found.offset) != found.checksum
+
+
+def conflict_with(leader: int, partition: Partition, following: pb.Following, problem: str) -> Conflict:
+    return Conflict(
+        leader=leader,
+        epoch=following.leader_epoch,
+        offset=getattr(following, "from"),
+        log_end=partition.log.log_end,
+        high_watermark=partition.committed,
+        last_epoch=partition.log.epochs.last_epoch,
+        problem=problem,
+    )
+
+
+class Conflicts:
+    def __init__(self, me: int, *, store: MetadataStore, view: ClusterView, tasks: Tasks) -> None:
+        self._me = me
+        self._store = store
+        self._view = view
+        self._tasks = tasks
+        self._telling: set[Place] = set()
+
+    def found(self, partition: Partition, conflict: Conflict) -> None:
+        """The replica does not follow."""
+        if partition.conflict != conflict:
+            log.error(
+                "%s does not follow: %s. Nothing was cut, and it is not in sync. Choose the replica to keep:"
+                " comet topic elect %s %d %d for this one, comet topic elect %s %d %d for its leader's;"
+                " what the other one holds beyond it is set aside in its folder",
+                partition,
+                conflict,
+                *(partition.topic, partition.index, self._me),
+                *(partition.topic, partition.index, conflict.leader),
+            )
+        partition.conflict = conflict
+        self._tell(partition)
+
+    def settled(self, partition: Partition) -> None:
+        """The replica follows, or is chosen to lead."""
+        if partition.conflict is not None:
+            log.warning("%s is no longer in conflict with its leader", partition)
+            partition.conflict = None
+        if (self._me, *partition.place) in self._view.state.conflicts:
+            self._tell(partition)
+
+    def _tell(self, partition: Partition) -> None:
+        if partition.place in self._telling:
+            return
+        self._telling.add(partition.place)
+        self._tasks.spawn(self._agree(partition), f"report the conflict of {partition}")
+
+    async def _agree(self, partition: Partition) -> None:
+        key = conflict_key(self._me, partition.place)
+        try:
+            while partition.closed is None:
+                known, conflict = self._view.state.conflicts.get((self._me, *partition.place)), partition.conflict
+                if conflict == (None if known is None else known.value):
+                    return
+                compare = Compare(key, 0 if known is None else known.mod_revision)
+                try:
+                    change = Delete(key) if conflict is None else Put(key, conflict.encode())
+                    result = await self._store.transact([compare], [change])
+                except StoreUnavailable:
+                    await asyncio.sleep(RETRY_S)
+                else:
+                    await self._view.applied.wait(result.revision)
+        except CometError as error:
+            log.info("the conflict of %s is not reported: %s", partition, error)  # this broker is stopping
+        finally:
+            self._telling.discard(partition.place)

@@ -1,0 +1,59 @@
+"""Deleted records stay deleted when another leads.
+
+    DeleteRecords ─► the partition's state in the metadata store says what is deleted ─► the leader deletes, and answers
+                 follower ─► hears of it from its leader, a moment later
+               new leader ─► deletes what it has not heard of, and leads then
+
+What is deleted is said by offset and epoch: all below the offset that was written up to that epoch. So where the end of
+a log was lost, and its offsets were given out again, nothing of the new records is taken for the old ones.
+
+Owned by its Partition.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from comet.errors import CometError
+from comet_broker.core.cluster import PartitionState
+from comet_broker.storage.log import Log
+
+if TYPE_CHECKING:
+    from comet_broker.partitions.partition import Partition
+
+log = logging.getLogger(__name__)
+
+
+def deleted_end(storage: Log, state: PartitionState) -> int:
+    """Up to which offset the records of this log are deleted for good."""
+    epoch, before = state.deleted
+    return min(before, storage.epochs.end_of(epoch, storage.log_end))
+
+
+class Trim:
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self._under_way = False
+        self._tried = 0  # up to here it was deleted, or could not be, which is no reason to lead nobody
+
+    def done(self, state: PartitionState) -> bool:
+        """Nothing is here that was deleted for good. Else it is being deleted, and the partition will look again."""
+        due = deleted_end(self._partition.log, state)
+        if due <= max(self._partition.log.log_start, self._tried):
+            return True
+        if not self._under_way:
+            self._under_way = True
+            self._partition.site.tasks.spawn(self._delete(due), f"trim {self._partition}")
+        return False
+
+    async def _delete(self, due: int) -> None:
+        partition = self._partition
+        try:
+            await partition.delete_before(due)
+        except (CometError, OSError) as error:
+            log.error("%s still begins at %d, and not at %d: %s", partition, partition.log.log_start, due, error)
+        finally:
+            self._tried = due
+            self._under_way = False
+        partition.reconsider()

@@ -1,0 +1,127 @@
+"""The part of a partition that puts its log on disk, when its topic says so.
+
+    flush=always      at once; one fsync serves all who came meanwhile
+    flush=interval    some time after the first write that is not on disk
+    flush=os          when a segment is full
+
+One sync is under way at a time, on the worker. The lower half of a Partition, which owns it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from comet.errors import CometError
+from comet.types import Flush
+from comet_broker.partitions.context import Site, Waiter
+from comet_broker.storage.log import Log
+
+
+class Flushing(ABC):
+    def __init__(self, storage: Log, site: Site) -> None:
+        self.log = storage
+        self.site = site
+        self.closed: CometError | None = None
+        self.cutting = False  # a follower's log is being cut back on a worker: nothing else may touch it
+        self.synced: Callable[[], None] | None = None  # a follower wants to tell its leader
+        self.idle_followers: dict[Any, Waiter] = {}  # by cursor: woken by the next append, then gone
+        self._flush_task: asyncio.Task[None] | None = None
+        self._flush_timer: asyncio.TimerHandle | None = None
+
+    @abstractmethod
+    def moved(self) -> None:
+        """The log or its durable part has grown."""
+
+    @abstractmethod
+    def broke(self, error: Exception) -> None:
+        """An unexpected error: it stands still."""
+
+    @abstractmethod
+    def failed(self, error: CometError) -> None:
+        """The log takes no more writes."""
+
+    def _durable_end(self) -> int:
+        return self.log.flushed_end if self.log.config.flush is Flush.ALWAYS else self.log.log_end
+
+    def _appended_one(self) -> None:
+        match self.log.config.flush:
+            case Flush.ALWAYS:
+                self._start_flush()
+            case Flush.INTERVAL:
+                if self._flush_timer is None and self._flush_task is None:
+                    delay_s = self.log.config.flush_interval_ms / 1000
+                    self._flush_timer = asyncio.get_running_loop().call_later(delay_s, self._start_flush)
+                self.moved()
+            case Flush.OS:
+                self.moved()
+        if self.idle_followers:
+            woken, self.idle_followers = self.idle_followers, {}
+            self._wake(woken)
+
+    def _wake(self, waiting: dict[Any, Waiter]) -> None:
+        """Tells each that there is more to read; one whose error ends its stream keeps no other from hearing of it."""
+        for waiter in waiting.values():
+            try:
+                waiter.advanced()
+            except Exception as error:  # noqa: BLE001 - reported; it is about a reader, not about the partition
+                self.site.tasks.report(f"waking a reader of {self}", error)
+
+    def tell(self, done: Callable[[Any], None], what: object) -> None:
+        """Answers a client, with the same care."""
+        try:
+            done(what)
+        except Exception as caught:  # noqa: BLE001 - as above
+            self.site.tasks.report(f"answering a client of {self}", caught)
+
+    def _start_flush(self) -> None:
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        if self._flush_task is None and self.closed is None and not self.cutting:
+            self._flush_task = self.site.tasks.spawn(self._flush(), f"flush {self}")
+
+    async def _flush(self) -> None:
+        """Syncs until nothing is left that must be; with flush=always one fsync serves all who came meanwhile."""
+        try:
+            while not self.cutting:  # which waits for the end of this
+                await self.sync()
+                if self.log.failed is not None or self.log.flushed_end >= self.log.log_end:
+                    return
+                if self.log.config.flush is not Flush.ALWAYS:
+                    break
+        except Exception as error:  # noqa: BLE001 - clients wait for this sync: they are answered as it steps down
+            self.broke(error)
+            return
+        finally:
+            self._flush_task = None
+        if self.log.config.flush is Flush.INTERVAL and self.closed is None and not self.cutting:
+            self._appended_one()
+
+    async def sync(self) -> None:
+        if self.cutting:
+            return
+        ticket = self.log.start_sync()
+        if ticket is None:
+            return
+        error: OSError | None = None
+        try:
+            await self.site.worker.run(ticket.run)
+        except OSError as caught:
+            error = caught
+        self.log.finish_sync(ticket, error)
+        if self.log.failed is not None:
+            self.failed(self.log.failed)
+        self.moved()
+        if self.synced is not None:
+            self.synced()
+
+    async def _stop_flushing(self) -> None:
+        """Returns when nothing is being synced any more. An fsync that is under way on the worker comes to its end."""
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        if self._flush_task is not None:
+            await asyncio.wait([self._flush_task])

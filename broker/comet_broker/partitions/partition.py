@@ -1,0 +1,498 @@
+"""One partition on this broker: admits batches, appends them, decides when they are durable, committed and visible.
+
+    leader     produce(batch) ─► verify ─► producer check ─► Log.append ─┬─► [flush=always: the shared fsync]
+                                                                         └─► followers
+    follower   replicate(batches) ─► verify ─► Log.append_stamped ─► progress to the leader
+
+    durable     on this broker: the log's end, or with flush=always the end of what is on disk    acks=1
+    committed   on every in-sync replica, as the leader reckons it                                acks=all
+    visible     `high_watermark`: committed, or on an `available` topic durable                   readers, unless they
+    stable      `stable_end`: below it every transaction is decided                               want this, as most do
+
+Nothing here awaits between the decision to append and the append itself. A leader of a consistent topic looks at its
+lease before it appends and before it acknowledges. `committed` never moves back while the log is whole.
+
+Owned by the broker's table of topics; everything runs on the loop's thread, fsync on the worker's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Any, Final
+
+from comet import records
+from comet.errors import (
+    CometError,
+    DataLoss,
+    LeadershipLost,
+    LogFailed,
+    NotEnoughReplicas,
+    NotLeader,
+    TopicNotFound,
+    Unavailable,
+)
+from comet.records import BatchHeader
+from comet.types import Acks, Consistency, Flush, TopicConfig
+from comet_broker.core.admission import admit
+from comet_broker.core.cluster import NOBODY, Conflict, GivenUp, PartitionState, Place, Versioned
+from comet_broker.core.isolation import Isolation
+from comet_broker.core.tail import Tail
+from comet_broker.partitions.context import Accepted, Durable, Gap, Reader, Site, Waiter
+from comet_broker.partitions.delete_records import Trim
+from comet_broker.partitions.flushing import Flushing
+from comet_broker.partitions.leadership import Leadership
+from comet_broker.partitions.transaction_enrolment import Enlistments
+from comet_broker.storage.delete import DeleteTicket
+from comet_broker.storage.log import Log
+from comet_broker.streams.waiters import answered
+
+log = logging.getLogger(__name__)
+
+_ALL: Final = int(Acks.ALL)
+_TRANSACTIONAL: Final = int(records.Flag.TRANSACTIONAL)
+
+
+class Partition(Flushing):
+    def __init__(self, handle: int, topic: str, topic_id: bytes, index: int, storage: Log, site: Site) -> None:
+        super().__init__(storage, site)
+        self.handle = handle
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.state: PartitionState | None = None  # nobody has said who leads
+        self.mod_revision = 0
+        self.leader_epoch = 0
+        self.leadership: Leadership | None = None  # while this broker leads
+        self.tail = Tail(handle, site.tail_budget)
+        self.readers: dict[Any, Reader] = {}  # by cursor, in any state: while there are none, the tail keeps nothing
+        self.idle: dict[Any, Waiter] = {}  # keyed by cursor or call; woken once by the stable end, then gone
+        self.idle_uncommitted: dict[Any, Waiter] = {}  # the same, woken by the high watermark
+        self.isolation: Isolation = storage.producers.isolation  # which the log replaces when it is cut back
+        self.enlistments = Enlistments(self)
+        self.gave_up: GivenUp | None = None  # is cut off
+        self.conflict: Conflict | None = None  # why it does not follow its leader
+        self.fault = ""  # an unexpected error: until it is resumed, or the next start, it neither leads nor follows
+        self._trim = Trim(self)
+        self._knife = asyncio.Lock()  # one at a time deletes from the log, at either end, or closes it
+        self.settled_in = 0  # the last epoch in which it led, and knew how far the partition goes
+        self.committed = storage.high_watermark
+        self.high_watermark = self.committed
+        self.stable_end = 0
+        self._stabilize()
+        self._waiting: deque[tuple[int, Durable]] = deque()  # acks=1, held back for the fsync
+        self._waiting_all: deque[tuple[int, Durable]] = deque()  # acks=all, held back for the followers
+        self.appended_batches = 0
+        self.appended_records = 0
+        self.appended_bytes = 0
+        self.followed_records = 0  # of those, the ones that a leader sent
+        self.followed_bytes = 0
+        self.delivered_records = 0  # to clients
+        self.delivered_bytes = 0
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.index}"
+
+    @property
+    def place(self) -> Place:
+        return self.topic_id.hex(), self.index
+
+    @property
+    def min_insync(self) -> int:
+        return self.log.config.min_insync
+
+    # ---- who leads
+
+    def apply(self, found: Versioned[PartitionState]) -> None:
+        """What the metadata store says of this partition; older news than is known are dropped."""
+        if found.mod_revision < self.mod_revision or self.closed is not None:
+            return
+        news = found.mod_revision > self.mod_revision
+        self.mod_revision = found.mod_revision
+        state = self.state = found.value
+        me = self.site.me
+        named = state.leader == me and state.in_sync.get(me) == self.site.incarnation()
+        leads = named and not (self.cutting or self.fault)
+        if leads and self.leadership is not None and self.leadership.epoch == state.epoch:
+            if news:  # what is known says nothing of a change that began after it
+                self.leadership.adopt(state)
+            return
+        self.step_down(f"broker {state.leader} leads {self} now" if state.leader else f"{self} has no leader now")
+        if state.epoch > self.leader_epoch:
+            self.leader_epoch = state.epoch
+            self.tail.clear()  # its frames carry the epoch
+        if leads and self._trim.done(state):
+            self._lead(state)
+
+    def reconsider(self) -> None:
+        """This broker is not what it was when it last looked at the state."""
+        if self.state is not None:
+            self.apply(Versioned(self.state, self.mod_revision, 0))
+
+    def _lead(self, state: PartitionState) -> None:
+        assert self.leadership is None
+        assert state.epoch == self.leader_epoch > 0
+        self.leadership = Leadership(self, state, self.site.clock.monotonic())
+        log.info("leads %s in epoch %d from offset %d", self, state.epoch, self.log.log_end)
+        if self.log.failed is not None:
+            self.site.unfit(self)
+        self.moved()
+        self.leadership.adopt(state)
+        self.enlistments.look_after(self.leadership)
+
+    def step_down(self, why: str) -> None:
+        """This broker does not lead, or does not know whether it does, which is the same."""
+        leadership, self.leadership = self.leadership, None
+        if leadership is None:
+            return
+        log.info("no longer leads %s: %s", self, why)
+        if self.committed >= leadership.replicas.epoch_start:
+            self.settled_in = leadership.epoch
+        error = self.not_leader(why)
+        leadership.close(error)
+        self._release(LeadershipLost(f"{why}; the batch may or may not be kept", details=error.details))
+        if not self.named:
+            for reader in [reader for reader in self.readers.values() if reader.leader_only]:
+                reader.partition_closed(error)
+
+    def not_leader(self, why: str = "") -> NotLeader:
+        leader = NOBODY if self.state is None else self.state.leader
+        if not why:
+            why = f"broker {leader} leads {self}" if leader else f"{self} has no leader now"
+            if leader == self.site.me:
+                reason = self.fault or "the metadata store does not know it, or not yet"
+                why = f"this broker may not lead {self} now: {reason}"
+        details = {} if leader in (NOBODY, self.site.me) else self.site.whereabouts(leader)
+        return NotLeader(why, details=details, retry_after_ms=0 if details else 50)
+
+    @property
+    def leads(self) -> bool:
+        return self.leadership is not None
+
+    def explain(self, error: CometError) -> CometError:
+        """What a reader is told of an error in reading: damage that other replicas can mend is no loss."""
+        state = self.state
+        if not isinstance(error, DataLoss) or state is None:
+            return error
+        if {*state.in_sync, *state.eligible} <= {self.site.me}:
+            return error
+        self.site.unfit(self)
+        return Unavailable(f"{self} is damaged on this broker, and is mended from another", retry_after_ms=100)
+
+    @property
+    def named(self) -> bool:
+        """The cluster names this broker as leader, as far as is known here. Without a lease it must not write; what
+        lies below the watermark stays where it is, so readers who want the leader need not leave."""
+        return self.state is not None and self.state.leader == self.site.me
+
+    @property
+    def available(self) -> bool:
+        """The topic would rather lose the end of an epoch than stand still."""
+        return self.log.config.consistency is Consistency.AVAILABLE
+
+    @property
+    def _sure(self) -> bool:
+        """No other broker can have been made leader without this one knowing, or it would be no harm."""
+        return self.site.alive() or self.available
+
+    @property
+    def settled(self) -> bool:
+        """The watermark is known: a new leader's was that of a follower until its epoch's start is committed, and that
+        of a broker that has just started was written down some time ago."""
+        leadership = self.leadership
+        if leadership is None:
+            return self.state is not None and not self.named
+        return self.committed >= leadership.replicas.epoch_start
+
+    # ---- writing
+
+    def produce(self, batch: memoryview, acks: int) -> Accepted:
+        """Appends one batch as it came from a producer. Raises a CometError and changes nothing, or NotEnlisted for one
+        that the `enlistments` are to take."""
+        leadership = self.leadership
+        if leadership is None or self.closed is not None or leadership.handing_over:
+            raise self._refusal()
+        if not self._sure:
+            raise Unavailable("this broker has not reached the metadata store for too long to lead", retry_after_ms=100)
+        if acks == _ALL and not leadership.replicas.enough:
+            in_sync = len(leadership.replicas.state.in_sync)
+            raise NotEnoughReplicas(
+                f"{self} has {in_sync} in-sync replicas, and acks=all needs min_insync={self.min_insync}",
+                retry_after_ms=100,
+            )
+        header = records.verify(batch, 0, stamped=False)
+        admit(header, batch, self.topic, self.log.config.record_bytes_max)
+        if header.flags & _TRANSACTIONAL:
+            self.enlistments.check(header, acks)
+        duplicate = self.log.producers.check(header, self.log.idle_us)
+        if duplicate is not None:
+            end = duplicate.base_offset + header.last_offset_delta + 1
+            return Accepted(duplicate.base_offset, end, duplicate.append_time_us, duplicate=True)
+        try:
+            appended = self.log.append(header, batch, self.leader_epoch)
+            end = appended.base_offset + header.last_offset_delta + 1
+            assert end == self.log.log_end
+            if self.readers:
+                self.tail.push(appended.base_offset, end, appended.stamp, batch[records.STAMP_BYTES :])
+            self._count(header)
+            self._appended_one()
+        except CometError:
+            raise
+        except Exception as error:  # what is raised before the append is about the batch, this is about the partition
+            self.broke(error)
+            raise LeadershipLost(f"{self} has failed: {error!r}; the batch may or may not be kept") from error
+        return Accepted(appended.base_offset, end, appended.append_time_us)
+
+    async def write_marker(self, producer_id: int, epoch: int, commit: bool) -> None:
+        """Ends a transaction in this partition, for good when it returns. For its coordinator; may be repeated."""
+        await self.enlistments.write_marker(producer_id, epoch, commit)
+
+    def _refusal(self) -> CometError:
+        if self.closed is not None:
+            return self.closed
+        if self.leadership is None:
+            return self.not_leader()
+        return Unavailable(f"leadership of {self} is moving to another broker", retry_after_ms=10)
+
+    def _count(self, header: BatchHeader) -> None:
+        self.appended_batches += 1
+        self.appended_records += header.record_count
+        self.appended_bytes += header.length
+
+    # ---- following
+
+    def replicate(self, batches: memoryview, epoch: int, high_watermark: int) -> None:
+        """Appends what the leader of `epoch` sent. Raises Gap when it does not continue the log, or a CometError."""
+        if epoch != self.leader_epoch or self.leads or self.closed is not None or self.cutting:
+            return  # what comes from another epoch has nothing to say here
+        at = 0
+        while at < len(batches):
+            header = records.verify(batches, at, stamped=True)
+            if header.base_offset > self.log.log_end:
+                raise Gap(f"{self} ends at {self.log.log_end} and was sent a batch at {header.base_offset}")
+            batch = batches[at : at + header.length]
+            at += header.length
+            if header.next_offset <= self.log.log_end:
+                continue  # sent again after a reconnect
+            self.log.append_stamped(header, batch)
+            if self.readers:
+                stamp, rest = bytes(batch[: records.STAMP_BYTES]), batch[records.STAMP_BYTES :]
+                self.tail.push(header.base_offset, header.next_offset, stamp, rest)
+            self._count(header)
+            self.followed_records += header.record_count
+            self.followed_bytes += header.length
+        self.learn(epoch, high_watermark)
+        self._appended_one()
+
+    def learn(self, epoch: int, high_watermark: int) -> None:
+        """The leader of `epoch` says how far all in-sync replicas are."""
+        committed = min(high_watermark, self.log.log_end)
+        if epoch == self.leader_epoch and not self.leads and committed > self.committed:
+            self.committed = committed
+            self.log.note_high_watermark(committed)
+            self._show()
+
+    async def cut_back(self, offset: int, epoch: int, *, restart: bool, aside: bool = False) -> None:
+        """A follower's log ends at `offset`, where it and that of the leader of `epoch` agree, or begins anew there;
+        `aside`: what is cut off is kept in a file. Raises NotSetAside."""
+        async with self._knife:
+            # The leader of a later epoch may have been told of what is here, and count on it.
+            if self.closed is None and not self.leads and epoch == self.leader_epoch:
+                await self._cut_back(offset, restart=restart, aside=epoch if aside else 0)
+        if self.closed is None and self.log.failed is None and self.log.flushed_end < self.log.log_end:
+            self._appended_one()  # what stays is still to be synced
+        self.reconsider()
+
+    async def _cut_back(self, offset: int, *, restart: bool, aside: int) -> None:
+        self.cutting, storage = True, self.log
+        try:
+            await self._stop_flushing()
+            if aside:
+                await self.site.worker.run(lambda: storage.set_aside(offset, restart=restart, epoch=aside))
+            self._end_readers_beyond(offset, restart=restart)
+            self.tail.clear()
+            log.info("cuts %s back from %d to %d%s", self, storage.log_end, offset, ", anew" if restart else "")
+            if restart:
+                await self.site.worker.run(lambda: storage.reset(offset))
+            else:
+                await self.site.worker.run(lambda: storage.truncate(offset))
+            self.committed = offset if restart else min(self.committed, self.log.log_end)
+            self.high_watermark = min(self.high_watermark, self.log.log_end)
+        finally:
+            self.isolation = self.log.producers.isolation  # another one: it was cut back, too
+            self._show()
+            self._stabilize()
+            self.cutting = False
+
+    def _end_readers_beyond(self, offset: int, *, restart: bool) -> None:
+        """Readers start again from what is there: they look at their epoch then, and hear of what is gone."""
+        error = Unavailable(f"{self} is cut back on this broker, to follow its leader", retry_after_ms=50)
+        for reader in [reader for reader in self.readers.values() if restart or reader.next_offset > offset]:
+            reader.partition_closed(error)
+
+    # ---- durability and visibility
+
+    def when_acked(self, end_offset: int, acks: int, done: Durable) -> bool:
+        """True if an acknowledgement may go out now; else `done` is called once, when it may or never will."""
+        waiting = self._waiting_all if acks == _ALL else self._waiting
+        if not waiting and self.leadership is not None and self._sure:
+            reached = self.committed if acks == _ALL else self._durable_end()
+            if reached >= end_offset:
+                return True
+        if self.leadership is None:
+            done(LeadershipLost(f"this broker stopped leading {self}; the batch may or may not be kept"))
+        elif self.log.failed is not None:
+            done(self.log.failed)
+        else:
+            waiting.append((end_offset, done))
+        return False
+
+    async def acked(self, end_offset: int, acks: int) -> None:
+        """Returns when an acknowledgement may go out; raises when it never will."""
+        await answered(lambda done: self.when_acked(end_offset, acks, done))
+
+    def moved(self) -> None:
+        """The log, its durable part, or what followers have moved: see who may hear of it."""
+        durable = self._durable_end()
+        leadership = self.leadership
+        if leadership is None:
+            self._show(durable)
+            return
+        replicas = leadership.replicas
+        if replicas.alone:
+            self.committed = max(self.committed, durable)
+        else:
+            storage = self.log
+            flushed = storage.config.flush is Flush.ALWAYS
+            committed = replicas.committed(storage.log_end, storage.flushed_end, flushed=flushed)
+            if committed > self.committed:
+                self.committed = committed
+                storage.note_high_watermark(committed)
+                leadership.watermark_moved()
+        self._show(durable)  # first: who has an acknowledgement is to find the record, and readers wait longer
+        if self._waiting or self._waiting_all:
+            self._acknowledge(durable)
+
+    def _acknowledge(self, durable: int) -> None:
+        if not self._sure:
+            return  # nobody is told anything by a leader that may have been replaced
+        for waiting, reached in ((self._waiting, durable), (self._waiting_all, self.committed)):
+            while waiting and waiting[0][0] <= reached:
+                self.tell(waiting.popleft()[1], None)
+
+    def _show(self, durable: int = -1) -> None:
+        """Lets readers see what they may."""
+        visible = self.committed
+        if self.available:
+            visible = max(visible, self._durable_end() if durable < 0 else durable)
+        if visible <= self.high_watermark:
+            return
+        self.high_watermark = visible
+        if self.idle_uncommitted:
+            woken, self.idle_uncommitted = self.idle_uncommitted, {}
+            self._wake(woken)
+        if not self.isolation.all_decided:
+            self._stabilize()
+            return
+        self.stable_end = visible
+        if self.idle:
+            woken, self.idle = self.idle, {}
+            self._wake(woken)
+
+    def _stabilize(self) -> None:
+        """Lets readers of what is committed see what is decided."""
+        stable = max(self.isolation.stable_end(self.high_watermark), self.log.log_start)
+        before, self.stable_end = self.stable_end, stable
+        if stable > before and self.idle:
+            woken, self.idle = self.idle, {}
+            self._wake(woken)
+
+    def failed(self, error: CometError) -> None:
+        """The log takes no more writes: who waits for one hears of it, and so does the cluster."""
+        log.error("log of %s failed and takes no more writes: %s", self, error)
+        self._release(error)
+        self.site.unfit(self)
+
+    def broke(self, error: Exception) -> None:
+        self.site.broke(self, error)
+
+    @property
+    def acks_waiting(self) -> int:
+        return len(self._waiting) + len(self._waiting_all)
+
+    def _release(self, error: CometError) -> None:
+        for waiting in (self._waiting, self._waiting_all):
+            while waiting:
+                self.tell(waiting.popleft()[1], error)
+
+    # ---- life
+
+    def configure(self, config: TopicConfig) -> None:
+        self.log.configure(config)
+        if self.leadership is not None:
+            self.leadership.replicas.min_insync = config.min_insync
+        self.moved()
+        if self.log.flushed_end < self.log.log_end:
+            self._appended_one()
+
+    async def housekeeping(self) -> None:
+        """Called by a timer: rolls by age, deletes by retention. A full disk must not stop the timer."""
+        if self.closed is not None or self.log.failed is not None or self.cutting:
+            return
+        self.log.maybe_roll()
+        if self.log.unfinished:
+            self._start_flush()  # with flush=os nothing else would ever finish a sealed segment
+        async with self._knife:
+            await self._delete(self.log.start_retention(self.site.clock.wall_us(), self.high_watermark))
+
+    async def delete_before(self, offset: int) -> int:
+        """Deletes all records below `offset`; the log's start is durable when it returns."""
+        async with self._knife:
+            if self.closed is not None:
+                raise self.closed
+            await self._delete(self.log.start_delete(offset))
+        return self.log.log_start
+
+    async def _delete(self, ticket: DeleteTicket | None) -> None:
+        if ticket is None:
+            return
+        error: OSError | None = None
+        try:
+            await self.site.worker.run(ticket.run)
+        except OSError as caught:
+            error = caught
+        before = self.log.log_start
+        assert self.log.finish_delete(ticket, error) >= before, "the log's start never goes back"
+        if self.leadership is not None and self.log.log_start > before:
+            self.leadership.log_start_moved()
+        self._stabilize()  # of an open transaction there may be nothing left
+        await self.site.worker.run(ticket.remove)
+
+    async def close(self, error: CometError) -> None:
+        """Stops the partition: who waits for it gets `error`, and whose batch is written already that it may or may not
+        be kept. Its files are closed, not deleted."""
+        if self.closed is not None:
+            return
+        self.closed = error
+        gone = isinstance(error, TopicNotFound)
+        self._release(error if gone else LeadershipLost(f"{error}; the batch may or may not be kept"))
+        if self.leadership is not None:
+            self.leadership.close(error)
+            self.leadership = None
+        woken: dict[Any, Reader | Waiter] = {
+            **self.idle,
+            **self.idle_uncommitted,
+            **self.idle_followers,
+            **self.readers,
+        }
+        self.idle, self.idle_uncommitted, self.idle_followers = {}, {}, {}
+        for waiter in woken.values():
+            self.tell(waiter.partition_closed, error)
+        self.tail.clear()
+        await self._stop_flushing()
+        async with self._knife:
+            try:
+                await self.site.worker.run(self.log.close)
+            except (OSError, LogFailed) as caught:
+                log.error("closing the log of %s: %s", self, caught)

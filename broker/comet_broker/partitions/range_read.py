@@ -1,0 +1,167 @@
+"""A part of a partition, read by one call: whole batches as they are stored, for who holds no stream.
+
+    Fetch{whole_batches} ─► led here? ─► the position as an offset ─► [nothing there: wait] ─► batches, what is aborted
+
+Nothing is decoded: who asked drops and cuts what it does not want. The epoch of what it has read before is compared
+whenever something was awaited, so that records of another epoch are never taken for the continuation.
+
+Owned by Thin; lives as long as the broker; holds nothing between calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from comet import records
+from comet.errors import CometError, Unavailable
+from comet.types import AtOffset, Earliest, Latest, Position
+from comet.v1 import events_pb2 as pb
+from comet.v1 import groups_pb2 as groups_pb
+from comet.wire.protobuf import position_from_pb
+from comet_broker import limits
+from comet_broker.partitions.context import Waiter
+from comet_broker.partitions.offset_lookup import check_not_truncated, check_settled, resolve
+from comet_broker.partitions.partition import Partition
+from comet_broker.streams.subscriptions import read_waiting
+
+if TYPE_CHECKING:
+    from comet_broker.broker import Broker
+
+
+class Ranges:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def fetch(self, partition: Partition, request: pb.FetchRequest) -> pb.FetchResponse:
+        at: Position = position_from_pb(request.start) if request.HasField("start") else Earliest()
+        seen = request.leader_epoch if request.HasField("leader_epoch") and isinstance(at, AtOffset) else None
+        uncommitted = request.uncommitted
+        self._check(partition, at, seen)
+        if isinstance(at, Latest):
+            offset = resolve(partition, at, uncommitted=uncommitted)
+        else:
+            offset = await self._broker.resolve(partition, at)
+        if offset >= end_of(partition, uncommitted=uncommitted) and request.wait_ms:
+            await wait_for_more(partition, request.wait_ms, uncommitted=uncommitted)
+        self._check(partition, AtOffset(offset), seen)
+        storage, end = partition.log, end_of(partition, uncommitted=uncommitted)
+        data, next_offset = b"", offset
+        if storage.log_start <= offset < end:
+            bytes_max = min(request.bytes_max or limits.MIB, limits.FETCH_BYTES_MAX)
+            data, next_offset = await self._read(partition, offset, end, bytes_max)
+            data, next_offset = leading(data, next_offset, offset, request.records_max or 100)
+        if next_offset == offset >= end and not request.wait_ms:
+            check_known(partition, offset)
+        if offset < storage.log_start:
+            # Deleted meanwhile, and what is known of aborted transactions with it: the position is to be found again.
+            return await self.fetch(partition, request)
+        aborted = [] if uncommitted else partition.isolation.aborted(offset, next_offset)
+        partition.delivered_records += next_offset - offset
+        partition.delivered_bytes += len(data)
+        return pb.FetchResponse(
+            batches=data,
+            first_offset=offset,
+            next_offset=next_offset,
+            leader_epoch=storage.epochs.epoch_at(next_offset - 1) if 0 < next_offset <= storage.log_end else 0,
+            aborted=[
+                groups_pb.AbortedTransaction(producer_id=one.producer_id, epoch=one.epoch, first=one.first, end=one.end)
+                for one in aborted
+            ],
+            log_start=storage.log_start,
+            high_watermark=partition.high_watermark,
+            readable_end=end_of(partition, uncommitted=uncommitted),
+        )
+
+    def _check(self, partition: Partition, at: Position, seen: int | None) -> None:
+        """This broker leads, and has what the reader says that it has read."""
+        if partition.closed is not None:
+            raise partition.closed
+        if not partition.named:
+            raise partition.not_leader()
+        if seen is not None and isinstance(at, AtOffset):
+            check_not_truncated(partition, at.offset, seen)
+
+    async def _read(self, partition: Partition, offset: int, end: int, bytes_max: int) -> tuple[bytes, int]:
+        """Whole batches from the one that holds `offset`; from memory where they are there."""
+        try:
+            extent = partition.log.extent(offset, end)
+        except CometError as error:
+            raise partition.explain(error) from error
+        try:
+            into = self._broker.read_buffer[:bytes_max]
+            result = extent.read(into, wait=False)
+            if result is not None and result.size:
+                return bytes(into[: result.size]), result.next_offset
+            room = bytes_max if result is None else max(result.needed, bytes_max)
+            epoch = partition.leader_epoch
+            data, size, next_offset = await self._broker.worker.run(lambda: read_waiting(extent, room))
+            if partition.leader_epoch != epoch:
+                raise Unavailable(f"{partition} got another leader while it was read", retry_after_ms=50)
+        except CometError as error:
+            raise partition.explain(error) from error
+        except OSError as error:
+            raise self._broker.unreadable(partition, error) from error
+        finally:
+            extent.release()
+        return bytes(data[:size]), next_offset
+
+
+def leading(data: bytes, end: int, offset: int, records_max: int) -> tuple[bytes, int]:
+    """The batches at the beginning that hold that many records from `offset` on, and what follows them."""
+    at = found = 0
+    while at < len(data):
+        header = records.read_header(data, at)
+        at += header.length
+        found += header.record_count
+        if header.base_offset < offset:
+            found -= min(offset - header.base_offset, header.record_count)
+        if found >= records_max:
+            return data[:at], header.next_offset
+    return data, end
+
+
+def end_of(partition: Partition, *, uncommitted: bool) -> int:
+    """Where readers of everything, or of what is committed, end."""
+    return partition.high_watermark if uncommitted else partition.stable_end
+
+
+def check_known(partition: Partition, offset: int) -> None:
+    """Raises where records behind `offset` may be readable that this broker does not know of yet. Who was told by the
+    last leader that they are there would take it for a loss that there is nothing; who waits for records does not mind.
+
+    A leader has all that any other has told of. One whose lease is over still knows what it knew as a leader.
+    """
+    if partition.leads:
+        known = partition.settled or offset >= partition.log.log_end
+    else:
+        known = partition.state is not None and partition.settled_in == partition.state.epoch
+    if not known:
+        check_settled(partition)
+
+
+async def wait_for_more(partition: Partition, wait_ms: int, *, uncommitted: bool) -> None:
+    """Until there is something new, or the time is up."""
+    waiting: dict[Any, Waiter] = partition.idle_uncommitted if uncommitted else partition.idle
+    waiter = FetchWaiter(asyncio.get_running_loop().create_future())
+    waiting[waiter] = waiter
+    try:
+        async with asyncio.timeout(min(wait_ms, limits.FETCH_WAIT_MS_MAX) / 1000):
+            await waiter.future
+    except TimeoutError:
+        pass
+    finally:
+        waiting.pop(waiter, None)
+
+
+class FetchWaiter:
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        self.future = future
+
+    def advanced(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+    def partition_closed(self, error: CometError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)

@@ -1,0 +1,540 @@
+"""The topics this broker knows and the partitions it holds, kept in step with the cluster's picture.
+
+The metadata store says what shall be; this table follows the broker's view of it. Who leads an open partition is
+applied the moment the view moves; opening, closing and deleting logs, which wait for the disk, follow in order behind
+it. A topic is deleted from disk only when the store holds a tombstone with its id, and a partition only when the store
+says that others hold it: a store that has lost its memory costs no data, the folders it does not know are kept and
+reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from comet.errors import (
+    CometError,
+    DiskFull,
+    Internal,
+    LimitExceeded,
+    LogFailed,
+    PartitionNotFound,
+    TopicNotFound,
+    Unavailable,
+)
+from comet.types import PartitionInfo, TopicConfig, TopicInfo
+from comet.wire.replica_conflict import ReplicaConflict
+from comet_broker import limits
+from comet_broker.cluster.view import ClusterView
+from comet_broker.core.cluster import (
+    BROKERS,
+    DELETED,
+    NOBODY,
+    PARTITIONS,
+    TOPICS,
+    PartitionState,
+    Place,
+    Tombstone,
+    TopicSpec,
+    Versioned,
+)
+from comet_broker.core.recovery import CopyInventory, NamedSpec
+from comet_broker.metadata.store import Compare, Put, StoreUnavailable
+from comet_broker.partitions.context import Site
+from comet_broker.partitions.inventory import checksums_at, copy_of, epoch_starts, extents_at, read_checksums
+from comet_broker.partitions.partition import Partition
+from comet_broker.partitions.spec_file import forget_spec, read_spec, write_spec
+from comet_broker.ports import Files
+from comet_broker.storage.log import Log, LogIdentity, write_marks
+from comet_broker.streams.waiters import Progress
+
+log = logging.getLogger(__name__)
+
+FOLDER: Final = "topics"
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic, and those of its partitions that are on this broker."""
+
+    name: str
+    spec: TopicSpec
+    partitions: dict[int, Partition] = field(default_factory=dict)
+    remembered: NamedSpec | None = None  # as it was written beside the logs
+
+
+class TopicTable:
+    """Owned by the broker. `by_name` and what is in it are changed only by `_bring`, one change at a time."""
+
+    def __init__(self, *, files: Files, view: ClusterView, site: Site, changed: Callable[[Partition], None]) -> None:
+        self.by_name: dict[str, Topic] = {}
+        self.by_handle: dict[int, Partition] = {}
+        self.moves = 0  # of the view, so far
+        self.applied = Progress()  # the revision up to which all that the view says is done here
+        self.problems: dict[str, CometError] = {}  # topics that could not be opened or changed as the store says
+        self.short = False  # a log held less than was written to it, or its disk failed when it was opened
+        self.unknown_folders: list[str] = []
+        self._by_place: dict[Place, Partition] = {}
+        self._files = files
+        self._view = view
+        self._site = site
+        self._changed = changed  # who leads a partition, or whether it is here
+        self._ends: dict[Place, int] = {}  # of logs that are being opened anew, when they were closed
+        self._next_handle = 1
+        self._due: dict[str, None] = {}  # topics to look at
+        self._graves: dict[str, None] = {}
+        self._wake = asyncio.Event()
+        self._busy = False  # with what was due
+        self._changing = asyncio.Lock()
+        self._closing = False
+
+    # ---- looking up
+
+    def topic(self, name: str) -> Topic:
+        """The topic as it is here; raises TopicNotFound, or Unavailable for one that is not ready yet."""
+        topic = self.by_name.get(name)
+        if topic is not None and self._view.state.topics.get(name) is not None:
+            return topic
+        self.spec(name)
+        raise Unavailable(f"topic {name!r} is being opened here", retry_after_ms=20)
+
+    def spec(self, name: str) -> TopicSpec:
+        """What the cluster says of a topic, wherever it is."""
+        found = self._view.state.topics.get(name)
+        if found is None:
+            raise TopicNotFound(f"there is no topic {name!r}; create it first (comet topic create {name})")
+        problem = self.problems.get(name)
+        if problem is not None and name not in self.by_name:
+            # That is no reason for a client to give it up.
+            raise Unavailable(f"topic {name!r} cannot be opened now: {problem.message}", retry_after_ms=1000)
+        return found.value
+
+    def partition(self, name: str, index: int) -> Partition:
+        """A partition on this broker, for reading or writing."""
+        spec = self.spec(name)
+        if index >= spec.partitions:
+            raise PartitionNotFound(
+                f"topic {name!r} has partitions 0 to {spec.partitions - 1}, not {index}",
+                details={"partitions": str(spec.partitions)},
+            )
+        topic = self.by_name.get(name)
+        partition = None if topic is None else topic.partitions.get(index)
+        if partition is not None and topic is not None and topic.spec.id == spec.id:
+            return partition
+        found = self._view.state.partitions.get((spec.id, index))
+        if found is None or self._site.me in found.value.holders:
+            raise Unavailable(f"partition {index} of {name!r} is being opened here", retry_after_ms=20)
+        leader = found.value.leader
+        raise PartitionNotFound(
+            f"this broker holds no replica of partition {index} of {name!r}",
+            details={} if leader == NOBODY else self._site.whereabouts(leader),
+        )
+
+    def leading(self, place: Place, epoch: int) -> Partition:
+        """A partition that this broker leads in that epoch; raises a CometError."""
+        partition = self._by_place.get(place)
+        if partition is None:
+            raise Unavailable("the partition is not open here yet", retry_after_ms=50)
+        if partition.leadership is None:
+            raise partition.not_leader()
+        if partition.leader_epoch != epoch:
+            raise Unavailable(f"{partition} is in epoch {partition.leader_epoch} here, not {epoch}", retry_after_ms=50)
+        return partition
+
+    def is_open(self, place: Place) -> bool:
+        return place in self._by_place
+
+    def state_of(self, topic_id: str, index: int) -> PartitionState | None:
+        found = self._view.state.partitions.get((topic_id, index))
+        return None if found is None else found.value
+
+    def info(self, name: str, spec: TopicSpec) -> TopicInfo:
+        """The topic as clients see it: what the view says, and nothing else."""
+        partitions = []
+        for index in range(spec.partitions):
+            state = self.state_of(spec.id, index)
+            if state is None:
+                partitions.append(PartitionInfo(index, NOBODY, 0, (), ()))
+            else:
+                in_sync = tuple(sorted(state.in_sync))
+                conflicts = self._conflicts(spec.id, index, state)
+                partitions.append(PartitionInfo(index, state.leader, state.epoch, state.replicas, in_sync, conflicts))
+        return TopicInfo(
+            name=name,
+            id=bytes.fromhex(spec.id),
+            partitions=tuple(partitions),
+            config=spec.config,
+            created_us=spec.created_us,
+        )
+
+    def _conflicts(self, topic_id: str, index: int, state: PartitionState) -> tuple[ReplicaConflict, ...]:
+        known = self._view.state.conflicts
+        if not known:
+            return ()
+        found = [
+            (broker, known[broker, topic_id, index].value)
+            for broker in state.holders
+            if (broker, topic_id, index) in known
+        ]
+        return tuple(
+            ReplicaConflict(broker, one.leader, one.epoch, one.offset, one.high_watermark, one.log_end, one.problem)
+            for broker, one in found
+        )
+
+    # ---- following the view
+
+    async def load(self) -> None:
+        """Opens everything that the view says is here."""
+        state = self._view.state
+        for topic_id in list(state.deleted):
+            await self._bury(topic_id)
+        for name in list(state.topics):
+            await self._try(name)
+        known = {found.value.id for found in state.topics.values()} | set(state.deleted)
+        self.unknown_folders = [name for name in self._files.list(FOLDER) if name not in known]
+        for name in self.unknown_folders:
+            log.warning("folder %s/%s belongs to no topic in the metadata store; it is kept", FOLDER, name)
+        self.applied.reach(state.revision)
+
+    def view_moved(self, keys: Sequence[str]) -> None:
+        """The view changed in these keys. Called in the order of its revisions."""
+        self.moves += 1
+        state = self._view.state
+        names: dict[str, str] = {}  # made when it is needed
+        for key in keys:
+            try:
+                self._key_moved(key, names)
+            except Exception as error:  # noqa: BLE001 - the other keys are to be looked at
+                self._site.tasks.report(f"a change of {key}", error)
+        if self._due or self._graves or self._busy:
+            self._wake.set()
+        else:
+            self.applied.reach(state.revision)
+
+    def _key_moved(self, key: str, names: dict[str, str]) -> None:
+        state = self._view.state
+        if key.startswith(PARTITIONS):
+            topic_id, _, index = key.removeprefix(PARTITIONS).partition("/")
+            place = (topic_id, int(index))
+            found = state.partitions.get(place)
+            partition = self._by_place.get(place)
+            if partition is not None and found is not None:
+                self._apply(partition, found)
+            holds = found is not None and self._site.me in found.value.holders
+            if holds != (partition is not None):
+                names.update({} if names else {found.value.id: name for name, found in state.topics.items()})
+                if topic_id in names:
+                    self._due[names[topic_id]] = None
+        elif key.startswith(TOPICS):
+            self._due[key.removeprefix(TOPICS)] = None
+        elif key.startswith(DELETED):
+            self._graves[key.removeprefix(DELETED)] = None
+        elif key.startswith(BROKERS):
+            for partition in list(self._by_place.values()):
+                self._follow(partition)  # its leader may have another address now
+
+    def _apply(self, partition: Partition, found: Versioned[PartitionState]) -> None:
+        try:
+            partition.apply(found)
+        except Exception as error:  # noqa: BLE001 - the view moves for all
+            self._site.broke(partition, error)
+        self._follow(partition)
+
+    def _follow(self, partition: Partition) -> None:
+        """Tells the replicator, which follows the partition's leader, or no longer does."""
+        try:
+            self._changed(partition)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._site.broke(partition, error)
+
+    async def follow(self) -> None:
+        """Does what the view asks for, for ever."""
+        try:
+            await self._site.tasks.persist(self._follow_view, "follow topics")
+        finally:
+            self.applied.fail(Unavailable("this broker no longer follows the metadata store"))
+
+    async def _follow_view(self) -> None:
+        while True:
+            if not self._busy:  # else it was stopped by an error in the middle of what was due
+                await self._wake.wait()
+            self._wake.clear()
+            revision = self._view.state.revision
+            self._busy = True
+            while self._due or self._graves:
+                if self._due:
+                    await self._try(_pop(self._due))
+                else:
+                    await self._bury(_pop(self._graves))
+            self._busy = False
+            self.applied.reach(revision)
+
+    async def retry(self) -> None:
+        """Tries again what could not be done, for example because the disk was full."""
+        for name in list(self.problems):
+            await self._try(name)
+        for topic_id in list(self._view.state.deleted):
+            await self._bury(topic_id)
+
+    async def _try(self, name: str) -> None:
+        """Brings one topic to what the view says. One that cannot be opened must not stop the others."""
+        async with self._changing:
+            if self._closing:
+                return
+            self.problems.pop(name, None)
+            try:
+                await self._bring(name)
+            except CometError as error:
+                self.problems[name] = error
+            except OSError as error:
+                self.problems[name] = storage_error(error)
+                self.short = self.short or isinstance(self.problems[name], LogFailed)
+            except Exception as error:  # noqa: BLE001 - the other topics are to be followed
+                self._site.tasks.report(f"topic {name}", error)
+                self.problems[name] = Internal(f"topic {name!r} broke on this broker: {error!r}")
+            if name in self.problems:
+                log.error("topic %s cannot be brought to what the cluster says: %s", name, self.problems[name])
+
+    async def _bring(self, name: str) -> None:
+        found = self._view.state.topics.get(name)
+        topic = self.by_name.get(name)
+        if topic is not None and (found is None or found.value.id != topic.spec.id):
+            await self._close_topic(topic)  # deleted, or deleted and made again between two looks
+            topic = None
+        if found is None:
+            return
+        spec = found.value
+        if topic is None:
+            # Known from here on: if one of its logs cannot be opened, the others are not opened a second time.
+            topic = self.by_name[name] = Topic(name, spec)
+        if spec.config != topic.spec.config:  # first: one that cannot be opened must not keep it from the others
+            for partition in topic.partitions.values():
+                partition.configure(spec.config)
+        topic.spec = spec
+        await self._open_all(topic, spec)
+        await self._remember(topic)
+
+    async def _remember(self, topic: Topic) -> None:
+        """Keeps a copy of what the topic is beside its logs, for the day on which the metadata store has lost it."""
+        named = NamedSpec(topic.name, topic.spec)
+        if topic.remembered == named or not topic.partitions:
+            return
+        folder = f"{FOLDER}/{topic.spec.id}"
+        try:
+            if await self._site.worker.run(lambda: read_spec(self._files, folder)) != named:
+                await self._site.worker.run(lambda: write_spec(self._files, folder, named))
+        except OSError as error:
+            log.warning("the settings of %s could not be written beside its logs: %s", topic.name, error)
+        else:
+            topic.remembered = named
+
+    async def inventory(self) -> tuple[list[CopyInventory], list[NamedSpec]]:
+        """What the folder holds: the logs that are open, and all others, which are opened to look."""
+        async with self._changing:
+            copies = [await self._copy_of(partition) for partition in list(self.by_handle.values())]
+            specs = []
+            for topic_id in self._files.list(FOLDER):
+                named = await self._site.worker.run(lambda: read_spec(self._files, f"{FOLDER}/{topic_id}"))  # noqa: B023
+                if named is not None and named.spec.id == topic_id:
+                    specs.append(named)
+                for name in self._files.list(f"{FOLDER}/{topic_id}"):
+                    place = (topic_id, int(name)) if name.isdecimal() else None
+                    if place is not None and place not in self._by_place:
+                        config = TopicConfig() if named is None else named.spec.config
+                        copies.append(await self._site.worker.run(lambda: self._look_into(place, config)))  # noqa: B023
+            return copies, specs
+
+    async def _copy_of(self, partition: Partition) -> CopyInventory:
+        storage = partition.log
+        found = await checksums_at(storage, epoch_starts(storage), self._site.worker)
+        return copy_of(partition.place, storage, found)
+
+    def _look_into(self, place: Place, config: TopicConfig) -> CopyInventory:
+        """Opens a log and closes it again. Blocks."""
+        identity = LogIdentity(bytes.fromhex(place[0]), place[1])
+        storage = Log.open(self._files, f"{FOLDER}/{place[0]}/{place[1]}", identity, config, self._site.clock)
+        try:
+            self.short = self.short or storage.recovered.short
+            extents = extents_at(storage, epoch_starts(storage))
+            found = read_checksums(extents)
+            for extent in extents.values():
+                extent.release()
+            return copy_of(place, storage, found)
+        finally:
+            storage.close()
+
+    async def _open_all(self, topic: Topic, spec: TopicSpec) -> None:
+        """Opens what is to be here and is not, closes and deletes what others hold now."""
+        failed: Exception | None = None
+        for index in range(spec.partitions):
+            state = self.state_of(spec.id, index)
+            partition = topic.partitions.get(index)
+            if state is None:
+                continue  # nobody has said who holds it
+            if self._site.me in state.holders:
+                if partition is None:
+                    try:
+                        partition = topic.partitions[index] = await self._open(topic, spec, index)
+                    except Exception as error:  # noqa: BLE001 - is raised, once the others have had their turn
+                        log.error("%s/%d cannot be opened: %s", topic.name, index, error)
+                        self._site.unopened((spec.id, index), str(error))
+                        failed = failed or error
+                        continue
+                    now = self.state_of(spec.id, index)
+                    if now is not None and self._site.me not in now.holders:
+                        await self._leave(topic, partition)  # it was moved on while its log was being opened
+            elif partition is not None:
+                await self._leave(topic, partition)
+        if failed is not None:
+            raise failed
+
+    async def _open(self, topic: Topic, spec: TopicSpec, index: int) -> Partition:
+        if len(self.by_handle) >= limits.PARTITIONS_MAX:
+            raise LimitExceeded(f"this broker holds at most {limits.PARTITIONS_MAX} partitions")
+        identity = LogIdentity(bytes.fromhex(spec.id), index)
+        folder = f"{FOLDER}/{spec.id}/{index}"
+        storage = await self._site.worker.run(
+            lambda: Log.open(self._files, folder, identity, spec.config, self._site.clock)
+        )
+        partition = Partition(self._next_handle, topic.name, identity.topic_id, index, storage, self._site)
+        self._next_handle += 1
+        place = (spec.id, index)
+        self.by_handle[partition.handle] = partition
+        self._by_place[place] = partition
+        self.short = self.short or storage.recovered.short
+        end = self._ends.pop(place, 0)
+        if storage.log_end < end:  # this broker counts as one that has all
+            short = LogFailed(f"its log ended at {end} when it was closed, and at {storage.log_end} when it was opened")
+            self._site.broke(partition, short)
+        elif storage.lost:
+            self._site.unfit(partition)
+        else:
+            self._site.mended(partition)
+        found = self._view.state.partitions.get(place)
+        if found is not None:
+            self._apply(partition, found)
+        return partition
+
+    async def _leave(self, topic: Topic, partition: Partition) -> None:
+        """Others hold the partition now: its files go."""
+        await self._close(partition, partition.not_leader(f"{partition} was moved to other brokers"))
+        del topic.partitions[partition.index]
+        folder = f"{FOLDER}/{topic.spec.id}/{partition.index}"
+        await self._site.worker.run(lambda: self._files.remove_folder(folder))
+        if not topic.partitions:
+            topic.remembered = None
+            await self._site.worker.run(lambda: forget_spec(self._files, f"{FOLDER}/{topic.spec.id}"))
+        log.info("%s was moved away and its files deleted", partition)
+
+    async def _close(self, partition: Partition, error: CometError) -> None:
+        self.by_handle.pop(partition.handle, None)
+        self._by_place.pop((partition.topic_id.hex(), partition.index), None)
+        try:
+            await partition.close(error)
+        except Exception as caught:  # noqa: BLE001 - it is gone from the tables, and the others are to be closed
+            self._site.tasks.report(f"closing {partition}", caught)
+        self._follow(partition)
+
+    async def reopen(self, partition: Partition) -> bool:
+        """Opens the log of a failed partition anew, as a restart would; False if it is not here any more. Raises a
+        CometError where only a restart helps."""
+        async with self._changing:
+            topic = self.by_name.get(partition.topic)
+            if self._closing or topic is None or topic.partitions.get(partition.index) is not partition:
+                return False
+            if partition.log.failed is not None:
+                raise partition.log.failed
+            partition.log.note_high_watermark(partition.committed)  # what readers were told stays told
+            self._ends[partition.place] = partition.log.log_end
+            await self._close(partition, Unavailable(f"{partition} is opened anew", retry_after_ms=100))
+            del topic.partitions[partition.index]
+        await self._try(partition.topic)
+        return True
+
+    async def _close_topic(self, topic: Topic) -> None:
+        del self.by_name[topic.name]
+        gone = TopicNotFound(f"topic {topic.name!r} was deleted")
+        for partition in topic.partitions.values():
+            await self._close(partition, gone)
+        await self._bury_locked(topic.spec.id)
+
+    # ---- what is deleted
+
+    async def _bury(self, topic_id: str) -> None:
+        async with self._changing:
+            if all(topic.spec.id != topic_id for topic in self.by_name.values()):
+                await self._bury_locked(topic_id)
+
+    async def _bury_locked(self, topic_id: str) -> None:
+        """Removes the files of a deleted topic, then this broker's name from its tombstone; in this order, so that a
+        crash repeats it."""
+        key = DELETED + topic_id
+        folder = f"{FOLDER}/{topic_id}"
+        try:
+            while True:
+                item = await self._site.store.get(key)
+                if item is None:
+                    if self._files.exists(folder):
+                        log.warning(
+                            "topic %s is gone from the metadata store without a tombstone; it is kept", topic_id
+                        )
+                    return
+                tombstone = Tombstone.decode(item.value)
+                if self._files.exists(folder):
+                    await self._site.worker.run(lambda: self._files.remove_folder(folder))
+                left = tuple(broker for broker in tombstone.brokers if broker != self._site.me)
+                if left == tombstone.brokers:
+                    return
+                # The controller removes the tombstone when all have acted on it and nothing else is left of the topic.
+                told = Put(key, msgspec.structs.replace(tombstone, brokers=left).encode())
+                result = await self._site.store.transact([Compare(key, item.mod_revision)], [told])
+                if result.applied:
+                    return
+        except StoreUnavailable as error:
+            log.info("topic %s is not buried yet: %s", topic_id, error)
+        except OSError as error:
+            log.error("the files of deleted topic %s cannot be removed now: %s", topic_id, error)
+        except Exception as error:  # noqa: BLE001 - the others are to be buried
+            self._site.tasks.report(f"burial of topic {topic_id}", error)
+
+    async def note_watermarks(self) -> None:
+        """What is committed is known after a kill as well, though nothing is synced; see core.conflicts."""
+        due = [partition.log for partition in self.by_handle.values() if partition.log.mark_due]
+        if due:
+            await self._site.worker.run(lambda: write_marks(due))
+
+    async def close(self, error: CometError) -> None:
+        self._closing = True
+        async with self._changing:  # a log that is being opened is to be closed, too
+            open_ = iter(list(self.by_handle.values()))
+
+            async def some() -> None:
+                for partition in open_:
+                    try:
+                        await partition.close(error)
+                    except Exception as caught:  # noqa: BLE001 - the others are to be closed
+                        self._site.tasks.report(f"closing {partition}", caught)
+
+            async with asyncio.TaskGroup() as closing:
+                for _ in range(limits.BLOCKING_THREADS):  # disks take many syncs in the time of one
+                    closing.create_task(some())
+
+
+def _pop(table: dict[str, None]) -> str:
+    key = next(iter(table))
+    del table[key]
+    return key
+
+
+def storage_error(error: OSError) -> CometError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull("the broker's disk is full; free some space, it then goes on by itself", retry_after_ms=1000)
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return LimitExceeded("the broker has no file descriptors left: raise its limit", retry_after_ms=1000)
+    return LogFailed(f"the broker's disk failed: {error.strerror or error}")

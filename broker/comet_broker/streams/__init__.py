@@ -1,0 +1,1 @@
+"""Streams between clients and this broker: sessions, subscriptions, unary records."""

@@ -1,0 +1,454 @@
+"""One StreamEvents call, without the transport: frames in, frames out.
+
+    receive(frame)  never waits: it decides, appends, and queues what is to be answered
+    poll()          what to send next: answers first, then acknowledgements (as many as have gathered, in one
+                    frame), then deliveries in turn; `next_frame` waits for it, `listen` calls back
+
+What a session holds is bounded: answers by SESSION_ANSWERS_MAX (the transport stops reading while `backlogged`),
+deliveries by the client's credit and one frame at a time, the rest by the limits on subscriptions. A client that
+sends nonsense gets a typed error for that request and disturbs nobody.
+
+Owned by the transport's handler, lives as long as its call, runs on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import DecodeError
+
+from comet.errors import (
+    CometError,
+    Draining,
+    Internal,
+    InvalidArgument,
+    LimitExceeded,
+    MalformedFrame,
+    PartitionNotFound,
+)
+from comet.types import Acks, AtOffset, AtTime, Position
+from comet.v1 import events_pb2 as pb
+from comet.wire.frames import ack_frame, parse_produce
+from comet.wire.protobuf import error_to_pb, position_from_pb
+from comet_broker import limits
+from comet_broker.coordination.group_frames import Desk
+from comet_broker.core.push import Cursor
+from comet_broker.partitions.context import Accepted
+from comet_broker.partitions.offset_lookup import check_not_truncated, resolve
+from comet_broker.partitions.partition import Partition
+from comet_broker.partitions.transaction_enrolment import NotEnlisted
+from comet_broker.streams.sender import Speaker
+from comet_broker.streams.subscriptions import Feed
+
+if TYPE_CHECKING:
+    from comet_broker.broker import Broker
+
+
+class Session(Speaker):
+    def __init__(self, broker: Broker, number: int, peer: str) -> None:
+        super().__init__(number, peer)
+        self.client = ""
+        self._broker = broker
+        self._feed = Feed(broker, self._cursor_ended, self.rouse)
+        self._desk = Desk(broker, self, self._feed)
+        self._answers: deque[bytes] = deque()
+        self._ack_requests: list[int] = []
+        self._ack_offsets: list[int] = []
+        self._ack_times: list[int] = []
+        self._owed = 0  # answers and acknowledgements accepted but not yet handed to the transport
+        self._tasks = 0
+        self._input_over = False
+        self._relief: asyncio.Future[None] | None = None
+        self.sent_bytes = 0  # of deliveries
+        self.received_bytes = 0
+
+    # ---- the transport's side
+
+    def receive(self, frame: bytes) -> None:
+        """Takes one frame of the client."""
+        self.received_bytes += len(frame)
+        produce = parse_produce(frame)
+        if produce is not None:
+            self._produce(*produce)
+        else:
+            self._receive_any(frame)
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will be sent but what `poll` gives now."""
+        return self.closed or self._said_all()
+
+    def input_over(self) -> None:
+        """The client will send nothing more; it still gets its answers, and what it has subscribed to."""
+        self._input_over = True
+        self.rouse()
+
+    def _said_all(self) -> bool:
+        return self._input_over and not (self._owed or self._tasks or self._feed.push.cursors)
+
+    def poll(self) -> bytes | None:
+        """The next frame to send, if there is one now."""
+        if self._answers:
+            return self._take_answer()
+        if self._ack_requests:
+            return self._take_acks()
+        frame = self._feed.next_delivery() or self._desk.sharing.next_frame()
+        if frame is not None:
+            self.sent_bytes += len(frame)
+            return frame
+        # Looking for a delivery may have ended a subscription, and queued the reason.
+        return self._take_answer() if self._answers else None
+
+    def _take_answer(self) -> bytes:
+        self._settle(1)
+        return self._answers.popleft()
+
+    @property
+    def backlogged(self) -> bool:
+        """The client is owed so much that nothing more should be read from it."""
+        return self._owed >= limits.SESSION_ANSWERS_MAX
+
+    async def relieved(self) -> None:
+        """Waits until the backlog is half gone."""
+        while self.backlogged and not self.closed:
+            self._relief = asyncio.get_running_loop().create_future()
+            try:
+                await self._relief
+            finally:
+                self._relief = None
+
+    def close(self) -> None:
+        """The call is over: nothing of it stays behind."""
+        if self.closed:
+            return
+        self.closed = True
+        for end in (self._desk.close, self._feed.close):
+            try:
+                end()
+            except Exception as error:  # noqa: BLE001 - nothing else of the stream is to stay behind
+                self._broker.tasks.report(f"the end of stream {self.number}", error)
+        self._answers.clear()
+        self._ack_requests.clear()
+        self.rouse()
+        self._relieve()
+        self._broker.session_closed(self)
+
+    def go_away(self, reason: str) -> None:
+        """Tells the client that the broker is about to stop."""
+        self.answer(pb.ServerFrame(go_away=pb.GoAway(reason=reason)))
+
+    # ---- produce
+
+    def _produce(self, request: int, handle: int, acks: int, batch: memoryview) -> None:
+        try:
+            if acks > Acks.ALL:
+                raise InvalidArgument(f"acks is 0, 1 or 2, not {acks}")
+            partition = self._partition(handle)
+            accepted = partition.produce(batch, acks)
+        except NotEnlisted:
+            self._produce_later(request, partition, batch)
+        except CometError as error:
+            self._refused(request, error)
+        except Exception as error:  # noqa: BLE001 - it is about this batch, and the stream goes on
+            self._refused(request, self._unexpected(error))
+        else:
+            if request and acks != Acks.NONE:
+                self._accepted(request, partition, acks, accepted)
+
+    def _unexpected(self, error: Exception) -> CometError:
+        """An error that no code expects ends one request, not the stream."""
+        self._broker.tasks.report(f"a request of stream {self.number}", error)
+        return Internal(f"the request broke: {error!r}; the broker's log has more")
+
+    def _produce_later(self, request: int, partition: Partition, batch: memoryview) -> None:
+        """It begins a transaction in the partition: its coordinator is asked first."""
+
+        def taken(result: Accepted | CometError) -> None:
+            self._settle(1)
+            if isinstance(result, CometError):
+                self._refused(request, result)
+            elif request:
+                self._accepted(request, partition, Acks.ALL, result)
+            self.rouse()  # it may have been all that was owed
+
+        self._owed += 1  # so that a stream is not read on for ever meanwhile
+        try:
+            partition.enlistments.take(batch, taken)
+        except CometError as error:
+            self._settle(1)
+            self._refused(request, error)
+
+    def _refused(self, request: int, error: CometError) -> None:
+        if request:
+            self.fail(request, error)
+        else:
+            self._broker.refused_silently += 1
+
+    def _accepted(self, request: int, partition: Partition, acks: int, accepted: Accepted) -> None:
+        self._owed += 1
+        base_offset, append_time_us = accepted.base_offset, accepted.append_time_us
+
+        def durable(error: CometError | None) -> None:
+            if error is None:
+                self._acknowledge(request, base_offset, append_time_us)
+            else:
+                self._owed -= 1
+                self.fail(request, error)
+
+        if partition.when_acked(accepted.end_offset, acks, durable):
+            self._acknowledge(request, base_offset, append_time_us)
+
+    def _acknowledge(self, request: int, base_offset: int, append_time_us: int) -> None:
+        self._ack_requests.append(request)
+        self._ack_offsets.append(base_offset)
+        self._ack_times.append(append_time_us)
+        self._broker.ack_durations.note(self._broker.clock.wall_us() - append_time_us)
+        self.rouse()
+
+    def _take_acks(self) -> bytes:
+        if len(self._ack_requests) == 1:
+            self._settle(1)
+            return ack_frame(self._ack_requests.pop(), self._ack_offsets.pop(), self._ack_times.pop())
+        acks = pb.ProduceAcks(
+            requests=self._ack_requests, base_offsets=self._ack_offsets, append_times_us=self._ack_times
+        )
+        self._settle(len(self._ack_requests))
+        self._ack_requests.clear()
+        self._ack_offsets.clear()
+        self._ack_times.clear()
+        return pb.ServerFrame(acks=acks).SerializeToString()
+
+    # ---- everything but the hot produce frame
+
+    def _receive_any(self, data: bytes) -> None:
+        try:
+            frame = pb.ClientFrame.FromString(data)
+        except DecodeError:
+            self.fail(0, MalformedFrame(f"{len(data)} bytes that are no ClientFrame of comet.v1"))
+            return
+        request = frame.request
+        try:
+            self._take(request, frame)
+        except CometError as error:
+            self.fail(request, error)
+        except Exception as error:  # noqa: BLE001 - reported
+            self.fail(request, self._unexpected(error))
+
+    def _take(self, request: int, frame: pb.ClientFrame) -> None:
+        match frame.WhichOneof("frame"):
+            case "produce":
+                produce = frame.produce
+                self._produce(request, produce.partition, produce.acks, memoryview(produce.batch))
+            case "credit":
+                self._credit(frame.credit)
+            case "attach":
+                self._attach(request, frame.attach)
+            case "subscribe":
+                self._subscribe(request, frame.subscribe)
+            case "unsubscribe":
+                self._unsubscribe(request, frame.unsubscribe)
+            case "find_offset":
+                self._find_offset(request, frame.find_offset)
+            case "hello":
+                self._hello(request, frame.hello)
+            case "ping":
+                self.answer(pb.ServerFrame(request=request, pong=pb.Pong()))
+            case kind:
+                if kind is not None and self._desk.take(request, kind, getattr(frame, kind)):
+                    return
+                raise MalformedFrame("a frame with nothing in it, or with something this broker does not know")
+
+    def _hello(self, request: int, hello: pb.Hello) -> None:
+        self.client = hello.client[:200]
+        self.answer(pb.ServerFrame(request=request, welcome=self._broker.welcome()))
+
+    def _partition(self, handle: int) -> Partition:
+        partition = self._broker.topics.by_handle.get(handle)
+        if partition is None:
+            raise PartitionNotFound(f"partition handle {handle} is not, or no longer, valid here: attach again")
+        return partition
+
+    def _attach(self, request: int, attach: pb.Attach) -> None:
+        if self._broker.draining:
+            raise Draining("this broker is about to stop", retry_after_ms=200)
+        if attach.topic not in self._broker.view.state.topics:
+            self.spawn(request, self._attach_later(request, attach))
+            return
+        self._attached(request, self._broker.topics.partition(attach.topic, attach.partition))
+
+    async def _attach_later(self, request: int, attach: pb.Attach) -> None:
+        """The topic may have been made on another broker just now."""
+        await self._broker.look_for_topic(attach.topic)
+        self._attached(request, self._broker.topics.partition(attach.topic, attach.partition))
+
+    def _attached(self, request: int, partition: Partition) -> None:
+        self.answer(
+            pb.ServerFrame(
+                request=request,
+                attached=pb.Attached(
+                    partition=partition.handle,
+                    topic_id=partition.topic_id,
+                    leader_epoch=partition.leader_epoch,
+                    log_start=partition.log.log_start,
+                    high_watermark=partition.high_watermark,
+                    record_bytes_max=partition.log.config.record_bytes_max,
+                    leader=partition.leads,
+                ),
+            )
+        )
+
+    # ---- finding offsets
+
+    def _find_offset(self, request: int, find: pb.FindOffset) -> None:
+        partition = self._partition(find.partition)
+        position = position_from_pb(find.position)
+        if isinstance(position, AtTime):
+            self.spawn(request, self._find_later(request, partition, position))
+        else:
+            self._found(request, partition, resolve(partition, position, uncommitted=find.uncommitted))
+
+    async def _find_later(self, request: int, partition: Partition, position: AtTime) -> None:
+        self._found(request, partition, await self._broker.resolve(partition, position))
+
+    def _found(self, request: int, partition: Partition, offset: int) -> None:
+        found = pb.FoundOffset(
+            offset=offset, log_start=partition.log.log_start, high_watermark=partition.high_watermark
+        )
+        self.answer(pb.ServerFrame(request=request, found_offset=found))
+
+    # ---- subscriptions
+
+    def _subscribe(self, request: int, subscribe: pb.Subscribe) -> None:
+        starts = [(self._partition(start.partition), position_from_pb(start.position)) for start in subscribe.starts]
+        for start, (partition, position) in zip(subscribe.starts, starts, strict=True):
+            if subscribe.leader_only and not partition.named:
+                raise partition.not_leader()
+            if start.HasField("leader_epoch") and isinstance(position, AtOffset):
+                check_not_truncated(partition, position.offset, start.leader_epoch)
+        handles = {partition.handle for partition, _ in starts}
+        if len(handles) < len(starts):
+            raise InvalidArgument("one partition was named twice in a subscribe")
+        self._check_free(handles)
+        if any(isinstance(position, AtTime) for _, position in starts):
+            self._feed.push.open(subscribe.subscription)  # so that credit that comes meanwhile counts
+            self.spawn(request, self._subscribe_later(request, subscribe, starts))
+        else:
+            offsets = [
+                resolve(partition, position, uncommitted=subscribe.uncommitted) for partition, position in starts
+            ]
+            self._subscribed(request, subscribe, [partition for partition, _ in starts], offsets)
+
+    async def _subscribe_later(
+        self, request: int, subscribe: pb.Subscribe, starts: list[tuple[Partition, Position]]
+    ) -> None:
+        offsets = [
+            await self._broker.resolve(partition, position)
+            if isinstance(position, AtTime)
+            else resolve(partition, position, uncommitted=subscribe.uncommitted)
+            for partition, position in starts
+        ]
+        self._subscribed(request, subscribe, [partition for partition, _ in starts], offsets)
+
+    def _subscribed(
+        self, request: int, subscribe: pb.Subscribe, partitions: list[Partition], offsets: list[int]
+    ) -> None:
+        if self.closed:  # while times were looked up: nobody would ever take its readers out of the partitions
+            return
+        number = subscribe.subscription
+        for partition in partitions:  # all or none: some may have gone while their times were looked up
+            if partition.closed is not None:
+                raise partition.closed
+            if subscribe.leader_only and not partition.named:
+                raise partition.not_leader()
+        self._check_free([partition.handle for partition in partitions])
+        self._feed.push.open(number)
+        self._feed.push.grant(number, subscribe.credit)
+        answer = pb.Subscribed(subscription=number)
+        for partition, offset in zip(partitions, offsets, strict=True):
+            self._feed.add(
+                number, partition, offset, leader_only=subscribe.leader_only, uncommitted=subscribe.uncommitted
+            )
+            answer.partitions.add(partition=partition.handle, offset=offset, high_watermark=partition.high_watermark)
+        self.answer(pb.ServerFrame(request=request, subscribed=answer))
+
+    def _check_free(self, handles: Collection[int]) -> None:
+        """Raises unless the stream may read all of these, too."""
+        for handle in handles:
+            self._feed.push.check_free(handle)
+        if len(self._feed.push.cursors) + len(handles) > limits.SESSION_CURSORS_MAX:
+            raise LimitExceeded(f"a stream reads at most {limits.SESSION_CURSORS_MAX} partitions; open another stream")
+
+    def _unsubscribe(self, request: int, unsubscribe: pb.Unsubscribe) -> None:
+        self._feed.remove(unsubscribe.subscription, list(unsubscribe.partitions))
+        self._desk.sharing.remove(unsubscribe.subscription, list(unsubscribe.partitions))
+        self.answer(
+            pb.ServerFrame(request=request, unsubscribed=pb.Unsubscribed(subscription=unsubscribe.subscription))
+        )
+
+    def _credit(self, credit: pb.Credit) -> None:
+        self._feed.grant(credit.subscription, credit.bytes)
+
+    def _cursor_ended(self, cursor: Cursor[Partition], error: CometError) -> None:
+        ended = pb.StreamError(
+            error=error_to_pb(error), subscription=cursor.subscription.number, partition=cursor.handle
+        )
+        self.answer(pb.ServerFrame(error=ended))
+
+    # ---- answers
+
+    def answer(self, frame: pb.ServerFrame) -> None:
+        if not self.closed:
+            self._owed += 1
+            self._answers.append(frame.SerializeToString())
+            self.rouse()
+
+    def fail(self, request: int, error: CometError) -> None:
+        self._broker.count_error(error)
+        self.answer(pb.ServerFrame(request=request, error=pb.StreamError(error=error_to_pb(error))))
+
+    def spawn(self, request: int, work: Coroutine[Any, Any, None]) -> None:
+        """Runs what cannot be answered at once; its errors answer the request."""
+        if self._tasks >= limits.SESSION_TASKS_MAX:
+            work.close()
+            raise LimitExceeded(
+                f"{self._tasks} slow requests are under way on this stream; wait for one", retry_after_ms=50
+            )
+        self._tasks += 1
+
+        async def run() -> None:
+            try:
+                await work
+            except CometError as error:
+                self.fail(request, error)
+            except Exception as error:  # noqa: BLE001 - reported
+                self.fail(request, self._unexpected(error))
+            finally:
+                self._tasks -= 1
+                self.rouse()
+
+        self._broker.tasks.spawn(run(), f"request {request} of stream {self.number}")
+
+    def _settle(self, count: int) -> None:
+        self._owed -= count
+        assert self._owed >= 0
+        if self._relief is not None and self._owed < limits.SESSION_ANSWERS_MAX // 2:
+            self._relieve()
+
+    def _relieve(self) -> None:
+        if self._relief is not None and not self._relief.done():
+            self._relief.set_result(None)
+
+    def statistics(self) -> dict[str, Any]:
+        return {
+            "stream": self.number,
+            "peer": self.peer,
+            "client": self.client,
+            "subscriptions": len(self._feed.push.subscriptions),
+            "partitions": len(self._feed.push.cursors),
+            "owed": self._owed,
+            "received_bytes": self.received_bytes,
+            "sent_bytes": self.sent_bytes,
+        }

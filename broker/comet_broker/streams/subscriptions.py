@@ -1,0 +1,329 @@
+"""What one stream's subscribers get, and from where: memory, page cache, or disk.
+
+A cursor at the end of its partition is served from the partition's tail: one encoding for all subscribers. One that
+is behind is served from the log: from the page cache between two awaits, or, where that would block, by a worker
+thread, while the other cursors of the stream go on. Every batch from the log is verified before it leaves.
+
+A follower's feed goes to the end of the log, a reader's as far as every transaction is decided, or, if it wants what is
+not, up to the high watermark. Readers are told of aborted transactions before the deliveries that hold some of them.
+
+Owned by one session; `ended` says that a cursor ended and why, `rouse` tells the transport that there is work.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from comet.errors import CometError, Internal, OffsetOutOfRange, Unavailable
+from comet.v1 import events_pb2, groups_pb2
+from comet.wire.frames import DELIVERY_PREFIX_BYTES, delivery_prefix
+from comet_broker import limits
+from comet_broker.core.push import Cursor, DeliveryState, PushQueue
+from comet_broker.partitions.context import Waiter
+from comet_broker.partitions.partition import Partition
+from comet_broker.storage.log import Extent
+
+if TYPE_CHECKING:
+    from comet_broker.broker import Broker
+
+
+MEASURED_ALL: Final = 256  # deliveries that are measured in a second before others are left out
+MEASURED_EVERY: Final = 16  # from then on, of each stream's
+_APPEND_TIME: Final = slice(DELIVERY_PREFIX_BYTES + 8, DELIVERY_PREFIX_BYTES + 16)  # of a frame; see comet.records
+
+
+class Reading:
+    """One cursor as its partition knows it. Implements partition.Reader."""
+
+    __slots__ = ("cursor", "feed", "leader_only")
+
+    def __init__(self, feed: Feed, cursor: Cursor[Partition], *, leader_only: bool) -> None:
+        self.feed = feed
+        self.cursor = cursor
+        self.leader_only = leader_only
+
+    @property
+    def next_offset(self) -> int:
+        """Up to where it has read, or is reading just now."""
+        cursor = self.cursor
+        return cursor.partition.log.log_end if cursor.state is DeliveryState.LOADING else cursor.next_offset
+
+    def advanced(self) -> None:
+        """There may be more to read."""
+        self.feed.wake(self.cursor)
+
+    def partition_closed(self, error: CometError) -> None:
+        """Nothing will come any more."""
+        self.feed.end(self.cursor, error)
+
+
+Ended = Callable[["Cursor[Partition]", CometError], None]
+
+
+class Feed:
+    """The subscriptions of one stream and their deliveries."""
+
+    def __init__(self, broker: Broker, ended: Ended, rouse: Callable[[], None], *, follower: bool = False) -> None:
+        self.push: PushQueue[Partition] = PushQueue(
+            subscriptions_max=limits.SESSION_SUBSCRIPTIONS_MAX,
+            cursors_max=limits.PARTITIONS_MAX if follower else limits.SESSION_CURSORS_MAX,
+            credit_bytes_max=limits.CREDIT_BYTES_MAX,
+        )
+        self._broker = broker
+        self._ended = ended
+        self._rouse = rouse
+        self._follower = follower
+        self._unmeasured = 0  # deliveries to come
+        self._readings: dict[Cursor[Partition], Reading] = {}
+        # Read by a worker, or, with a size of 0, served already: what was aborted in it goes out before it.
+        self._loaded: deque[tuple[Cursor[Partition], bytes, int, int]] = deque()
+
+    # ---- subscriptions
+
+    def add(
+        self, number: int, partition: Partition, offset: int, *, leader_only: bool = False, uncommitted: bool = False
+    ) -> None:
+        """Starts to feed a partition from `offset`."""
+        assert partition.closed is None
+        cursor = self.push.add(number, partition.handle, partition, offset, uncommitted=uncommitted)
+        reading = Reading(self, cursor, leader_only=leader_only)
+        self._readings[cursor] = reading
+        partition.readers[cursor] = reading
+
+    def grant(self, number: int, credit: int) -> None:
+        """More bytes may go out."""
+        if self.push.grant(number, credit):
+            self._rouse()
+
+    def wake(self, cursor: Cursor[Partition]) -> None:
+        """The partition moved on: an idle cursor may have something to read."""
+        if self.push.wake(cursor):
+            self._rouse()
+
+    def end(self, cursor: Cursor[Partition], error: CometError) -> None:
+        """Ends one partition of a subscription and says why."""
+        if cursor.state is DeliveryState.ENDED:
+            return
+        self._forget(cursor)
+        self.push.remove(cursor)
+        self._ended(cursor, error)
+
+    def remove(self, number: int, handles: list[int]) -> None:
+        """Ends a subscription, or the partitions named, as the client asked."""
+        for cursor in self.push.close(number, handles):
+            self._forget(cursor)
+
+    def close(self) -> None:
+        """The stream is over."""
+        for cursor in list(self.push.cursors.values()):
+            self._forget(cursor)
+            self.push.remove(cursor)
+        self._loaded.clear()
+
+    def _forget(self, cursor: Cursor[Partition]) -> None:
+        partition = cursor.partition
+        del self._readings[cursor]
+        self._idlers(cursor).pop(cursor, None)
+        del partition.readers[cursor]
+        if not partition.readers:
+            partition.tail.clear()
+
+    def _idlers(self, cursor: Cursor[Partition]) -> dict[Any, Waiter]:
+        """Who waits for more of the partition, in this cursor's sense of more."""
+        partition = cursor.partition
+        if self._follower:
+            return partition.idle_followers
+        return partition.idle_uncommitted if cursor.uncommitted else partition.idle
+
+    def _end_of(self, cursor: Cursor[Partition]) -> int:
+        if self._follower:
+            return cursor.partition.log.log_end
+        return cursor.partition.high_watermark if cursor.uncommitted else cursor.partition.stable_end
+
+    # ---- deliveries
+
+    def next_delivery(self) -> bytes | None:
+        """The frame of the cursor whose turn it is, if any has something."""
+        while self._loaded:
+            cursor, frame, size, next_offset = self._loaded.popleft()
+            if cursor.state is DeliveryState.LOADING:
+                if self._is_deleted(cursor):
+                    continue
+                first = cursor.next_offset
+                self.push.loaded(cursor, size, next_offset)
+                self._count(cursor.partition, next_offset - first, size)
+                return self._first_told(cursor, first, frame)
+            if not size and cursor.state is not DeliveryState.ENDED:
+                return frame
+        while (ready := self.push.take()) is not None:
+            try:
+                served = self._serve(ready)
+            except Exception as error:  # noqa: BLE001 - it ends this one, and neither the stream nor its other partitions
+                self._broker.tasks.report(f"a delivery of {ready.partition}", error)
+                self.end(ready, Internal(f"reading {ready.partition} failed: {error!r}"))
+                continue
+            if served is not None:
+                return served
+        return None
+
+    def _is_deleted(self, cursor: Cursor[Partition]) -> bool:
+        """Ends a cursor whose next record is deleted. Memory and buffers may hold it yet, but which of what is deleted
+        was aborted is forgotten. Followers take all there is."""
+        storage = cursor.partition.log
+        if cursor.next_offset >= storage.log_start or self._follower:
+            return False
+        self.end(
+            cursor,
+            OffsetOutOfRange(
+                f"offset {cursor.next_offset} of {cursor.partition} is deleted: "
+                f"the log holds {storage.log_start} up to {storage.log_end}",
+                details={"log_start": str(storage.log_start), "log_end": str(storage.log_end)},
+            ),
+        )
+        return True
+
+    def _watermark_of(self, partition: Partition) -> int:
+        return partition.committed if self._follower else partition.high_watermark
+
+    def _serve(self, cursor: Cursor[Partition]) -> bytes | None:
+        partition = cursor.partition
+        end = self._end_of(cursor)
+        if cursor.next_offset >= end or partition.cutting:
+            self.push.idle(cursor)
+            self._idlers(cursor)[cursor] = self._readings[cursor]
+            return None
+        bytes_max = min(limits.DELIVERY_BYTES_MAX, cursor.subscription.credit)
+        if self._is_deleted(cursor):
+            return None
+        tail = partition.tail.frame_from(
+            cursor.next_offset,
+            end,
+            self._watermark_of(partition),
+            partition.leader_epoch,
+            bytes_max,
+            follower=self._follower,
+        )
+        if tail is not None:
+            first = cursor.next_offset
+            self.push.served(cursor, tail.size, tail.next_offset)
+            if not self._follower:
+                partition.delivered_records += tail.next_offset - first
+                partition.delivered_bytes += tail.size
+                if self._unmeasured:
+                    self._unmeasured -= 1
+                elif tail.next_offset >= end:  # others have yet to catch up
+                    self._measure(tail.frame)
+            if partition.isolation.any_aborted:
+                return self._first_told(cursor, first, tail.frame)
+            return tail.frame
+        return self._serve_from_log(cursor, end, bytes_max)
+
+    def _count(self, partition: Partition, delivered: int, size: int) -> None:
+        if not self._follower:
+            partition.delivered_records += delivered
+            partition.delivered_bytes += size
+
+    def _measure(self, frame: bytes) -> None:
+        """How long the first batch of a delivery took from the append until here."""
+        broker = self._broker
+        append_time_us = int.from_bytes(frame[_APPEND_TIME], "little")
+        broker.deliver_durations.note(broker.clock.wall_us() - append_time_us)
+        broker.measured += 1
+        if broker.measured >= MEASURED_ALL:
+            self._unmeasured = MEASURED_EVERY - 1
+
+    def _serve_from_log(self, cursor: Cursor[Partition], end: int, bytes_max: int) -> bytes | None:
+        partition = cursor.partition
+        try:
+            extent = partition.log.extent(cursor.next_offset, end)
+        except CometError as error:
+            self.end(cursor, partition.explain(error))
+            return None
+        buffer = self._broker.read_buffer
+        try:
+            result = extent.read(buffer[DELIVERY_PREFIX_BYTES : DELIVERY_PREFIX_BYTES + bytes_max], wait=False)
+        except CometError as error:
+            extent.release()
+            self.end(cursor, partition.explain(error))
+            return None
+        if result is not None and result.size:
+            extent.release()
+            first = cursor.next_offset
+            self.push.served(cursor, result.size, result.next_offset)
+            self._count(partition, result.next_offset - first, result.size)
+            return self._first_told(cursor, first, self._frame(buffer, partition, result.size))
+        self.push.loading(cursor)
+        room = bytes_max if result is None else max(result.needed, bytes_max)
+        self._broker.tasks.spawn(self._load(cursor, extent, room), f"read {partition}")
+        return None
+
+    async def _load(self, cursor: Cursor[Partition], extent: Extent, room: int) -> None:
+        """Reads one delivery on a worker thread."""
+        partition = cursor.partition
+        epoch = partition.leader_epoch
+        try:
+            data, size, next_offset = await self._broker.worker.run(
+                lambda: read_waiting(extent, room, DELIVERY_PREFIX_BYTES)
+            )
+        except CometError as error:
+            self.end(cursor, partition.explain(error))
+        except OSError as error:
+            self.end(cursor, self._broker.unreadable(partition, error))
+        except Exception as error:
+            self.end(cursor, Internal(f"reading {partition} failed: {error!r}"))
+            raise
+        else:
+            if cursor.state is not DeliveryState.LOADING:
+                return
+            if partition.leader_epoch != epoch and next_offset > partition.log.log_end:
+                self.end(cursor, Unavailable(f"{partition} was cut back while it was read", retry_after_ms=50))
+                return
+            self._loaded.append((cursor, self._frame(data, partition, size), size, next_offset))
+            self._rouse()
+        finally:
+            extent.release()
+
+    def _first_told(self, cursor: Cursor[Partition], first: int, frame: bytes) -> bytes:
+        """What goes out before a delivery that begins at `first`, if anything must: then it is the next to go."""
+        isolation = cursor.partition.isolation
+        if cursor.uncommitted or self._follower or not isolation.any_aborted:
+            return frame
+        # Whatever begins before what was told of is a part of it.
+        news = [one for one in isolation.aborted(first, cursor.next_offset) if one.first >= cursor.told_end]
+        cursor.told_end = cursor.next_offset
+        if not news:
+            return frame
+        self._loaded.appendleft((cursor, frame, 0, 0))
+        aborted = groups_pb2.Aborted(
+            partition=cursor.handle,
+            transactions=[
+                groups_pb2.AbortedTransaction(
+                    producer_id=one.producer_id, epoch=one.epoch, first=one.first, end=one.end
+                )
+                for one in news
+            ],
+        )
+        return events_pb2.ServerFrame(aborted=aborted).SerializeToString()
+
+    def _frame(self, buffer: memoryview, partition: Partition, size: int) -> bytes:
+        """The delivery whose batches already stand behind the room for its prefix."""
+        prefix = delivery_prefix(partition.handle, self._watermark_of(partition), partition.leader_epoch, size)
+        buffer[:DELIVERY_PREFIX_BYTES] = prefix
+        return bytes(buffer[: DELIVERY_PREFIX_BYTES + size])
+
+
+def read_waiting(extent: Extent, room: int, prefix_bytes: int = 0) -> tuple[memoryview, int, int]:
+    """Whole batches, blocking: (a buffer with them after `prefix_bytes`, their size, the next offset).
+
+    A first batch that is larger than `room` is read all the same.
+    """
+    while True:
+        buffer = memoryview(bytearray(prefix_bytes + room))
+        result = extent.read(buffer[prefix_bytes:], wait=True)
+        assert result is not None, "a read that may wait has an answer"
+        if result.size:
+            return buffer, result.size, result.next_offset
+        assert result.needed > room, "an extent is not empty"
+        room = result.needed

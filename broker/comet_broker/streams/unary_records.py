@@ -1,0 +1,369 @@
+"""Publish and Fetch: records one by one, for clients without the record batch (grpcurl, other languages).
+
+The only place where the broker builds and takes apart batches; the stream never does. Any broker takes these calls:
+what another broker leads is passed on to it, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any
+
+from comet import records
+from comet.errors import (
+    CometError,
+    CorruptRecords,
+    Draining,
+    InvalidArgument,
+    KeyReused,
+    Timeout,
+    TopicNotFound,
+    Unavailable,
+)
+from comet.types import Earliest, Latest, Position
+from comet.v1 import events_pb2 as pb
+from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER, ACKS_NONE
+from comet.wire.corrupt import headers, opened
+from comet.wire.protobuf import position_from_pb
+from comet_broker import limits
+from comet_broker.broker import Broker
+from comet_broker.core.cluster import NOBODY, TopicSpec
+from comet_broker.core.isolation import AbortedTransaction
+from comet_broker.core.requests import KEY_CHARS_MAX, Content, digest_of, id_of
+from comet_broker.partitions.context import Accepted
+from comet_broker.partitions.offset_lookup import resolve
+from comet_broker.partitions.partition import Partition
+from comet_broker.partitions.range_read import Ranges, end_of, wait_for_more
+from comet_broker.streams.subscriptions import read_waiting
+
+BATCH_OVERHEAD_BYTES = 64 << 10
+FORWARD_S_MAX = 30.0
+
+
+class Thin:
+    """The coroutines behind Publish and Fetch, protobuf in and out; raises CometErrors."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._ranges = Ranges(broker)
+        self._turn = 0  # where the next records without a key go
+
+    # ---- publish
+
+    async def publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
+        if self._broker.draining:
+            raise Draining("this broker is about to stop", retry_after_ms=200)
+        self._check(request)
+        spec = await self._spec(request.topic)
+        places: dict[int, list[int]] = defaultdict(list)  # partition -> positions in the request
+        for position, index in enumerate(self._partitions(spec, request)):
+            places[index].append(position)
+        digest = _digest(request) if request.idempotency_key else 0
+        parts = [
+            self._publish_to(spec, index, request, [request.records[position] for position in positions], digest)
+            for index, positions in places.items()
+        ]
+        receipts: list[pb.Receipt] = [pb.Receipt()] * len(request.records)
+        for (index, positions), accepted in zip(places.items(), await _done(parts, at_once=digest != 0), strict=True):
+            for delta, position in enumerate(positions):
+                receipts[position] = pb.Receipt(
+                    partition=index,
+                    offset=accepted.base_offset + delta,
+                    append_time_us=accepted.append_time_us,
+                    duplicate=accepted.duplicate,
+                )
+        return pb.PublishResponse(receipts=receipts if request.acks != ACKS_NONE else [])
+
+    async def _publish_to(
+        self, spec: TopicSpec, index: int, request: pb.PublishRequest, chosen: list[pb.Record], digest: int
+    ) -> Accepted:
+        """Writes records to one partition, here or where it is led."""
+        address = None if request.forwarded else self._led_elsewhere(request.topic, spec, index)
+        if address is None:
+            partition = self._broker.topics.partition(request.topic, index)
+            accepted = partition.produce(memoryview(self._encode(request, chosen, digest)), request.acks)
+            if request.acks != ACKS_NONE:
+                await partition.acked(accepted.end_offset, request.acks)
+            return accepted
+        passed_on = pb.PublishRequest(
+            topic=request.topic,
+            partition=index,
+            records=chosen,
+            acks=request.acks,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            sequence=request.sequence,
+            idempotency_key=request.idempotency_key,
+            content_digest=digest,
+            forwarded=True,
+        )
+        try:
+            answer = await self._broker.peers.call(
+                address, "comet.v1.Comet/Publish", passed_on, pb.PublishResponse, FORWARD_S_MAX
+            )
+        except Unavailable as error:
+            if isinstance(error, Draining) or error.retry_after_ms:
+                raise  # the leader has answered, and says when to ask again: it has not taken them
+            # It may have been lost on the way there, or on the way back.
+            raise Timeout(
+                f"passed on to the leader at {address}, the records may or may not be written: {error}"
+            ) from error
+        first = answer.receipts[0] if answer.receipts else pb.Receipt()
+        return Accepted(first.offset, first.offset + len(chosen), first.append_time_us, first.duplicate)
+
+    async def _spec(self, topic: str, meant: bytes = b"") -> TopicSpec:
+        """Raises TopicNotFound, also where it is another topic than the one that is meant."""
+        found = self._broker.view.state.topics.get(topic)
+        if found is None or (meant and found.value.id != meant.hex()):
+            await self._broker.look_for_topic(topic)  # it may have been made on another broker just now
+        spec = self._broker.topics.spec(topic)
+        if meant and spec.id != meant.hex():
+            raise TopicNotFound(f"the topic {topic!r} that is meant was deleted: another one has its name now")
+        return spec
+
+    def _led_elsewhere(self, topic: str, spec: TopicSpec, index: int) -> str | None:
+        """The address of the broker that leads the partition; None if it is this one, or nobody and it may be here."""
+        me, state = self._broker.config.broker_id, self._broker.topics.state_of(spec.id, index)
+        if state is None or state.leader == me:
+            return None
+        address = None if state.leader == NOBODY else self._broker.address_of(state.leader)
+        if address is None and me not in state.holders:
+            raise Unavailable(f"partition {index} of {topic!r} has no leader now", retry_after_ms=50)
+        return address
+
+    def _check(self, request: pb.PublishRequest) -> None:
+        if not 1 <= len(request.records) <= limits.PUBLISH_RECORDS_MAX:
+            raise InvalidArgument(
+                f"publish takes 1 to {limits.PUBLISH_RECORDS_MAX} records, not {len(request.records)}"
+            )
+        if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
+            raise InvalidArgument(f"acks is 0, 1 or 2, not {request.acks}")
+        if request.producer_id and not request.HasField("partition"):
+            raise InvalidArgument("an idempotent publish names its partition: sequences are counted per partition")
+        if request.producer_id < 0 or request.sequence < 0:
+            raise InvalidArgument("producer_id and sequence are not negative")
+        if len(request.idempotency_key) > KEY_CHARS_MAX:
+            raise InvalidArgument(f"an idempotency key has at most {KEY_CHARS_MAX} characters")
+        if request.idempotency_key and request.producer_id:
+            raise InvalidArgument("a publish has either an idempotency key, or a producer id with a sequence")
+
+    def _partitions(self, spec: TopicSpec, request: pb.PublishRequest) -> list[int]:
+        """The partition of each record: the one asked for, else by key, else that of the request's idempotency key, so
+        that it goes there again, else this call's turn."""
+        if request.HasField("partition"):
+            return [request.partition] * len(request.records)
+        count = spec.partitions
+        if request.idempotency_key:
+            other = records.partition_for(request.idempotency_key.encode(), count)
+        else:
+            self._turn += 1
+            other = self._turn % count
+        return [
+            record.partition
+            if record.HasField("partition")
+            else records.partition_for(record.key, count)
+            if record.HasField("key")
+            else other
+            for record in request.records
+        ]
+
+    def _encode(self, request: pb.PublishRequest, chosen: list[pb.Record], digest: int) -> bytes:
+        now = self._broker.clock.wall_us()
+        keyed = any(record.HasField("key") for record in chosen)
+        headed = any(record.headers for record in chosen)
+        parts = records.encode(
+            [record.value if record.HasField("value") else None for record in chosen],
+            keys=[record.key if record.HasField("key") else None for record in chosen] if keyed else None,
+            timestamps=[record.timestamp_us or now for record in chosen],
+            headers=[[(header.name, header.value) for header in record.headers] for record in chosen]
+            if headed
+            else None,
+            producer_id=id_of(request.topic, request.idempotency_key) if digest else request.producer_id,
+            producer_epoch=request.producer_epoch,
+            base_sequence=digest or request.sequence,
+            keyed=digest != 0,
+        )
+        return b"".join(parts)
+
+    # ---- fetch
+
+    async def fetch(self, request: pb.FetchRequest) -> pb.FetchResponse:
+        spec = await self._spec(request.topic, request.topic_id)
+        address = None if request.forwarded else self._led_elsewhere(request.topic, spec, request.partition)
+        if address is not None:
+            passed_on = pb.FetchRequest()
+            passed_on.CopyFrom(request)
+            passed_on.forwarded = True
+            timeout_s = FORWARD_S_MAX + min(request.wait_ms, limits.FETCH_WAIT_MS_MAX) / 1000
+            return await self._broker.peers.call(
+                address, "comet.v1.Comet/Fetch", passed_on, pb.FetchResponse, timeout_s
+            )
+        partition = self._broker.topics.partition(request.topic, request.partition)
+        if request.whole_batches:
+            return await self._ranges.fetch(partition, request)
+        at: Position = position_from_pb(request.start) if request.HasField("start") else Earliest()
+        uncommitted = request.uncommitted
+        if isinstance(at, Latest):
+            offset = resolve(partition, at, uncommitted=uncommitted)
+        else:
+            offset = await self._broker.resolve(partition, at)
+        if offset >= end_of(partition, uncommitted=uncommitted) and request.wait_ms:
+            await wait_for_more(partition, request.wait_ms, uncommitted=uncommitted)
+        return await self._records_from(partition, offset, request)
+
+    async def _records_from(self, partition: Partition, offset: int, request: pb.FetchRequest) -> pb.FetchResponse:
+        records_max, bytes_max, uncommitted = *_most(request), request.uncommitted
+        found: list[pb.Record] = []
+        size = 0
+        while offset < (end := end_of(partition, uncommitted=uncommitted)):
+            if len(found) >= records_max or size >= bytes_max:
+                break
+            data, next_offset = await self._read(partition, offset, end, bytes_max)
+            if offset < partition.log.log_start:
+                # Deleted meanwhile, and what is known of aborted transactions with it.
+                if found:
+                    break
+                return await self.fetch(request)
+            aborted = [] if uncommitted else partition.isolation.aborted(offset, next_offset)
+            for record in _records(partition, data, offset, aborted):
+                if isinstance(record, CorruptRecords):
+                    if found:
+                        return _fetched(partition, found, offset, size)  # the next call raises
+                    raise record
+                if found and (len(found) >= records_max or size >= bytes_max):
+                    break
+                found.append(record)
+                size += len(record.value) + len(record.key)
+                offset = record.offset + 1
+            else:
+                offset = next_offset
+        return _fetched(partition, found, offset, size)
+
+    async def _read(self, partition: Partition, offset: int, end: int, bytes_max: int) -> tuple[memoryview, int]:
+        """Whole batches from the one that holds `offset`."""
+        if partition.closed is not None:
+            raise partition.closed
+        room = bytes_max + BATCH_OVERHEAD_BYTES
+        try:
+            extent = partition.log.extent(offset, end)
+        except CometError as error:
+            raise partition.explain(error) from error
+        try:
+            data, size, next_offset = await self._broker.worker.run(lambda: read_waiting(extent, room))
+        except CometError as error:
+            raise partition.explain(error) from error
+        except OSError as error:
+            raise self._broker.unreadable(partition, error) from error
+        finally:
+            extent.release()
+        return data[:size], next_offset
+
+
+async def _done(parts: list[Coroutine[Any, Any, Accepted]], *, at_once: bool) -> list[Accepted]:
+    """What has become of the parts of a request. All at once where each can be sent again; else one after the other, so
+    that behind the first that fails nothing is written. Where only some failed, that is nothing one may rely on."""
+    done: list[Accepted] = []
+    if at_once and len(parts) > 1:
+        results = await asyncio.gather(*parts, return_exceptions=True)
+        errors = [result for result in results if isinstance(result, BaseException)]
+        done = [result for result in results if isinstance(result, Accepted)]
+        if errors:
+            raise _of_parts(next((error for error in errors if isinstance(error, KeyReused)), errors[0]), len(done))
+        return done
+    try:
+        for part in parts:
+            done.append(await part)
+    except CometError as error:
+        raise _of_parts(error, len(done)) from error
+    finally:
+        for part in parts:
+            part.close()
+    return done
+
+
+def _of_parts(error: BaseException, done: int) -> BaseException:
+    if not done or not isinstance(error, CometError) or error.outcome_unknown or isinstance(error, KeyReused):
+        return error
+    return Timeout(f"the records for {done} of the partitions are written, others are not: {error}")
+
+
+def _digest(request: pb.PublishRequest) -> int:
+    """Of the whole request, also where this is the part of it that another broker passes on."""
+    if request.forwarded and request.content_digest:
+        return request.content_digest
+    whole = request.partition if request.HasField("partition") else -1
+    return digest_of([_content(record, whole) for record in request.records])
+
+
+def _content(record: pb.Record, whole: int) -> Content:
+    """A record as it was asked for, of a request for one whole partition or, if that is negative, any."""
+    key, value, headers = record.key, record.value, record.headers
+    return Content(
+        record.partition if whole < 0 and record.HasField("partition") else whole,
+        record.timestamp_us,
+        key if key or record.HasField("key") else None,
+        value if value or record.HasField("value") else None,
+        [(header.name, header.value) for header in headers] if headers else (),
+    )
+
+
+def _most(request: pb.FetchRequest) -> tuple[int, int]:
+    """The records and bytes that one answer holds."""
+    return (
+        min(request.records_max or 100, limits.FETCH_RECORDS_MAX),
+        min(request.bytes_max or limits.MIB, limits.FETCH_BYTES_MAX),
+    )
+
+
+def _fetched(partition: Partition, found: list[pb.Record], next_offset: int, size: int) -> pb.FetchResponse:
+    partition.delivered_records += len(found)
+    partition.delivered_bytes += size
+    return pb.FetchResponse(
+        records=found,
+        next_offset=next_offset,
+        log_start=partition.log.log_start,
+        high_watermark=partition.high_watermark,
+    )
+
+
+def _counts(header: records.BatchHeader, aborted: Sequence[AbortedTransaction]) -> bool:
+    """Whether the batch is data, and of no aborted transaction."""
+    if not header.transactional:
+        return True
+    if header.control:
+        return False
+    return all(
+        (one.producer_id, one.epoch) != (header.producer_id, header.producer_epoch)
+        or not one.first <= header.base_offset < one.end
+        for one in aborted
+    )
+
+
+def _records(
+    partition: Partition, data: memoryview, offset: int, aborted: Sequence[AbortedTransaction]
+) -> Iterator[pb.Record | CorruptRecords]:
+    """The records at or after `offset` as messages, without those of aborted transactions; in the place of a batch that
+    cannot be read its error."""
+    for place, header in headers(data):
+        if not _counts(header, aborted) or header.next_offset <= offset:
+            continue
+        try:
+            batch = opened(header, data, place, partition.topic, partition.index, since=offset)
+        except CorruptRecords as error:
+            yield error
+            return
+        for at, value, key, names, when in zip(
+            batch.offsets, batch.values, batch.keys, batch.headers, batch.timestamps, strict=True
+        ):
+            if at < offset:
+                continue
+            record = pb.Record(offset=at, timestamp_us=when)
+            if value is not None:
+                record.value = value
+            if key is not None:
+                record.key = key
+            for name, content in names:
+                record.headers.add(name=name, value=content)
+            yield record

@@ -1,0 +1,120 @@
+"""Keeps the queries of the Spark job running, and tells how they are. It knows nothing of Spark but four methods.
+
+They are started one after the other, each when the one before has done its first batch: all at once, all would be late,
+and two that begin in the same moment may spoil what they share (docs/spark.md).
+One that fails is started again after a pause, from its checkpoint, while the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from comet_demo.analytics.job_state import Job
+
+FIRST_BATCH_US_MAX: Final = 90_000_000  # a query that takes longer to begin is not waited for
+
+
+class Running(Protocol):
+    """A query as Spark hands it out."""
+
+    @property
+    def isActive(self) -> bool: ...  # noqa: N802 - Spark's name
+    @property
+    def lastProgress(self) -> Any: ...  # noqa: N802
+    @property
+    def status(self) -> Mapping[str, Any]: ...
+    def exception(self) -> Any: ...
+    def stop(self) -> None: ...
+
+
+class Supervisor:
+    """Driven by one thread, which calls `turn` a few times a second, and `end` until it says that all has ended."""
+
+    def __init__(
+        self, jobs: Sequence[Job], start: Callable[[str], Running], tell: Callable[[dict[str, Any]], None]
+    ) -> None:
+        self.jobs = {job.query: job for job in jobs}
+        self._start = start
+        self._tell = tell
+        self._running: dict[str, Running] = {}
+        self._due_us: dict[str, int] = {}  # when one that is not running is to be started
+        self._waiting = [job.query for job in jobs]  # for their first start
+        self._begun_us = 0  # when the last of them was started
+        self._last = ""
+
+    def turn(self, now_us: int) -> None:
+        """Looks at each, and starts what is due."""
+        for name, query in list(self._running.items()):
+            self._look(name, query, now_us)
+        self._start_next(now_us)
+        for name in [name for name, due_us in self._due_us.items() if due_us <= now_us]:
+            del self._due_us[name]
+            self._begin(name, now_us)
+        self.tell(now_us)
+
+    def tell(self, now_us: int) -> None:
+        """What is new of each."""
+        for job in self.jobs.values():
+            record = job.to_tell(now_us)
+            if record is not None:
+                self._tell(record)
+
+    def end(self, now_us: int, *, force: bool = False) -> bool:
+        """Stops what is between two batches, or everything by force; whether all of it has ended."""
+        self._waiting.clear()
+        self._due_us.clear()
+        for name, query in list(self._running.items()):
+            self._look(name, query, now_us)
+            if name in self._running and (force or not _busy(query)):
+                del self._running[name]
+                with suppress(Exception):  # the Java may have gone since: then it has stopped as well
+                    query.stop()
+        self._due_us.clear()
+        if not self._running:
+            for job in self.jobs.values():
+                job.stopped()
+        self.tell(now_us)
+        return not self._running
+
+    def _look(self, name: str, query: Running, now_us: int) -> None:
+        job = self.jobs[name]
+        try:
+            progress = query.lastProgress
+            ended = "" if query.isActive else str(query.exception() or "it ended by itself")
+        except Exception as error:  # noqa: BLE001 - whatever it is that Spark does not answer with: nothing is known
+            progress, ended = None, str(error) or "Spark does not answer"
+        if progress is not None:
+            job.progressed(progress, now_us)
+        if ended:
+            del self._running[name]
+            self._fail(job, ended, now_us)
+
+    def _start_next(self, now_us: int) -> None:
+        """The next one that has not been started yet, if the one before is through its first batch."""
+        if not self._waiting:
+            return
+        before = self.jobs.get(self._last)
+        if before is None or before.state != "starting" or now_us - self._begun_us > FIRST_BATCH_US_MAX:
+            self._last, self._begun_us = self._waiting.pop(0), now_us
+            self._begin(self._last, now_us)
+
+    def _begin(self, name: str, now_us: int) -> None:
+        job = self.jobs[name]
+        job.started("the first batch")
+        try:
+            self._running[name] = self._start(name)
+        except Exception as error:  # noqa: BLE001 - whatever Spark refuses it with is told, and tried again
+            self._fail(job, str(error), now_us)
+
+    def _fail(self, job: Job, error: str, now_us: int) -> None:
+        self._due_us[job.query] = now_us + round(job.failed(error) * 1e6)
+
+
+def _busy(query: Running) -> bool:
+    """With a batch."""
+    try:
+        return bool(query.status.get("isTriggerActive"))
+    except Exception:  # noqa: BLE001 - as one that is gone
+        return False

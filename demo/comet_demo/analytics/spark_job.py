@@ -1,0 +1,400 @@
+"""The Spark job: quotes and trades in, bars, statistics and alerts out, each as a query of its own.
+
+    python -m comet_demo.analytics.spark_job --bootstrap HOST:PORT       a local Spark, in this process and a Java
+    spark-submit demo/comet_demo/analytics/spark_job.py --bootstrap …    any cluster; its settings are the cluster's
+
+    quotes ─┬─► bars.1s, bars.1m, bars.5m ─► quotes.bars.*     update mode: a bar comes again with more in it
+    trades ─┼─► stats                     ─► quotes.stats
+            ├─► alerts                    ─► quotes.alerts
+            └─► archive                   ─► Parquet, where --parquet says: minutes that are over, by date
+                    └─ of each query: quotes.job
+
+What each computes is in `analytics`, what keeps them running in `supervisor`, how a Java is found in `runtime`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import comet
+from comet_demo import runtime
+from comet_demo.analytics.job_state import Job
+from comet_demo.analytics.query_supervisor import Supervisor
+from comet_demo.analytics.updates import Writers
+from comet_demo.feed import ensure_topics
+from comet_demo.model import ALERTS, BARS, JOB, STATS, TOPIC, TRADES
+from comet_demo.processes.hang_watchdog import Silence
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+
+LOOK_S: Final = 0.25
+ALIVE_S: Final = 4.0  # between two words of one that is starting
+ENSURE_S: Final = 2
+CALM_S: Final = 3.0  # for batches to end before queries are stopped in the middle of one
+JAVA_END_S: Final = 10
+BACK_S: Final = 300
+SETTLE_MS: Final = 30  # batches begin where windows end, and the last ticks of a window are on their way then
+ARCHIVE: Final = "archive"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One query: what it computes, how often, and where to."""
+
+    name: str
+    window: str
+    window_s: float
+    mode: str
+    every: str  # as Spark takes it; batches begin at multiples of it
+    topic: str | None
+    frame: Callable[[Inputs, str], DataFrame]
+
+
+class Inputs:
+    """The two streams, as one query reads them: its progress shows as that of a group."""
+
+    def __init__(self, session: SparkSession, options: argparse.Namespace, query: str, window_s: float) -> None:
+        self._session = session
+        self._options = options
+        self._query = query
+        self._window_s = window_s
+
+    @cached_property
+    def ticks(self) -> DataFrame:
+        """Quotes and trades in one: two sources would cost two of everything."""
+        from comet_demo.analytics import TICK, timely
+
+        # Not more columns than bars are made of: at hundreds of thousands of rows a second each one shows.
+        columns = f"value struct<{TICK}>, partition int, offset bigint, append_time timestamp"
+        return timely(self._stream(f"{TOPIC},{TRADES}").schema(columns).load())
+
+    @cached_property
+    def quotes(self) -> DataFrame:
+        from comet_demo.analytics import quotes_of, timely
+
+        return quotes_of(timely(self._stream(TOPIC).option("schema", "comet_demo.model:Quote").load()))
+
+    @cached_property
+    def trades(self) -> DataFrame:
+        from comet_demo.analytics import timely, trades_of
+
+        return trades_of(timely(self._stream(TRADES).option("schema", "comet_demo.model:Trade").load()))
+
+    def _stream(self, topics: str) -> DataStreamReader:
+        options = self._options
+        stream = (
+            self._session.readStream.format("comet")
+            .option("bootstrap", options.bootstrap)
+            .option("subscribe", topics)
+            .option("includeAppendTime", "true")
+            .option("mode", "permissive")  # what is no quote is left out; it is not worth the whole stream
+            .option("group", f"spark.{self._query}")
+            .option("settleMs", SETTLE_MS)
+            .option("startingTimestamp", str(begin_ms(time.time() - options.back, self._window_s)))
+            # An hour is kept: a job that was away for longer goes on with what is there.
+            .option("failOnDataLoss", "false")
+        )
+        if options.parallelism:  # a task for each partition costs more than the few records in it
+            stream = stream.option("maxPartitions", options.parallelism)
+        if options.per_batch:
+            stream = stream.option("maxOffsetsPerTrigger", options.per_batch)
+        return stream
+
+
+def begin_ms(time_s: float, window_s: float) -> int:
+    """Where the window begins that this time is in: one of which only the end was read would stand for all of it."""
+    return int(time_s - time_s % window_s if window_s else time_s) * 1000
+
+
+def _bars(inputs: Inputs, window: str) -> DataFrame:
+    from comet_demo.analytics import bars_of
+
+    return bars_of(inputs.ticks, window)
+
+
+def _stats(inputs: Inputs, window: str) -> DataFrame:
+    from comet_demo.analytics import stats
+
+    return stats(inputs.trades, window)
+
+
+def _alerts(inputs: Inputs, _window: str) -> DataFrame:
+    from comet_demo.analytics import alerts
+
+    return alerts(inputs.quotes, inputs.trades)
+
+
+def _closed(inputs: Inputs, window: str) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+
+    from comet_demo.analytics import bars_of
+
+    closed = bars_of(inputs.ticks, window, watermark="10 seconds")
+    return closed.withColumn("date", F.to_date(F.timestamp_micros("start_us"))).coalesce(1)  # one file a batch
+
+
+# Bars of a second are to be on the screen soon; the others change little from one moment to the next.
+PLANS: Final = (
+    Plan("bars.1s", "1 second", 1, "update", "250 milliseconds", BARS["1s"], _bars),
+    Plan("bars.1m", "1 minute", 60, "update", "5 seconds", BARS["1m"], _bars),
+    Plan("stats", "1 minute", 60, "append", "5 seconds", STATS, _stats),
+    Plan("alerts", "", 0, "append", "5 seconds", ALERTS, _alerts),
+    Plan("bars.5m", "5 minutes", 300, "update", "10 seconds", BARS["5m"], _bars),
+    Plan(ARCHIVE, "1 minute", 60, "append", "1 minute", None, _closed),
+)
+
+
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="comet_demo.analytics.spark_job", description="Analytics of the quotes, with Spark."
+    )
+    names = ",".join(plan.name for plan in PLANS)
+    parser.add_argument("--bootstrap", default="localhost:9092", metavar="HOST:PORT")
+    parser.add_argument("--checkpoint", metavar="DIR", help="where queries keep how far they are; else they begin anew")
+    parser.add_argument("--parquet", metavar="DIR", help="also keep bars of a minute here, for good")
+    parser.add_argument("--queries", default=names, help=f"of {names}")
+    parser.add_argument("--trigger", metavar="INTERVAL", help='of bars.1s, instead of "250 milliseconds"')
+    parser.add_argument("--back", type=float, default=BACK_S, metavar="SECONDS", help="how far back a new query begins")
+    parser.add_argument("--per-batch", type=int, metavar="N", help="records at most that a batch takes of each topic")
+    parser.add_argument("--master", help="of Spark; spark-submit has its own. [local[*]]")
+    parser.add_argument("--memory", default="768m", help="of the Java, where it runs here")
+    parser.add_argument(
+        "--java", default=runtime.QUICK_START, metavar="OPTIONS", help="of the Java, where it runs here [%(default)s]"
+    )
+    parser.add_argument(
+        "--parallelism",
+        type=int,
+        default=0,
+        metavar="N",
+        help="tasks that read, or add up; 0: as many as partitions, or cores",
+    )
+    options = parser.parse_args(given)
+    options.queries = [name for name in options.queries.split(",") if name]
+    strangers = sorted(set(options.queries) - {plan.name for plan in PLANS})
+    if strangers or not options.queries:
+        parser.error(f"there is no query {strangers[0]!r}; there are {names}" if strangers else "name a query")
+    return options
+
+
+def main(given: list[str] | None = None) -> None:
+    """Runs until it is told to end, by a signal."""
+    options = arguments(given)
+    # A Java is started by a fork: what gRPC does in its child, for one that would go on with it, now and then kills it.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+    hush_py4j()
+    told_to_end = threading.Event()
+    session_up = threading.Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        told_to_end.set()
+        if not session_up.is_set():  # nothing runs yet that would have to be ended in order
+            raise SystemExit(0)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, end)
+    plans = [plan for plan in PLANS if plan.name in options.queries and (plan.topic or options.parquet)]
+    jobs = [Job(plan.name, plan.window_s, plan.mode, doing="Java and Spark") for plan in plans]
+    with ExitStack() as stack:
+        comet.run(ensure_topics(options.bootstrap))
+        teller = stack.enter_context(Teller(options.bootstrap))
+        with _telling(teller, jobs):
+            session = stack.enter_context(_session(options))
+        session_up.set()
+        signal.signal(signal.SIGINT, end)  # Spark has put its own in its place
+        if not options.checkpoint:
+            options.checkpoint = stack.enter_context(tempfile.TemporaryDirectory(prefix="comet-spark-"))
+        starts = {plan.name: plan for plan in plans}
+        writers = Writers(options.bootstrap)
+        supervisor = Supervisor(jobs, lambda name: start(session, options, starts[name], writers), teller.tell)
+        silence = stack.enter_context(Silence(_java_of(session)))
+        try:
+            while not told_to_end.wait(LOOK_S):
+                supervisor.turn(_now_us())
+                _check(session, jobs, told_to_end)
+                silence.answered()
+        finally:
+            _end(supervisor)
+            writers.close()
+
+
+def hush_py4j() -> None:
+    """Where a Java dies in the middle of a call it raises that, and says it to the logger of all loggers as well, with
+    two tracebacks. Whoever it is raised to tells it better."""
+    logging.getLogger().addFilter(_not_of_py4j)
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return record.module != "java_gateway"
+
+
+@contextmanager
+def _telling(teller: Teller, jobs: Sequence[Job]) -> Iterator[None]:
+    """That a job is on its way, while its only thread waits for a Java."""
+    up = threading.Event()
+
+    def tell() -> None:
+        while not up.is_set():
+            for job in jobs:
+                teller.tell(job.record(_now_us()))
+            up.wait(ALIVE_S)
+
+    thread = threading.Thread(target=tell, name="telling", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        up.set()
+        thread.join()
+
+
+def _check(session: SparkSession, jobs: Sequence[Job], told_to_end: threading.Event) -> None:
+    """Raises Unavailable where no query will ever run again, so that whoever started the job gets to know."""
+    if not any(job.state == "failed" for job in jobs):
+        return
+    try:
+        java: Any = session.sparkContext._jsc
+        why = "Spark has stopped" if java.sc().isStopped() else ""
+    except Exception as error:  # noqa: BLE001 - whatever it is that does not answer
+        why = f"the Java that Spark runs in is gone: {error}"
+    if why and not told_to_end.is_set():  # one Ctrl-C may reach both
+        raise comet.Unavailable(why)
+
+
+def _end(supervisor: Supervisor) -> None:
+    """Between batches if that is soon, and in the middle of one otherwise: it comes again from the checkpoint."""
+    until = time.monotonic() + CALM_S
+    while not supervisor.end(_now_us(), force=time.monotonic() > until):
+        time.sleep(0.02)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def start(session: SparkSession, options: argparse.Namespace, plan: Plan, writers: Writers) -> StreamingQuery:
+    """From its checkpoint on, if it has one."""
+    with suppress(comet.CometError, TimeoutError):  # a broker that is away is waited for by the query
+        comet.run(asyncio.wait_for(ensure_topics(options.bootstrap), ENSURE_S))  # somebody may have deleted its own
+    frame = plan.frame(Inputs(session, options, plan.name, plan.window_s), plan.window)
+    every = options.trigger if plan.name == "bars.1s" and options.trigger else plan.every
+    checkpoint = below(options.checkpoint, plan.name)
+    if plan.topic is None:
+        # Spark notes in the folder itself which batches are in it, by their numbers, and leaves out what it has: with
+        # another checkpoint, which counts anew, it would write nothing for as long as the job has run before.
+        checkpoint = below(options.parquet, "_checkpoint")
+        writer = frame.writeStream.format("parquet").option("path", options.parquet).partitionBy("date")
+    elif plan.mode == "update":
+        # Spark takes no updates for sinks in Python, and gives batches to a function all the same. They are small: what
+        # changed since the last one, of each symbol and window.
+        writer = _records(frame).writeStream.foreachBatch(writers.of(plan.name, plan.topic).write)
+    else:
+        writer = _to(_records(frame).writeStream.format("comet"), options.bootstrap, plan.topic)
+    writer = writer.option("checkpointLocation", checkpoint)
+    return writer.queryName(plan.name).outputMode(plan.mode).trigger(processingTime=every).start()
+
+
+def below(folder: str, name: str) -> str:
+    """The folder may be any that Spark can write to, such as s3a://bucket/quotes: no Path."""
+    return f"{folder.rstrip('/')}/{name}"
+
+
+def _records(frame: DataFrame) -> DataFrame:
+    from comet_demo.analytics import as_records
+
+    return as_records(frame)
+
+
+def _to(writer: Any, bootstrap: str, topic: str) -> Any:
+    return writer.option("bootstrap", bootstrap).option("topic", topic)
+
+
+@contextmanager
+def _session(options: argparse.Namespace) -> Iterator[SparkSession]:
+    """On a Java of its own, or in what `spark-submit` has made."""
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    with ExitStack() as stack:
+        if not submitted:
+            stack.enter_context(runtime.prepared())
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.appName("comet quotes")
+        master = options.master or (None if submitted else "local[*]")
+        if master is not None:
+            builder = builder.master(master)
+        local = not submitted and str(master).startswith("local[")
+        parallelism = options.parallelism or os.cpu_count() or 1
+        for name, value in runtime.settings(
+            memory=options.memory, parallelism=parallelism, local=local, java=options.java
+        ).items():
+            builder = builder.config(name, value)
+        if options.parallelism:
+            builder = builder.config("spark.sql.shuffle.partitions", str(options.parallelism))
+        session = builder.getOrCreate()
+        try:
+            yield session
+        finally:
+            _close(session)
+
+
+def _close(session: SparkSession) -> None:
+    """Ends the Java as well, if it is ours."""
+    java = _java_of(session)
+    gateway: Any = session.sparkContext._gateway
+    with suppress(Exception), Silence(java, looks=JAVA_END_S):  # a Java that has gone does not answer
+        session.stop()
+    if java is None:
+        return
+    with suppress(Exception):
+        gateway.shutdown()
+    java.stdin.close()  # on which it ends
+    try:
+        java.wait(JAVA_END_S)
+    except Exception:  # noqa: BLE001 - it has had its time
+        java.kill()
+
+
+def _java_of(session: SparkSession) -> Any:
+    """Its process, if it is ours."""
+    gateway: Any = session.sparkContext._gateway
+    return None if gateway is None else gateway.proc
+
+
+class Teller:
+    """Writes states of queries. Never waits: where the broker is away, there is nobody to read them either."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = comet.sync.Producer(bootstrap, name="spark", timeout_ms=5_000)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(comet.CometError):
+            self._producer.close()
+
+    def tell(self, record: dict[str, Any]) -> None:
+        with suppress(comet.CometError):
+            self._producer.send(JOB, record, key=record["query"])
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except comet.CometError as error:
+        raise SystemExit(f"comet_demo.analytics.spark_job: {error}") from None

@@ -1,0 +1,231 @@
+"""Paper trading: follows momentum with money that is not there.
+
+    python -m comet_demo.paper_trading --bootstrap HOST:PORT
+
+    quotes ─► group "paper": a rule per symbol ─► paper.fills      keyed by symbol; the last fill says what is held
+
+Run it twice, and the members share the symbols. What a member holds is what the fills say: it reads them when it begins
+with a partition, after a restart or because another member has gone, so that nothing is bought twice. What was handled
+and not yet committed comes again, and quotes up to a symbol's last fill are not acted on again.
+
+The rule: prices have a fast and a slow average. A lot is bought at the ask when the fast one is well above, and sold at
+the bid when it is well below; as soon as they have crossed again the position is closed. It is an example of a service,
+not of a way to get rich: it pays the spread each time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import comet
+from comet_demo.feed import ensure_topic, ensure_topics
+from comet_demo.model import EARLY_US, FILLS, TOPIC, Fill, Quote
+from comet_demo.terminal.board import plausible
+from comet_demo.terminal.consumer import quotes_of
+
+log = logging.getLogger("comet_demo.paper_trading")
+
+GROUP: Final = "paper"
+LOT: Final = 100
+FAST_US: Final = 1e6  # what the averages look back on
+SLOW_US: Final = 8e6
+EDGE: Final = 0.0015  # fast over slow, or below it, for a position to be opened
+SPREAD_MAX: Final = 0.001  # that is paid for opening one
+JUMP: Final = 0.03  # between two quotes: after a halt, or wrong; the averages begin anew
+SYMBOLS_MAX: Final = 10_000
+FILL_WITHIN_S: Final = 3.0  # that the next of the past fills may take to come
+
+
+@dataclass(slots=True)
+class Holding:
+    """One symbol: what is held, and what its price does."""
+
+    partition: int = -1  # of the quotes; -1 while there are none: it may be another member's
+    cash: float = 0.0
+    position: int = 0
+    filled_us: int = -1  # the quote that the last fill came from
+    middle: float = 0.0
+    fast: float = 0.0
+    slow: float = 0.0
+    since_us: int = -1  # when the averages began
+    seen_us: int = -1
+
+    @property
+    def worth(self) -> float:
+        """If it were sold now, in the middle."""
+        return self.cash + self.position * self.middle
+
+    def see(self, quote: Quote) -> None:
+        """Moves the averages; time is that of the quotes."""
+        middle = (quote.bid + quote.ask) / 2
+        if self.seen_us < 0 or abs(middle / self.middle - 1) > JUMP:
+            self.fast = self.slow = middle
+            self.since_us = quote.timestamp_us
+        else:
+            elapsed_us = quote.timestamp_us - self.seen_us
+            self.fast += (middle - self.fast) * -math.expm1(-elapsed_us / FAST_US)
+            self.slow += (middle - self.slow) * -math.expm1(-elapsed_us / SLOW_US)
+        self.middle, self.seen_us = middle, quote.timestamp_us
+
+    def aim(self, quote: Quote) -> int:
+        """The position to have after this quote."""
+        lead = self.fast / self.slow - 1
+        if quote.timestamp_us - self.since_us < SLOW_US:
+            return self.position  # the averages say nothing yet
+        if self.position:
+            return self.position if lead * self.position > 0 else 0
+        cheap = quote.ask - quote.bid <= self.middle * SPREAD_MAX
+        return LOT * ((lead > EDGE) - (lead < -EDGE)) if cheap else 0
+
+
+class Book:
+    """All symbols of one member. Pure: quotes go in, fills come out, and count once they are taken back in.
+
+    >>> book = Book()
+    >>> book.decide(Quote("A", 9.99, 10.01, 100, 100, 10.0, 0, 0), partition=0) is None
+    True
+    """
+
+    def __init__(self) -> None:
+        self.holdings: dict[str, Holding] = {}
+
+    def decide(self, quote: Quote, partition: int) -> Fill | None:
+        """The fill that this quote leads to, if any; nothing is held until it is applied."""
+        holding = self.holdings.get(quote.symbol)
+        if holding is None:
+            if len(self.holdings) >= SYMBOLS_MAX:
+                return None
+            holding = self.holdings[quote.symbol] = Holding()
+        holding.partition = partition
+        if not 0 < quote.bid < quote.ask or quote.timestamp_us < holding.seen_us:
+            return None  # crossed, locked, or of the past
+        holding.see(quote)
+        change = holding.aim(quote) - holding.position
+        if not change or quote.timestamp_us <= holding.filled_us:
+            return None
+        price = quote.ask if change > 0 else quote.bid
+        return Fill(
+            symbol=quote.symbol,
+            side="buy" if change > 0 else "sell",
+            size=abs(change),
+            price=price,
+            cash=round(holding.cash - change * price, 4),
+            position=holding.position + change,
+            timestamp_us=quote.timestamp_us,
+        )
+
+    def apply(self, fill: Fill) -> None:
+        holding = self.holdings.setdefault(fill.symbol, Holding())
+        holding.cash, holding.position, holding.filled_us = fill.cash, fill.position, fill.timestamp_us
+
+    def restore(self, fills: dict[str, Fill], partition: int) -> None:
+        """Takes the last fills for what is held, but for symbols that are known to be of another partition of ours."""
+        for symbol in [name for name, holding in self.holdings.items() if holding.partition in {partition, -1}]:
+            del self.holdings[symbol]
+        for fill in fills.values():
+            if fill.symbol not in self.holdings:
+                self.apply(fill)
+
+    def __str__(self) -> str:
+        ours = [holding for holding in self.holdings.values() if holding.middle]
+        held = sum(1 for holding in ours if holding.position)
+        return f"{held} of {len(ours)} symbols held, profit {sum(holding.worth for holding in ours):+,.2f}"
+
+
+class Paper:
+    """One member: a book, and how it is fed."""
+
+    def __init__(self, bootstrap: str, *, say: Callable[[str], None] | None = None) -> None:
+        self.book = Book()
+        self.fills = 0  # of this run
+        self._bootstrap = bootstrap
+        self._say = say
+        self._next: dict[int, int] = {}  # offsets: where each partition goes on if nobody else had it meanwhile
+        self.app = comet.App(bootstrap, name=GROUP)
+
+        @self.app.on(TOPIC, group=GROUP, start="latest", on_out_of_range="latest", retries=3, on_error="skip")
+        async def trade(batch: comet.RecordBatch[Quote]) -> None:
+            await self.take(batch)
+
+    async def take(self, batch: comet.RecordBatch[Quote]) -> None:
+        """Where somebody has deleted the fills, there is a topic for them when the batch comes again."""
+        try:
+            await self._take(batch)
+        except comet.TopicNotFound:
+            await ensure_topic(self._bootstrap, FILLS)
+            raise
+
+    async def _take(self, batch: comet.RecordBatch[Quote]) -> None:
+        partition = batch.partition
+        if self._next.pop(partition, None) != batch.first_offset:
+            self.book.restore(await last_fills(self._bootstrap), partition)
+        for quote in quotes_of(batch):
+            if quote is None or not plausible(quote) or quote.timestamp_us > _now_us() + EARLY_US:
+                continue
+            fill = self.book.decide(quote, partition)
+            if fill is not None:
+                await self.app.publish(FILLS, fill, key=fill.symbol)
+                self.book.apply(fill)
+                self.fills += 1
+                if self._say is not None:
+                    self._say(f"{fill.symbol} {fill.side} {fill.size} at {fill.price:,.2f}, {self.book}")
+        self._next[partition] = batch.next_offset  # an error on the way leaves it out: what was filled is read again
+
+
+async def last_fills(bootstrap: str) -> dict[str, Fill]:
+    """The last fill of every symbol."""
+    found: dict[str, Fill] = {}
+    async with comet.Consumer(bootstrap, FILLS, start="earliest", type=Fill, on_out_of_range="earliest") as fills:
+        ends = await fills.end_offsets()
+        while any(fills.positions().get(partition, 0) < end for partition, end in ends.items()):
+            try:
+                record = await fills.get(FILL_WITHIN_S)
+            except comet.SerdeError:
+                continue  # of somebody else
+            if record is None:
+                break  # what is left of the log holds nothing to read, as after a transaction
+            if record.value is not None and _ours(record.value):
+                found[record.value.symbol] = record.value
+    return found
+
+
+def _ours(fill: Fill) -> bool:
+    """Whether it can be: anybody may write to the topic."""
+    return abs(fill.position) <= LOT and fill.timestamp_us <= _now_us() + EARLY_US
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="comet_demo.paper_trading", description="Trades on paper what the feed quotes."
+    )
+    parser.add_argument("--bootstrap", default="localhost:9092", metavar="HOST:PORT")
+    parser.add_argument("--print", action="store_true", dest="prints", help="say each fill")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
+
+    def say(line: str) -> None:
+        print(line, flush=True)  # noqa: T201 - what a terminal program does
+
+    try:
+        comet.run(ensure_topics(options.bootstrap))
+        paper = Paper(options.bootstrap, say=say if options.prints else None)
+        paper.app.run()
+        say(f"{paper.fills:,} fills; {paper.book}")
+    except comet.CometError as error:
+        print(f"comet_demo.paper_trading: {error}", file=sys.stderr, flush=True)  # noqa: T201 - what a terminal program does
+        raise SystemExit(1) from None
+
+
+if __name__ == "__main__":
+    main()

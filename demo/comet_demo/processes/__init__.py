@@ -1,0 +1,1 @@
+"""The demo's processes: start, restart, watch, end."""

@@ -1,0 +1,170 @@
+"""The processes of the demo: each in a session of its own, so that Ctrl-C reaches the launcher alone; each on a leash,
+so that none outlives it; each with a file for what it says, so that nothing runs over the table.
+
+    FOLDER/NAME.log    what each of them says
+    FOLDER/tmp         what they keep for a while: the broker's data, Spark's files; it goes with them, however they end
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Final, NamedTuple, Self
+
+from comet_demo.processes.parent_watchdog import LOCK, Share, remove
+
+STOP_S: Final = 12
+LINE_MAX: Final = 300
+TAIL_BYTES: Final = 16_384
+ENDINGS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Member(NamedTuple):
+    """One process."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    module: str
+    arguments: tuple[str, ...]
+
+    def said(self, beginning: str = "") -> str:
+        """Its last line, or the last one that begins so; empty if there is none."""
+        with suppress(OSError), self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - TAIL_BYTES))
+            lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+            return next((line[:LINE_MAX] for line in reversed(lines) if line.startswith(beginning)), "")
+        return ""
+
+    def last_words(self) -> str:
+        return self.said() or "it said nothing"
+
+
+class Crew:
+    """Owned by one launcher, and used by its main thread. Its folder goes with it; with `keep`, what its members have
+    said stays."""
+
+    def __init__(self) -> None:
+        self.keep = False
+        self._folder: Path | None = None
+        self._share: Share | None = None
+        self._members: list[Member] = []
+
+    @property
+    def folder(self) -> Path:
+        """Within its block."""
+        assert self._folder is not None
+        return self._folder
+
+    @property
+    def temporary(self) -> Path:
+        return self.folder / "tmp"
+
+    def start(self, name: str, module: str, arguments: Sequence[str] = (), *, tells: bool = False) -> Member:
+        """`tells`: what it prints is for us, and not for its file."""
+        log = self.folder / f"{name}.log"
+        places = {"TMPDIR": str(self.temporary), "SPARK_LOCAL_DIRS": str(self.temporary)}
+        with log.open("ab") as file, held_back():
+            process = subprocess.Popen(  # noqa: S603 - our own modules
+                [sys.executable, "-m", "comet_demo.processes.parent_watchdog", str(self.folder), module, *arguments],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE if tells else file, stderr=file,
+                env=os.environ | places, start_new_session=True,
+            )  # fmt: skip
+            member = Member(name, process, log, module, tuple(arguments))
+            self._members.append(member)
+        return member
+
+    def again(self, member: Member) -> Member:
+        """Another in the place of one that has ended."""
+        assert member.process.poll() is not None
+        _sweep(member)
+        self._members.remove(member)
+        return self.start(member.name, member.module, member.arguments)
+
+    def named(self, name: str) -> Member:
+        return next(member for member in self._members if member.name == name)
+
+    def ended(self) -> list[Member]:
+        return [member for member in self._members if member.process.poll() is not None]
+
+    def __enter__(self) -> Self:
+        try:
+            with held_back():
+                self._folder = Path(tempfile.mkdtemp(prefix="comet-demo-"))
+                self.temporary.mkdir()
+                self._share = Share(self.folder, begins=True)
+        except BaseException:
+            self._clear()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """All who need the first one, which is the broker, end before it does."""
+        first, others = self._members[:1], self._members[1:]
+        try:
+            for members in (others, first):
+                _stop(members)
+        finally:
+            for member in self._members:
+                _sweep(member)
+            self._clear()
+
+    def _clear(self) -> None:
+        if self._share is not None:
+            self._share.close()
+        if self._folder is None:
+            return
+        if self.keep:
+            remove(self.temporary)
+            (self.folder / LOCK).unlink(missing_ok=True)
+        else:
+            remove(self.folder)
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Signals that come meanwhile take effect afterwards: in the middle of it, what was made and is not known yet would
+    be left behind."""
+    came: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+
+    before = {number: signal.signal(number, note) for number in ENDINGS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for late in came:
+            signal.raise_signal(late)
+
+
+def _stop(members: list[Member]) -> None:
+    for member in members:
+        member.process.terminate()
+    until = time.monotonic() + STOP_S
+    for member in members:
+        with suppress(subprocess.TimeoutExpired):
+            member.process.wait(max(0.0, until - time.monotonic()))
+
+
+def _sweep(member: Member) -> None:
+    """Whatever it left behind, such as a Java that was still starting."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(member.process.pid, signal.SIGKILL)
+    member.process.wait()
+    for pipe in (member.process.stdin, member.process.stdout):
+        if pipe is not None:
+            with suppress(OSError):
+                pipe.close()

@@ -1,0 +1,181 @@
+"""Life beside the quotes, so that every page of the dashboard has something to show.
+
+    python -m comet_demo.sample_workload
+
+orders ──► matching       two members, which keep up
+       ├─► audit          slower than the orders come: it falls behind
+       └─► settlement     shared; what it cannot settle goes to orders.dead
+quotes ──► reports        works in bursts: its lag goes up and down
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import time
+from contextlib import suppress
+from itertools import count
+from random import Random
+from typing import Final
+
+import comet
+from comet_demo.feed import ensure_topic
+from comet_demo.model import DEAD_ORDERS, INSTRUMENTS, ORDERS, TOPIC, Order
+
+ORDERS_PER_S: Final = 20.0
+AUDIT_SHARE: Final = 0.85  # of what comes
+NAP_S: Final = 30.0
+KEEP_S: Final = 10.0
+ATTEMPTS_MAX: Final = 3
+AGAIN_MS: Final = 400
+EMPTY_SHARE: Final = 0.01  # of all orders, for nothing
+LARGE_SHARE: Final = 0.005  # more than anybody settles
+LARGE: Final = 1_000_000
+
+
+class Trader:
+    """Orders at random. Pure but for the random numbers it is given.
+
+    >>> trader = Trader(Random(1))
+    >>> [order.id for order in (trader.order(0), trader.order(0))]
+    [1, 2]
+    """
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._ids = count(1)
+
+    def order(self, now_us: int) -> Order:
+        random = self._random
+        instrument = random.choice(INSTRUMENTS)
+        kind = random.random()
+        usual = 10 * random.randint(1, 50)
+        return Order(
+            id=next(self._ids),
+            symbol=instrument.symbol,
+            side=random.choice(("buy", "sell")),
+            quantity=0 if kind < EMPTY_SHARE else LARGE if kind < EMPTY_SHARE + LARGE_SHARE else usual,
+            limit=round(instrument.price * random.uniform(0.98, 1.02), 2),
+            trader=random.choice(("ada", "grace", "linus", "barbara")),
+            timestamp_us=now_us,
+        )
+
+
+async def trade(bootstrap: str, random: Random) -> None:
+    trader = Trader(random)
+    async with comet.Producer(bootstrap, name="orders") as producer:
+        while True:
+            order = trader.order(time.time_ns() // 1000)
+            headers = {"source": "demo", "trader": order.trader}
+            await producer.send(ORDERS, order, key=order.symbol.encode(), headers=headers)
+            await asyncio.sleep(random.expovariate(ORDERS_PER_S))
+
+
+async def match(bootstrap: str, number: int) -> None:
+    async with comet.GroupConsumer(
+        bootstrap, ORDERS, group="matching", start="earliest", on_out_of_range="earliest", name=f"matching-{number}"
+    ) as orders:
+        async for _ in orders.batches():
+            pass  # what was handed out counts as done
+
+
+async def audit(bootstrap: str) -> None:
+    """Looks at one after the other, and takes longer than there is between two."""
+    async with comet.GroupConsumer(
+        bootstrap, ORDERS, group="audit", start="earliest", on_out_of_range="earliest", name="audit"
+    ) as orders:  # it falls behind for as long as the demo runs: in the end what it has not seen yet is gone
+        async for _ in orders:
+            await asyncio.sleep(1 / (ORDERS_PER_S * AUDIT_SHARE))
+
+
+async def settle(bootstrap: str) -> None:
+    async with comet.SharedConsumer(
+        bootstrap, ORDERS, group="settlement", type=Order, start="earliest", name="settlement",
+        attempts_max=ATTEMPTS_MAX, dead_letter=DEAD_ORDERS,
+    ) as orders:  # fmt: skip
+        while True:
+            try:
+                record = await anext(orders)
+            except comet.SerdeError:
+                continue  # of somebody else: it has been rejected, with the reason
+            order: Order | None = record.value
+            with suppress(comet.LeaseExpired):  # it was purged meanwhile, or is another member's by now
+                if order is None or order.quantity == 0:
+                    await record.reject("an order for nothing")
+                elif order.quantity >= LARGE:
+                    await record.nack(AGAIN_MS)  # more than there is: it is tried a few times
+                else:
+                    await record.ack()
+
+
+async def report(bootstrap: str) -> None:
+    """Takes all there is, then sleeps: what nightly jobs do, in less time."""
+    async with comet.GroupConsumer(
+        bootstrap, TOPIC, group="reports", start="latest", on_out_of_range="latest", name="reports"
+    ) as quotes:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(NAP_S / 3):
+                    async for _ in quotes.batches():
+                        pass
+            await quotes.commit()
+            await asyncio.sleep(NAP_S)
+
+
+async def keep(bootstrap: str) -> None:
+    """Nobody notices when somebody deletes the topic of dead letters: what is to go there waits at the broker."""
+    while True:
+        await asyncio.sleep(KEEP_S)
+        with suppress(comet.CometError):
+            await ensure_topic(bootstrap, DEAD_ORDERS, partitions=1)
+
+
+async def live(bootstrap: str, random: Random) -> None:
+    """All of it, until it is cancelled."""
+    await ensure_topic(bootstrap)
+    await ensure_topic(bootstrap, ORDERS, partitions=3)
+    await ensure_topic(bootstrap, DEAD_ORDERS, partitions=1)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(trade(bootstrap, random))
+        group.create_task(match(bootstrap, 1))
+        group.create_task(match(bootstrap, 2))
+        group.create_task(audit(bootstrap))
+        group.create_task(settle(bootstrap))
+        group.create_task(report(bootstrap))
+        group.create_task(keep(bootstrap))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="comet_demo.sample_workload", description="Orders, and groups that work on them."
+    )
+    parser.add_argument("--bootstrap", default="localhost:9092")
+    parser.add_argument("--seed", type=int, default=None)
+    options = parser.parse_args()
+
+    async def run() -> None:
+        running = asyncio.ensure_future(live(options.bootstrap, Random(options.seed)))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+        with suppress(asyncio.CancelledError):
+            await running
+
+    try:
+        comet.run(run())
+    except (comet.CometError, ExceptionGroup) as error:
+        print(f"comet_demo.sample_workload: {_cause(error)}", file=sys.stderr, flush=True)  # noqa: T201 - what it ends with
+        raise SystemExit(1) from None
+
+
+def _cause(error: Exception) -> comet.CometError:
+    """What can go wrong outside of a program, in one line; whatever else it is, is raised."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    if not isinstance(error, comet.CometError):
+        raise error
+    return error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The table of quotes on a terminal."""

@@ -1,0 +1,47 @@
+"""The gateway's way to the brokers: one SDK client of each kind for all requests. Made by the app's lifespan, which
+closes it after the last request."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+import comet
+from comet_gateway.brokers.catalog import Catalog
+from comet_gateway.brokers.leader_transfer import LeaderJob
+from comet_gateway.config import GatewayConfig
+from comet_gateway.dead_letters.registry import Shelves
+
+
+class Backend:
+    def __init__(self, config: GatewayConfig) -> None:
+        self.config = config
+        self.bootstrap = config.bootstrap
+        self.admin = comet.Admin(config.bootstrap, name="gateway")
+        self.catalog = Catalog(self.admin)
+        # One for each kind of acknowledgement: a producer has one.
+        self.producers = {
+            acks: comet.Producer(config.bootstrap, acks=acks, timeout_ms=config.limits.timeout_ms_max, name="gateway")
+            for acks in (comet.Acks.NONE, comet.Acks.LEADER, comet.Acks.ALL)
+        }
+        self.reader = comet.Reader(config.bootstrap, name="gateway")
+        self.leases = comet.Leases(config.bootstrap, name="gateway")
+        self.leaders = LeaderJob(self.admin)
+        self.shelves = Shelves(self.admin, self.reader, config.limits)
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            for client in (self.admin, self.reader, self.leases):
+                await stack.enter_async_context(client)
+            for producer in self.producers.values():
+                await stack.enter_async_context(producer)
+            stack.push_async_callback(self.leaders.close)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()

@@ -1,0 +1,54 @@
+"""Whether the gateway can serve: asked often, looked at once a second at most, and never for long."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import Final
+
+from comet.errors import CometError
+from comet_gateway.brokers.backend import Backend
+
+FRESH_S: Final = 1.0
+PATIENCE_S: Final = 2.0  # a broker that takes longer is none that helps
+
+
+class Readiness:
+    """One for an application; `backend` is there while its lifespan lasts."""
+
+    def __init__(self, draining: asyncio.Event) -> None:
+        self.backend: Backend | None = None
+        self._draining = draining
+        self._found: list[str] = []
+        self._until = 0.0
+        self._looking: asyncio.Task[None] | None = None
+
+    async def reasons(self) -> list[str]:
+        """Why not; empty: it is ready."""
+        if self._draining.is_set():
+            return ["the gateway is about to stop"]
+        if self.backend is None:
+            return ["the gateway has not started"]
+        if monotonic() >= self._until:
+            # One look for all who ask meanwhile; it goes on where one of them gives up.
+            if self._looking is None or self._looking.done():
+                self._looking = asyncio.create_task(self._look(self.backend))
+            await asyncio.shield(self._looking)
+        return self._found
+
+    async def _look(self, backend: Backend) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await backend.admin.find_topics(limit=1)
+        except TimeoutError:
+            self._found = [f"no broker answers at {backend.bootstrap} within {PATIENCE_S:.0f} s"]
+        except CometError as error:
+            self._found = [f"no broker can be reached at {backend.bootstrap}: {error.message}"]
+        else:
+            self._found = []
+        self._until = monotonic() + FRESH_S
+
+    async def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)

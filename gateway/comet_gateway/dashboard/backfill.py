@@ -1,0 +1,157 @@
+"""The past of a topic of quotes: read backwards from where the new records begin, a stretch of time after the other.
+
+Bounded in records and in time; how far it reaches is said, and why not further. A stretch counts once it was read
+whole, so that no number is of half of what there was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from comet.errors import OffsetOutOfRange, PartitionNotFound
+from comet.types import AtTime
+from comet_gateway.dashboard.candles import CandleSymbol, Tick
+
+if TYPE_CHECKING:
+    from comet_gateway.brokers.backend import Backend
+    from comet_gateway.config import Limits
+
+FILL_RECORDS: Final = 4_000
+FILL_BYTES: Final = 256 * 1024  # read at once: what holds up the loop for a few milliseconds
+FILL_SHARE: Final = 0.5  # of the loop's time
+# Back from the start. Short ones at first: what a stretch has read when the time is over is lost.
+STRETCHES_S: Final = (
+    15, 30, 60, 120, 180, 240, 300, 420, 540, 720, 900, 1_200, 1_800, 2_700, 3_600, 7_200,
+    14_400, 28_800, 57_600, 86_400,
+)  # fmt: skip
+STRETCH_S_MIN: Final = 10
+
+
+class BackfillRecord(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    timestamp_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far back everything is known."""
+
+    since_us: int
+    bounded: str = ""
+    whole: bool = False  # nothing was before that
+
+
+class Stretch:
+    """What one stretch of the past adds to each symbol, once it was read whole."""
+
+    def __init__(self) -> None:
+        self.first_us: int | None = None
+        self._found: dict[str, list[Any]] = {}  # volume, records, time and price of the first
+
+    def add(self, tick: Tick) -> None:
+        if self.first_us is None or tick.time_us < self.first_us:
+            self.first_us = tick.time_us
+        one = self._found.get(tick.symbol)
+        if one is None:
+            self._found[tick.symbol] = [tick.size, 1, tick.time_us, tick.price]
+            return
+        one[0] += tick.size
+        one[1] += 1
+        if tick.time_us < one[2]:
+            one[2], one[3] = tick.time_us, tick.price
+
+    def settle(self, symbols: Mapping[str, CandleSymbol]) -> None:
+        for name, (volume, records, time_us, price) in self._found.items():
+            symbol = symbols[name]
+            symbol.volume += volume
+            symbol.records += records
+            if time_us < symbol.first_us:
+                symbol.first, symbol.first_us = price, time_us
+
+
+Add = Callable[[int, int, BackfillRecord, Stretch], None]  # partition, offset, the record, where it counts
+
+
+class Past:
+    """Of one topic, before the offsets at which somebody follows it. Used once."""
+
+    def __init__(self, topic: str, backend: Backend, limits: Limits, ends: Mapping[int, int], start_us: int) -> None:
+        self.reach = Reach(start_us)
+        self._topic = topic
+        self._backend = backend
+        self._limits = limits
+        self._ends = dict(ends)
+        self._start_us = start_us
+
+    def bound(self, why: str) -> None:
+        self.reach = Reach(self.reach.since_us, why)
+
+    async def stretches(self, add: Add) -> AsyncIterator[Stretch]:
+        """Each is given once all of it was added; `reach` then says so. Raises CometError."""
+        until_s = asyncio.get_running_loop().time() + self._limits.quote_scan_s
+        most = self._limits.quote_scan_records_max
+        admin, back_s, left = self._backend.admin, 0, most
+        starts = await admin.offsets(self._topic, "earliest")
+        wanted = list(STRETCHES_S)
+        while wanted:
+            next_s = wanted[0]
+            since_us = self._start_us - next_s * 1_000_000
+            found = await admin.offsets(self._topic, AtTime(since_us))
+            begins = {index: min(found.get(index, end), end) for index, end in self._ends.items()}
+            records = sum(end - begins[index] for index, end in self._ends.items())
+            if records > left:
+                if next_s - back_s < 2 * STRETCH_S_MIN:
+                    self.bound(f"no more than {most:,} records are read")
+                    return
+                wanted.insert(0, back_s + (next_s - back_s) // 2)
+                continue
+            stretch = Stretch()
+            try:
+                async with asyncio.timeout_at(until_s):
+                    await self._read(begins, stretch, add)
+            except TimeoutError:
+                self.bound(f"reading it was given {self._limits.quote_scan_s:.0f} s")
+                return
+            left, self._ends, back_s = left - records, begins, next_s
+            wanted.pop(0)
+            over = all(begins[index] <= starts.get(index, 0) for index in begins)
+            if over:
+                first_us = stretch.first_us if stretch.first_us is not None else self.reach.since_us
+                self.reach = Reach(
+                    max(since_us, min(first_us, self.reach.since_us)), "the log begins there", whole=True
+                )
+            else:
+                self.reach = Reach(since_us)
+            yield stretch
+            if over:
+                return
+
+    async def _read(self, begins: Mapping[int, int], stretch: Stretch, add: Add) -> None:
+        for partition, end in self._ends.items():
+            offset = begins[partition]
+            while offset < end:
+                try:
+                    found = await self._backend.reader.fetch(
+                        self._topic, partition, offset, records_max=FILL_RECORDS, bytes_max=FILL_BYTES
+                    )
+                except OffsetOutOfRange as error:
+                    offset = max(offset + 1, int(error.details.get("log_start", end)))  # deleted meanwhile
+                    continue
+                except PartitionNotFound:
+                    break
+                if found.next_offset <= offset:
+                    break
+                began_s = time.perf_counter()
+                for batch in found.batches:
+                    for at, record in zip(
+                        batch.offsets, map(BackfillRecord, batch.keys, batch.values, batch.timestamps), strict=True
+                    ):
+                        if at < end:
+                            add(partition, at, record, stretch)
+                offset = found.next_offset
+                await asyncio.sleep((time.perf_counter() - began_s) * (1 / FILL_SHARE - 1))

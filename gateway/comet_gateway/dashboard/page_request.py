@@ -1,0 +1,153 @@
+"""From an address to what is asked: which page, with which parts of its path, and with a filter that is ready.
+
+One address means the same however it comes, as a request or over the live channel.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from time import perf_counter
+from typing import Final
+from urllib.parse import parse_qsl, quote, unquote
+
+from starlette.routing import compile_path
+
+from comet import patterns
+from comet.errors import InvalidArgument
+from comet_gateway.http.auth import Who
+from comet_gateway.http.problems import Problem
+from comet_web.page_request import PageRequest
+from comet_web.pages import PAGES, Page
+
+QUERY_CHARACTERS_MAX: Final = 4_096
+PARAMETERS_MAX: Final = 32
+FILTERED_CHARACTERS_MAX: Final = 256  # of one text that a filter looks at: what bounds its steps
+FILTER_S: Final = 0.25  # that filters may take: of one request, and of a second of all pages that are kept up to date
+_PLAIN: Final = re.compile(r"[\w\s.:/@-]*")
+_PARAMETER: Final = re.compile(r"{([a-z_]+)(?::[a-z]+)?}")
+
+
+class FilterTime:
+    """What is left of it. Of one request, or shared by all looks, whose owner fills it up as time goes by."""
+
+    def __init__(self) -> None:
+        self.left_s = FILTER_S
+        self._filled_at = 0.0
+
+    def fill(self, now: float) -> None:
+        self.left_s = min(FILTER_S, self.left_s + FILTER_S * (now - self._filled_at))
+        self._filled_at = now
+
+
+class Addresses:
+    """Which page an address is of."""
+
+    def __init__(self, pages: Iterable[Page] = PAGES) -> None:
+        self._known = [(compile_path(page.path)[0], page) for page in pages]
+
+    def find(self, url: str, who: Who, *, is_open: bool) -> tuple[Page, PageRequest]:
+        """The path and query of a page, as the live channel is told it. Raises Problem."""
+        path, _, query = url.partition("?")
+        plain = unquote(path)
+        for pattern, page in self._known:
+            if found := pattern.fullmatch(plain):
+                return page, asked(page, found.groupdict(), query, who, is_open=is_open)
+        raise Problem("NOT_FOUND", f"there is no page {path[:200]!r}")
+
+
+def asked(
+    page: Page, params: Mapping[str, str], query_string: str, who: Who, *, is_open: bool, whole: bool = False
+) -> PageRequest:
+    """Raises Problem for what is no query. A filter that is none does not: the page says so beside it."""
+    query = _query(query_string)
+    matches, problem = filter_of(query.get("filter", ""), FilterTime()) if page.main else (None, "")
+    return PageRequest(
+        path=address(page.path, params),
+        params=dict(params),
+        query=query,
+        now_us=time.time_ns() // 1_000,
+        who=who.name,
+        role=int(who.role),
+        open=is_open,
+        matches=matches,
+        filter_problem=problem,
+        whole=whole,
+    )
+
+
+def again(before: PageRequest, time_left: FilterTime) -> PageRequest:
+    """The same, a while later."""
+    text = before.query.get("filter", "")
+    matches, problem = filter_of(text, time_left) if before.matches else (None, before.filter_problem)
+    return replace(before, now_us=time.time_ns() // 1_000, matches=matches, filter_problem=problem)
+
+
+def address(template: str, params: Mapping[str, str]) -> str:
+    """The path of a page, with what varies in its places.
+
+    >>> address("/groups/{group:path}/x", {"group": "a/b"})
+    '/groups/a%2Fb/x'
+    """
+    return _PARAMETER.sub(lambda found: quote(params[found[1]], safe=""), template)
+
+
+def _query(query_string: str) -> dict[str, str]:
+    if len(query_string) > QUERY_CHARACTERS_MAX:
+        raise Problem("VALIDATION", f"the query has more than {QUERY_CHARACTERS_MAX} characters")
+    try:
+        pairs = parse_qsl(query_string, keep_blank_values=True, max_num_fields=PARAMETERS_MAX)
+    except ValueError:
+        raise Problem("VALIDATION", f"the query has more than {PARAMETERS_MAX} parameters") from None
+    return dict(reversed(pairs))  # the first of two of a name
+
+
+def filter_of(text: str, time_left: FilterTime) -> tuple[Callable[[str], bool] | None, str]:
+    """What a filter lets through, and why it is none: a text that is looked for, or a regular expression, in capitals
+    or not. An expression takes of the time that is left, and fails when that is over."""
+    if not text:
+        return None, ""
+    if _PLAIN.fullmatch(text):
+        part = text.casefold()
+        return (lambda value: part in value.casefold()), ""
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of what may mean more some day
+        core, problem = _core(text), _problem(text)
+        if problem:
+            return None, problem
+        search = re.compile(core, re.ASCII | re.IGNORECASE).search
+
+    def matches(value: str) -> bool:
+        if time_left.left_s < 0:
+            raise Problem("VALIDATION", "filters take too long; a plain text does not")
+        began = perf_counter()
+        found = search(value[:FILTERED_CHARACTERS_MAX]) is not None
+        time_left.left_s -= perf_counter() - began
+        return found
+
+    return matches, ""
+
+
+def _core(text: str) -> str:
+    """Without what a search has around it anyway."""
+    core = text.removeprefix(".*")
+    if core.endswith(".*") and not core.endswith("\\.*"):
+        core = core.removesuffix(".*")
+    return core
+
+
+def _problem(text: str) -> str:
+    """Why an expression is refused; empty if it is not."""
+    try:
+        patterns.compiled(text)
+        patterns.compiled(_core(text))
+    except InvalidArgument as error:
+        return error.message
+    try:
+        # To search is to match with anything before it, which is one repetition more.
+        patterns.compiled(f".*(?:{_core(text)})")
+    except InvalidArgument:
+        return "this could take too long: take away a repetition, or a choice"
+    return ""

@@ -1,0 +1,176 @@
+"""One dead letter, as it is in its topic, and the note that settles it. Pure.
+
+A letter is a record with the headers `comet-dead-letter-topic`, `-partition`, `-offset` (where it was), `-group`,
+`-attempts`, `-reason` (who gave up on it, after how many times, and why). What becomes of it is written behind it, into
+the same partition of the same topic, so that every gateway knows it and it goes when the letter goes:
+
+    note     key "PARTITION/OFFSET" of the letter, no value
+             comet-dead-letter-settled: redriven | discarded
+             comet-dead-letter-settled-to: TOPIC/PARTITION/OFFSET of the record that it became, where it was redriven
+             comet-dead-letter-settled-by: who did it
+
+A letter without a note is pending. Where notes disagree it was redriven: that it was written cannot be undone. The
+record that it becomes has its key, value, timestamp and own headers, and says where it comes from:
+
+    comet-redriven-from                 TOPIC/PARTITION/OFFSET of the letter
+    comet-redriven-group, -reason       of the letter
+    comet-redriven-times                how often it was, this time included
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+Pairs = list[tuple[str, bytes]]
+
+PREFIX: Final = "comet-dead-letter-"
+END: Final = PREFIX + "end"  # of a note of a batch that cannot be read: the offset behind its last record
+SETTLED: Final = PREFIX + "settled"
+SETTLED_TO: Final = SETTLED + "-to"
+SETTLED_BY: Final = SETTLED + "-by"
+REDRIVEN: Final = "comet-redriven-"
+REASON_CHARS_MAX: Final = 500
+CAUSE_CHARS_MAX: Final = 160
+KEY_BYTES_MAX: Final = 64  # of a key that are remembered
+
+_TOLD: Final = (
+    "partition", "offset", "topic", "source_partition", "source_offset", "group", "attempts", "reason", "cause",
+    "times",
+)  # fmt: skip
+_DIGITS: Final = re.compile(r"\d+(?:[.,:_-]\d+)*")
+_PLACE: Final = re.compile(r"(\d{1,6})/(\d{1,19})", re.ASCII)
+
+
+class LetterState(StrEnum):
+    """What became of a letter."""
+
+    PENDING = "pending"
+    REDRIVEN = "redriven"
+    DISCARDED = "discarded"
+
+
+class LetterOffset(NamedTuple):
+    partition: int
+    offset: int
+
+
+@dataclass(slots=True)
+class DeadLetter:
+    """Owned by its shelf, which changes `state`, `to` and `by` when a note comes."""
+
+    partition: int
+    offset: int
+    time_us: int  # of the event
+    topic: str  # where it was read
+    source_partition: int
+    source_offset: int
+    group: str
+    attempts: int
+    reason: str
+    cause: str  # the reason without what differs from one record to the next
+    times: int  # that it was redriven before
+    key: bytes | None  # the beginning of it
+    size: int  # bytes of the value
+    state: LetterState = LetterState.PENDING
+    to: str = ""  # TOPIC/PARTITION/OFFSET
+    by: str = ""
+
+    @property
+    def place(self) -> LetterOffset:
+        return LetterOffset(self.partition, self.offset)
+
+    def told(self) -> dict[str, Any]:
+        """What is told of it in the same way everywhere."""
+        return {
+            **{name: getattr(self, name) for name in _TOLD},
+            "state": self.state.value,
+            "key": None if self.key is None else self.key.decode(errors="replace"),
+        }
+
+
+class Note(NamedTuple):
+    place: LetterOffset
+    state: LetterState
+    to: str
+    by: str
+
+
+def cause_of(reason: str) -> str:
+    """The reason with # for its numbers, so that `order 17 is late` and `order 18 is late` are one."""
+    return _DIGITS.sub("#", reason.split("\n", 1)[0])[:CAUSE_CHARS_MAX].strip()
+
+
+def is_either(headers: Iterable[tuple[str, bytes]]) -> bool:
+    """Whether a record is a letter, or a note of one."""
+    names = {name for name, _ in headers if name.startswith(PREFIX)}
+    return SETTLED in names or {PREFIX + "topic", PREFIX + "partition", PREFIX + "offset"} <= names
+
+
+def letter_of(
+    partition: int, offset: int, time_us: int, key: bytes | None, value: bytes | None, headers: Pairs
+) -> DeadLetter | None:
+    """The letter that a record is; None: it is none."""
+    said = {name: _text(value) for name, value in headers if name.startswith((PREFIX, REDRIVEN))}
+    topic, source = said.get(PREFIX + "topic", ""), said.get(PREFIX + "partition", "")
+    at = said.get(PREFIX + "offset", "")
+    if SETTLED in said or not topic or not _natural(source) or not _natural(at):
+        return None
+    reason = said.get(PREFIX + "reason", "")[:REASON_CHARS_MAX]
+    attempts, times = said.get(PREFIX + "attempts", ""), said.get(REDRIVEN + "times", "")
+    return DeadLetter(
+        partition, offset, time_us, topic, int(source), int(at), said.get(PREFIX + "group", ""),
+        int(attempts) if _natural(attempts) else 0, reason, cause_of(reason), int(times) if _natural(times) else 0,
+        None if key is None else bytes(key[:KEY_BYTES_MAX]), len(value or b""),
+    )  # fmt: skip
+
+
+def note_of(partition: int, key: bytes | None, value: bytes | None, headers: Pairs) -> Note | None:
+    """The note that a record is; None: it is none, or of another partition, whose records it cannot be behind."""
+    said = {name: _text(value) for name, value in headers if name.startswith(SETTLED)}
+    found = _PLACE.fullmatch(_text(key or b""))
+    if value is not None or found is None or said.get(SETTLED) not in (LetterState.REDRIVEN, LetterState.DISCARDED):
+        return None
+    place = LetterOffset(int(found[1]), int(found[2]))
+    if place.partition != partition:
+        return None
+    return Note(place, LetterState(said[SETTLED]), said.get(SETTLED_TO, ""), said.get(SETTLED_BY, ""))
+
+
+def note_for(letter: DeadLetter, state: LetterState, *, to: str, by: str) -> tuple[bytes, Pairs]:
+    """Key and headers of the note."""
+    headers = [(SETTLED, state.encode()), (SETTLED_BY, by.encode())]
+    if to:
+        headers.append((SETTLED_TO, to.encode()))
+    return f"{letter.partition}/{letter.offset}".encode(), headers
+
+
+def own_headers(headers: Iterable[tuple[str, bytes]]) -> Pairs:
+    """Those of the event, without what was added when it died or was redriven."""
+    return [(name, value) for name, value in headers if not name.startswith((PREFIX, REDRIVEN))]
+
+
+def redriven_headers(letter: DeadLetter, dead_letters: str, headers: Iterable[tuple[str, bytes]]) -> Pairs:
+    said = {
+        "from": f"{dead_letters}/{letter.partition}/{letter.offset}",
+        "group": letter.group,
+        "reason": letter.reason,
+        "times": str(letter.times + 1),
+    }
+    return [*own_headers(headers), *((REDRIVEN + name, text.encode()) for name, text in said.items())]
+
+
+def once_key(topic_id: bytes, letter: DeadLetter) -> str:
+    """What a letter is written by at most once, whoever asks how often (`Producer.publish_once`)."""
+    return f"redrive/{topic_id.hex()}/{letter.partition}/{letter.offset}"
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")
+
+
+def _natural(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 19

@@ -1,0 +1,312 @@
+"""Redriving and discarding letters, one after the other, at a bounded rate, until all are done or somebody stops it.
+
+    letter ─► read from its log ─► written to its topic, once (`publish_once`) ─► note behind the letter
+
+What crashes between the two is written again by whoever tries next, which finds that it is there: the letter's place is
+its idempotency key. So a record is written once as long as its partition remembers the key, which is for the next 4096
+keys of others. Letters of one key, or of one partition where they have none, are written in the order in which they
+died. Whoever stops it waits for what is under way, which gets its note.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import comet
+from comet.errors import CometError, KeyReused, OffsetOutOfRange
+from comet.types import Acks, AtOffset, Receipt
+from comet_gateway.dead_letters.index import Shelf
+from comet_gateway.dead_letters.letter import (
+    END,
+    DeadLetter,
+    LetterOffset,
+    LetterState,
+    Note,
+    Pairs,
+    note_for,
+    once_key,
+    redriven_headers,
+)
+from comet_gateway.http.problems import Problem
+
+log = logging.getLogger(__name__)
+
+LANES: Final = 16  # that write at once
+WAITING_MAX: Final = 8  # in one lane
+READ_LETTERS: Final = 500  # that are read at once, and done before more are read
+READ_BYTES: Final = 8 << 20  # of their values, unless one alone is larger
+TIMEOUT_MS: Final = 10_000  # of one write
+TOLD_MAX: Final = 100  # failures that are told one by one
+IN_A_ROW_MAX: Final = 50  # failures, then it ends: something is wrong with all of them
+SAY_S: Final = 0.25  # between two lines of progress
+FINISH_S: Final = 15.0  # that what is under way may take when it is stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What one letter is written with in place of its own. Fields that are not in `given` stay."""
+
+    given: frozenset[str] = frozenset()  # of value, key, headers
+    value: bytes | None = None
+    key: bytes | None = None
+    headers: Pairs = field(default_factory=list)
+    partition: int | None = None
+    timestamp_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What to do. `to`: in place of the topic that each comes from. `partitions`: how many each topic has."""
+
+    state: LetterState
+    letters: Sequence[DeadLetter]
+    rate: float  # letters a second
+    by: str
+    to: str = ""
+    edit: Edit | None = None
+    partitions: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveFailure:
+    letter: DeadLetter
+    problem: Problem
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveProgress:
+    """How far it has come. `already` were written by an earlier try that did not come to its note."""
+
+    letters: int
+    done: int
+    already: int
+    failed: int
+    over: bool = False
+    stopped: bool = False
+    problem: Problem | None = None  # that it ended for
+
+
+class Settling:
+    """One run. Used by one task: `events` to its end, or closed before."""
+
+    def __init__(self, shelf: Shelf, reader: comet.Reader, producer: comet.Producer, task: Task) -> None:
+        self._shelf = shelf
+        self._reader = reader
+        self._producer = producer
+        self._task = task
+        self._numbers: Counter[str] = Counter()
+        self._in_a_row = 0
+        self._failures: list[RedriveFailure] = []
+        self._problem: Problem | None = None
+        self._lanes: list[asyncio.Queue[tuple[DeadLetter, comet.Record[bytes] | None] | None]] = []
+        self._stop = asyncio.Event()
+
+    def stop(self, problem: Problem | None = None) -> None:
+        """Nothing more is begun; `events` ends when what is under way is done."""
+        self._problem = self._problem or problem
+        self._stop.set()
+
+    async def events(self) -> AsyncGenerator[RedriveFailure | RedriveProgress]:
+        self._lanes = [asyncio.Queue(WAITING_MAX) for _ in range(LANES)]
+        working = asyncio.create_task(self._work(), name="gateway: settle dead letters")
+        try:
+            while not working.done():
+                yield self._progress()
+                await asyncio.wait([working], timeout=SAY_S)
+                for failure in self._failures:
+                    yield failure
+                self._failures.clear()
+            await working
+            yield self._progress(over=True)
+        finally:
+            self._stop.set()
+            # Also when it is closed early: what is under way comes to its note.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.gather(working, return_exceptions=True), FINISH_S)
+
+    def _progress(self, *, over: bool = False) -> RedriveProgress:
+        numbers = self._numbers
+        settled = numbers["done"] + numbers["already"] + numbers["failed"]
+        return RedriveProgress(
+            len(self._task.letters), numbers["done"], numbers["already"], numbers["failed"], over,
+            stopped=over and settled < len(self._task.letters), problem=self._problem if over else None,
+        )  # fmt: skip
+
+    # ---- the work
+
+    async def _work(self) -> None:
+        workers = [
+            asyncio.create_task(self._lane(lane), name="gateway: a lane of dead letters") for lane in self._lanes
+        ]
+        try:
+            await self._hand_out()
+        finally:
+            for lane in self._lanes:
+                if self._stop.is_set():
+                    while not lane.empty():
+                        lane.get_nowait()
+                        lane.task_done()
+                await lane.put(None)
+            await asyncio.gather(*workers)
+
+    async def _hand_out(self) -> None:
+        """Gives each lane its letters, no faster than was asked for."""
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        by_partition: defaultdict[int, list[DeadLetter]] = defaultdict(list)
+        for letter in self._task.letters:
+            by_partition[letter.partition].append(letter)
+        for partition, letters in by_partition.items():
+            for some in portions(letters):
+                records = await self._read(partition, some) if self._task.state is LetterState.REDRIVEN else {}
+                for letter in some:
+                    if self._stop.is_set():
+                        return
+                    if letter.state is not LetterState.PENDING:  # somebody was faster
+                        self._numbers["already"] += 1
+                        continue
+                    lane = self._lanes[_lane(letter)]
+                    await _either(lane.put((letter, records.get(letter.offset))), self._stop)
+                    due = max(due, loop.time() - 0.1) + 1 / self._task.rate
+                    if due > loop.time():
+                        await _either(asyncio.sleep(due - loop.time()), self._stop)
+                await _either(asyncio.gather(*(lane.join() for lane in self._lanes)), self._stop)
+
+    async def _read(self, partition: int, letters: Sequence[DeadLetter]) -> dict[int, comet.Record[bytes]]:
+        wanted = {letter.offset for letter in letters}
+        found: dict[int, comet.Record[bytes]] = {}
+        at, end = letters[0].offset, letters[-1].offset + 1
+        while at < end and not self._stop.is_set():
+            try:
+                part = await self._reader.fetch(
+                    self._shelf.topic, partition, AtOffset(at), records_max=min(end - at, READ_LETTERS),
+                    bytes_max=READ_BYTES,
+                )  # fmt: skip
+            except OffsetOutOfRange as error:
+                at = max(at + 1, int(error.details.get("log_start", end)))
+                continue
+            except comet.CorruptRecords as error:
+                at = int(error.details["end"])
+                continue
+            except CometError as error:
+                self.stop(Problem.of(error))
+                return found
+            for batch in part.batches:
+                found.update((record.offset, record) for record in batch.records() if record.offset in wanted)
+            at = max(part.next_offset, at + 1)
+            at = min((offset for offset in wanted if offset >= at), default=end)  # over what is not wanted
+        return found
+
+    async def _lane(self, lane: asyncio.Queue[tuple[DeadLetter, comet.Record[bytes] | None] | None]) -> None:
+        while (one := await lane.get()) is not None:
+            letter, record = one
+            try:
+                if not self._stop.is_set():
+                    await self._settle(letter, record)
+            except CometError as error:
+                self._fail(letter, Problem.of(error))
+            except Problem as problem:
+                self._fail(letter, problem)
+            except Exception:
+                log.exception("a dead letter cannot be settled")
+                self._fail(letter, Problem("INTERNAL", "the gateway failed to settle this one; its log says more"))
+            finally:
+                lane.task_done()
+
+    def _fail(self, letter: DeadLetter, problem: Problem) -> None:
+        self._numbers["failed"] += 1
+        self._in_a_row += 1
+        if self._numbers["failed"] <= TOLD_MAX:
+            self._failures.append(RedriveFailure(letter, problem))
+        if self._in_a_row >= IN_A_ROW_MAX:
+            self.stop(problem)
+
+    async def _settle(self, letter: DeadLetter, record: comet.Record[bytes] | None) -> None:
+        task, to, name = self._task, "", "done"
+        if task.state is LetterState.REDRIVEN:
+            receipt = await self._write(letter, record)
+            to = "" if receipt is None else f"{receipt.topic}/{receipt.partition}/{receipt.offset}"
+            name = "already" if receipt is None or receipt.duplicate else "done"
+        key, headers = note_for(letter, task.state, to=to, by=task.by)
+        await self._producer.publish(self._shelf.topic, None, key=key, headers=headers, partition=letter.partition)
+        self._shelf.settle(Note(LetterOffset(letter.partition, letter.offset), task.state, to, task.by))
+        self._numbers[name] += 1
+        self._in_a_row = 0
+
+    async def _write(self, letter: DeadLetter, record: comet.Record[bytes] | None) -> Receipt | None:
+        """None: it was written before, as it was then."""
+        if record is None:
+            raise Problem("OFFSET_OUT_OF_RANGE", "the letter is not in the log any more")
+        topic, new = rewritten(letter, record, self._shelf.topic, self._task)
+        try:
+            (receipt,) = await self._producer.publish_once(
+                topic, [new], idempotency_key=once_key(self._shelf.topic_id, letter), acks=Acks.ALL,
+                timeout_ms=TIMEOUT_MS,
+            )  # fmt: skip
+        except KeyReused:
+            return None
+        return receipt
+
+
+def rewritten(
+    letter: DeadLetter, record: comet.Record[bytes], dead_letters: str, task: Task
+) -> tuple[str, comet.NewRecord]:
+    """The record that a letter becomes, and where. The same each time for the same letter and task. Raises Problem."""
+    topic, edit = task.to or letter.topic, task.edit or Edit()
+    if "value" not in edit.given and any(name == END for name, _ in record.headers):
+        detail = f"the letter is a note of a corrupt batch of {letter.topic}/{letter.source_partition}: it has no value"
+        raise Problem("INVALID_ARGUMENT", detail, hint="Discard it.")
+    if topic == dead_letters:
+        raise Problem("INVALID_ARGUMENT", f"a letter of {topic!r} cannot be redriven to where it is")
+    if topic.startswith("__"):
+        raise Problem("INVALID_ARGUMENT", f"{topic!r} is the platform's own")
+    if topic not in task.partitions:
+        raise Problem("TOPIC_NOT_FOUND", f"there is no topic {topic!r}", hint="Redrive it to another topic.")
+    partition = edit.partition
+    if partition is None and topic == letter.topic and "key" not in edit.given:
+        # Where it was, if it still can be: in order with those around it, whatever chose that partition.
+        partition = letter.source_partition if letter.source_partition < task.partitions[topic] else None
+    headers = redriven_headers(letter, dead_letters, edit.headers if "headers" in edit.given else record.headers)
+    return topic, comet.NewRecord(
+        edit.value if "value" in edit.given else record.value,
+        edit.key if "key" in edit.given else record.key,
+        headers,
+        record.timestamp_us if edit.timestamp_us is None else edit.timestamp_us,
+        partition,
+    )
+
+
+def portions(letters: Sequence[DeadLetter]) -> Iterator[Sequence[DeadLetter]]:
+    """What is in memory at once: so many letters, of so many bytes."""
+    first, size = 0, 0
+    for index, letter in enumerate(letters):
+        if index > first and (index - first >= READ_LETTERS or size + letter.size > READ_BYTES):
+            yield letters[first:index]
+            first, size = index, 0
+        size += letter.size
+    if first < len(letters):
+        yield letters[first:]
+
+
+def _lane(letter: DeadLetter) -> int:
+    what = letter.key if letter.key is not None else b"%d" % letter.source_partition
+    return zlib.crc32(what, zlib.crc32(letter.topic.encode())) % LANES
+
+
+async def _either(work: object, stop: asyncio.Event) -> None:
+    """Waits for it, or until somebody stops all."""
+    task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+    stopping = asyncio.create_task(stop.wait(), name="gateway: until it is stopped")
+    try:
+        await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in (task, stopping):
+            one.cancel()
+        await asyncio.gather(task, stopping, return_exceptions=True)

@@ -1,0 +1,171 @@
+"""Which topics hold dead letters, and a shelf for each.
+
+Nothing says of a topic that it is for dead letters: any may be named as one, by applications that the brokers know
+nothing of. So the newest records tell: a topic holds dead letters where one of the newest NEWEST of one of its
+partitions is a letter, or a note of one. Each look asks a bounded number of topics, those first that were not asked for
+the longest, and none again unless it has grown; one that was found stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import comet
+from comet.errors import CometError, CorruptRecords, TopicNotFound
+from comet.types import AtOffset, PartitionStatus, TopicInfo
+from comet_gateway.config import Limits
+from comet_gateway.dead_letters.index import Room, Shelf
+from comet_gateway.dead_letters.letter import is_either
+
+NEWEST: Final = 16
+PARTITIONS_MAX: Final = 32  # of one topic that are asked, the fullest first
+BYTES_MAX: Final = 256 * 1024
+AGAIN_S: Final = 5.0  # before a topic is asked again
+AT_ONCE: Final = 8
+TOPICS_MAX: Final = 10_000  # whose ends are remembered
+SHELVES_MAX: Final = 200
+INTERNAL: Final = "__"
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """How far the look for topics has come."""
+
+    looked: int  # topics, at any time
+    topics: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    id: bytes
+    at: float
+    ends: tuple[int, ...]
+
+
+class Shelves:
+    """One for a gateway. Works only while somebody asks."""
+
+    def __init__(self, admin: comet.Admin, reader: comet.Reader, limits: Limits) -> None:
+        self._admin = admin
+        self._reader = reader
+        self._limits = limits
+        self._room = Room(limits.letters_max)
+        self._shelves: OrderedDict[str, Shelf] = OrderedDict()
+        self._found: set[str] = set()  # topics that hold letters, of those in _shelves
+        self._asked: dict[str, _Asked] = {}
+        self._looking = asyncio.Lock()
+
+    @property
+    def reader(self) -> comet.Reader:
+        return self._reader
+
+    async def look(self, until: float) -> Looked:
+        """Looks for topics until then at most, and reads on in those that are known. Raises CometError."""
+        topics = {info.name: info for info in await self._admin.list_topics() if not info.name.startswith(INTERNAL)}
+        async with self._looking:
+            self._forget(topics)
+            await self._ask(self._due(list(topics.values())), until)
+        shelves = self.known()
+        await asyncio.gather(*(self._advance(shelf, until) for shelf in shelves))
+        return Looked(sum(name in self._asked or name in self._found for name in topics), len(topics))
+
+    def known(self) -> list[Shelf]:
+        """Those that hold letters, or did, by name."""
+        return [self._shelves[name] for name in sorted(self._found)]
+
+    async def shelf(self, topic: str, until: float) -> Shelf:
+        """That of any topic, read as far as the time allows. Raises TopicNotFound, CometError."""
+        info, _ = await self._admin.describe_topic(topic)
+        shelf = self._open(info)
+        await shelf.advance(self._reader, until)
+        if shelf.counts:
+            self._found.add(topic)
+        return shelf
+
+    def _open(self, info: TopicInfo) -> Shelf:
+        shelf = self._shelves.get(info.name)
+        if shelf is None or shelf.topic_id != info.id or len(shelf.lanes) != len(info.partitions):
+            self._close(info.name)
+            shelf = self._shelves[info.name] = Shelf(info, self._room, self._limits.letter_scan_records_max)
+        self._shelves.move_to_end(info.name)
+        while len(self._shelves) > SHELVES_MAX:
+            self._close(next(iter(self._shelves)))
+        return shelf
+
+    def _close(self, topic: str) -> None:
+        self._found.discard(topic)
+        if (shelf := self._shelves.pop(topic, None)) is not None:
+            shelf.clear()
+
+    def _forget(self, topics: dict[str, TopicInfo]) -> None:
+        for name, shelf in list(self._shelves.items()):
+            if name not in topics or topics[name].id != shelf.topic_id:
+                self._close(name)
+        for name, asked in list(self._asked.items()):
+            if name not in topics or topics[name].id != asked.id:
+                del self._asked[name]
+
+    async def _advance(self, shelf: Shelf, until: float) -> None:
+        try:
+            await shelf.advance(self._reader, until)
+        except TopicNotFound:
+            self._close(shelf.topic)
+        except CometError:
+            return  # one that cannot be read keeps nobody from the others; it is not complete, which it says
+
+    # ---- finding them
+
+    def _due(self, topics: Sequence[TopicInfo]) -> list[TopicInfo]:
+        now = asyncio.get_running_loop().time()
+        never = _Asked(b"", -AGAIN_S, ())
+        waiting = [
+            info
+            for info in topics
+            if info.name not in self._found and self._asked.get(info.name, never).at + AGAIN_S <= now
+        ]
+        return sorted(waiting, key=lambda info: self._asked.get(info.name, never).at)[:TOPICS_MAX]
+
+    async def _ask(self, topics: list[TopicInfo], until: float) -> None:
+        """All of them, a few at once, for as long as there is time; one at least of each that is begun."""
+        left = iter(topics)
+
+        async def some() -> None:
+            for info in left:
+                await self._ask_one(info)
+                if asyncio.get_running_loop().time() >= until:
+                    return
+
+        await asyncio.gather(*(some() for _ in range(AT_ONCE)))
+
+    async def _ask_one(self, info: TopicInfo) -> None:
+        now = asyncio.get_running_loop().time()
+        before = self._asked.get(info.name)
+        try:
+            _, statuses = await self._admin.describe_topic(info.name)
+            ends = tuple(status.log_end for status in statuses)
+            if (before is None or ends != before.ends) and await self._holds(info.name, statuses):
+                self._open(info)
+                self._found.add(info.name)
+        except CometError:
+            return  # it will be asked again
+        self._asked[info.name] = _Asked(info.id, now, ends)
+
+    async def _holds(self, topic: str, statuses: Sequence[PartitionStatus]) -> bool:
+        filled = sorted(
+            (one for one in statuses if one.log_end > one.log_start), key=lambda one: one.log_start - one.log_end
+        )
+        for status in filled[:PARTITIONS_MAX]:
+            start = AtOffset(max(status.log_start, status.log_end - NEWEST))
+            try:
+                found = await self._reader.fetch(
+                    topic, status.index, start, records_max=NEWEST, bytes_max=BYTES_MAX, isolation="uncommitted"
+                )
+            except CorruptRecords:
+                continue
+            if any(is_either(headers) for batch in found.batches for headers in batch.headers):
+                return True
+        return False

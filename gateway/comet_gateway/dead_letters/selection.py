@@ -1,0 +1,98 @@
+"""Which letters are meant: named one by one, or all that fit a filter. Where there are many, others get their turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from heapq import nlargest
+from typing import Final
+
+from comet_gateway.dead_letters.index import Shelf
+from comet_gateway.dead_letters.letter import DeadLetter, LetterOffset, LetterState
+
+TURN: Final = 2_000  # letters that are looked at before somebody else has a turn
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What is None does not matter. `reason` is a part of it, in capitals or not; `cause` all of it."""
+
+    state: LetterState | None = None
+    group: str | None = None
+    cause: str | None = None
+    reason: str | None = None
+    topic: str | None = None  # where they come from
+    from_us: int | None = None
+    to_us: int | None = None  # and before
+
+    def fits(self, letter: DeadLetter) -> bool:
+        return (
+            (self.state is None or letter.state is self.state)
+            and (self.group is None or letter.group == self.group)
+            and (self.cause is None or letter.cause == self.cause)
+            and (self.topic is None or letter.topic == self.topic)
+            and (self.from_us is None or letter.time_us >= self.from_us)
+            and (self.to_us is None or letter.time_us < self.to_us)
+            and (self.reason is None or self.reason.casefold() in letter.reason.casefold())
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LetterSelection:
+    """In the order of their partitions and offsets: that in which they died."""
+
+    letters: list[DeadLetter]
+    settled: int  # were meant, and need nothing any more
+    unknown: list[LetterOffset]  # were named, and are no letters
+
+
+def named(shelf: Shelf, places: Iterable[LetterOffset]) -> LetterSelection:
+    letters: list[DeadLetter] = []
+    unknown: list[LetterOffset] = []
+    settled = 0
+    for place in sorted(set(places)):
+        letter = shelf.letter(place)
+        if letter is None:
+            unknown.append(place)
+        elif letter.state is LetterState.PENDING:
+            letters.append(letter)
+        else:
+            settled += 1
+    return LetterSelection(letters, settled, unknown)
+
+
+async def fitting(shelf: Shelf, wanted: Filter) -> LetterSelection:
+    letters: list[DeadLetter] = []
+    settled = 0
+    async for some in _turns(shelf, wanted):
+        letters += [letter for letter in some if letter.state is LetterState.PENDING]
+        settled += sum(letter.state is not LetterState.PENDING for letter in some)
+    return LetterSelection(letters, settled, [])
+
+
+Order = tuple[int, int, int]
+
+
+def order(letter: DeadLetter) -> Order:
+    return letter.time_us, letter.partition, letter.offset
+
+
+async def newest(shelf: Shelf, wanted: Filter, limit: int, before: Order | None = None) -> tuple[list[DeadLetter], int]:
+    """The newest that fit, newest first, of those before a place; and how many fit at all."""
+    matched = 0
+    found: list[DeadLetter] = []
+    async for some in _turns(shelf, wanted):
+        matched += len(some)
+        found += some if before is None else [letter for letter in some if order(letter) < before]
+        if len(found) > limit:
+            found = nlargest(limit, found, key=order)
+    return nlargest(limit, found, key=order), matched
+
+
+async def _turns(shelf: Shelf, wanted: Filter) -> AsyncIterator[list[DeadLetter]]:
+    """Those that fit, as they were when this began, a turn at a time."""
+    letters = list(shelf.letters())
+    for first in range(0, len(letters), TURN):
+        yield [letter for letter in letters[first : first + TURN] if wanted.fits(letter)]
+        await asyncio.sleep(0)

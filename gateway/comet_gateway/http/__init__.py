@@ -1,0 +1,1 @@
+"""HTTP around the routes: middleware, authentication, bodies, errors, limits, and uvicorn's protocols."""

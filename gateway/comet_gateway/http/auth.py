@@ -1,0 +1,369 @@
+"""Who is asking, and what they may do.
+
+    [[token]]                    the tokens file, TOML; `comet gateway token NAME --role ROLE` prints such a row
+    name = "grafana"             what the audit log calls them
+    role = "viewer"              viewer reads, operator also writes and works in groups, admin also destroys
+    sha256 = "…"                 of the token; the token itself is written nowhere
+
+A token comes as `Authorization: Bearer <token>`; from a page's WebSocket, which can send no headers, as one of its
+subprotocols, `comet.bearer.<token in base64url>`, beside `comet.v1`. Never in an address: those end in logs.
+People with a browser log in with theirs once, and have a session (see `dashboard.sessions`).
+ROLES is the one table of who may do what; each route of the application has its row there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import logging
+import re
+import secrets
+import tomllib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from time import monotonic, time
+from typing import Final, TypeVar
+
+from comet.errors import InvalidArgument
+from comet_gateway.dashboard import sessions
+from comet_gateway.dashboard.sessions import Visit
+from comet_gateway.http.problems import Problem
+from comet_web.pages import PAGES
+
+K = TypeVar("K")
+V = TypeVar("V")
+log = logging.getLogger(__name__)
+
+TOKENS_MAX: Final = 1_000
+TOKEN_BYTES_MAX: Final = 512
+FAILURES_MAX: Final = 10  # of one address in a window; then it is not heard until the window is over
+WINDOW_S: Final = 60.0
+ADDRESSES_MAX: Final = 10_000  # that are remembered
+LOGGED_OUT_MAX: Final = 10_000  # sessions that ended before their time, and are remembered for that
+SUBPROTOCOL: Final = "comet.bearer."
+_PREFIX: Final = "comet_"  # so that tools which look for secrets in code find them
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class Role(IntEnum):
+    """Each may do what those before it may."""
+
+    ANYONE = 0  # without a token
+    VIEWER = 1
+    OPERATOR = 2
+    ADMIN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Whom a token belongs to. At `scope["comet.who"]` of each request and WebSocket that was let in."""
+
+    name: str
+    role: Role
+
+    def require(self, role: Role) -> None:
+        """Raises FORBIDDEN."""
+        if self.role < role:
+            needed, own = role.name.lower(), self.role.name.lower()
+            raise Problem("FORBIDDEN", f"this needs the role {needed}, and {self.name} is {own}")
+
+
+NOBODY: Final = Who("anyone", Role.ANYONE)
+EVERYBODY: Final = Who("anyone", Role.ADMIN)  # where no tokens are configured, and only this machine can reach us
+
+
+def _template(path: str) -> str:
+    """As the table of routes has it."""
+    return path.replace(":path}", "}")
+
+
+_VIEWER, _OPERATOR, _ADMIN = Role.VIEWER, Role.OPERATOR, Role.ADMIN
+# (method, route) -> role. "WS": a WebSocket; what is sent in its frames is checked frame by frame.
+ROLES: Final[Mapping[tuple[str, str], Role]] = {
+    ("GET", "/livez"): Role.ANYONE,
+    ("GET", "/readyz"): Role.ANYONE,
+    ("GET", "/docs"): Role.ANYONE,
+    ("GET", "/docs/{file}"): Role.ANYONE,
+    ("GET", "/openapi.json"): Role.ANYONE,
+    ("GET", "/login"): Role.ANYONE,
+    ("POST", "/login"): Role.ANYONE,
+    ("POST", "/logout"): Role.ANYONE,
+    ("GET", "/metrics"): _VIEWER,
+    ("GET", "/about/diagnostics.json"): _ADMIN,  # all that is known, in one file to be passed on
+    # the dashboard
+    **{("GET", path): Role(page.role) for page in PAGES for path in map(_template, (page.path, page.csv)) if path},
+    ("GET", "/static/{version}/{path}"): Role.ANYONE,
+    ("WS", "/live"): _VIEWER,
+    ("WS", "/v1/ws"): _VIEWER,
+    ("GET", "/v1/ws/schema"): Role.ANYONE,
+    ("GET", "/v1/topics/{topic}/stream"): _VIEWER,
+    # records
+    ("POST", "/v1/topics/{topic}/records"): _OPERATOR,
+    ("GET", "/v1/topics/{topic}/records"): _VIEWER,
+    ("GET", "/v1/topics/{topic}/partitions/{partition}/records"): _VIEWER,
+    ("GET", "/v1/topics/{topic}/partitions/{partition}/records/{offset}/value"): _VIEWER,
+    ("GET", "/v1/topics/{topic}/search"): _VIEWER,
+    ("GET", "/v1/topics/{topic}/export"): _VIEWER,
+    # topics
+    ("GET", "/v1/topics"): _VIEWER,
+    ("POST", "/v1/topics"): _OPERATOR,
+    ("GET", "/v1/topics/{topic}"): _VIEWER,
+    ("PATCH", "/v1/topics/{topic}"): _ADMIN,  # a shorter retention destroys records
+    ("DELETE", "/v1/topics/{topic}"): _ADMIN,
+    ("GET", "/v1/topics/{topic}/offsets"): _VIEWER,
+    ("POST", "/v1/topics/{topic}/partitions"): _OPERATOR,
+    ("GET", "/v1/topics/{topic}/partitions/{partition}"): _VIEWER,
+    ("POST", "/v1/topics/{topic}/partitions/{partition}/move"): _ADMIN,
+    ("POST", "/v1/topics/{topic}/partitions/{partition}/elect-leader"): _ADMIN,
+    ("POST", "/v1/topics/{topic}/records/delete"): _ADMIN,
+    # groups
+    ("GET", "/v1/groups"): _VIEWER,
+    ("GET", "/v1/groups/{group}"): _VIEWER,
+    ("DELETE", "/v1/groups/{group}"): _ADMIN,
+    ("GET", "/v1/groups/{group}/lag"): _VIEWER,
+    ("GET", "/v1/groups/{group}/positions"): _VIEWER,
+    ("PUT", "/v1/groups/{group}/positions"): _OPERATOR,
+    ("POST", "/v1/groups/{group}/reset"): _OPERATOR,
+    ("POST", "/v1/groups/{group}/lease"): _OPERATOR,
+    ("POST", "/v1/groups/{group}/ack"): _OPERATOR,
+    ("POST", "/v1/groups/{group}/nack"): _OPERATOR,
+    ("POST", "/v1/groups/{group}/reject"): _OPERATOR,
+    ("POST", "/v1/groups/{group}/extend"): _OPERATOR,
+    # dead letters
+    ("GET", "/v1/dead-letters"): _VIEWER,
+    ("GET", "/v1/dead-letters/{topic}"): _VIEWER,
+    ("POST", "/v1/dead-letters/{topic}/redrive"): _OPERATOR,
+    ("POST", "/v1/dead-letters/{topic}/discard"): _OPERATOR,
+    # the cluster
+    ("GET", "/v1/cluster"): _VIEWER,
+    ("GET", "/v1/brokers"): _VIEWER,
+    ("GET", "/v1/brokers/{broker}"): _VIEWER,
+    ("GET", "/v1/brokers/{broker}/statistics"): _VIEWER,
+    ("POST", "/v1/brokers/{broker}/drain"): _ADMIN,
+    ("POST", "/v1/brokers/{broker}/drain/undo"): _ADMIN,
+    ("POST", "/v1/brokers/{broker}/resume"): _ADMIN,
+    ("GET", "/v1/leaders"): _VIEWER,
+    ("POST", "/v1/leaders/move"): _ADMIN,
+    ("POST", "/v1/leaders/stop"): _ADMIN,
+}  # fmt: skip
+# Changes that are the work itself, thousands a second, and are in the log of the topic or group anyway.
+UNAUDITED: Final[frozenset[tuple[str, str]]] = frozenset({
+    ("POST", "/v1/topics/{topic}/records"),
+    ("PUT", "/v1/groups/{group}/positions"),
+    ("POST", "/v1/groups/{group}/lease"),
+    ("POST", "/v1/groups/{group}/ack"),
+    ("POST", "/v1/groups/{group}/nack"),
+    ("POST", "/v1/groups/{group}/reject"),
+    ("POST", "/v1/groups/{group}/extend"),
+})  # fmt: skip
+
+
+class TokenFile:
+    """The tokens of one file. Immutable; a reload makes another one."""
+
+    def __init__(self, rows: list[tuple[bytes, Who]]) -> None:
+        self._rows = rows
+        self._keys = {who.name: sessions.key_of(digest, who.name, who.role.name) for digest, who in rows}
+        self.by_name = {who.name: who for _, who in rows}
+
+    @classmethod
+    def load(cls, path: Path) -> TokenFile:
+        """Raises InvalidArgument, never with a secret in it."""
+        try:
+            table = tomllib.loads(path.read_text())
+        except OSError as error:
+            raise InvalidArgument(f"cannot read the tokens file {path}: {error.strerror or error}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InvalidArgument(f"{path} is no TOML: {error}") from None
+        found = table.get("token")
+        if set(table) != {"token"} or not isinstance(found, list) or not 0 < len(found) <= TOKENS_MAX:
+            raise InvalidArgument(f"{path}: it takes [[token]] tables and nothing else, 1 to {TOKENS_MAX} of them")
+        rows = [_row(path, number, one) for number, one in enumerate(found, 1)]
+        names = [who.name for _, who in rows]
+        if len(set(names)) < len(names):
+            raise InvalidArgument(f"{path}: two tokens have the same name; the audit log could not tell them apart")
+        return cls(rows)
+
+    def whose(self, token: str) -> Who | None:
+        """Compares with all of them, in the same time whether it is one or not."""
+        digest, found = hashlib.sha256(token.encode()).digest(), None
+        for expected, who in self._rows:
+            if hmac.compare_digest(expected, digest):
+                found = who
+        return found
+
+    def key_of(self, name: str) -> bytes | None:
+        """That the sessions of this token are proved with."""
+        return self._keys.get(name)
+
+
+def _row(path: Path, number: int, one: object) -> tuple[bytes, Who]:
+    where = f"{path}: token {number}"
+    if not isinstance(one, dict) or set(one) != {"name", "role", "sha256"}:
+        raise InvalidArgument(f"{where} takes name, role and sha256, and all of them")
+    name, role, digest = one["name"], one["role"], one["sha256"]
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidArgument(f"{where}: name takes up to 64 letters, digits and . _ @ -")
+    if role not in ("viewer", "operator", "admin"):
+        raise InvalidArgument(f"{where}: role must be viewer, operator or admin, not {role!r}")
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+        raise InvalidArgument(f"{where}: sha256 takes 64 hexadecimal digits in lower case: the digest, not the token")
+    return bytes.fromhex(digest), Who(name, Role[role.upper()])
+
+
+def new_token(name: str, role: str) -> tuple[str, str]:
+    """A token, and its row for the tokens file."""
+    token = _PREFIX + secrets.token_urlsafe(32)
+    row = f'[[token]]\nname = "{name}"\nrole = "{role}"\nsha256 = "{hashlib.sha256(token.encode()).hexdigest()}"\n'
+    _row(Path("token"), 1, tomllib.loads(row)["token"][0])
+    return token, row
+
+
+def bearer(headers: Mapping[bytes, bytes], subprotocols: list[str] | None = None) -> str | None:
+    """The token of a request, None where it has none. Raises UNAUTHENTICATED for what only looks like one."""
+    given = headers.get(b"authorization")
+    if given is not None:
+        scheme, _, token = given.decode("latin-1").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise Problem("UNAUTHENTICATED", "the Authorization header holds no bearer token")
+        return _bounded(token.strip())
+    for one in subprotocols or ():
+        if one.startswith(SUBPROTOCOL):
+            text = one.removeprefix(SUBPROTOCOL)
+            try:
+                token = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode()
+            except (binascii.Error, ValueError):
+                raise Problem("UNAUTHENTICATED", f"what follows {SUBPROTOCOL} is no token in base64url") from None
+            return _bounded(token)
+    return None
+
+
+def _bounded(token: str) -> str:
+    if len(token) > TOKEN_BYTES_MAX:
+        raise Problem("UNAUTHENTICATED", "no token is that long")
+    return token
+
+
+class AuthenticatedConnection:
+    """A connection that stays for as long as its token, or its session, is good. Run by the task that makes it."""
+
+    def __init__(self, good: Callable[[TokenFile], bool], session: bytes = b"") -> None:
+        self.good = good
+        self.session = session  # its id
+        self.over = False
+        self._task = asyncio.current_task()
+
+    def end(self) -> None:
+        self.over = True
+        if self._task is not None:
+            self._task.cancel()
+
+
+class Gatekeeper:
+    """Knows the tokens, and the addresses that came with wrong ones. One for an application."""
+
+    def __init__(self, path: str, clock: Callable[[], float] = monotonic, wall: Callable[[], float] = time) -> None:
+        self._path = Path(path).expanduser() if path else None
+        self._tokens = TokenFile.load(self._path) if self._path else None
+        self._clock = clock
+        self.wall = wall
+        self._failures: OrderedDict[str, tuple[float, int]] = OrderedDict()  # address -> end of its window, count
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()  # who was let in, from where
+        self._seats: set[AuthenticatedConnection] = set()
+        self._logged_out: OrderedDict[bytes, None] = OrderedDict()  # ids
+        self.refused = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether nobody needs a token."""
+        return self._tokens is None
+
+    def reload(self) -> None:
+        """Reads the file again; where it is wrong, the tokens stay as they were. Raises InvalidArgument.
+        Connections that stay end where their token is not what it was."""
+        if self._path is None:
+            return
+        self._tokens = TokenFile.load(self._path)
+        for seat in list(self._seats):
+            if not seat.good(self._tokens):
+                seat.end()
+
+    def sit(self, seat: AuthenticatedConnection) -> None:
+        """A connection that stays; `rise` when it is over."""
+        self._seats.add(seat)
+
+    def rise(self, seat: AuthenticatedConnection) -> None:
+        self._seats.discard(seat)
+
+    def known(self) -> list[Who]:
+        """Whose tokens there are."""
+        return [] if self._tokens is None else list(self._tokens.by_name.values())
+
+    def log_in(self, address: str, token: str) -> tuple[Visit, Who]:
+        """A session for whoever has the token. Raises as `who` does."""
+        who = self.who(address, token)
+        assert self._tokens is not None, "where nobody needs a token, nobody logs in"
+        key = self._tokens.key_of(who.name)
+        assert key is not None
+        return Visit(sessions.begun(who.name, self.wall()), key), who
+
+    def visit(self, cookie: str) -> tuple[Visit, Who] | None:
+        """Whose session it is; None where it is none, or over."""
+        tokens = self._tokens
+        visit = None if tokens is None else sessions.read(cookie, tokens.key_of, self.wall())
+        if tokens is None or visit is None or visit.session.id in self._logged_out:
+            return None
+        return visit, tokens.by_name[visit.session.name]
+
+    def log_out(self, visit: Visit) -> None:
+        """Ends the session here, with its connections; elsewhere when its time is over, as browsers forget it."""
+        _remember(self._logged_out, visit.session.id, None, LOGGED_OUT_MAX)
+        for seat in list(self._seats):
+            if seat.session == visit.session.id:
+                seat.end()
+
+    def who(self, address: str, token: str | None) -> Who:
+        """Raises UNAUTHENTICATED for a token that is none, TOO_MANY_REQUESTS for an address that keeps trying."""
+        if self._tokens is None:
+            return EVERYBODY
+        if token is None:
+            return NOBODY
+        found = self._tokens.whose(token)
+        if self._shut_out(address) and (found is None or (address, found.name) not in self._known):
+            # Not even a right one is heard, else this would be no brake; who was known before is not locked out.
+            left = self._failures[address][0] - self._clock()
+            raise Problem(
+                "TOO_MANY_REQUESTS", "too many wrong tokens came from there", retry_after_ms=max(1, round(left * 1000))
+            )
+        if found is None:
+            self._failed(address)
+            raise Problem("UNAUTHENTICATED", "this token is not known here")
+        _remember(self._known, (address, found.name), None)
+        return found
+
+    def _shut_out(self, address: str) -> bool:
+        until, count = self._failures.get(address, (0.0, 0))
+        return count >= FAILURES_MAX and self._clock() < until
+
+    def _failed(self, address: str) -> None:
+        self.refused += 1
+        now = self._clock()
+        until, count = self._failures.get(address, (0.0, 0))
+        until, count = (until, count + 1) if now < until else (now + WINDOW_S, 1)
+        _remember(self._failures, address, (until, count))
+        if count == FAILURES_MAX:
+            log.warning("%d wrong tokens from %s: it is not heard for a while", count, address)
+
+
+def _remember(table: OrderedDict[K, V], key: K, value: V, most: int = ADDRESSES_MAX) -> None:
+    table[key] = value
+    table.move_to_end(key)
+    if len(table) > most:
+        table.popitem(last=False)

@@ -1,0 +1,333 @@
+"""What is asked at the door of each route, once it is known which: the role, and a body that it can take.
+
+Who it is, is said by one of two things. A token is enough: no browser sends one by itself. A session's cookie is heard
+with what a page of ours asked for, and what changes anything shows the session's csrf beside it. With both nobody could
+tell who is meant, so that is refused; with neither a page leads to the login, and anything else is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from copy import copy
+from typing import Final
+
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from comet_gateway.config import KIB, Limits
+from comet_gateway.dashboard import login_redirect, sessions
+from comet_gateway.dashboard.sessions import CSRF_HEADER, Visit
+from comet_gateway.http.auth import NOBODY, ROLES, UNAUDITED, AuthenticatedConnection, Gatekeeper, Role, Who, bearer
+from comet_gateway.http.origins import PAGE_HEADERS, SAFE_METHODS, HeaderPairs, Security
+from comet_gateway.http.problems import Problem
+from comet_gateway.http.traffic import Traffic
+
+audit = logging.getLogger("comet_gateway.audit")
+
+SMALL_BYTES: Final = 64 * KIB  # of bodies that are not counted: requests_max of them are bound enough
+STREAMS: Final = frozenset({"/v1/topics/{topic}/stream"})  # answers that stay
+JSON: Final = (b"application/json", b"application/merge-patch+json")
+
+
+class Admission:
+    """One for an application: puts each of its routes behind a door."""
+
+    def __init__(self, gatekeeper: Gatekeeper, security: Security, traffic: Traffic, limits: Limits) -> None:
+        self._gatekeeper = gatekeeper
+        self._security = security
+        self._traffic = traffic
+        self._limits = limits
+
+    def guard(self, route: BaseRoute) -> BaseRoute:
+        """A copy of the route that lets in who may. The original may belong to other applications, too."""
+        guarded = copy(route)
+        if isinstance(guarded, WebSocketRoute):
+            guarded.app = self._socket(guarded.app, _role("WS", guarded.path_format))
+        elif isinstance(guarded, Route):
+            assert guarded.methods, route
+            roles = {method: _role(method, guarded.path_format) for method in guarded.methods if method != "HEAD"}
+            if "HEAD" in guarded.methods:
+                roles["HEAD"] = roles["GET"]
+            document = isinstance(guarded, APIRoute) and guarded.body_field is not None
+            guarded.app = self._http(guarded.app, roles, guarded.path_format, document=document)
+        else:
+            raise TypeError(f"{route} has no door")
+        return guarded
+
+    def _http(self, app: ASGIApp, roles: dict[str, Role], template: str, *, document: bool) -> ASGIApp:
+        stays, is_page = template in STREAMS, _is_page(template)
+        traffic, limits = self._traffic, self._limits
+
+        async def door(scope: Scope, receive: Receive, send: Send) -> None:
+            method = scope["method"]
+            try:
+                self._let_in(scope, roles[method], method)
+            except Problem as problem:
+                if not is_page or problem.code != "UNAUTHENTICATED" or b"authorization" in scope["comet.headers"]:
+                    raise
+                await login_redirect.lead_to_login(scope, send)
+                return
+            if is_page or "comet.session" in scope:
+                send = _with([*(PAGE_HEADERS if is_page else ()), *self._renewal(scope)], send)
+            with ExitStack() as stack:
+                if stays:
+                    stack.enter_context(self._seated(scope))
+                    client = _client(scope)
+                    traffic.connect(client, socket=False)
+                    stack.callback(traffic.disconnect, client, socket=False)
+                    traffic.end()
+                    stack.callback(traffic.resume)
+                elif method != "GET" and (held := _held(scope, receive, traffic)):
+                    receive = held.receive
+                    stack.callback(held.release)
+                if document:
+                    receive = await _document(scope, receive, limits.document_bytes_max)
+                if method in ("GET", "HEAD") or (method, template) in UNAUDITED:
+                    await app(scope, receive, send)
+                else:
+                    await _audited(app, scope, receive, send)
+
+        return door
+
+    def _socket(self, app: ASGIApp, role: Role) -> ASGIApp:
+        async def door(scope: Scope, receive: Receive, send: Send) -> None:
+            self._let_in(scope, role, "WS")
+            client = _client(scope)
+            self._traffic.connect(client, socket=True)
+            try:
+                with self._seated(scope) as revoked:
+                    await app(scope, receive, _with(more, send) if (more := self._renewal(scope)) else send)
+                if revoked():
+                    with suppress(OSError, RuntimeError):  # it went first, as the tab does in which one logs out
+                        await send({"type": "websocket.close", "code": 1008, "reason": "UNAUTHENTICATED"})
+            finally:
+                self._traffic.disconnect(client, socket=True)
+
+        return door
+
+    @contextmanager
+    def _seated(self, scope: Scope) -> Iterator[Callable[[], bool]]:
+        """A connection that stays is over when its token or session is; what is yielded says whether that was the end
+        of it."""
+        keeper = self._gatekeeper
+        if keeper.open:
+            yield lambda: False
+            return
+        seat = _seat(scope)
+        keeper.sit(seat)
+        visit: Visit | None = scope.get("comet.session")
+        timer = None
+        if visit is not None:
+            left = max(0.0, visit.session.ends_s - keeper.wall())
+            timer = asyncio.get_running_loop().call_later(left, seat.end)
+        try:
+            yield lambda: seat.over
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not seat.over or task is None or task.uncancel():
+                raise  # the gateway ends, which is another matter
+        finally:
+            if timer is not None:
+                timer.cancel()
+            keeper.rise(seat)
+
+    def _let_in(self, scope: Scope, role: Role, method: str) -> None:
+        """Finds out who it is. Raises UNAUTHENTICATED, FORBIDDEN, STALE_PAGE."""
+        scope["comet.who"] = NOBODY
+        if role is Role.ANYONE:
+            return
+        keeper, headers = self._gatekeeper, scope["comet.headers"]
+        if not keeper.open and (cookie := sessions.cookie(headers, tls=_is_tls(scope))) is not None:
+            if bearer(headers, scope.get("subprotocols")) is not None:
+                raise Problem("INVALID_ARGUMENT", "there is a token and a session's cookie: only one can say who it is")
+            who = self._visitor(scope, cookie, method)
+        else:
+            token = None if keeper.open else bearer(headers, scope.get("subprotocols"))
+            who = keeper.who(_client(scope), token)
+        if who is NOBODY:
+            raise Problem("UNAUTHENTICATED", "this needs a token")
+        scope["comet.who"] = who  # also of one who may not: the page that says so says to whom
+        who.require(role)
+
+    def _visitor(self, scope: Scope, cookie: str, method: str) -> Who:
+        """Whose session it is."""
+        headers = scope["comet.headers"]
+        if not self._security.own(method, headers, scope["scheme"]):
+            return NOBODY
+        found = self._gatekeeper.visit(cookie)
+        if found is None:
+            raise Problem("UNAUTHENTICATED", "the session is over", hint="Log in again.")
+        visit, who = found
+        if (
+            method not in SAFE_METHODS
+            and method != "WS"
+            and not visit.shows(headers.get(CSRF_HEADER, b"").decode("latin-1"))
+        ):
+            raise Problem("STALE_PAGE", "a session changes things only with the x-comet-csrf of its own page")
+        scope["comet.session"] = visit
+        return who
+
+    def _renewal(self, scope: Scope) -> HeaderPairs:
+        """A new cookie, now and then, for a session that goes on."""
+        visit: Visit | None = scope.get("comet.session")
+        if visit is None:
+            return []
+        now_s = self._gatekeeper.wall()
+        session = sessions.renewed(visit.session, now_s)
+        if session is None:
+            return []
+        return [(b"set-cookie", sessions.kept(Visit(session, visit.key), now_s, tls=_is_tls(scope)))]
+
+
+def _seat(scope: Scope) -> AuthenticatedConnection:
+    visit: Visit | None = scope.get("comet.session")
+    if visit is not None:
+        name, key = visit.session.name, visit.key
+        return AuthenticatedConnection(lambda tokens: tokens.key_of(name) == key, visit.session.id)
+    token, who = bearer(scope["comet.headers"], scope.get("subprotocols")) or "", scope["comet.who"]
+    return AuthenticatedConnection(lambda tokens: tokens.whose(token) == who)
+
+
+def _with(headers: HeaderPairs, send: Send) -> Send:
+    """Has the answer, or the WebSocket when it is accepted, carry these headers, too."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] in ("http.response.start", "websocket.accept"):
+            message = {**message, "headers": [*message.get("headers", ()), *headers]}
+        await send(message)
+
+    return sending
+
+
+def _is_page(template: str) -> bool:
+    """Whether people look at it in a browser: whatever asks for a role and is no part of the API."""
+    return not template.startswith("/v1/") and template not in ("/metrics", "/live")
+
+
+def _is_tls(scope: Scope) -> bool:
+    return scope["scheme"] in ("https", "wss")
+
+
+def _role(method: str, template: str) -> Role:
+    """A route that was forgotten in the table is for those who may do anything; a test finds it."""
+    return ROLES.get((method, template), Role.ADMIN)
+
+
+def _client(scope: Scope) -> str:
+    """The address it came from."""
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+async def _document(scope: Scope, receive: Receive, bytes_max: int) -> Receive:
+    """Reads the JSON document of a request, which is small, so that nobody behind has to bound it."""
+    headers = scope["comet.headers"]
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise Problem("UNSUPPORTED_MEDIA_TYPE", "this body may not be compressed")
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return _replay(message)
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > bytes_max:
+            raise Problem("BODY_TOO_LARGE", f"the body has more than {bytes_max} bytes")
+        if not message.get("more_body", False):
+            break
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if size and kind not in JSON:
+        shown = kind.decode("latin-1") or "a body without a Content-Type"
+        raise Problem("UNSUPPORTED_MEDIA_TYPE", f"this takes application/json, not {shown}")
+    return _replay({"type": "http.request", "body": b"".join(parts), "more_body": False}, receive)
+
+
+def _replay(first: Message, then: Receive | None = None) -> Receive:
+    """Gives the one message, then what `then` gives; without it the same again."""
+    given = False
+
+    async def receive() -> Message:
+        nonlocal given
+        if given and then is not None:
+            return await then()
+        given = True
+        return first
+
+    return receive
+
+
+class _Held:
+    """Counts the bytes of a body that is read as a whole."""
+
+    def __init__(self, receive: Receive, traffic: Traffic) -> None:
+        self._receive = receive
+        self._traffic = traffic
+        self._bytes = 0
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        size = len(message.get("body", b""))
+        self._traffic.hold(size)
+        self._bytes += size
+        return message
+
+    def release(self) -> None:
+        self._traffic.release(self._bytes)
+
+
+def _held(scope: Scope, receive: Receive, traffic: Traffic) -> _Held | None:
+    headers = scope["comet.headers"]
+    length = headers.get(b"content-length")
+    if length is not None and int(length) <= SMALL_BYTES:
+        return None
+    if headers.get(b"content-type", b"").startswith(b"application/x-ndjson"):
+        return None  # read line by line and let go; what of it is held is counted there
+    return _Held(receive, traffic)
+
+
+async def _audited(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Writes down who changed what, or tried to, and how it ended."""
+    status = 0
+
+    async def noting(message: Message) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = message["status"]
+            if status < 400 and (sources := getattr(scope["app"].state, "sources", None)) is not None:
+                sources.renew()  # who looks next is to see it
+        await send(message)
+
+    try:
+        await app(scope, receive, noting)
+    except Problem as problem:
+        status = problem.kind.status
+        raise
+    except Exception:
+        status = 500
+        raise
+    finally:
+        who: Who = scope["comet.who"]  # now that a login found out who it is
+        row = {
+            "who": who.name,
+            "role": who.role.name.lower(),
+            "via": _via(scope, who),
+            "from": _client(scope),
+            "method": scope["method"],
+            "path": scope["path"],
+            "query": scope["query_string"].decode("latin-1"),
+            "status": status,
+            "request_id": scope["comet.request_id"],
+        }
+        audit.info("%s", json.dumps(row))
+
+
+def _via(scope: Scope, who: Who) -> str:
+    if "comet.session" in scope:
+        return "session"
+    return "token" if b"authorization" in scope["comet.headers"] and who is not NOBODY else "nothing"

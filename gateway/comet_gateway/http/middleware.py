@@ -1,0 +1,259 @@
+"""What surrounds every request and every WebSocket: pure ASGI, one layer, because each layer costs and breaks streams.
+
+    request ─► id ─► Host ─► Origin ─► room for one more ─► the routes ─► headers, compression ─► answer
+                                                            └─ admission: token, role, body (per route)
+
+For routes, in the scope:
+    comet.request_id   text
+    comet.headers      the request's headers as a dict of bytes
+    comet.who          auth.Who, on routes that need a role
+    comet.session      sessions.Visit, where a browser's session says who it is
+    comet.send         the server's own send, without the layers in between: for the body of a stream that has begun,
+                       and for a WebSocket, where thousands of messages a second go out
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+from contextlib import suppress
+from itertools import count
+from time import perf_counter
+from typing import Final
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from comet.errors import CometError
+from comet_gateway.dashboard.serving import told
+from comet_gateway.http import compression
+from comet_gateway.http.origins import HeaderPairs, Security
+from comet_gateway.http.problems import Problem
+from comet_gateway.http.traffic import Traffic
+from comet_gateway.metrics import ENDLESS, Metrics
+
+log = logging.getLogger(__name__)
+
+WATCHING: Final = frozenset({"/livez", "/readyz", "/metrics"})  # who looks at a busy gateway must not take it for dead
+_SANE_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+_SINGLE: Final = (
+    b"host", b"origin", b"authorization", b"cookie", b"content-type", b"content-length", b"sec-fetch-site"
+)  # fmt: skip
+
+
+class Front:
+    """The application, guarded. Owned by it."""
+
+    def __init__(
+        self, app: ASGIApp, *, security: Security, traffic: Traffic, metrics: Metrics, draining: asyncio.Event
+    ) -> None:
+        self._app = app
+        self._security = security
+        self._traffic = traffic
+        self._metrics = metrics
+        self._draining = draining
+        self._ids = count(1)
+        self._life = secrets.token_hex(6)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await self._socket(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = perf_counter()
+        if scope["method"] == "HEAD" and not scope["path"].endswith(ENDLESS):  # without an end there is no HEAD
+            scope = {**scope, "method": "GET"}  # the server, whose own scope this is not, sends no body
+        headers = dict(scope["headers"])
+        answer = self._answer(scope, headers, send)
+        traffic, counted = self._traffic, False
+        try:
+            if (preflight := self._check(scope, headers)) is not None:
+                await answer.empty(204, preflight)
+                return
+            if scope["path"] not in WATCHING:
+                traffic.begin()
+                counted = True
+            await self._app(scope, receive, answer.send)
+        except ClientDisconnect:
+            pass  # nobody is there to be told
+        except Problem as problem:
+            await answer.problem(problem)
+        except Exception as error:  # noqa: BLE001 - this is the boundary: a request ends with an answer, whatever happens
+            await answer.failed(error)
+        finally:
+            if counted:
+                traffic.end()
+            route = scope.get("route")
+            template = "" if route is None else route.path_format
+            self._metrics.answered(scope["method"], template, answer.status, perf_counter() - began, answer.sent_bytes)
+
+    def _answer(self, scope: Scope, headers: dict[bytes, bytes], send: Send) -> _Answer:
+        given = headers.get(b"x-request-id")
+        if given is None or not _SANE_ID.fullmatch(given):
+            given = f"{self._life}-{next(self._ids):x}".encode()
+        scope["comet.request_id"] = given.decode()
+        scope["comet.headers"] = headers
+        scope["comet.send"] = send
+        extra = [*self._security.headers, (b"x-request-id", given)]
+        if self._draining.is_set():
+            extra.append((b"connection", b"close"))
+        origin = headers.get(b"origin")
+        if origin is not None and self._security.shares:
+            extra += self._security.cors(origin) if self._security.readable(origin) else [(b"vary", b"origin")]
+        accepts = headers.get(b"accept-encoding")
+        return _Answer(send, scope, extra, None if accepts is None else compression.chosen(accepts))
+
+    def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> HeaderPairs | None:
+        """Raises a Problem, or returns the answer to a preflight, or None: go on."""
+        if len(headers) != len(scope["headers"]):
+            _refuse_doubles(scope["headers"])
+        self._security.check_host(headers.get(b"host"))
+        method = scope["method"]
+        if method == "OPTIONS" and b"access-control-request-method" in headers and b"origin" in headers:
+            return self._security.preflight(headers)
+        self._security.check_origin(method, headers, scope["scheme"])
+        return None
+
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        answer = self._answer(scope, headers, send)
+        try:
+            if len(headers) != len(scope["headers"]):
+                _refuse_doubles(scope["headers"])
+            self._security.check_host(headers.get(b"host"))
+            self._security.check_socket(headers, scope["scheme"])
+            if self._draining.is_set():
+                raise Problem("DRAINING", "this gateway is about to stop")
+            await self._app(scope, receive, send)
+        except Problem as problem:
+            await answer.deny(problem)
+        except Exception as error:  # noqa: BLE001 - as above
+            await answer.failed_socket(error)
+
+
+class _Answer:
+    """One answer on its way out. Lives as long as its request."""
+
+    __slots__ = ("_encoding", "_extra", "_held", "_scope", "_send", "sent_bytes", "status")
+
+    def __init__(self, send: Send, scope: Scope, extra: HeaderPairs, encoding: bytes | None) -> None:
+        self._send = send
+        self._scope = scope
+        self._extra = extra
+        self._encoding = encoding
+        self._held: Message | None = None  # the head of an answer that may be compressed
+        self.status = 0  # that was sent
+        self.sent_bytes = 0
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = message["headers"] = [*message["headers"], *self._extra]
+            if not any(name == b"cache-control" for name, _ in headers):
+                headers.append((b"cache-control", b"no-store"))
+            if self._encoding is None:
+                await self._send(message)
+            else:
+                self._held = message
+            return
+        if message["type"] == "http.response.body":
+            if self._held is not None:
+                message = await self._begin(self._held, message)
+                self._held = None
+            self.sent_bytes += len(message.get("body", b""))
+        await self._send(message)
+
+    async def _begin(self, start: Message, message: Message) -> Message:
+        """Sends the head, now that the first part of the body is known; returns that, perhaps compressed."""
+        body, headers = message.get("body", b""), dict(start["headers"])
+        if (
+            not message.get("more_body", False)
+            and b"content-encoding" not in headers
+            and compression.worthwhile(headers.get(b"content-type", b""), len(body))
+        ):
+            assert self._encoding is not None
+            body = await compression.compressed(body, self._encoding)
+            kept = [pair for pair in start["headers"] if pair[0] != b"content-length"]
+            start["headers"] = [
+                *kept,
+                (b"content-length", str(len(body)).encode()),
+                (b"content-encoding", self._encoding),
+                (b"vary", b"accept-encoding"),
+            ]
+            message = {**message, "body": body}
+        await self._send(start)
+        return message
+
+    async def empty(self, status: int, headers: HeaderPairs) -> None:
+        self._extra = [pair for pair in self._extra if pair[0] not in {name for name, _ in headers}]
+        await self.send({"type": "http.response.start", "status": status, "headers": list(headers)})
+        await self.send({"type": "http.response.body", "body": b""})
+
+    async def problem(self, problem: Problem) -> None:
+        """Answers with the problem; where an answer has begun, it stays unfinished, which the client sees."""
+        if self.status:
+            return
+        body, headers = told(self._scope, problem)
+        head = _head(headers, body)
+        await self.send({"type": "http.response.start", "status": problem.kind.status, "headers": head})
+        await self.send({"type": "http.response.body", "body": body})
+
+    async def failed(self, error: Exception) -> None:
+        """An exception that no route foresaw: what it was stays here."""
+        if isinstance(known := error.__cause__, (CometError, Problem)) and self.status:
+            log.warning("%s %s broke off: %s", self._scope["method"], self._scope["path"], known)
+            return
+        _log(self._scope, error)
+        await self.problem(_internal())
+
+    async def deny(self, problem: Problem) -> None:
+        """Answers the handshake of a WebSocket with a problem in place of a connection."""
+        if "websocket.http.response" not in self._scope.get("extensions", {}):
+            await self._send({"type": "websocket.close", "code": 1008, "reason": problem.code})
+            return
+        body = problem.body(self._scope["comet.request_id"])
+        head = [*_head(problem.headers(), body), *self._extra]
+        await self._send({"type": "websocket.http.response.start", "status": problem.kind.status, "headers": head})
+        await self._send({"type": "websocket.http.response.body", "body": body})
+
+    async def failed_socket(self, error: Exception) -> None:
+        _log(self._scope, error)
+        try:
+            await self.deny(_internal())
+        except RuntimeError:  # it was accepted before
+            with suppress(RuntimeError, OSError):
+                await self._send({"type": "websocket.close", "code": 1011})
+
+
+def _head(headers: dict[str, str], body: bytes) -> HeaderPairs:
+    found = [(name.encode(), value.encode()) for name, value in headers.items()]
+    return [*found, (b"content-length", str(len(body)).encode())]
+
+
+def _internal() -> Problem:
+    return Problem("INTERNAL", "the gateway failed to answer this; its log says more under the request id")
+
+
+def _log(scope: Scope, error: Exception) -> None:
+    what = scope.get("method", "WebSocket")
+    log.error("%s %s failed [%s]", what, scope["path"], scope["comet.request_id"], exc_info=error)
+
+
+def _refuse_doubles(pairs: list[tuple[bytes, bytes]]) -> None:
+    """Of what decides, two that differ would be read in one way here and in another elsewhere."""
+    names = [name for name, _ in pairs]
+    for name in _SINGLE:
+        if names.count(name) > 1:
+            raise Problem("INVALID_ARGUMENT", f"there is more than one {name.decode()} header")
+
+
+def request_id(scope: Scope) -> str:
+    """Of the request being answered; empty outside of one."""
+    found: str = scope.get("comet.request_id", "")
+    return found

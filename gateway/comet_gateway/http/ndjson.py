@@ -1,0 +1,202 @@
+"""The answer to lines of records: a line for each, in order, while more of them come.
+
+    body ─► runs of whole lines ─► written ─► under way, at most so many ─► awaited in order ─► lines of the answer
+
+Either side may be slow: with too much under way no more is read, and with the answer not taken no more is awaited. A
+line that is wrong is answered by a problem that names it, and the rest goes on. A client that sends everything before
+it reads anything gets stuck only behind `answer_bytes_max` of answers, some 170,000 records; what then does not move
+for `idle_s` is ended. A gateway that is about to stop answers what it has read, says so in a last line, and ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+from typing import Final, Literal, Self
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Send
+
+import comet
+from comet.errors import CometError
+from comet_gateway.brokers.catalog import Catalog
+from comet_gateway.config import Limits
+from comet_gateway.http.problems import Problem
+from comet_gateway.http.request_body import NDJSON, BodyLines, Line
+from comet_gateway.metrics import Metrics
+from comet_gateway.records.write import WriteResult, write
+from comet_gateway.schemas.records import Columns, decode_line, decode_lines
+
+ANSWER_BYTES: Final = 48  # of a record that was written
+TURN_LINES: Final = 100  # that are looked at one by one before somebody else has a turn
+
+_HEADERS: Final = [
+    (b"content-type", NDJSON.encode()),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class LinesAnswer:
+    """Of one request. Called to send it, once it has begun."""
+
+    def __init__(
+        self,
+        lines: AsyncGenerator[BodyLines | Line],
+        producer: comet.Producer,
+        catalog: Catalog,
+        topic: str,
+        limits: Limits,
+        timeout_s: float,
+        metrics: Metrics,
+        draining: asyncio.Event,
+    ) -> None:
+        self._lines = lines
+        self._producer = producer
+        self._catalog = catalog
+        self._topic = topic
+        self._limits = limits
+        self._timeout_s = timeout_s
+        self._metrics = metrics
+        self._draining = draining
+        self._first: BodyLines | Line | None = None
+        self._waiting: deque[tuple[WriteResult | str, float]] = deque()  # with when it is no longer waited for
+        self._unanswered = 0  # bytes, about
+        self._ended = False  # everything has been read
+        self._more = asyncio.Event()
+        self._room = asyncio.Event()
+
+    async def begun(self) -> Self:
+        """Waits for what comes first, so that what is wrong with the whole request can still be its answer."""
+        await self._catalog.topic(self._topic)
+        self._first = await anext(self._lines, None)
+        return self
+
+    async def __call__(self, send: Send) -> None:
+        reading = asyncio.create_task(self._read(), name="gateway: lines of records")
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await self._answer(send)
+            await reading  # what went wrong with it, the client going away too, ends the answer before its end
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            for one, _ in self._waiting:
+                if isinstance(one, WriteResult):
+                    one.abandon()
+            await self._lines.aclose()
+
+    # ---- in
+
+    async def _read(self) -> None:
+        stopping = asyncio.create_task(self._draining.wait(), name="gateway: until it stops")
+        try:
+            found = self._first
+            while found is not None:
+                await self._take(found)
+                found = await self._next(stopping)
+        except Problem as problem:  # with the body as a whole: no more lines can be told apart
+            self._put(_line(problem))
+        finally:
+            stopping.cancel()
+            self._ended = True
+            self._more.set()
+
+    async def _next(self, stopping: asyncio.Task[Literal[True]]) -> BodyLines | Line | None:
+        coming = asyncio.ensure_future(anext(self._lines, None))
+        try:
+            await asyncio.wait([coming, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done():
+                raise Problem("DRAINING", "the gateway is about to stop: what has no answer was not written")
+            return await coming
+        finally:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+
+    async def _until_room(self) -> None:
+        while self._unanswered > self._limits.answer_bytes_max:
+            self._room.clear()
+            await self._room.wait()
+
+    async def _take(self, found: BodyLines | Line) -> None:
+        if isinstance(found, Line):
+            detail = f"a line of more than {self._limits.line_bytes_max} bytes"
+            self._put(_line(Problem("BODY_TOO_LARGE", detail, more={"line": found.number})))
+            await self._until_room()
+            return
+        self._metrics.bytes_in += len(found.data)
+        count = found.data.count(b"\n") + (not found.data.endswith(b"\n"))
+        columns = decode_lines(found.data, count)
+        if columns is not None:
+            await self._write(columns)
+            await self._until_room()
+            return
+        for turn, (number, line) in enumerate(found.split(), 1):
+            try:
+                columns = decode_line(line)
+            except Problem as problem:
+                problem.more["line"] = number
+                self._put(_line(problem))
+            else:
+                await self._write(columns)
+            await self._until_room()
+            if turn % TURN_LINES == 0:
+                await asyncio.sleep(0)
+
+    async def _write(self, columns: Columns) -> None:
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        self._metrics.records_in += len(columns)
+        try:
+            written = await write(self._producer, self._catalog, self._topic, columns, deadline)
+        except CometError as error:
+            self._catalog.forget(self._topic)
+            written = WriteResult(len(columns))
+            written.fail(range(len(columns)), Problem.of(error))
+        self._put(written, deadline)
+
+    def _put(self, one: WriteResult | str, deadline: float = 0) -> None:
+        self._waiting.append((one, deadline))
+        self._unanswered += _bytes(one)
+        self._more.set()
+
+    # ---- out
+
+    async def _answer(self, send: Send) -> None:
+        while self._waiting or not self._ended:
+            if not self._waiting:
+                self._more.clear()
+                await self._more.wait()
+                continue
+            one, deadline = self._waiting[0]
+            if isinstance(one, WriteResult):
+                await one.wait(deadline)
+            self._waiting.popleft()
+            await self._say(send, one)
+
+    async def _say(self, send: Send, one: WriteResult | str) -> None:
+        texts = [one] if isinstance(one, str) else one.texts
+        size = _bytes(one)
+        # What is there by now goes out together.
+        while self._waiting and isinstance(text := self._waiting[0][0], str) and len(texts) < TURN_LINES:
+            self._waiting.popleft()
+            texts = [*texts, text]
+            size += _bytes(text)
+        body = "\n".join([*texts, ""]).encode()
+        try:
+            async with asyncio.timeout(self._limits.idle_s):
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+        except TimeoutError:  # it does not read
+            raise ClientDisconnect from None
+        self._unanswered -= size
+        self._room.set()
+
+
+def _bytes(one: WriteResult | str) -> int:
+    """What its answer takes, about."""
+    return len(one) if isinstance(one, str) else ANSWER_BYTES * one.count
+
+
+def _line(problem: Problem) -> str:
+    return f'{{"problem":{problem.body().decode()}}}'

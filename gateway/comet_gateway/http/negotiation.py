@@ -1,0 +1,62 @@
+"""Which form of records a client takes, by its Accept."""
+
+from __future__ import annotations
+
+from enum import Enum
+from importlib.util import find_spec
+
+from comet_gateway.http.problems import Problem
+
+
+class Form(Enum):
+    """How records are given."""
+
+    JSON = "application/json"
+    NDJSON = "application/x-ndjson"
+    ARROW = "application/vnd.apache.arrow.stream"
+
+
+def form(accept: bytes) -> Form:
+    """The one that is liked best; of several, JSON before NDJSON before Arrow. Raises NOT_ACCEPTABLE."""
+    if not accept or accept == b"*/*":
+        return Form.JSON
+    likes = _likes(accept.decode("latin-1").lower())
+    scored = {form: liked for form in Form if (liked := _liked(likes, form.value)) > 0}
+    if not scored:
+        hint = f"Accept {', '.join(form.value for form in Form)}."
+        raise Problem("NOT_ACCEPTABLE", f"records are not given as {accept.decode('latin-1')[:100]}", hint=hint)
+    if Form.ARROW in scored and find_spec("pyarrow") is None:
+        del scored[Form.ARROW]
+        if not scored:
+            hint = 'Where the gateway runs: pip install "comet-stream[arrow]".'
+            raise Problem("NOT_ACCEPTABLE", "this gateway cannot write Arrow: it has no pyarrow", hint=hint)
+    return max(scored, key=scored.__getitem__)
+
+
+def _likes(accept: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for part in accept.split(","):
+        kind, *parameters = (piece.strip() for piece in part.split(";"))
+        weight = 1.0
+        for parameter in parameters:
+            name, _, value = parameter.partition("=")
+            if name.strip() == "q":
+                weight = _weight(value.strip())
+        found[kind] = weight
+    return found
+
+
+def _weight(text: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        return 0.0
+    return weight if 0 <= weight <= 1 else 0.0
+
+
+def _liked(likes: dict[str, float], kind: str) -> float:
+    """The most exact of what is said of it."""
+    for said in (kind, f"{kind.partition('/')[0]}/*", "*/*"):
+        if said in likes:
+            return likes[said]
+    return 0.0

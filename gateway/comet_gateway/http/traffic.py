@@ -1,0 +1,82 @@
+"""How much goes on at once: requests, bytes of bodies, connections that stay. Counted here, bounded by `Limits`.
+
+Not thread-safe; used on the loop's thread only, with no await between a check and what it allows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from comet_gateway.config import Limits
+from comet_gateway.http.problems import Problem
+
+
+class Traffic:
+    """One for an application."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.requests = 0
+        self.body_bytes = 0
+        self.streams = 0  # server-sent events
+        self.sockets = 0  # WebSockets
+        self.turned_away: Counter[str] = Counter()
+        self._of_client: Counter[str] = Counter()
+
+    def begin(self) -> None:
+        """One more request. Raises OVERLOADED; otherwise `end` follows."""
+        if self.requests >= self._limits.requests_max:
+            self.turned_away["requests"] += 1
+            raise Problem("OVERLOADED", f"{self.requests} requests are being answered, the limit")
+        self.requests += 1
+
+    def end(self) -> None:
+        self.requests -= 1
+
+    def resume(self) -> None:
+        """A request that had ended early, because it became a connection that stays, is about to `end` once more."""
+        self.requests += 1
+
+    def hold(self, size: int) -> None:
+        """So many more bytes of a body are in memory. Raises OVERLOADED; otherwise `release` follows."""
+        if self.body_bytes + size > self._limits.request_bytes_max:
+            self.turned_away["bytes"] += 1
+            raise Problem("OVERLOADED", f"{self.body_bytes} bytes of requests are being worked on, near the limit")
+        self.body_bytes += size
+
+    def release(self, size: int) -> None:
+        self.body_bytes -= size
+
+    def connect(self, client: str, *, socket: bool) -> None:
+        """One more connection that stays. Raises OVERLOADED or TOO_MANY_REQUESTS; otherwise `disconnect` follows."""
+        if self.streams + self.sockets >= self._limits.connections_max:
+            self.turned_away["connections"] += 1
+            raise Problem("OVERLOADED", f"there are {self._limits.connections_max} connections, the limit")
+        own = self._limits.client_connections_max
+        if own and self._of_client[client] >= own:
+            self.turned_away["client_connections"] += 1
+            raise Problem("TOO_MANY_REQUESTS", f"there are {own} connections from there, the limit")
+        self._of_client[client] += 1
+        if socket:
+            self.sockets += 1
+        else:
+            self.streams += 1
+
+    def disconnect(self, client: str, *, socket: bool) -> None:
+        if socket:
+            self.sockets -= 1
+        else:
+            self.streams -= 1
+        self._of_client[client] -= 1
+        if not self._of_client[client]:
+            del self._of_client[client]
+
+    def statistics(self) -> dict[str, Any]:
+        return {
+            "requests": self.requests,
+            "body_bytes": self.body_bytes,
+            "streams": self.streams,
+            "sockets": self.sockets,
+            "turned_away": dict(self.turned_away),
+        }

@@ -1,0 +1,142 @@
+"""uvicorn's WebSocket connection, lent to the application: shared bytes are framed where they are.
+
+A frame of a server is two to ten bytes of length before the payload, and no mask; so what a thousand clients get is the
+same bytes, and only the lengths are made for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode
+from websockets.http11 import Request
+
+from comet_gateway.config import Limits
+from comet_gateway.http.slow_client import Unread
+from comet_gateway.push.wire import EXTENSION
+
+_TEXT: Final = 0x81  # a text message, whole
+LATE_S: Final = 1.0  # of a timer, on a busy machine
+LOOKS: Final = 10  # at what is unread, before it is too long
+_JOINED_BYTES_MAX: Final = 32 * 1024  # below it, copying into one piece is cheaper than a list of pieces
+
+
+def head(size: int) -> bytes:
+    """What stands before the payload of a text message."""
+    if size < 126:
+        return bytes((_TEXT, size))
+    if size < 1 << 16:
+        return bytes((_TEXT, 126, size >> 8, size & 0xFF))
+    return bytes((_TEXT, 127)) + size.to_bytes(8, "big")
+
+
+class SocketProtocol(WebSocketsSansIOProtocol):
+    """One connection. Made by uvicorn; the application finds it among the extensions of the scope."""
+
+    unread_s: ClassVar[float] = Limits().unread_s
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._unread = Unread(self.unread_s)
+        self._look: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
+        super().connection_made(transport)
+        self._look = self.loop.call_later(self.unread_s / LOOKS, self._look_after)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+        super().connection_lost(exc)
+
+    def resume_writing(self) -> None:
+        self._unread.went_on()
+        super().resume_writing()
+
+    def _look_after(self) -> None:
+        self._look = self.loop.call_later(self.unread_s / LOOKS, self._look_after)
+        if self._unread.too_long(self.transport, self.unread_s / LOOKS):
+            self.transport.abort()
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        scope: dict[str, Any] | None = getattr(self, "scope", None)
+        if scope is not None:
+            scope["extensions"][EXTENSION] = {"socket": self}
+
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type != "text" or self.close_sent:
+            super().send_receive_event_to_app()
+            return
+        data, self.frames = b"".join(self.frames), []
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            # As uvicorn does, but that anyone may send it, so it is nothing for the log.
+            self.conn.send_close(CloseCode.INVALID_DATA)
+            self.handle_parser_exception()
+            return
+        self.queue.put_nowait({"type": "websocket.receive", "text": text})
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
+
+    def keepalive_timeout(self) -> None:
+        if self.read_paused:
+            # Not the client is silent: what it sent has not been taken yet.
+            self.pong_timer = None
+            self.schedule_ping()
+        elif self.transport.get_write_buffer_size():
+            # It has not come to the ping yet, behind all that it has to read. For that it has `unread_s`.
+            self._wait_on()
+        elif self.pong_timer is not None and self.loop.time() - self.pong_timer.when() > LATE_S:
+            # This process was stopped: what the client said meanwhile has not been heard yet.
+            self._wait_on()
+        elif not self.gone:
+            # As uvicorn does, but that its code would have a client that comes to itself stay away.
+            self.pong_timer = self.pending_ping_payload = None
+            self.conn.fail(CloseCode.GOING_AWAY, "no answer to a ping")
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.close_sent = True
+            self.transport.close()
+
+    def _wait_on(self) -> None:
+        assert self.ping_timeout is not None
+        self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
+
+    # ---- what the application uses
+
+    @property
+    def full(self) -> bool:
+        return not self.writable.is_set()
+
+    @property
+    def gone(self) -> bool:
+        return self.disconnected or self.close_sent or self.transport.is_closing()
+
+    async def drained(self) -> None:
+        await self.writable.wait()
+
+    def bound(self, waiting_bytes: int) -> None:
+        self.transport.set_write_buffer_limits(high=waiting_bytes)
+
+    def write_frames(self, frames: Sequence[Sequence[bytes]]) -> None:
+        """Text messages, in one write."""
+        pieces: list[bytes] = []
+        total = 0
+        for parts in frames:
+            size = sum(map(len, parts))
+            pieces.append(head(size))
+            pieces += parts
+            total += size
+        if total <= _JOINED_BYTES_MAX:
+            self.transport.write(b"".join(pieces))
+        else:
+            self.transport.writelines(pieces)
+
+    def abort(self) -> None:
+        self.transport.abort()

@@ -1,0 +1,389 @@
+"""A socket as a member of a group: records of what it owns, and what the client says of them.
+
+    partitioned    records ─► `ack` with the cursor of a frame commits up to there; with `auto` what was delivered is
+                   committed when more is. Partitions come and go: `assigned`, `revoked`
+    shared         records with their attempt ─► `ack`, `nack`, `reject`, `extend` for each
+
+A member leaves with its subscription or its connection: what it has not acknowledged goes to others at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Final
+
+import comet
+from comet.errors import CometError
+from comet.types import Gap, TopicPartition
+from comet_gateway.brokers.backend import Backend
+from comet_gateway.config import Limits
+from comet_gateway.http.problems import Problem
+from comet_gateway.push import frames
+from comet_gateway.push.parse_subscribe import Joined
+from comet_gateway.push.subscribe_request import Values
+from comet_gateway.push.wire import Frame, Gone, Wire
+from comet_gateway.records.cursor import Cursor, CursorPlace
+from comet_gateway.records.record_json import each
+
+NOTES_MAX: Final = 1_000  # that wait to be told; beyond it the member is too far behind to be one
+RUN_RECORDS: Final = 64  # that are written at a time
+HANDOVER_S: Final = 1.0  # that a client has to acknowledge what it was given of a partition that it gives up
+
+
+class Permits:
+    """How many records may still be sent; None: any number."""
+
+    def __init__(self, count: int | None) -> None:
+        self.left = count
+        self._more = asyncio.Event()
+
+    def grant(self, count: int) -> None:
+        if self.left is not None:
+            self.left += count
+            self._more.set()
+
+    async def some(self, wanted: int) -> int:
+        """Waits until there is one at least; how many of those wanted there are. They count as used."""
+        while self.left == 0:
+            self._more.clear()
+            await self._more.wait()
+        if self.left is None:
+            return wanted
+        taken = min(self.left, wanted)
+        self.left -= taken
+        return taken
+
+
+class Notes:
+    """What is said beside the records, in order with them: written before the next records, or by itself."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._waiting: deque[bytes] = deque()
+        self._telling: asyncio.Task[None] | None = None
+
+    def add(self, frame: frames.ServerFrame) -> None:
+        if len(self._waiting) >= NOTES_MAX:
+            self._wire.abort()  # it has read nothing for very long
+            return
+        self._waiting.append(frames.encode(frame))
+        if self._telling is None:
+            self._telling = asyncio.create_task(self._tell())
+
+    async def _tell(self) -> None:
+        with suppress(Gone):  # its reader knows
+            await self._wire.room()
+            await self._wire.write(self.taken())
+        self._telling = None
+
+    def taken(self) -> list[Frame]:
+        found: list[Frame] = [[one] for one in self._waiting]
+        self._waiting.clear()
+        return found
+
+    def close(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+
+
+Written = tuple[int, bytes]  # the offset behind a record, and its JSON
+
+
+def pieces(batch: comet.RecordBatch[bytes], values: Values, bytes_max: int) -> Iterator[list[Written]]:
+    """A batch in parts that fit into a frame each; they are written as they are taken, because a batch may be large."""
+    piece: list[Written] = []
+    size = 0
+    records = batch.records()
+    while run := list(islice(records, RUN_RECORDS)):
+        for record, one in zip(run, each(run, values), strict=True):
+            if size and size + len(one) > bytes_max:
+                yield piece
+                piece, size = [], 0
+            piece.append((record.offset + 1, one))
+            size += len(one)
+    if piece:
+        piece[-1] = batch.next_offset, piece[-1][1]
+        yield piece
+
+
+class GroupMembership:
+    """Of a partitioned group. Run by a task of its own, which the connection cancels to end it."""
+
+    def __init__(self, id_: str, joined: Joined, backend: Backend, wire: Wire, limits: Limits) -> None:
+        self._id = id_
+        self._joined = joined
+        self._wire = wire
+        self._limits = limits
+        self._admin = backend.admin
+        self._permits = Permits(joined.permits)
+        self._notes = Notes(wire)
+        self._topic_ids: dict[str, bytes] = {}
+        self._sent: dict[TopicPartition, int] = {}  # the offset behind what was delivered
+        self._acked: dict[TopicPartition, int] = {}
+        self._heard = asyncio.Event()
+        self._leaving = False
+        self._head = b'{"type":"records","id":%b,"topic":' % frames.encode(id_)
+        self._consumer = comet.GroupConsumer(
+            backend.bootstrap,
+            *joined.topics,
+            group=joined.group.name,
+            pattern=joined.pattern,
+            start=joined.start,
+            auto_commit=joined.group.auto,
+            on_assigned=self._assigned,
+            on_revoked=self._revoked,
+            on_lost=self._lost,
+            on_gap=self._gap,
+            buffer_bytes=limits.member_bytes,
+            name="gateway",
+        )
+
+    def grant(self, count: int) -> None:
+        self._permits.grant(count)
+
+    async def run(self) -> frames.EndFrame:
+        consumer = self._consumer
+        try:
+            await consumer.start()
+            self._notes.add(frames.Subscribed(self._id, group=consumer.group, member=consumer.member))
+            while True:
+                await self._wire.room()
+                batch = await consumer.get_batch()
+                assert batch is not None
+                await self._deliver(batch)
+        finally:
+            self._leaving = True
+            self._heard.set()
+            self._notes.close()
+            await consumer.close()
+
+    async def _deliver(self, batch: comet.RecordBatch[bytes]) -> None:
+        place = TopicPartition(batch.topic, batch.partition)
+        topic_id = await self._topic_id(batch.topic)
+        before = self._head + frames.encode(batch.topic) + b',"partition":%d,"records":[' % batch.partition
+        for piece in pieces(batch, self._joined.values, self._limits.delivery_bytes):
+            rest = piece
+            while rest:
+                taken = await self._permits.some(len(rest))
+                await self._wire.room()
+                if place not in self._consumer.assignment():
+                    return  # it was given up meanwhile: another gets the rest
+                now, rest = rest[:taken], rest[taken:]
+                end = self._sent[place] = now[-1][0]
+                cursor = str(Cursor(topic_id, {batch.partition: CursorPlace(end)}))
+                body = b",".join([one for _, one in now])
+                frame = [before, body, b'],"cursor":"%b"}' % cursor.encode()]
+                await self._wire.write([*self._notes.taken(), frame])
+
+    async def _topic_id(self, topic: str) -> bytes:
+        found = self._topic_ids.get(topic)
+        if found is None:
+            info, _ = await self._admin.describe_topic(topic)
+            found = self._topic_ids[topic] = info.id
+        return found
+
+    # ---- what the client says
+
+    async def commit(self, text: str) -> frames.ServerFrame:
+        """The answer, once it is kept. Raises Problem, CometError."""
+        cursor = Cursor.parse(text)
+        topic = next((name for name, known in self._topic_ids.items() if known == cursor.topic_id), None)
+        if topic is None:
+            raise Problem("MALFORMED_CURSOR", "a cursor of a topic of which nothing was delivered here")
+        wanted: dict[TopicPartition, int] = {}
+        for partition, at in cursor.places.items():
+            place = TopicPartition(topic, partition)
+            if at.offset > self._sent.get(place, -1):
+                raise Problem("INVALID_ARGUMENT", f"{topic}/{partition} was not delivered up to {at.offset}")
+            wanted[place] = at.offset
+        await self._consumer.commit(wanted)
+        for place, offset in wanted.items():
+            self._acked[place] = max(offset, self._acked.get(place, 0))
+        self._heard.set()
+        return frames.Acked(self._id, "ack", cursor=text)
+
+    # ---- what the group says
+
+    def _assigned(self, places: list[TopicPartition]) -> None:
+        for topic in {place.topic for place in places}:
+            self._topic_ids.pop(topic, None)  # it may have been deleted and made again
+        self._notes.add(frames.Assigned(self._id, _owned(places)))
+
+    async def _revoked(self, places: list[TopicPartition]) -> None:
+        if self._leaving:
+            return
+        self._notes.add(frames.Revoked(self._id, _owned(places), lost=False))
+        # What is acknowledged now need not be done again by whoever has them next.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0 if self._joined.group.auto else HANDOVER_S):
+                while not self._leaving and any(map(self._open, places)):
+                    self._heard.clear()
+                    await self._heard.wait()
+        for place in places:
+            self._sent.pop(place, None)
+            self._acked.pop(place, None)
+
+    def _open(self, place: TopicPartition) -> bool:
+        return self._sent.get(place, 0) > self._acked.get(place, 0)
+
+    def _lost(self, places: list[TopicPartition]) -> None:
+        for place in places:
+            self._sent.pop(place, None)
+            self._acked.pop(place, None)
+        if not self._leaving:
+            self._notes.add(frames.Revoked(self._id, _owned(places), lost=True))
+
+    def _gap(self, gap: Gap) -> None:
+        missing = frames.MissingItem(gap.partition, str(gap.first), str(gap.end), gap.reason)
+        self._notes.add(frames.LostFrame(self._id, gap.topic, gap.end - gap.first, [missing]))
+
+
+def _owned(places: Iterable[TopicPartition]) -> list[frames.Owned]:
+    return [frames.Owned(topic, partition) for topic, partition in sorted(places)]
+
+
+Key = tuple[str, int, int]  # topic, partition, offset
+
+
+class SharedMember:
+    """Of a shared group. Run by a task of its own, which the connection cancels to end it."""
+
+    def __init__(self, id_: str, joined: Joined, backend: Backend, wire: Wire, limits: Limits) -> None:
+        self._id = id_
+        self._joined = joined
+        self._wire = wire
+        self._limits = limits
+        self._lease_s = joined.group.lease_ms / 1000
+        # What the client has in hand: at most `in_flight`, and no longer than its lease.
+        self._held: OrderedDict[Key, tuple[float, comet.SharedRecord[bytes]]] = OrderedDict()
+        self._head = b'{"type":"records","id":%b,"topic":' % frames.encode(id_)
+        group = joined.group
+        self._consumer = comet.SharedConsumer(
+            backend.bootstrap,
+            *joined.topics,
+            group=group.name,
+            pattern=joined.pattern,
+            start=joined.start,
+            in_flight=group.in_flight,
+            lease_ms=group.lease_ms,
+            attempts_max=group.attempts_max,
+            dead_letter=group.dead_letter,
+            by_key=group.by_key,
+            name="gateway",
+        )
+
+    async def run(self) -> frames.EndFrame:
+        consumer = self._consumer
+        try:
+            await consumer.start()
+            begun = frames.Subscribed(self._id, group=consumer.group, member=consumer.member)
+            await self._wire.write([[frames.encode(begun)]])
+            while True:
+                await self._wire.room()
+                record = await self._next()
+                assert record is not None
+                await self._wire.write(await self._gather(record))
+        finally:
+            self._held.clear()
+            await consumer.close()
+
+    async def _next(self, timeout_s: float | None = None) -> comet.SharedRecord[bytes] | None:
+        while True:
+            try:
+                return await self._consumer.get(timeout_s)
+            except comet.CorruptRecords as error:  # its records are rejected
+                told = error.details
+                missing = frames.MissingItem(int(told["partition"]), told["first"], told["end"], "damaged")
+                count = int(told["end"]) - int(told["first"])
+                await self._wire.write([[frames.encode(frames.LostFrame(self._id, told["topic"], count, [missing]))]])
+
+    async def _gather(self, record: comet.SharedRecord[bytes] | None) -> list[Frame]:
+        """The record and those that are there already, as frames: one for each run of the same topic."""
+        gathered: list[Frame] = []
+        run: list[bytes] = []
+        topic, size = "", 0
+        while record is not None:
+            if run and record.topic != topic:
+                gathered.append(self._frame(topic, run))
+                run = []
+            topic = record.topic
+            run.append(self._written(record))
+            size += len(run[-1])
+            self._hold(record)
+            record = await self._next(timeout_s=0) if size < self._limits.delivery_bytes else None
+        gathered.append(self._frame(topic, run))
+        return gathered
+
+    def _frame(self, topic: str, run: list[bytes]) -> Frame:
+        return [self._head, frames.encode(topic), b',"records":[', b",".join(run), b"]}"]
+
+    def _written(self, record: comet.SharedRecord[bytes]) -> bytes:
+        (one,) = each([record], self._joined.values)
+        return b'%b,"attempt":%d}' % (one[:-1], record.attempt)
+
+    def _hold(self, record: comet.SharedRecord[bytes]) -> None:
+        now = asyncio.get_running_loop().time()
+        while self._held:
+            key, (until, _) = next(iter(self._held.items()))
+            if until > now:
+                break
+            del self._held[key]
+        key = record.topic, record.partition, record.offset
+        self._held[key] = now + self._lease_s, record
+        self._held.move_to_end(key)
+
+    # ---- what the client says
+
+    async def settle(self, frame: frames.Settle) -> frames.ServerFrame:
+        """The answer, once it is kept."""
+        assert frame.records is not None
+        waiting: list[tuple[Key, Awaitable[None] | None]] = []
+        # All are looked at before any is settled: a frame that is refused has changed nothing.
+        keys = [(self._topic(one), one.partition, int(one.offset)) for one in frame.records]
+        for key in keys:
+            held = self._held.get(key)
+            waiting.append((key, None if held is None else self._say(frame, key, held[1])))
+        results = [await _settled(key, what) for key, what in waiting]
+        return frames.Acked(self._id, of=_SAID[type(frame)][0], results=results)
+
+    def _topic(self, one: frames.RecordPlace) -> str:
+        if one.topic is not None:
+            return one.topic
+        if len(self._joined.topics) != 1:
+            raise Problem("INVALID_ARGUMENT", "say the topic of each record: the subscription has several")
+        return self._joined.topics[0]
+
+    def _say(self, frame: frames.Settle, key: Key, record: comet.SharedRecord[bytes]) -> Awaitable[None]:
+        if isinstance(frame, frames.Extend):
+            self._held[key] = asyncio.get_running_loop().time() + self._lease_s, record
+            self._held.move_to_end(key)
+        else:
+            del self._held[key]
+        return _SAID[type(frame)][1](frame, record)
+
+
+_SAID: Final[dict[type, tuple[Any, Callable[[Any, Any], Awaitable[None]]]]] = {
+    frames.Ack: ("ack", lambda _, record: record.ack()),
+    frames.NackFrame: ("nack", lambda frame, record: record.nack(frame.delay_ms)),
+    frames.RejectFrame: ("reject", lambda frame, record: record.reject(frame.reason)),
+    frames.Extend: ("extend", lambda _, record: record.extend()),
+}
+
+
+async def _settled(key: Key, what: Awaitable[None] | None) -> frames.SettledItem:
+    topic, partition, offset = key
+    problem: Problem | None = None
+    if what is None:
+        problem = Problem(
+            "LEASE_EXPIRED", f"record {offset} of {topic}/{partition} is not in hand here, or not any more"
+        )
+    else:
+        try:
+            await what
+        except CometError as error:
+            problem = Problem.of(error)
+    return frames.SettledItem(topic, partition, str(offset), None if problem is None else problem.document())

@@ -1,0 +1,246 @@
+"""What is made of a table of latest records for subscribers: once, for as many of them as can have the same.
+
+    Snapshot    all of a table at one moment, cut into parts; who comes soon after shares it
+    Ticker      when conflating subscribers of one interval are given what is new: all who are in step share that
+
+A conflating subscriber is one version: what it is given is all that came after, and what it is not given, the records
+that later ones took the place of, is counted. What is new in a tick is cut into parts that know what follows them, so
+that whoever is in the middle of it goes on there; who is too late for that begins with the next tick.
+
+Pure: no I/O; the clock is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from comet_gateway.push.events import Latest
+from comet_gateway.push.latest_table import LatestTable, TableEntry
+from comet_gateway.records.cursor import CursorPlace
+
+CHAINS_MAX: Final = 8  # of one tick; who is in none of them is given what is made for him alone
+EARLY: Final = 0.75  # of an interval: who began with a tick later than this before the next is left out of that
+
+
+class Body:
+    """The bytes of one Latest, made once."""
+
+    def __init__(
+        self, topic: str, records: Sequence[TableEntry], *, conflated: int, snapshot: bool, last: bool, complete: bool,
+        cursor: str,
+    ) -> None:  # fmt: skip
+        self._topic = topic
+        self._fragments = [kept.fragment for kept in records]
+        self._flags = conflated, snapshot, last, complete
+        self._cursor = cursor
+
+    @cached_property
+    def members(self) -> bytes:
+        return b'"topic":"%b","records":[%b],"cursor":"%b"' % (
+            self._topic.encode(), b",".join(self._fragments), self._cursor.encode(),
+        )  # fmt: skip
+
+    @cached_property
+    def sse(self) -> bytes:
+        conflated, snapshot, last, complete = self._flags
+        return b'event: %b\n%bdata: {%b,"conflated":%d,"last":%b,"complete":%b}\n\n' % (
+            b"snapshot" if snapshot else b"latest",
+            b"id: %b\n" % self._cursor.encode() if self._cursor else b"",
+            self.members,
+            conflated,
+            b"true" if last else b"false",
+            b"true" if complete else b"false",
+        )
+
+
+def event_of(
+    topic: str,
+    records: Sequence[TableEntry],
+    *,
+    conflated: int,
+    snapshot: bool,
+    last: bool,
+    complete: bool,
+    cursor: str,
+) -> Latest:
+    body = Body(
+        topic, records, conflated=conflated, snapshot=snapshot, last=last, complete=complete, cursor=cursor
+    )  # fmt: skip
+    return Latest(
+        topic, len(records), conflated, snapshot, last, complete, cursor, lambda: body.members, lambda: body.sse
+    )  # fmt: skip
+
+
+def parts_of(records: Sequence[TableEntry], bytes_max: int, most: int | None = None) -> Iterator[tuple[int, int]]:
+    """Records in parts of at most so many bytes, but one at least: (begin, end) of each; one empty part of nothing."""
+    begin = size = 0
+    for index, kept in enumerate(records):
+        if index > begin and (size + len(kept.fragment) > bytes_max or index - begin == most):
+            yield begin, index
+            begin, size = index, 0
+        size += len(kept.fragment) + 1
+    yield begin, len(records)
+
+
+# ---- a snapshot
+
+
+class TableSnapshot:
+    """A table at one moment. Held by those who are in the middle of it."""
+
+    def __init__(self, table: LatestTable, delivery_bytes: int, taken_s: float) -> None:
+        ring = table.ring
+        self.taken_s = taken_s
+        self.topic = ring.topic
+        self.records = table.all()
+        self.version = table.version
+        self.complete = not table.lossy
+        self.knows_dead = not table.forgot_dead
+        self.whole = table.whole
+        self.filled_from = dict(table.filled_from)
+        self.number = ring.head
+        self.places = dict(ring.places)
+        self.totals = dict(ring.totals)
+        self.cursor = ring.cursor()
+        self._bytes_max = delivery_bytes
+        self._shared: dict[int, tuple[Latest, int]] = {}
+
+    def shared(self, index: int) -> tuple[Latest, int]:
+        """What is not deleted, from a record on: the next part, and where the one after it begins."""
+        found = self._shared.get(index)
+        if found is None:
+            found = self._shared[index] = self.part(index, _alive, None, snapshot=True)
+        return found
+
+    def part(
+        self, index: int, wanted: Callable[[TableEntry], bool], permits: int | None, *, snapshot: bool
+    ) -> tuple[Latest, int]:
+        found: list[TableEntry] = []
+        size = 0
+        while index < len(self.records):
+            kept = self.records[index]
+            if wanted(kept):
+                size += len(kept.fragment) + 1
+                if found and (size > self._bytes_max or len(found) == permits):
+                    break
+                found.append(kept)
+            index += 1
+        last = index == len(self.records)
+        event = event_of(
+            self.topic, found, conflated=0, snapshot=snapshot, last=last,
+            complete=self.complete and (snapshot or self.knows_dead), cursor=self.cursor if last else "",
+        )  # fmt: skip
+        return event, index
+
+    def count(self, partitions: frozenset[int] | None) -> int:
+        """Records that had come."""
+        wanted = self.totals.keys() if partitions is None else partitions
+        return sum(self.totals.get(index, 0) for index in wanted)
+
+
+def _alive(kept: TableEntry) -> bool:
+    return not kept.dead
+
+
+class SnapshotWalk:
+    """One subscriber's way through a snapshot: all of it, or what is newer than its places."""
+
+    def __init__(
+        self, snapshot: TableSnapshot, partitions: frozenset[int] | None, newer_than: Mapping[int, CursorPlace] | None
+    ) -> None:
+        self.snapshot = snapshot
+        self.given = 0
+        self._partitions = partitions
+        self._newer_than = newer_than
+        self._index = 0
+
+    def take(self, permits: int | None) -> Latest | None:
+        """The next part; None where that takes permits that are not there. Not to be asked after the last."""
+        if permits is not None and permits <= 0:
+            return None
+        event: Latest | None = None
+        if self._partitions is None and self._newer_than is None:
+            event, index = self.snapshot.shared(self._index)
+        if event is None or (permits is not None and event.count > permits):
+            event, index = self.snapshot.part(
+                self._index, self._wants, permits, snapshot=self._newer_than is None
+            )  # fmt: skip
+        self._index = index
+        self.given += event.count
+        return event
+
+    def _wants(self, kept: TableEntry) -> bool:
+        if self._partitions is not None and kept.partition not in self._partitions:
+            return False
+        if self._newer_than is None:
+            return not kept.dead
+        place = self._newer_than.get(kept.partition)
+        return place is None or kept.offset >= place.offset
+
+
+# ---- conflation
+
+
+class Part(NamedTuple):
+    event: Latest
+    to: int  # the version that it brings one to
+
+
+class Ticker:
+    """When the subscribers of one interval are given what is new; and what, for those who are in step."""
+
+    def __init__(self, table: LatestTable, interval_s: float, delivery_bytes: int, clock: Callable[[], float]) -> None:
+        self.table = table
+        self.interval_s = interval_s
+        self.number = 0
+        self.time = clock()
+        self.clock = clock
+        self._delivery_bytes = delivery_bytes
+        self._parts: dict[tuple[int, frozenset[int] | None], Part] = {}
+        self._chains = 0
+
+    def tick(self) -> None:
+        self.number += 1
+        self.time = self.clock()
+        self._parts.clear()
+        self._chains = 0
+
+    def part(self, version: int, passed: int, partitions: frozenset[int] | None) -> Part:
+        """What follows a version that was seen, when so many records had come."""
+        found = self._parts.get((version, partitions))
+        if found is not None:
+            return found
+        parts = list(self._make(self.table.since(version, partitions), version, passed, partitions))
+        if self._chains < CHAINS_MAX:
+            self._chains += 1
+            for part in parts:
+                self._parts[version, partitions] = part
+                version = part.to
+        return parts[0]
+
+    def some(self, version: int, passed: int, partitions: frozenset[int] | None, most: int) -> Part:
+        """As much of that as is permitted, for one alone."""
+        records = self.table.since(version, partitions)
+        return next(iter(self._make(records, version, passed, partitions, most)))
+
+    def _make(
+        self, records: Sequence[TableEntry], version: int, passed: int, partitions: frozenset[int] | None,
+        most: int | None = None,
+    ) -> Iterator[Part]:  # fmt: skip
+        table, ring = self.table, self.table.ring
+        for begin, end in parts_of(records, self._delivery_bytes, most):
+            last = end == len(records)
+            to = table.version if last else records[end - 1].version
+            # Of some partitions nobody knows how many of the versions between are theirs: it is said at the end.
+            between = to - version if partitions is None else ring.count(partitions) - passed if last else 0
+            conflated = max(between - (end - begin), 0)
+            yield Part(
+                event_of(
+                    ring.topic, records[begin:end], conflated=conflated, snapshot=False, last=last,
+                    complete=not table.lossy, cursor=ring.cursor() if last else "",
+                ),
+                to,
+            )  # fmt: skip
+            version, passed = to, passed + (end - begin) + conflated

@@ -1,0 +1,240 @@
+"""The tables of latest records of one topic: fills them from the log, lets them tick, and drops them when nobody needs
+them any more. Owned by a feed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
+
+from comet_gateway.http.client_disconnect import Flight, together
+from comet_gateway.http.problems import Problem
+from comet_gateway.push.catchup import Log
+from comet_gateway.push.chunk import Source
+from comet_gateway.push.conflator import Conflator
+from comet_gateway.push.events import Missing
+from comet_gateway.push.latest_fanout import TableSnapshot, Ticker
+from comet_gateway.push.latest_table import Filling, LatestTable
+from comet_gateway.push.ring import Ring
+from comet_gateway.push.subscribe_request import Values
+from comet_gateway.records.cursor import CursorPlace
+
+if TYPE_CHECKING:
+    from comet_gateway.config import Limits
+    from comet_gateway.push.subscription import FeedSubscriber
+
+FILL_BYTES: Final = 256 * 1024  # of the log, read at once
+SNAPSHOT_AGE_S: Final = 1.0  # within which all who ask are given the same one
+SNAPSHOTS_MAX: Final = 2  # of one table that are held; more would be younger, and take more memory
+# Ticks are further apart than was asked for by so much: with 250 ms a client sees four a second and never five, also
+# where one reaches it late and another at once. Who is later than that with a tick is left out of the next one (EARLY).
+PACE: Final = 1.1
+
+
+class Clockwork:
+    """A ticker with its timer, and who waits for it."""
+
+    def __init__(self, ticker: Ticker) -> None:
+        self.ticker = ticker
+        self.users = 0
+        self._armed: list[FeedSubscriber] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._ticked_s = asyncio.get_running_loop().time()
+
+    def arm(self, seat: FeedSubscriber) -> None:
+        self._armed.append(seat)
+        if self._timer is None:
+            # One timer for all, so that those who come later are in step; and from tick to tick, so that one that is
+            # late does not bring the next one nearer.
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(self._ticked_s + self.ticker.interval_s * PACE, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._ticked_s = asyncio.get_running_loop().time()
+        self.ticker.tick()
+        armed, self._armed = self._armed, []
+        for seat in armed:
+            follower = seat.follower
+            if not seat.armed:
+                continue
+            if isinstance(follower, Conflator) and follower.waits:
+                self.arm(seat)
+            else:
+                seat.awake()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed.clear()
+
+
+class Table:
+    """One table, with what is made of it."""
+
+    def __init__(self, table: LatestTable) -> None:
+        self.latest = table
+        self.users = 0
+        self.filling: Flight[None] | None = None  # for all who wait for it
+        self.snapshots: WeakSet[TableSnapshot] = WeakSet()
+        self.newest: TableSnapshot | None = None
+        self.clockworks: dict[int, Clockwork] = {}
+        self.idle: asyncio.TimerHandle | None = None
+
+    def landed(self, filling: Flight[None]) -> None:
+        if self.filling is filling:
+            self.filling = None
+
+
+class Tables:
+    def __init__(self, ring: Ring, history: Log, limits: Limits, room: Callable[[], bool]) -> None:
+        self._ring = ring
+        self._log = history
+        self._limits = limits
+        self._room = room  # whether the gateway may have one table more
+        self._tables: dict[Values, Table] = {}
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    # ---- what arrives
+
+    def applied(self, source: Source) -> None:
+        for table in self._tables.values():
+            table.latest.apply(source)
+
+    def skipped(self, missing: Missing) -> None:
+        if missing.reason == "truncated":
+            for table in self._tables.values():
+                table.latest.cut(missing.partition, missing.first)
+
+    # ---- who needs them
+
+    def use(self, values: Values) -> Table:
+        """To be given back with `leave`."""
+        table = self._tables.get(values)
+        if table is None:
+            if not self._room():
+                raise Problem("TOO_MANY_REQUESTS", "this gateway keeps the latest records of too many topics already")
+            latest = LatestTable(self._ring, values, self._limits.table_keys_max, self._limits.table_bytes_max)
+            table = self._tables[values] = Table(latest)
+        table.users += 1
+        if table.idle is not None:
+            table.idle.cancel()
+            table.idle = None
+        return table
+
+    def leave(self, table: Table) -> None:
+        table.users -= 1
+        if not table.users:
+            loop = asyncio.get_running_loop()
+            table.idle = loop.call_later(self._limits.feed_idle_s, self._drop, table)
+
+    def spare(self) -> bool:
+        """Drops one that nobody needs now, where there is one: others need a table."""
+        table = next((table for table in self._tables.values() if not table.users), None)
+        if table is None:
+            return False
+        assert table.idle is not None
+        table.idle.cancel()
+        self._drop(table)
+        return True
+
+    def _drop(self, table: Table) -> None:
+        if not table.users and self._tables.get(table.latest.values) is table:
+            del self._tables[table.latest.values]
+
+    def clockwork(self, table: Table, interval_ms: int) -> Clockwork:
+        """To be given back with `stop`."""
+        found = table.clockworks.get(interval_ms)
+        if found is None:
+            clock = asyncio.get_running_loop().time
+            ticker = Ticker(table.latest, interval_ms / 1000, self._limits.delivery_bytes, clock)
+            found = table.clockworks[interval_ms] = Clockwork(ticker)
+        found.users += 1
+        return found
+
+    def stop(self, table: Table, clockwork: Clockwork) -> None:
+        clockwork.users -= 1
+        if not clockwork.users:
+            clockwork.close()
+            del table.clockworks[round(clockwork.ticker.interval_s * 1000)]
+
+    def close(self) -> None:
+        for table in self._tables.values():
+            for clockwork in table.clockworks.values():
+                clockwork.close()
+            if table.idle is not None:
+                table.idle.cancel()
+        self._tables.clear()
+
+    # ---- the past
+
+    async def snapshot(self, table: Table, since: Mapping[int, CursorPlace] | None = None) -> TableSnapshot:
+        """The latest record of each key of the whole log, or of what was written since. Raises Unavailable where no
+        leader answers."""
+        while table.latest.lacks(since):
+            filling = table.filling
+            if filling is None or filling.over:
+                name = f"gateway: fill a table of {self._ring.topic}"
+                filling = table.filling = Flight(self._fill(table.latest, since), name, table.landed)
+            await filling.wait()
+        loop = asyncio.get_running_loop()
+        newest = table.newest
+        fresh = newest is not None and loop.time() - newest.taken_s < SNAPSHOT_AGE_S
+        if newest is None or not self._covers(newest, since) or not (fresh or len(table.snapshots) >= SNAPSHOTS_MAX):
+            newest = table.newest = TableSnapshot(table.latest, self._limits.delivery_bytes, loop.time())
+            table.snapshots.add(newest)
+            loop.call_later(SNAPSHOT_AGE_S, self._forget, table, newest)
+        return newest
+
+    @staticmethod
+    def _forget(table: Table, snapshot: TableSnapshot) -> None:
+        """It is for those who are in the middle of it, and for those who come while there are too many."""
+        if table.newest is snapshot and len(table.snapshots) < SNAPSHOTS_MAX:
+            table.newest = None
+
+    @staticmethod
+    def _covers(snapshot: TableSnapshot, since: Mapping[int, CursorPlace] | None) -> bool:
+        """It was taken after the table was filled from there on, and is not older than that."""
+        if since is None:
+            return snapshot.whole
+        begins, ends = snapshot.filled_from, snapshot.places
+        return all(
+            (snapshot.whole or place.offset >= begins.get(index, 0))
+            and (index not in ends or place.offset <= ends[index].offset)
+            for index, place in since.items()
+        )
+
+    async def _fill(self, latest: LatestTable, since: Mapping[int, CursorPlace] | None) -> None:
+        if since is None:
+            wanted = await self._log.earliest(self._ring.topic)
+        else:
+            wanted = {index: place.offset for index, place in since.items()}
+        ends = latest.filled_from
+        begin = {index: offset for index, offset in wanted.items() if offset < ends.get(index, 0)}
+        filling = Filling(latest, begin)
+        most = self._limits.table_scan_records_max // max(len(begin), 1)
+        ways = {index: max(offset, ends[index] - most) for index, offset in begin.items()}
+        filling.lossy = ways != begin
+        await together(self._scan(filling, index, at, ends[index]) for index, at in ways.items())
+        latest.filled(filling)
+        latest.whole = latest.whole or since is None
+
+    async def _scan(self, filling: Filling, partition: int, offset: int, end: int) -> None:
+        place = CursorPlace(offset)
+        while place.offset < end:
+            piece = await self._log.read_soon(self._ring, partition, place, FILL_BYTES)
+            for source in piece.sources:
+                filling.apply(source, end)
+            place = piece.following
+
+    def statistics(self) -> dict[str, Any]:
+        return {
+            values.value: {
+                "keys": len(table.latest), "bytes": table.latest.bytes, "complete": not table.latest.lossy,
+                "users": table.users, "snapshots": len(table.snapshots),
+            }
+            for values, table in self._tables.items()
+        }  # fmt: skip

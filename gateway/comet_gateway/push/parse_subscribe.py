@@ -1,0 +1,212 @@
+"""What a client asks for, checked: from a WebSocket's frame or an SSE's query to Asked, Joined or Window. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from comet.errors import CometError
+from comet.types import AtTime, Earliest, Position, check_topic_name
+from comet_gateway.http.problems import Problem
+from comet_gateway.http.query_params import place
+from comet_gateway.push import frames
+from comet_gateway.push.subscribe_request import Policy, SubscribeRequest, Values
+from comet_gateway.records.cursor import Cursor
+
+TOPICS_MAX = 100
+GROUP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:/-]{0,248}")
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """To be a member of a group."""
+
+    topics: tuple[str, ...]
+    pattern: str
+    start: Position
+    values: Values
+    permits: int | None
+    group: frames.GroupTerms
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """To have a part of the past again."""
+
+    topic: str
+    partitions: frozenset[int] | None
+    start: Position
+    end: Position
+    cursor: Cursor | None  # of a replay that was cut off: in place of `start`
+    values: Values
+    speed: float
+    paused: bool
+
+
+def _place(name: str, said: str | int, now_us: int) -> Position:
+    """A position as a client says it. Raises Problem."""
+    try:
+        return place(name, said, now_us)
+    except CometError as error:
+        raise Problem("INVALID_ARGUMENT", error.message) from None
+
+
+def names(topics: Iterable[str]) -> tuple[str, ...]:
+    """Names of topics, each once. Raises Problem."""
+    try:
+        found = tuple(dict.fromkeys(check_topic_name(name) for name in topics))
+    except CometError as error:
+        raise Problem("INVALID_ARGUMENT", error.message) from None
+    if len(found) > TOPICS_MAX:
+        raise Problem("INVALID_ARGUMENT", f"{len(found)} topics; at most {TOPICS_MAX} in one subscription")
+    return found
+
+
+def window(
+    topic: str,
+    said: frames.Window,
+    *,
+    now_us: int,
+    span_ms_max: int,
+    partitions: Iterable[int] | None = None,
+    cursor: str | None = None,
+    values: Values = Values.AUTO,
+) -> Played:
+    """A replay. Raises Problem."""
+    start, end = _place("start", said.start, now_us), _place("end", said.end, now_us)
+    if isinstance(end, Earliest):
+        raise Problem("INVALID_ARGUMENT", "a replay that ends where the topic begins")
+    if isinstance(start, AtTime):
+        until_us = end.timestamp_us if isinstance(end, AtTime) else now_us
+        if until_us < start.timestamp_us:
+            raise Problem("INVALID_ARGUMENT", "a replay that ends before it begins")
+        check_span(start.timestamp_us, until_us, span_ms_max)
+    return Played(
+        topic=names([topic])[0],
+        partitions=None if partitions is None else frozenset(partitions),
+        start=start,
+        end=end,
+        cursor=None if cursor is None else Cursor.parse(cursor),
+        values=values,
+        speed=said.speed,
+        paused=said.paused,
+    )
+
+
+def check_span(from_us: int, to_us: int, span_ms_max: int) -> None:
+    """Raises Problem."""
+    if to_us - from_us > span_ms_max * 1000:
+        raise Problem(
+            "INVALID_ARGUMENT",
+            f"a window of {(to_us - from_us) // 1000} ms; at most {span_ms_max} ms are replayed at once",
+            more={"replay_ms_max": str(span_ms_max)},
+        )
+
+
+def follow(
+    *,
+    topics: Iterable[str] = (),
+    pattern: str = "",
+    start: str | int = "latest",
+    cursors: Mapping[str, str] | None = None,
+    partitions: Iterable[int] | None = None,
+    values: Values = Values.AUTO,
+    policy: Policy = Policy.BLOCK,
+    buffer: int = 10_000,
+    interval_ms: int = 250,
+    snapshot: bool = False,
+    permits: int | None = None,
+    now_us: int,
+) -> SubscribeRequest:
+    """A subscription. Raises Problem."""
+    chosen = _chosen(topics, pattern)
+    known = {name: Cursor.parse(text) for name, text in (cursors or {}).items()}
+    if not pattern and (strange := known.keys() - set(chosen)):
+        raise Problem("INVALID_ARGUMENT", f"cursors of topics that are not asked for: {sorted(strange)[:5]}")
+    return SubscribeRequest(
+        topics=chosen,
+        pattern=pattern,
+        partitions=None if partitions is None else frozenset(partitions),
+        start=_place("start", start, now_us),
+        cursors=known,
+        values=values,
+        policy=policy,
+        buffer=buffer,
+        interval_ms=interval_ms,
+        snapshot=snapshot,
+        permits=permits,
+    )
+
+
+def join(
+    group: frames.GroupTerms, *, topics: Iterable[str], pattern: str, start: str | int, values: Values,
+    permits: int | None, now_us: int,
+) -> Joined:  # fmt: skip
+    """A place in a group. Raises Problem."""
+    if not GROUP_NAME.fullmatch(group.name):
+        raise Problem("INVALID_ARGUMENT", f"{group.name[:100]!r} is no name of a group")
+    if group.kind == "shared" and (group.auto or permits is not None):
+        raise Problem("INVALID_ARGUMENT", "a shared group has `in_flight`, and neither `auto` nor `permits`")
+    if group.dead_letter:
+        names([group.dead_letter])
+    return Joined(_chosen(topics, pattern), pattern, _place("start", start, now_us), values, permits, group)
+
+
+def of_frame(asked: frames.Subscribe, *, now_us: int, span_ms_max: int) -> SubscribeRequest | Joined | Played:
+    """What a subscribe frame asks for. Raises Problem."""
+    if sum(one is not None for one in (asked.topic, asked.topics, asked.pattern)) != 1:
+        raise Problem("INVALID_ARGUMENT", "give one of `topic`, `topics` and `pattern`")
+    topics = [asked.topic] if asked.topic is not None else asked.topics or []
+    if asked.cursor is not None and (asked.topic is None or asked.cursors is not None):
+        raise Problem("INVALID_ARGUMENT", "`cursor` goes with `topic` alone; several have `cursors`")
+    if asked.replay is not None:
+        _only(asked, "replay", {"start", "cursors", "policy", "buffer", "interval_ms", "snapshot", "permits", "group"})
+        if asked.topic is None:
+            raise Problem("INVALID_ARGUMENT", "a replay is of one `topic`")
+        return window(
+            asked.topic, asked.replay, now_us=now_us, span_ms_max=span_ms_max, partitions=asked.partitions,
+            cursor=asked.cursor, values=asked.values,
+        )  # fmt: skip
+    if asked.group is not None:
+        _only(asked, "group", {"cursor", "cursors", "policy", "buffer", "interval_ms", "snapshot", "partitions"})
+        return join(
+            frames.GroupTerms(asked.group) if isinstance(asked.group, str) else asked.group,
+            topics=topics, pattern=asked.pattern or "", start=asked.start, values=asked.values,
+            permits=asked.permits, now_us=now_us,
+        )  # fmt: skip
+    return follow(
+        topics=topics,
+        pattern=asked.pattern or "",
+        start=asked.start,
+        cursors=asked.cursors if asked.cursor is None else {topics[0]: asked.cursor},
+        partitions=asked.partitions,
+        values=asked.values,
+        policy=asked.policy,
+        buffer=asked.buffer,
+        interval_ms=asked.interval_ms,
+        snapshot=asked.snapshot == "latest",
+        permits=asked.permits,
+        now_us=now_us,
+    )
+
+
+def _chosen(topics: Iterable[str], pattern: str) -> tuple[str, ...]:
+    chosen = names(topics)
+    if bool(chosen) == bool(pattern):
+        raise Problem("INVALID_ARGUMENT", "give topics, or a pattern of their names")
+    if pattern:
+        try:
+            re.compile(pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise Problem("INVALID_ARGUMENT", f"{pattern[:100]!r} is no regular expression: {error}") from None
+    return chosen
+
+
+_DEFAULTS = frames.Subscribe(id="x")
+
+
+def _only(asked: frames.Subscribe, what: str, foreign: set[str]) -> None:
+    found = sorted(name for name in foreign if getattr(asked, name) != getattr(_DEFAULTS, name))
+    if found:
+        raise Problem("INVALID_ARGUMENT", f"{', '.join(found)}: not with `{what}`")

@@ -1,0 +1,164 @@
+"""Topics that match patterns, also those that are made later. Owned by the hub.
+
+One task asks for the list of topics while anybody has a pattern. What is made later is read from its first record on:
+everything in it is new. So is a topic that somebody who comes back has no cursor of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from comet.errors import CometError, Draining, TopicNotFound, Unavailable
+from comet.types import Earliest, Position
+from comet_gateway.http.problems import Problem
+from comet_gateway.push.events import Failed
+from comet_gateway.push.subscription import Subscription, failed
+
+if TYPE_CHECKING:
+    import comet
+    from comet_gateway.config import Limits
+
+log = logging.getLogger("comet.gateway")
+
+_Known = tuple[str, bytes]
+Join = Callable[[Subscription, str, "Position | None"], Awaitable[None]]
+
+
+class _Watched:
+    """One subscription. Topics are known by name and id: one that is made again is another."""
+
+    def __init__(self, expression: re.Pattern[str]) -> None:
+        self.expression = expression
+        self.given_up: set[_Known] = set()  # could not be joined: they are not tried again and again
+        self.late: dict[_Known, Position | None] = {}  # were there at first, without a leader; and where they begin
+        self.joining: dict[str, asyncio.Task[None]] = {}  # by name: one that has to be waited for holds up no other
+
+    def keep(self, known: set[_Known]) -> None:
+        """Only these are there."""
+        self.given_up &= known
+        self.late = {one: start for one, start in self.late.items() if one in known}
+
+    def close(self) -> None:
+        for task in self.joining.values():
+            task.cancel()
+
+
+class PatternWatch:
+    def __init__(self, admin: comet.Admin, limits: Limits, join: Join) -> None:
+        self._admin = admin
+        self._limits = limits
+        self._join = join
+        self._watched: dict[Subscription, _Watched] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        tasks = [task for watched in self._watched.values() for task in watched.joining.values()]
+        tasks += [] if self._task is None else [self._task]
+        self._watched.clear()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def add(self, subscription: Subscription, expression: re.Pattern[str]) -> None:
+        """Joins all topics that match now; those that cannot be followed yet are told of, and joined later. Raises
+        Problem where there are too many, CometError, Unavailable where none can be followed."""
+        asked = subscription.asked
+        topics = [topic for topic in await self._admin.list_topics() if expression.fullmatch(topic.name)]
+        if len(topics) > self._limits.pattern_topics_max:
+            raise Problem(
+                "TOO_MANY_REQUESTS", f"{len(topics)} topics match; at most {self._limits.pattern_topics_max} may"
+            )  # fmt: skip
+        start = Earliest() if asked.cursors else None
+        results = await asyncio.gather(
+            *(self._join(subscription, topic.name, start) for topic in topics), return_exceptions=True
+        )
+        watched = _Watched(expression)
+        for topic, result in zip(topics, results, strict=True):
+            if isinstance(result, Unavailable) and not isinstance(result, Draining) and subscription.seats:
+                watched.late[topic.name, topic.id] = start
+                subscription.tell(failed(topic.name, result))
+            elif isinstance(result, BaseException) and not isinstance(result, TopicNotFound):
+                raise result
+        self._watched[subscription] = watched
+        if self._task is None:
+            self._task = asyncio.create_task(self._look(), name="gateway: look for topics")
+            self._task.add_done_callback(self._ended)
+
+    def remove(self, subscription: Subscription) -> None:
+        watched = self._watched.pop(subscription, None)
+        if watched is not None:
+            watched.close()
+        if not self._watched and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(self._limits.pattern_s)
+            try:
+                topics = await self._admin.list_topics()
+            except CometError as error:
+                log.debug("gateway: no list of topics: %s", error)
+                continue
+            known = {(topic.name, topic.id) for topic in topics}
+            for subscription, watched in self._watched.items():
+                watched.keep(known)
+                for topic in topics:
+                    if topic.name not in subscription.seats and watched.expression.fullmatch(topic.name):
+                        self._appeared(subscription, watched, topic)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """It never ends well, but when it is cancelled: whoever relies on it is told."""
+        if task.cancelled():
+            return
+        error = task.exception()
+        log.error("gateway: looking for topics broke", exc_info=error)
+        self._task = None
+        for subscription, watched in self._watched.items():
+            watched.close()
+            subscription.tell(Failed("INTERNAL", f"looking for topics broke: {error!r}", {}))
+        self._watched.clear()
+
+    def _appeared(self, subscription: Subscription, watched: _Watched, topic: comet.TopicInfo) -> None:
+        most = self._limits.pattern_topics_max
+        if (topic.name, topic.id) in watched.given_up or topic.name in watched.joining:
+            return
+        if len(subscription.seats) >= most:
+            watched.given_up.add((topic.name, topic.id))
+            subscription.tell(_told(topic.name, Problem("TOO_MANY_REQUESTS", f"more than {most} topics match")))
+        elif len(subscription.seats) + len(watched.joining) < most:  # else the next time, perhaps
+            watched.joining[topic.name] = asyncio.create_task(
+                self._follow(subscription, watched, topic), name=f"gateway: join {topic.name}"
+            )
+
+    async def _follow(self, subscription: Subscription, watched: _Watched, topic: comet.TopicInfo) -> None:
+        known = topic.name, topic.id
+        try:
+            await self._join(subscription, topic.name, watched.late.get(known, Earliest()))
+        except TopicNotFound:
+            return  # it is gone again
+        except CometError as error:
+            if error.retriable:
+                return  # the next time, perhaps
+            told = failed(topic.name, error)
+        except Problem as problem:
+            told = _told(topic.name, problem)
+        except Exception as error:
+            log.error("gateway: joining %s broke", topic.name, exc_info=error)
+            told = Failed("INTERNAL", f"joining {topic.name} broke: {error!r}", {}, topic=topic.name)
+        else:
+            watched.late.pop(known, None)
+            return
+        finally:
+            del watched.joining[topic.name]
+        watched.given_up.add(known)
+        subscription.tell(told)
+
+
+def _told(topic: str, problem: Problem) -> Failed:
+    return Failed(problem.code, problem.detail, {}, round(problem.retry_after_s * 1000), topic)

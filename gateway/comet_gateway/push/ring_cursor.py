@@ -1,0 +1,385 @@
+"""One subscriber in one topic: where it is, and what it is given next. Nothing of it grows with what it has not read.
+
+    LIVE      a number in the ring, and how many records of that item it has had
+    BEHIND    a place in each partition: what the ring has no more is read from the log, one piece at a time, until the
+              ring has what comes next everywhere; then it walks through the ring until all its places are the ring's
+
+A follower decides; its subscription gives what it decides, and reads what it asks for (`Read`).
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from comet_gateway.push.chunk import Chunk, Hole, Slice, Source
+from comet_gateway.push.events import Event, Failed, Lost, Missing
+from comet_gateway.push.latest_fanout import SnapshotWalk
+from comet_gateway.push.ring import Ring
+from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
+from comet_gateway.records.cursor import CursorPlace
+
+
+class Read(NamedTuple):
+    """Asks for a piece of the log."""
+
+    partition: int
+    place: CursorPlace
+
+
+class RingCursor:
+    """Owned by a subscription; belongs to one feed's ring."""
+
+    def __init__(self, ring: Ring, asked: SubscribeRequest) -> None:
+        self.ring = ring
+        self.partitions = asked.partitions
+        self.values = asked.values
+        self.buffer = asked.buffer if asked.policy is Policy.DROP_OLDEST else None
+        self._everything = self.partitions is None and self.buffer is None
+        self.delivered = 0
+        self.dropped = 0
+        self.conflated = 0
+        self.failed: Failed | None = None
+        self.over = False  # it was told that it failed
+        self.first: deque[Event] = deque()  # what it is told before all else
+        self.walk: SnapshotWalk | None = None  # through a snapshot, before the records that follow it
+        self._number = ring.head
+        self._skip = 0
+        self._passed = ring.count(self.partitions)  # records of the ring's count that are behind it, had or dropped
+        self._places: dict[int, CursorPlace] | None = None  # None: live
+        self._walking = False  # through the ring, from `_number` on
+        self._in_step: int | None = None
+        self._read: deque[tuple[Source, int, int]] = deque()  # what was read from the log, and not given yet
+        self._read_to: tuple[int, CursorPlace] | None = None
+        self._doubted: set[int] = set()  # partitions that were cut back since: the log itself has to say
+        self._cuts = ring.cuts
+        self._least_behind: int | None = None
+        self._last_read = -1
+
+    # ---- where it begins
+
+    def begin_at(self, places: Mapping[int, CursorPlace]) -> None:
+        """Not live: at a place in each partition."""
+        self._places = dict(places)
+        self._walking = False
+        self._read.clear()
+        self._cuts = self.ring.cuts
+
+    def begin_with(self, walk: SnapshotWalk) -> None:
+        """First a snapshot, then what came after it."""
+        self.walk = walk
+        snapshot = walk.snapshot
+        if snapshot.number < self.ring.tail:
+            self._begin_behind(snapshot.places, snapshot.number)
+            return
+        self._number = snapshot.number
+        self._passed = snapshot.count(self.partitions)
+
+    def cursor(self) -> str:
+        """Where it is."""
+        if self._places is None:
+            return self.ring.cursor_at(self._number, self._skip)
+        return self.ring.cursor_of(self._places)
+
+    @property
+    def live(self) -> bool:
+        return self._places is None
+
+    @property
+    def number(self) -> int:
+        return self._number
+
+    @property
+    def behind(self) -> int:
+        """Records that it has not been given yet; of those still to be read from the log, about."""
+        if self._places is None:
+            return self.ring.count(self.partitions) - self._passed
+        ends = self.ring.places
+        return sum(max(ends[index].offset - at.offset, 0) for index, at in self._places.items() if index in ends)
+
+    def uproot(self, places: Mapping[int, CursorPlace]) -> None:
+        """The ring is about to drop the item it is at; these are the places before that."""
+        assert self._places is None
+        found = dict(places)
+        item = self.ring.at(self._number)
+        if self._skip and isinstance(item, Chunk):
+            found[item.partition] = item.place(self._skip)
+        self._least_behind = 0
+        self._begin_behind(found, self._number)
+
+    def _begin_behind(self, places: Mapping[int, CursorPlace], number: int) -> None:
+        """At the places before an item that is gone, or about to go. A log may have been cut back since."""
+        self.begin_at(self._chosen(places))
+        self._doubted.update(index for index in places if self._wants(index) and self.ring.stale(number, index))
+
+    def _chosen(self, places: Mapping[int, CursorPlace]) -> dict[int, CursorPlace]:
+        if self.partitions is None:
+            return dict(places)
+        return {index: place for index, place in places.items() if index in self.partitions}
+
+    def _wants(self, partition: int) -> bool:
+        return self.partitions is None or partition in self.partitions
+
+    # ---- what comes next
+
+    @property
+    def idle(self) -> bool:
+        """It has had all there is, and nothing else to say."""
+        return self._number == self.ring.head and self._places is None and self.failed is None and self.walk is None
+
+    def take(self, permits: int | None = None) -> Event | Read | None:
+        """The next event, of at most so many records; or what has to be read first; None: there is nothing now."""
+        if self.first:
+            return self.first.popleft()
+        if self._everything and permits is None and self._places is None and self._skip == 0 and self.walk is None:
+            # The way of nearly all, nearly always, made short: a thousand may take every chunk.
+            number, ring = self._number, self.ring
+            if number < ring.head:
+                item = ring.at(number)
+                if isinstance(item, Chunk):
+                    self._number = number + 1
+                    count = item.end - item.begin
+                    self._passed += count
+                    self.delivered += count
+                    return item.whole(self.values)
+        if self.walk is not None:
+            event = self.walk.take(permits)
+            if event is not None:
+                self.delivered += event.count
+                self.walk = None if event.last else self.walk
+            return event
+        found = self._take_behind(permits) if self._places is not None else self._take_live(permits)
+        if found is None and self.failed is not None and not self.over and self._at_end():
+            self.over = True
+            return self.failed
+        if isinstance(found, Read) and self.failed is not None:
+            self.over = True
+            return self.failed
+        return found
+
+    def _at_end(self) -> bool:
+        return self._places is not None or self._number == self.ring.head
+
+    def _take_live(self, permits: int | None) -> Event | None:
+        ring = self.ring
+        if self.buffer is not None and (behind := self.behind) > self.buffer:
+            return self._drop(behind - self.buffer)
+        while self._number < ring.head:
+            item = ring.at(self._number)
+            if self.partitions is not None and item.partition not in self.partitions:
+                self._number += 1
+            elif isinstance(item, Hole):
+                self._number += 1
+                return Lost(ring.topic, _size(item.missing), (item.missing,), ring.cursor_at(self._number))
+            elif permits is not None and permits <= 0:
+                return None
+            else:
+                left = item.count - self._skip
+                count = left if permits is None else min(left, permits)
+                event = item.part(self._skip, count, self.values)
+                self._move(count, left)
+                self.delivered += count
+                return event
+        return None
+
+    def _move(self, count: int, left: int) -> None:
+        self._passed += count
+        self._number, self._skip = (self._number + 1, 0) if count == left else (self._number, self._skip + count)
+
+    def _drop(self, excess: int) -> Lost:
+        """Goes on behind so many records of the ring, and says which."""
+        ring, ranges, count = self.ring, _Ranges(), 0
+        while excess > 0 and self._number < ring.head:
+            item = ring.at(self._number)
+            if not self._wants(item.partition):
+                self._number += 1
+            elif isinstance(item, Hole):
+                ranges.add(item.missing)
+                count += _size(item.missing)
+                self._number += 1
+            else:
+                left = item.count - self._skip
+                dropped = min(left, excess)
+                first, end = item.place(self._skip), item.place(self._skip + dropped)
+                ranges.add(Missing(item.partition, first.offset, end.offset, "dropped"))
+                excess -= dropped
+                count += dropped
+                self.dropped += dropped
+                self._move(dropped, left)
+        return Lost(ring.topic, count, ranges.found(), self.cursor())
+
+    # ---- behind the ring
+
+    def _take_behind(self, permits: int | None) -> Event | Read | None:
+        assert self._places is not None
+        if permits is not None and permits <= 0:
+            return None
+        if self._read:
+            return self._give_read(permits)
+        if self.buffer is not None and self._falls_back(self.buffer):
+            return self._drop_to_ring()
+        if self._cuts != self.ring.cuts:
+            cuts, self._cuts = self.ring.cut_since(self._cuts), self.ring.cuts
+            self._walking = False  # some of what it walks towards may be no more
+            self._doubted.update(
+                index for index, offset in cuts if index in self._places and self._places[index].offset > offset
+            )
+        for index in self.ring.tail_places:
+            if index not in self._places and self._wants(index):
+                self._places[index] = CursorPlace(0)  # it was added since
+        if self._walking and not self._doubted and self._number >= self.ring.tail:
+            return self._walk(permits)
+        return self._enter(permits)
+
+    def _enter(self, permits: int | None) -> Event | Read | None:
+        assert self._places is not None
+        wanted = sorted(
+            index for index, place in self._places.items()
+            if index in self._doubted or not self.ring.has(index, place.offset)
+        )  # fmt: skip
+        if wanted:
+            # In turn, so that none of them falls behind the others.
+            self._last_read = next((index for index in wanted if index > self._last_read), wanted[0])
+            return Read(self._last_read, self._places[self._last_read])
+        entry = self.ring.entry(self._places)
+        assert entry is not None
+        self._walking, self._number, self._in_step = True, *entry
+        return self._walk(permits)
+
+    def _walk(self, permits: int | None) -> Event | None:
+        ring = self.ring
+        assert self._places is not None
+        while self._in_step is None or self._number < self._in_step:
+            if self._number == ring.head:
+                self._walking = False  # what comes is asked about again
+                return None
+            item = ring.at(self._number)
+            place = self._places.get(item.partition)
+            if (
+                not self._wants(item.partition)
+                or ring.stale(self._number, item.partition)
+                or (place is not None and item.next.offset <= place.offset)
+            ):
+                self._number += 1
+                continue
+            if isinstance(item, Hole):
+                self._number += 1
+                self._places[item.partition] = item.next
+                first = item.missing.first if place is None else max(item.missing.first, place.offset)
+                missing = item.missing._replace(first=min(first, item.missing.end))
+                return Lost(ring.topic, _size(missing), (missing,), self.cursor())
+            skip = 0 if place is None else item.skip_to(place.offset)
+            left = item.count - skip
+            if left == 0:
+                self._places[item.partition] = item.next
+                self._number += 1
+                continue
+            count = left if permits is None else min(left, permits)
+            prefix = ring.prefix_of(self._places, item.partition)
+            event = item.part(skip, count, self.values, prefix)
+            self._places[item.partition] = item.place(skip + count)
+            if count == left:
+                self._number += 1
+            self.delivered += count
+            return event
+        self._skip = 0
+        self._passed = ring.count_before(self._number, self.partitions)
+        self._places, self._walking, self._least_behind = None, False, None
+        return self._take_live(permits)
+
+    def _give_read(self, permits: int | None) -> Event:
+        assert self._places is not None
+        source, begin, end = self._read.popleft()
+        count = end - begin if permits is None else min(end - begin, permits)
+        if begin + count < end:
+            self._read.appendleft((source, begin + count, end))
+        prefix = self.ring.prefix_of(self._places, source.partition)
+        event = Slice(source, begin, begin + count, self.values, prefix)
+        self._places[source.partition] = source.place(begin + count)
+        if not self._read and self._read_to is not None:
+            self._places[self._read_to[0]] = self._read_to[1]
+        self.delivered += count
+        return event
+
+    # ---- what was read
+
+    def filled(self, read: Read, sources: Sequence[Source], following: CursorPlace, delivery_bytes: int) -> None:
+        """What was asked for was read, up to that place."""
+        if self._places is None or self._places.get(read.partition) != read.place or self._read:
+            return  # it went elsewhere meanwhile
+        self._doubted.discard(read.partition)
+        for source in sources:
+            begin = source.index(read.place.offset)
+            self._read.extend((source, begin + one, begin + end) for one, end in _cuts(source, begin, delivery_bytes))
+        self._read_to = (read.partition, following)
+        if not self._read:
+            self._places[read.partition] = following
+
+    def missed(self, read: Read, missing: Missing, following: CursorPlace) -> None:
+        """What was asked for is gone."""
+        if self._places is None or self._places.get(read.partition) != read.place:
+            return
+        self._doubted.discard(read.partition)
+        self._places[read.partition] = following
+        self.first.append(Lost(self.ring.topic, _size(missing), (missing,), self.cursor()))
+
+    # ---- too slow
+
+    def _falls_back(self, buffer: int) -> bool:
+        """It is behind by `buffer` records more than it has been: the stream is faster than it reads."""
+        behind = self.behind
+        if self._least_behind is None or behind < self._least_behind:
+            self._least_behind = behind
+        return behind > self._least_behind + buffer
+
+    def _drop_to_ring(self) -> Lost:
+        assert self._places is not None
+        ring, ranges = self.ring, _Ranges()
+        count = 0
+        for index, end in self._chosen(ring.tail_places).items():
+            first = self._places.get(index, CursorPlace(0)).offset
+            if first < end.offset:
+                ranges.add(Missing(index, first, end.offset, "dropped"))
+                count += end.offset - first
+        self.dropped += count
+        ahead = {index: place for index, place in self._places.items() if ring.has(index, place.offset)}
+        self._places = self._chosen(ring.tail_places) | ahead
+        self._doubted.clear()
+        self._least_behind = None
+        return Lost(ring.topic, count, ranges.found(), self.cursor())
+
+
+class _Ranges:
+    """Missing records, those that follow each other as one."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[int, str], Missing] = {}
+        self._done: list[Missing] = []
+
+    def add(self, missing: Missing) -> None:
+        key = (missing.partition, missing.reason)
+        last = self._last.get(key)
+        if last is not None and last.end == missing.first:
+            self._last[key] = last._replace(end=missing.end)
+        else:
+            if last is not None:
+                self._done.append(last)
+            self._last[key] = missing
+
+    def found(self) -> tuple[Missing, ...]:
+        return tuple(sorted([*self._done, *self._last.values()]))
+
+
+def _size(missing: Missing) -> int:
+    return missing.end - missing.first
+
+
+def _cuts(source: Source, begin: int, bytes_max: int) -> list[tuple[int, int]]:
+    """The records from `begin` on in parts, counted from there."""
+    found: list[tuple[int, int]] = []
+    for first, end, _ in source.cuts(bytes_max):
+        if end > begin:
+            found.append((max(first, begin) - begin, end - begin))
+    return found

@@ -1,0 +1,382 @@
+"""Records of several partitions in the order of their times, read from the brokers a part at a time.
+
+    partition 0   ··10 12 | 15 17 ··     each is a lane: what was read of it and not yet given, and where it goes on
+    partition 1   ··11    | 16 ··        the lane with the oldest head gives next; one that runs empty is read on
+                          ▲
+                       cursor            where each lane stands when enough was given
+
+Within a partition records keep their order, whatever their times say: a time that goes back counts as the one before
+it. Of one time, the lower partition comes first. Newest first is the same, backwards: a lane is read in windows that
+end where the last one began.
+
+What one call reads is bounded: by records and bytes that are given, and by calls to brokers. What then is left is for
+the next one, with the cursor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from heapq import heapify, heappop, heapreplace
+from typing import Final, Literal, NamedTuple
+
+import comet
+from comet.errors import OffsetOutOfRange
+from comet.types import AtOffset, Position
+from comet_gateway.config import KIB
+from comet_gateway.http.problems import Problem
+from comet_gateway.records.cursor import CursorPlace
+
+Batch = comet.RecordBatch[bytes]
+Isolation = Literal["committed", "uncommitted"]
+
+AT_ONCE: Final = 16  # calls to brokers
+LEAST: Final = 16  # records that are asked for
+MOST: Final = 1 << 20  # and that are, after many reads
+BYTES_LEAST: Final = 64 * KIB
+FURTHER_CALLS: Final = 64  # to brokers, of one request, beside two for each partition
+
+
+class Order(Enum):
+    """Which records come first."""
+
+    OLDEST = "oldest"
+    NEWEST = "newest"
+
+
+_BEGINNING: Final = CursorPlace(0)
+
+
+class Row(NamedTuple):
+    """One record: the batch that it is in, and where."""
+
+    time: int  # never back in a lane
+    batch: Batch
+    number: int  # in it
+    offset: int
+    size: int  # bytes of key and value
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What to read."""
+
+    topic: str
+    places: Mapping[int, Position | CursorPlace]  # by partition: where it begins; newest first: ends before
+    bounds: Mapping[int, int]  # by partition: the offset to end before; newest first: to begin with. None: no bound
+    records_max: int
+    bytes_max: int
+    isolation: Isolation = "committed"
+
+
+def problem_of(error: comet.CometError, partition: int) -> Problem:
+    """Of a read. What arrives damaged, again and again, is no fault of the request."""
+    problem = Problem("DATA_LOSS", error.message) if isinstance(error, comet.CorruptBatch) else Problem.of(error)
+    problem.more["partition"] = partition
+    return problem
+
+
+class Corrupt(Exception):
+    """A batch that cannot be read lies where a lane reads on."""
+
+    def __init__(self, end: int) -> None:
+        super().__init__(end)
+        self.end = end
+
+
+@dataclass(slots=True)
+class MergePartition(ABC):
+    """One partition of a request."""
+
+    asked: Range
+    partition: int
+    bytes_max: int  # of one call
+    place: CursorPlace = _BEGINNING
+    log_start: int = 0
+    log_end: int = 0
+    rows: deque[Row] = field(default_factory=deque)
+    done: bool = False  # there is nothing more to be read, for now
+    chunk: int = LEAST  # records to ask for next
+    last: int | None = None  # time of the last row that was read
+    unreadable: dict[int, int] = field(default_factory=dict)  # of corrupt batches that were met: end and first offset
+
+    @abstractmethod
+    async def begin(self, reader: comet.Reader) -> None:
+        """Finds where it begins."""
+
+    @abstractmethod
+    async def read(self, reader: comet.Reader) -> None:
+        """Reads a part. There may be no row in it."""
+
+    @abstractmethod
+    def took(self, row: Row) -> None:
+        """The row was given: the lane goes on behind it."""
+
+    @abstractmethod
+    def skipped(self) -> list[tuple[int, int]]:
+        """The offsets that it has gone past because they are in batches that cannot be read: first, and end."""
+
+    @abstractmethod
+    def key(self) -> tuple[int, int]:
+        """Of the next row; the least comes first."""
+
+    async def fetch(
+        self, reader: comet.Reader, start: Position, records_max: int, epoch: int | None = None
+    ) -> comet.Fetched:
+        """Raises Problem, and Corrupt at a batch that cannot be read."""
+        asked = self.asked
+        try:
+            found = await reader.fetch(
+                asked.topic, self.partition, start, epoch=epoch, records_max=records_max,
+                bytes_max=self.bytes_max, isolation=asked.isolation,
+            )  # fmt: skip
+        except comet.CorruptRecords as error:
+            first, end = int(error.details["first"]), int(error.details["end"])
+            self.unreadable[end] = min(first, self.unreadable.get(end, first))
+            raise Corrupt(end) from error
+        except comet.CometError as error:
+            raise problem_of(error, self.partition) from error
+        self.log_start, self.log_end = found.log_start, found.log_end
+        return found
+
+
+class OldestLane(MergePartition):
+    """Goes on towards the end of the log."""
+
+    async def begin(self, reader: comet.Reader) -> None:
+        at = self.asked.places[self.partition]
+        if isinstance(at, CursorPlace):
+            self.place = at
+            await self.read(reader)
+        else:
+            try:
+                self._keep(await self.fetch(reader, at, self.chunk), first=True)
+            except Corrupt as corrupt:
+                self._pass(corrupt.end)
+
+    async def read(self, reader: comet.Reader) -> None:
+        try:
+            self._keep(await self.fetch(reader, AtOffset(self.place.offset), self.chunk, self.place.epoch))
+        except Corrupt as corrupt:
+            self._pass(corrupt.end)
+
+    def _pass(self, end: int) -> None:
+        bound = self.asked.bounds.get(self.partition)
+        self.place = CursorPlace(end)
+        self.done = bound is not None and end >= bound
+
+    def skipped(self) -> list[tuple[int, int]]:
+        return sorted((first, end) for end, first in self.unreadable.items() if first < self.place.offset)
+
+    def _keep(self, found: comet.Fetched, *, first: bool = False) -> None:
+        bound = self.asked.bounds.get(self.partition)
+        if first:
+            self.place = CursorPlace(found.first_offset)
+        for batch in found.batches:
+            for row in _rows(batch):
+                if bound is not None and row.offset >= bound:
+                    break
+                if self.last is None or row.time > self.last:
+                    self.last = row.time
+                self.rows.append(row._replace(time=self.last))
+        ended = found.next_offset >= found.log_end
+        self.done = ended or (bound is not None and found.next_offset >= bound)
+        if not self.rows:
+            self.place = CursorPlace(found.next_offset, found.epoch)
+        self.chunk = min(2 * self.chunk, MOST)
+
+    def took(self, row: Row) -> None:
+        self.place = CursorPlace(row.offset + 1, row.batch.epoch)
+
+    def key(self) -> tuple[int, int]:
+        return self.rows[0].time, self.partition
+
+
+class NewestLane(MergePartition):
+    """Goes back towards the beginning of the log. Its place is the offset before which it goes on."""
+
+    async def begin(self, reader: comet.Reader) -> None:
+        at = self.asked.places[self.partition]
+        found = await self.fetch(reader, comet.Latest(), 1)
+        end = at.offset if isinstance(at, CursorPlace | AtOffset) else found.log_end
+        self.place = CursorPlace(min(end, found.log_end))
+        self.done = self.place.offset <= self._floor()
+
+    def _floor(self) -> int:
+        return max(self.log_start, self.asked.bounds.get(self.partition, 0))
+
+    async def read(self, reader: comet.Reader) -> None:
+        end = self.place.offset
+        start = max(end - self.chunk, self._floor())
+        if start >= end:
+            self.done = True
+            return
+        try:
+            found = await self.fetch(reader, AtOffset(start), end - start)
+        except Problem as problem:
+            if problem.code != OffsetOutOfRange.code or int(problem.more["log_start"]) <= start:
+                raise
+            self.log_start = int(problem.more["log_start"])  # retention was here
+            return
+        except Corrupt as corrupt:
+            if corrupt.end < end:
+                self.chunk = end - corrupt.end  # what lies behind it comes first
+                return
+            self.place = CursorPlace(start)
+            self.done = start <= self._floor()
+            self.chunk = min(2 * self.chunk, MOST)
+            return
+        if found.next_offset < end and start < end - 1:
+            # They are larger than was thought. What came is not what lies before the end, but tells how many fit.
+            self.chunk = max(min(self.chunk // 2, sum(map(len, found.batches))), 1)
+            return
+        self._keep(found, end)
+        # With nothing in it, it was markers and what was aborted.
+        self.place = CursorPlace(end if self.rows else start)
+        self.done = start <= self._floor()
+        self.chunk = min(2 * self.chunk, MOST)
+
+    def _keep(self, found: comet.Fetched, end: int) -> None:
+        for batch in reversed(found.batches):
+            for row in reversed(_rows(batch)):
+                if row.offset < end:
+                    if self.last is None or row.time < self.last:
+                        self.last = row.time
+                    self.rows.append(row._replace(time=self.last))
+
+    def skipped(self) -> list[tuple[int, int]]:
+        return sorted((first, end) for end, first in self.unreadable.items() if end > self.place.offset)
+
+    def took(self, row: Row) -> None:
+        self.place = CursorPlace(row.offset)
+
+    def key(self) -> tuple[int, int]:
+        return -self.rows[0].time, -self.partition
+
+
+_LANES: Final[Mapping[Order, type[MergePartition]]] = {Order.OLDEST: OldestLane, Order.NEWEST: NewestLane}
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What was read: rows in order, and the lanes as they stand behind them."""
+
+    rows: list[Row]
+    lanes: Sequence[MergePartition]
+
+    @property
+    def more(self) -> bool:
+        """There was more to be given when it was read."""
+        return any(lane.rows or not lane.done for lane in self.lanes)
+
+    @property
+    def places(self) -> dict[int, CursorPlace]:
+        return {lane.partition: lane.place for lane in self.lanes}
+
+    def runs(self) -> Iterator[tuple[Batch, list[int]]]:
+        """The rows, those of one batch that follow each other together."""
+        batch: Batch | None = None
+        indexes: list[int] = []
+        for row in self.rows:
+            if row.batch is not batch:
+                if batch is not None:
+                    yield batch, indexes
+                batch, indexes = row.batch, []
+            indexes.append(row.number)
+        if batch is not None:
+            yield batch, indexes
+
+
+async def merge(reader: comet.Reader, order: Order, asked: Range) -> Merged:
+    """Reads. Raises Problem, with the partition that it is about."""
+    share = min(2 * asked.records_max // max(len(asked.places), 1), asked.records_max)
+    bytes_max = max(2 * asked.bytes_max // max(len(asked.places), 1), BYTES_LEAST)
+    make = _LANES[order]
+    lanes = [make(asked, partition, bytes_max, chunk=max(share, LEAST)) for partition in asked.places]
+    gate = asyncio.Semaphore(AT_ONCE)
+    await _all(lanes, gate, reader, first=True)
+    if order is Order.NEWEST:
+        await _all([lane for lane in lanes if not lane.done], gate, reader)
+    rows = await _Merge(reader, lanes, asked).run()
+    return Merged(rows, lanes)
+
+
+async def _all(
+    lanes: Sequence[MergePartition], gate: asyncio.Semaphore, reader: comet.Reader, *, first: bool = False
+) -> None:
+    async def one(lane: MergePartition) -> None:
+        async with gate:
+            await (lane.begin(reader) if first else lane.read(reader))
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for lane in lanes:
+                group.create_task(one(lane))
+    except* Problem as problems:
+        raise _first(problems) from None
+
+
+def _first(problems: BaseExceptionGroup[Problem]) -> Problem:
+    found: BaseException = problems
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    assert isinstance(found, Problem)
+    return found
+
+
+class _Merge:
+    """One run over lanes that have begun."""
+
+    def __init__(self, reader: comet.Reader, lanes: Sequence[MergePartition], asked: Range) -> None:
+        self._reader = reader
+        self._lanes = lanes
+        self._asked = asked
+        self._calls = len(lanes) + FURTHER_CALLS  # that may still be made
+
+    async def run(self) -> list[Row]:
+        rows: list[Row] = []
+        size = 0
+        heap: list[tuple[tuple[int, int], MergePartition]] = []
+        for lane in self._lanes:
+            if not await self._filled(lane):
+                return rows
+            if lane.rows:
+                heap.append((lane.key(), lane))
+        heapify(heap)  # no two keys are the same, so that lanes are never compared
+        while heap and len(rows) < self._asked.records_max:
+            lane = heap[0][1]
+            row = lane.rows[0]
+            size += row.size
+            if size > self._asked.bytes_max and rows:
+                break
+            lane.rows.popleft()
+            lane.took(row)
+            rows.append(row)
+            if not await self._filled(lane):
+                break
+            if lane.rows:
+                heapreplace(heap, (lane.key(), lane))
+            else:
+                heappop(heap)
+        return rows
+
+    async def _filled(self, lane: MergePartition) -> bool:
+        """The lane has a row, or nothing more. False: it would take more calls than one request may make."""
+        while not lane.rows and not lane.done:
+            if self._calls == 0:
+                return False
+            self._calls -= 1
+            await lane.read(self._reader)
+        return True
+
+
+def _rows(batch: Batch) -> list[Row]:
+    columns = zip(batch.timestamps, batch.offsets, batch.keys, batch.values, strict=True)
+    return [
+        Row(time, batch, number, offset, len(key or b"") + len(value or b""))
+        for number, (time, offset, key, value) in enumerate(columns)
+    ]

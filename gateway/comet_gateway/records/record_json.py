@@ -1,0 +1,114 @@
+"""A record as JSON, made from the columns of its batch. All that gives records to clients writes them with this.
+
+    {"partition":0,"offset":"42","timestamp_us":"1732212345678901","key":"EURUSD","value":{"bid":1.08},
+     "headers":[{"name":"source","value":"demo"}]}
+
+    partition     a number; offset and timestamp_us are 64 bits wide, so they are strings
+    key           text; `key_base64` where the bytes are not UTF-8; neither where there is none
+    value         the value itself, where it is JSON; else `text`, else `base64`; see Values. `"tombstone":true` where
+                  the record says that its key is deleted
+    headers       left out where there are none; `base64` in place of `value` where the bytes are not UTF-8
+
+A value that is JSON is copied as it stands, its numbers to the last digit; only line breaks become spaces, so that what
+comes out is one line, for NDJSON and SSE.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+import comet
+from comet_gateway.push.subscribe_request import Values
+
+_RECORD: Final = b'{"partition":%d,"offset":"%d","timestamp_us":"%d"%b%b%b}'
+_TOMBSTONE: Final = b',"tombstone":true'
+# Looks at the grammar and makes nothing of it; it does not look whether strings are UTF-8.
+_check_json: Final = msgspec.json.Decoder(msgspec.Raw).decode
+_text: Final = msgspec.json.Encoder().encode
+
+
+def fragments(batch: comet.RecordBatch[bytes], values: Values = Values.AUTO) -> list[bytes]:
+    """Each record of a batch as one JSON object."""
+    write, keys = _WRITERS[values], _Keys()
+    return [
+        _RECORD % (partition, offset, at, keys[key], write(value), _headers(headers) if headers else b"")
+        for _, partition, offset, key, value, at, headers in batch.records()
+    ]
+
+
+Single = comet.Record[bytes] | comet.LeasedRecord | comet.SharedRecord[bytes]
+
+
+def each(records: Iterable[Single], values: Values = Values.AUTO) -> list[bytes]:
+    """The same of records that came one by one."""
+    write, keys = _WRITERS[values], _Keys()
+    return [
+        _RECORD
+        % (
+            one.partition, one.offset, one.timestamp_us, keys[one.key], write(one.value),
+            _headers(one.headers) if one.headers else b"",
+        )
+        for one in records
+    ]  # fmt: skip
+
+
+class _Keys(dict[bytes | None, bytes]):
+    """How keys are written. Each is written once, for they repeat."""
+
+    def __missing__(self, key: bytes | None) -> bytes:
+        written = self[key] = b"" if key is None else _key(key)
+        return written
+
+
+def _key(key: bytes) -> bytes:
+    try:
+        return b',"key":' + _text(key.decode())
+    except UnicodeDecodeError:
+        return b',"key_base64":"' + b64encode(key) + b'"'
+
+
+def _auto(value: bytes | None) -> bytes:
+    if value is None:
+        return _TOMBSTONE
+    try:
+        _check_json(value)
+        if not value.isascii():
+            value.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _as_text(value)
+    if b"\n" in value or b"\r" in value:
+        value = value.replace(b"\n", b" ").replace(b"\r", b" ")
+    return b',"value":' + value
+
+
+def _as_text(value: bytes | None) -> bytes:
+    if value is None:
+        return _TOMBSTONE
+    try:
+        return b',"text":' + _text(value.decode())
+    except UnicodeDecodeError:
+        return _as_base64(value)
+
+
+def _as_base64(value: bytes | None) -> bytes:
+    if value is None:
+        return _TOMBSTONE
+    return b',"base64":"' + b64encode(value) + b'"'
+
+
+_WRITERS: Final = {Values.AUTO: _auto, Values.TEXT: _as_text, Values.BASE64: _as_base64}
+
+
+def _headers(pairs: Iterable[tuple[str, bytes]]) -> bytes:
+    return b',"headers":[' + b",".join(_header(name, value) for name, value in pairs) + b"]"
+
+
+def _header(name: str, value: bytes) -> bytes:
+    try:
+        return b'{"name":%b,"value":%b}' % (_text(name), _text(value.decode()))
+    except UnicodeDecodeError:
+        return b'{"name":%b,"base64":"%b"}' % (_text(name), b64encode(value))

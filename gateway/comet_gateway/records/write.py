@@ -1,0 +1,255 @@
+"""Writes columns of records to a topic, and says of each record what became of it.
+
+    columns ─► by partition, where they are many ─► Producer.send_many, one call for each ─► runs of offsets
+            └► few of them ─► Producer.send, so that those of many requests share a batch ─► receipts
+
+A record that its topic would not take, or a partition that there is not, concerns that record alone. What concerns all
+of them, a topic that is not there, is raised before anything is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Final, TypeVar
+
+import comet
+from comet.errors import CometError, PartitionNotFound, TopicNotFound
+from comet.records import partition_for
+from comet.types import Receipt
+from comet_gateway.brokers.catalog import Catalog
+from comet_gateway.http.problems import Problem
+from comet_gateway.http.timeouts import until
+from comet_gateway.schemas.records import Columns
+
+_KEY: Final = re.compile(r"[!-~]{1,200}")
+
+# Fewer are sent one by one: then they travel in a batch with those of other requests.
+FEW: Final = 16
+
+Indexes = Sequence[int]
+T = TypeVar("T")
+
+
+class WriteResult:
+    """Records on their way. `texts` has one JSON object for each once `wait` is over."""
+
+    __slots__ = ("_bulk", "_single", "count", "failed", "problems", "texts")
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.texts: list[str] = [""] * count
+        self.failed = 0
+        self.problems: dict[str, Problem] = {}  # by code: the first of each
+        self._single: list[tuple[int, comet.Delivery]] = []
+        self._bulk: list[tuple[Indexes, comet.BulkDelivery]] = []
+
+    def add(self, index: int, delivery: comet.Delivery) -> None:
+        self._single.append((index, delivery))
+
+    def add_many(self, indexes: Indexes, delivery: comet.BulkDelivery) -> None:
+        self._bulk.append((indexes, delivery))
+
+    def fail(self, indexes: Iterable[int], problem: Problem) -> None:
+        text = f'{{"problem":{problem.body().decode()}}}'
+        for index in indexes:
+            self.texts[index] = text
+            self.failed += 1
+        self.problems.setdefault(problem.code, problem)
+
+    def refuse(self) -> None:
+        """Raises the problem that all of them have, where it is one."""
+        if self.failed == self.count and len(self.problems) == 1:
+            raise next(iter(self.problems.values()))
+
+    def left(self) -> list[int]:
+        """Those of which nothing is known yet, and that are not under way."""
+        sent = {index for index, _ in self._single}.union(*(indexes for indexes, _ in self._bulk))
+        return [index for index, text in enumerate(self.texts) if not text and index not in sent]
+
+    async def wait(self, deadline: float) -> None:
+        """Waits for what became of them, until then at most. Never raises but for cancellation."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                for _, delivery in self._single:
+                    if not delivery.done():
+                        await _settled(delivery)
+                for _, bulk in self._bulk:
+                    if not bulk.done():
+                        await bulk.outcomes()
+        except TimeoutError:
+            pass
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Takes what is known. Of the rest nobody will ask: the producer need not raise it when it is closed."""
+        for index, delivery in self._single:
+            error = delivery.exception()
+            if error is not None or not delivery.done():
+                self.fail([index], _problem(error))
+                continue
+            receipt = delivery.result()
+            offset = f',"offset":"{receipt.offset}"' if receipt.offset >= 0 else ""
+            self.texts[index] = f'{{"partition":{receipt.partition}{offset}}}'
+        for indexes, bulk in self._bulk:
+            at = 0
+            for outcome in bulk.known():
+                chosen = indexes[at : at + outcome.count]
+                at += outcome.count
+                if isinstance(outcome, comet.FailedRange):
+                    self.fail(chosen, _problem(outcome.error))
+                else:
+                    self._run(chosen, outcome)
+        self._single, self._bulk = [], []
+
+    def _run(self, chosen: Indexes, written: comet.ReceiptRange) -> None:
+        if written.first < 0:
+            texts = [f'{{"partition":{written.partition}}}'] * written.count
+        else:
+            head = f'{{"partition":{written.partition},"offset":"'
+            texts = [f'{head}{offset}"}}' for offset in written.offsets]
+        if isinstance(chosen, range):
+            self.texts[chosen.start : chosen.stop] = texts
+        else:
+            for index, text in zip(chosen, texts, strict=True):
+                self.texts[index] = text
+
+
+async def _settled(delivery: comet.Delivery) -> None:
+    with suppress(CometError):  # its own place says so
+        await delivery
+
+
+def _problem(error: CometError | None) -> Problem:
+    if error is None:
+        return Problem("TIMEOUT", "no acknowledgement came in time: the record may or may not have been written")
+    return Problem.of(error)
+
+
+async def write(
+    producer: comet.Producer, catalog: Catalog, topic: str, columns: Columns, deadline: float
+) -> WriteResult:
+    """Hands records to the producer; waits only for room in its buffer. Raises TopicNotFound."""
+    written = WriteResult(len(columns))
+    try:
+        if len(columns) <= FEW:
+            await until(deadline, _one_by_one(producer, topic, columns, range(len(columns)), written))
+        else:
+            await until(deadline, _many(producer, catalog, topic, columns, written))
+    except TimeoutError:
+        detail = "there was no room to write in time: the record may or may not have been written"
+        written.fail(written.left(), Problem("TIMEOUT", detail))
+    except BaseException:
+        written.abandon()
+        raise
+    return written
+
+
+async def write_once(
+    producer: comet.Producer, topic: str, columns: Columns, key: str, acks: comet.Acks, timeout_ms: int
+) -> list[Receipt]:
+    """Writes records unless an earlier request with the same key has. All are written, or it raises."""
+    if not _KEY.fullmatch(key):
+        raise Problem("INVALID_ARGUMENT", "an idempotency key is 1 to 200 visible characters of ASCII")
+    if acks is comet.Acks.NONE:
+        raise Problem("INVALID_ARGUMENT", "with acks=0 nobody is asked whether it was written before")
+    records = list(_rows(columns))
+    return await producer.publish_once(topic, records, idempotency_key=key, acks=acks, timeout_ms=timeout_ms)
+
+
+def _rows(columns: Columns) -> Iterator[comet.NewRecord]:
+    keys, headers, times, partitions = columns.keys, columns.headers, columns.timestamps_us, columns.partitions
+    for index, value in enumerate(columns.values):
+        yield comet.NewRecord(
+            value,
+            None if keys is None else keys[index],
+            () if headers is None else headers[index],
+            None if times is None else times[index],
+            None if partitions is None else partitions[index],
+        )
+
+
+async def _one_by_one(
+    producer: comet.Producer, topic: str, columns: Columns, indexes: Indexes, written: WriteResult
+) -> None:
+    values, keys, headers = columns.values, columns.keys, columns.headers
+    times, partitions = columns.timestamps_us, columns.partitions
+    for index in indexes:
+        try:
+            delivery = await producer.send(
+                topic,
+                values[index],
+                key=None if keys is None else keys[index],
+                headers=None if headers is None else headers[index],
+                timestamp_us=None if times is None else times[index],
+                partition=None if partitions is None else partitions[index],
+            )
+        except TopicNotFound:
+            raise
+        except CometError as error:
+            written.fail([index], Problem.of(error))
+        else:
+            written.add(index, delivery)
+
+
+async def _many(producer: comet.Producer, catalog: Catalog, topic: str, columns: Columns, written: WriteResult) -> None:
+    info = await catalog.topic(topic)
+    taken = _fitting(columns.values, info.config.record_bytes_max, written)
+    for partition, indexes in _by_partition(columns, taken, len(info.partitions)):
+        try:
+            bulk = await producer.send_many(
+                topic,
+                _chosen(columns.values, indexes),
+                keys=columns.keys and _chosen(columns.keys, indexes),
+                headers=columns.headers and _chosen(columns.headers, indexes),
+                timestamps_us=columns.timestamps_us and _chosen(columns.timestamps_us, indexes),
+                partition=partition,
+            )
+        except TopicNotFound:
+            raise
+        except CometError as error:
+            if isinstance(error, PartitionNotFound):
+                catalog.forget(topic)
+            written.fail(indexes, Problem.of(error))
+        else:
+            written.add_many(indexes, bulk)
+
+
+def _chosen(column: Sequence[T], indexes: Indexes) -> Sequence[T]:
+    return column if len(indexes) == len(column) else [column[index] for index in indexes]
+
+
+def _fitting(values: Sequence[bytes | None], bytes_max: int, written: WriteResult) -> Indexes:
+    """Those that the topic takes: one that it does not must not keep the others from being written."""
+    if max(map(len, filter(None, values)), default=0) <= bytes_max:
+        return range(len(values))
+    fitting: list[int] = []
+    for index, value in enumerate(values):
+        if value is None or len(value) <= bytes_max:
+            fitting.append(index)
+            continue
+        detail = f"a record of {len(value)} bytes; the topic takes {bytes_max}"
+        more = {"record_bytes_max": str(bytes_max)}
+        written.fail([index], Problem("RECORD_TOO_LARGE", detail, more=more))
+    return fitting
+
+
+def _by_partition(columns: Columns, taken: Indexes, partitions: int) -> Iterator[tuple[int | None, Indexes]]:
+    """What goes to each partition, in order; None: wherever the producer likes."""
+    given, keys = columns.partitions, columns.keys
+    if given is None and (keys is None or partitions == 1):
+        yield None if keys is None else 0, taken
+        return
+    groups: dict[int | None, list[int]] = {}
+    places: dict[bytes, int] = {}
+    for index in taken:
+        partition = None if given is None else given[index]
+        if partition is None and keys is not None and (key := keys[index]) is not None:
+            partition = places.get(key)
+            if partition is None:
+                partition = places[key] = partition_for(key, partitions)
+        groups.setdefault(partition, []).append(index)
+    yield from groups.items()

@@ -1,0 +1,1 @@
+"""Search and export: a bounded scan of a topic with a filter."""

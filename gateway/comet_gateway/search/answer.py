@@ -1,0 +1,83 @@
+"""An answer that is made while a walk goes on: its parts are written as they come, for as long as the client is there.
+
+Once it has begun, what goes wrong can have no status: the maker of the parts says it in its own way, or raises, and the
+answer breaks off before its end, which the client sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TypeVar
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+from starlette.types import Send
+
+from comet_gateway.http.origins import HeaderPairs
+from comet_gateway.search.slots import Slots, whose
+
+T = TypeVar("T")
+
+
+class WalkAnswer:
+    """Of one request. `make` is called when it begins; `give_up_s` is how long a client may take to read a part."""
+
+    def __init__(
+        self,
+        request: Request,
+        slots: Slots,
+        make: Callable[[], AsyncGenerator[bytes]],
+        headers: HeaderPairs,
+        give_up_s: float,
+    ) -> None:
+        self._whose = whose(request.scope["comet.who"])
+        slots.check(self._whose)
+        self._request = request
+        self._slots = slots
+        self._make = make
+        self._headers = headers
+        self._give_up_s = give_up_s
+
+    async def __call__(self, send: Send) -> None:
+        with self._slots.take(self._whose):
+            gone = asyncio.create_task(_until_gone(self._request), name="gateway: until the client goes")
+            parts = self._make()
+            try:
+                part: bytes | None = await _unless(gone, anext(parts, None))  # while it is still time for a status
+                await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+                while part is not None:
+                    if part:
+                        await self._send(send, part)
+                    part = await _unless(gone, anext(parts, None))
+                await send({"type": "http.response.body", "body": b""})
+            finally:
+                gone.cancel()
+                await parts.aclose()
+                await asyncio.gather(gone, return_exceptions=True)
+
+    async def _send(self, send: Send, part: bytes) -> None:
+        try:
+            async with asyncio.timeout(self._give_up_s):
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        except TimeoutError:  # it does not read
+            raise ClientDisconnect from None
+
+
+async def _unless(gone: asyncio.Task[None], step: Awaitable[T]) -> T:
+    """What the step gives, unless the client goes before that."""
+    task = asyncio.ensure_future(step)
+    try:
+        await asyncio.wait([task, gone], return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def _until_gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,135 @@
+"""What part of a topic is asked for: the query of a search, an export, or the page of messages. Then where that is in
+the log, which brokers know."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import comet
+from comet.errors import CometError, TopicNotFound
+from comet.types import AtOffset, Earliest, Latest, Position, TopicInfo
+from comet_gateway.brokers.backend import Backend
+from comet_gateway.http.problems import Problem
+from comet_gateway.http.query_params import QueryParams, whole
+from comet_gateway.records.cursor import Cursor, CursorPlace
+from comet_gateway.records.merge import AT_ONCE, Isolation, Order, problem_of
+from comet_gateway.schemas.records import PARTITION_MAX
+from comet_gateway.search.filters import Filters
+from comet_gateway.search.scan import Wanted
+
+NAMES: Final = frozenset({"start", "end", "order", "partitions", "key", "value", "header", "cursor", "isolation"})
+LISTS: Final = frozenset({"where"})
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """`start` and `end` bound it as positions in time, whichever the order; `partitions`: empty for all."""
+
+    start: Position = field(default_factory=Earliest)
+    end: Position = field(default_factory=Latest)
+    order: Order = Order.OLDEST
+    partitions: tuple[int, ...] = ()
+    filters: Filters = field(default_factory=Filters)
+    cursor: Cursor | None = None
+    isolation: Isolation = "committed"
+
+    @classmethod
+    def of(cls, query: QueryParams) -> Selection:
+        """Raises Problem."""
+        return cls(
+            query.position("start", "earliest"),
+            query.position("end", "latest"),
+            query.choice("order", Order.OLDEST),
+            numbers(query.text("partitions")) if "partitions" in query else (),
+            Filters.of(query.text("key"), query.text("value"), query.text("header"), query.texts("where")),
+            Cursor.parse(query.text("cursor")) if "cursor" in query else None,
+            isolation(query),
+        )
+
+
+def isolation(query: QueryParams) -> Isolation:
+    given = query.text("isolation", "committed")
+    match given:
+        case "committed" | "uncommitted":
+            return given
+    raise Problem("VALIDATION", f"isolation is committed or uncommitted, not {given[:40]!r}")
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Partitions with commas between them. Raises Problem."""
+    return tuple(sorted({whole("partitions", name.strip(), 0, PARTITION_MAX) for name in text.split(",")[:1_000]}))
+
+
+async def located(selection: Selection, info: TopicInfo, backend: Backend, partitions_max: int) -> Wanted:
+    """The offsets that it means now. Raises Problem, CometError."""
+    chosen = _chosen(selection.partitions, info, partitions_max)
+    start, end = selection.start, selection.end
+    if len(chosen) > 1 and any(isinstance(at, AtOffset) for at in (start, end)):
+        raise Problem(
+            "INVALID_ARGUMENT", "an offset means something in one partition only: give a time, or `partitions`"
+        )
+    places = _places(selection.cursor, info)
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def part(index: int) -> tuple[int, int]:
+        async with gate:
+            edge = await _fetched(backend, info, index, Latest())
+            low = await _offset(start, edge, backend, info, index)
+            high = await _offset(end, edge, backend, info, index)
+        place = places.get(index)
+        if place is not None and selection.order is Order.OLDEST:
+            low = place.offset
+        elif place is not None:
+            high = place.offset
+        return max(low, edge.log_start), min(high, edge.log_end)
+
+    parts = dict(zip(chosen, await asyncio.gather(*map(part, chosen)), strict=True))
+    epochs = {index: place.epoch for index, place in places.items() if selection.order is Order.OLDEST}
+    return Wanted(info.name, selection.order, parts, epochs, selection.filters, selection.isolation, info.id)
+
+
+async def _offset(at: Position, edge: comet.Fetched, backend: Backend, info: TopicInfo, partition: int) -> int:
+    match at:
+        case AtOffset():
+            return at.offset
+        case Earliest():
+            return edge.log_start
+        case Latest():
+            return edge.log_end
+        case _:
+            return (await _fetched(backend, info, partition, at)).first_offset
+
+
+async def _fetched(backend: Backend, info: TopicInfo, partition: int, at: Position) -> comet.Fetched:
+    try:
+        return await backend.reader.fetch(info.name, partition, at, records_max=1, topic_id=info.id)
+    except CometError as error:
+        if isinstance(error, TopicNotFound):  # or another has its name since it was looked up
+            backend.catalog.forget(info.name)
+        raise problem_of(error, partition) from error
+
+
+def _places(cursor: Cursor | None, info: TopicInfo) -> Mapping[int, CursorPlace]:
+    """What it does not name was added since: all of that is yet to come."""
+    if cursor is None:
+        return {}
+    if cursor.topic_id != info.id:
+        raise Problem("TRUNCATED", f"the cursor is of another topic, or of an earlier one that was named {info.name!r}")
+    return cursor.places
+
+
+def _chosen(partitions: tuple[int, ...], info: TopicInfo, most: int) -> tuple[int, ...]:
+    count = len(info.partitions)
+    for partition in partitions:
+        if partition >= count:
+            raise Problem(
+                "PARTITION_NOT_FOUND", f"topic {info.name!r} has the partitions 0 to {count - 1}, not {partition}"
+            )
+    chosen = partitions or tuple(range(count))
+    if len(chosen) > most:
+        detail = f"{len(chosen)} partitions; one request merges {most} at most: choose some with `partitions`"
+        raise Problem("INVALID_ARGUMENT", detail, more={"merged_partitions_max": most})
+    return chosen

@@ -1,0 +1,57 @@
+"""How many walks through the log go on at once: searches and exports of all clients together, and of each of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+from comet_gateway.config import Limits
+from comet_gateway.dashboard.sources import Sources
+from comet_gateway.http.auth import EVERYBODY, Who
+from comet_gateway.http.problems import Problem
+
+
+def whose(who: Who) -> str:
+    """Who a slot is counted for; empty where nobody can be told from others."""
+    return "" if who is EVERYBODY else who.name
+
+
+class Slots:
+    """One for an application, kept by its sources; used on its loop."""
+
+    what: ClassVar[str] = "searches and exports are under way"
+
+    def __init__(self, sources: Sources) -> None:
+        self._most = self.most(sources.config.limits)
+        self._own_most = max(1, self._most * 3 // 4)  # of one: the rest is for others
+        self._own: Counter[str] = Counter()
+        self.taken = 0
+        self.refused = 0
+
+    def most(self, limits: Limits) -> int:
+        return limits.searches_max
+
+    def check(self, name: str) -> None:
+        """Raises TOO_MANY_REQUESTS where there is none."""
+        own = self._own[name] if name else 0
+        if self.taken < self._most and own < self._own_most:
+            return
+        self.refused += 1
+        count, of = (self.taken, "") if self.taken >= self._most else (own, f" for {name}")
+        hint = "Wait for one to end, or stop one."
+        raise Problem("TOO_MANY_REQUESTS", f"{count} {self.what}{of}, the limit", hint=hint)
+
+    @contextmanager
+    def take(self, name: str) -> Iterator[None]:
+        """Raises TOO_MANY_REQUESTS."""
+        self.check(name)
+        self.taken += 1
+        self._own[name] += 1
+        try:
+            yield
+        finally:
+            self.taken -= 1
+            self._own[name] -= 1
+            self._own += Counter()  # without those who have none

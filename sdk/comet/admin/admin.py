@@ -1,0 +1,396 @@
+"""Topics and the cluster, for people who run them: one method per request of the Admin service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+from google.protobuf.message import Message
+
+from comet.admin.groups import SERVICE, GroupAdmin
+from comet.admin.history import History, history_from_pb
+from comet.admin.recovery import ClusterRecovery, recover
+from comet.client.connection import Attachment
+from comet.client.leader_request import at_leader
+from comet.errors import BrokerNotFound, InvalidArgument, PartitionNotFound
+from comet.types import (
+    REPLICAS_MAX,
+    ClusterInfo,
+    PartitionStatus,
+    StartLike,
+    TopicConfig,
+    TopicInfo,
+    TopicPartition,
+    check_topic_name,
+    position,
+)
+from comet.v1 import admin_pb2 as admin
+from comet.v1 import events_pb2 as pb
+from comet.v1 import types_pb2 as types
+from comet.wire import protobuf
+
+M = TypeVar("M", bound=Message)
+
+_PAGE = 1000
+_AT_ONCE = 32  # questions to brokers
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPage:
+    """Some of the topics, by name. `after` is what to go on after; None: that was all. `total` counts all there are.
+
+    >>> comet.TopicPage(topics=(), after=None, total=0).after is None
+    True
+    """
+
+    topics: tuple[TopicInfo, ...]
+    after: str | None
+    total: int
+
+
+class Admin(GroupAdmin):
+    """Manages topics. Async; `comet.sync.Admin` is the same for synchronous code.
+
+    >>> async def example(address: str) -> None:
+    ...     async with comet.Admin(address) as admin:
+    ...         await admin.create_topic("trades", partitions=3, retention_ms=3_600_000)
+    ...         print([topic.name for topic in await admin.list_topics()])
+    >>> run(example)
+    ['quotes', 'trades']
+    """
+
+    async def _ask_at(self, broker: int | None, method: str, request: Message, response: type[M]) -> M:
+        """Asks that broker; None: any."""
+        if broker is None:
+            return await self._ask(method, request, response)
+        brokers = (await self.describe_cluster()).brokers
+        address = next((f"{one.host}:{one.port}" for one in brokers if one.id == broker), None)
+        if address is None:
+            raise BrokerNotFound(f"there is no broker {broker}; alive are {', '.join(str(one.id) for one in brokers)}")
+        return await self._client.unary_at(address, SERVICE + method, request, response, self._timeout_ms)
+
+    # ---- topics
+
+    async def create_topic(
+        self, name: str, *, partitions: int = 1, replicas: int = 0, config: TopicConfig | None = None, **settings: Any
+    ) -> TopicInfo:
+        """Makes a topic. Give its settings as a TopicConfig, or those that differ from the broker's defaults by name.
+
+        `replicas` is how many brokers hold each partition; 0 leaves it to the cluster.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         topic = await admin.create_topic("trades", partitions=2, flush="always")
+        ...         print(topic.name, len(topic.partitions), topic.config.flush.value)
+        >>> run(example)
+        trades 2 always
+        """
+        if partitions < 1:
+            raise InvalidArgument(f"a topic has at least one partition, not {partitions!r}")
+        if not 0 <= replicas <= REPLICAS_MAX:
+            raise InvalidArgument(
+                f"replicas must be from 0 (the cluster's default) to {REPLICAS_MAX}, not {replicas!r}"
+            )
+        request = admin.CreateTopicRequest(
+            name=check_topic_name(name), partitions=partitions, replicas=replicas, config=_settings(config, settings)
+        )
+        return protobuf.topic_from_pb(await self._ask("CreateTopic", request, types.Topic))
+
+    async def list_topics(self) -> list[TopicInfo]:
+        """All topics, by name.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         print([topic.name for topic in await admin.list_topics()])
+        >>> run(example)
+        ['quotes']
+        """
+        found: list[TopicInfo] = []
+        token = ""
+        while True:
+            request = admin.ListTopicsRequest(page_token=token, page_size=_PAGE)
+            answer = await self._ask("ListTopics", request, admin.ListTopicsResponse)
+            found.extend(map(protobuf.topic_from_pb, answer.topics))
+            token = answer.next_page_token
+            if not token:
+                return found
+
+    async def find_topics(self, part: str = "", *, after: str = "", limit: int = 100) -> TopicPage:
+        """Some topics, by name: those that have this in their name, in capitals or not, and come after a name.
+        Cheap, however many there are.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         await admin.create_topic("trades")
+        ...         page = await admin.find_topics("", limit=1)
+        ...         print([topic.name for topic in page.topics], page.after, page.total)
+        ...         page = await admin.find_topics("", after=page.after)
+        ...         print([topic.name for topic in page.topics], page.after)
+        >>> run(example)
+        ['quotes'] quotes 2
+        ['trades'] None
+        """
+        if not 1 <= limit <= _PAGE:
+            raise InvalidArgument(f"limit must be from 1 to {_PAGE}, not {limit!r}")
+        request = admin.ListTopicsRequest(page_token=after, page_size=limit, filter=part)
+        answer = await self._ask("ListTopics", request, admin.ListTopicsResponse)
+        topics = tuple(map(protobuf.topic_from_pb, answer.topics))
+        return TopicPage(topics, answer.next_page_token or None, answer.total)
+
+    async def describe_topic(self, name: str, *, broker: int | None = None) -> tuple[TopicInfo, list[PartitionStatus]]:
+        """A topic, and what its partitions hold on the brokers that lead them; of one without a leader there is nothing
+        but its number. With `broker`, what the replicas on that one hold. Raises TopicNotFound, BrokerNotFound.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         topic, partitions = await admin.describe_topic("quotes")
+        ...         print(topic.config.retention_ms, [status.log_end for status in partitions])
+        >>> run(example)
+        604800000 [0]
+        """
+        request = admin.DescribeTopicRequest(name=name, local=broker is not None)
+        answer = await self._ask_at(broker, "DescribeTopic", request, admin.DescribeTopicResponse)
+        return protobuf.topic_from_pb(answer.topic), [protobuf.status_from_pb(status) for status in answer.partitions]
+
+    async def alter_topic(self, name: str, **settings: Any) -> TopicInfo:
+        """Changes the settings that are named and leaves the others alone.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         topic = await admin.alter_topic("quotes", retention_events=1_000_000)
+        ...         print(topic.config.retention_events)
+        >>> run(example)
+        1000000
+        """
+        request = admin.AlterTopicRequest(name=name, config=_settings(None, settings))
+        return protobuf.topic_from_pb(await self._ask("AlterTopic", request, types.Topic))
+
+    async def delete_topic(self, name: str) -> None:
+        """Deletes a topic and everything in it. A topic made again under the name is another one.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         await admin.delete_topic("quotes")
+        ...         print(await admin.list_topics())
+        >>> run(example)
+        []
+        """
+        await self._ask("DeleteTopic", admin.DeleteTopicRequest(name=name), admin.DeleteTopicResponse)
+
+    async def add_partitions(self, name: str, total: int) -> TopicInfo:
+        """Gives a topic more partitions, so that there are `total`. From then on keys map to partitions anew.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         print(len((await admin.add_partitions("quotes", 4)).partitions))
+        >>> run(example)
+        4
+        """
+        return protobuf.topic_from_pb(
+            await self._ask("AddPartitions", admin.AddPartitionsRequest(name=name, total=total), types.Topic)
+        )
+
+    async def delete_records(self, name: str, partition: int, before_offset: int | None = None) -> int:
+        """Deletes the records before an offset, or all there are now; returns where the partition starts now.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
+        ...     async with comet.Admin(address) as admin:
+        ...         print(await admin.delete_records("quotes", 0, before_offset=2))
+        >>> run(example)
+        2
+        """
+        request = admin.DeleteRecordsRequest(
+            name=name, partition=partition, before_offset=-1 if before_offset is None else before_offset
+        )
+        return (await self._ask("DeleteRecords", request, admin.DeleteRecordsResponse)).log_start
+
+    async def offsets(self, topic: str, at: StartLike = "latest") -> dict[int, int]:
+        """Per partition the offset that a position stands for: an end, a time, a time ago.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
+        ...     async with comet.Admin(address) as admin:
+        ...         print(await admin.offsets("quotes", "earliest"), await admin.offsets("quotes", "latest"))
+        >>> run(example)
+        {0: 0} {0: 3}
+        """
+        where = protobuf.position_to_pb(position(at, now_us=self._clock_us()))
+        self._client.forget(topic)
+        info = await self._client.topic(topic)
+
+        give_up = asyncio.get_running_loop().time() + self._timeout_ms / 1000
+
+        async def find(partition: int) -> int:
+            async def place() -> TopicPartition:
+                return TopicPartition(topic, partition)
+
+            async def ask(attachment: Attachment, left_ms: int) -> int:
+                frame = pb.ClientFrame(find_offset=pb.FindOffset(partition=attachment.handle, position=where))
+                try:
+                    return (await attachment.connection.call(frame, left_ms)).found_offset.offset
+                except PartitionNotFound:  # the handle is that of a topic that was deleted and made again
+                    attachment.connection.detach(topic, partition)
+                    raise
+
+            return await at_leader(self._client, place, ask, give_up=give_up, writes=False)
+
+        indexes = [partition.index for partition in info.partitions]
+        found: list[int] = []
+        for first in range(0, len(indexes), _AT_ONCE):
+            found += await asyncio.gather(*map(find, indexes[first : first + _AT_ONCE]))
+        return dict(zip(indexes, found, strict=True))
+
+    # ---- the cluster
+
+    async def move_partition(self, name: str, partition: int, replicas: Sequence[int]) -> TopicInfo:
+        """Gives a partition to other brokers, or to more or fewer of them: their ids, the preferred leader first.
+
+        Returns once it is decided; `describe_topic` shows when it is done. Raises BrokerNotFound.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         await admin.move_partition("quotes", 0, [2, 3, 1])
+        """
+        request = admin.MovePartitionRequest(name=name, partition=partition, replicas=replicas)
+        return protobuf.topic_from_pb(await self._ask("MovePartition", request, types.Topic))
+
+    async def elect_leader(self, name: str, partition: int, broker: int, *, accept_loss: bool = False) -> TopicInfo:
+        """Has a replica lead a partition that has no leader, whatever it lacks: the last way out, when those that have
+        everything are damaged or will not come back. What it lacks is cut from the others when they follow it.
+
+        Returns once it is decided. Raises InvalidArgument while somebody leads or is about to, and without
+        `accept_loss`; BrokerNotFound.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         await admin.elect_leader("quotes", 0, 2, accept_loss=True)
+        """
+        request = admin.ElectLeaderRequest(name=name, partition=partition, broker=broker, accept_loss=accept_loss)
+        return protobuf.topic_from_pb(await self._ask("ElectLeader", request, types.Topic))
+
+    async def drain_broker(self, broker: int, *, undo: bool = False) -> int:
+        """Has a broker pass on the partitions that it leads, before it is stopped; with `undo` it may lead again.
+
+        Returns how many it still leads: ask again until there are none. Raises BrokerNotFound.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         while await admin.drain_broker(2):
+        ...             await asyncio.sleep(0.1)
+        """
+        request = admin.DrainBrokerRequest(broker=broker, undo=undo)
+        return (await self._ask("DrainBroker", request, admin.DrainBrokerResponse)).leading
+
+    async def resume(self, broker: int | None = None) -> int:
+        """Takes up again what has failed on a broker of an unexpected error, as a restart would: partitions, slots,
+        groups, transactional ids. Without an id on every broker. Returns how many; what fails again is in
+        `statistics()["failed"]`. Raises BrokerNotFound, and Timeout where the metadata store does not answer.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         print(await admin.resume())
+        >>> run(example)
+        0
+        """
+        ids = [broker] if broker is not None else [one.id for one in (await self.describe_cluster()).brokers]
+        answers = [await self._ask_at(one, "Resume", admin.ResumeRequest(), admin.ResumeResponse) for one in ids]
+        return sum(answer.resumed for answer in answers)
+
+    async def recover_cluster(self, *, accept: str = "") -> ClusterRecovery:
+        """Has brokers accept a metadata store that went back in time or was emptied. Give this Admin the addresses of
+        all brokers: what their folders hold decides.
+
+        Without `accept` nothing is done: the answer says what would be, and what it would lose. Its `digest` is what
+        `accept` takes. Raises InvalidArgument where there is nothing to recover, or what was accepted has changed.
+
+        >>> async def example(addresses: list[str]) -> None:
+        ...     async with comet.Admin(addresses) as admin:
+        ...         plan = await admin.recover_cluster()
+        ...         if not any(partition.loses for partition in plan.partitions):
+        ...             await admin.recover_cluster(accept=plan.digest)
+        """
+        self._client.check_open()
+        return await recover(self._client, accept)
+
+    async def describe_cluster(self) -> ClusterInfo:
+        """Which brokers there are, which of them is the controller, and how much they hold.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         cluster = await admin.describe_cluster()
+        ...         print(len(cluster.brokers), cluster.topics, cluster.partitions)
+        >>> run(example)
+        1 1 1
+        """
+        answer = await self._ask("DescribeCluster", admin.DescribeClusterRequest(), admin.DescribeClusterResponse)
+        brokers = tuple(map(protobuf.broker_from_pb, answer.brokers))
+        return ClusterInfo(answer.cluster_id, answer.controller, brokers, answer.topics, answer.partitions)
+
+    async def statistics(
+        self, broker: int | None = None, *, brief: bool = False, topics: bool = False, groups: bool = False
+    ) -> dict[str, Any]:
+        """A broker's own numbers, all of them; without an id those of any. `brief` leaves out what is told of every
+        partition and client, which may be much. With `topics` there is what the broker leads, by topic, and with
+        `groups` a list of the groups that it coordinates. Rates are those of the last 10 s. Raises BrokerNotFound.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         print((await admin.statistics())["partitions"][0]["log_end"])
+        ...         found = await admin.statistics(1, brief=True, topics=True, groups=True)
+        ...         print(found["totals"]["leading"], found["topics"]["quotes"]["records"], found["groups"])
+        >>> run(example)
+        0
+        1 0 []
+        """
+        request = admin.StatisticsRequest(brief=brief, topics=topics, groups=groups)
+        answer = await self._ask_at(broker, "Statistics", request, admin.StatisticsResponse)
+        found: dict[str, Any] = msgspec.json.decode(answer.json)
+        return found
+
+    async def history(
+        self,
+        broker: int | None = None,
+        *,
+        topics: Iterable[str] = (),
+        every_topic: bool = False,
+        groups: Iterable[str] = (),
+        step_s: int = 1,
+        since_us: int = 0,
+    ) -> History:
+        """What the figures of a broker were, and what has happened to the cluster, as long as it remembers: each second
+        of a quarter of an hour or, with a step of minutes, a day. Also of topics, what it counted as their leader, and
+        of groups, wherever they are coordinated; what is not known has no track. To go on from an earlier answer, give
+        the `end_us` of its tracks as `since_us`. Raises BrokerNotFound, and LimitExceeded for too much at once.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         await admin.create_topic("trades")
+        ...         found = await admin.history(1, step_s=60)
+        ...         print(len(found.tracks[0].values), [event.kind for event in found.events])
+        >>> run(example)
+        1440 [...]
+        """
+        request = admin.HistoryRequest(
+            topics=topics, every_topic=every_topic, groups=groups, step_s=_step(step_s), since_us=since_us
+        )
+        return history_from_pb(await self._ask_at(broker, "History", request, admin.HistoryResponse))
+
+
+def _step(step_s: int) -> int:
+    if step_s < 1:
+        raise InvalidArgument(f"step_s is at least 1, not {step_s!r}")
+    return step_s
+
+
+def _settings(config: TopicConfig | None, settings: dict[str, Any]) -> types.TopicConfig:
+    if config is None:
+        return protobuf.settings_to_pb(settings)
+    if settings:
+        raise InvalidArgument("give the settings as a TopicConfig or by name, not both")
+    return protobuf.config_to_pb(config)

@@ -1,0 +1,96 @@
+"""What a recovery of the cluster would do, or did: for a metadata store that went back in time or was emptied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from comet.errors import CometError, InvalidArgument, Unavailable
+from comet.v1 import admin_pb2 as admin
+
+if TYPE_CHECKING:
+    from comet.client.client import Client
+
+METHOD: Final = "comet.v1.Admin/RecoverCluster"
+TIMEOUT_MS: Final = 180_000  # every log of every folder may have to be opened
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryChoice:
+    """A copy of a partition. `loses` counts the records that are known to be committed, and that it does not have.
+
+    >>> comet.RecoveryChoice(2, 0, 40, 3, 38, 0, named=True, damaged=False).log_end
+    40
+    """
+
+    broker: int
+    log_start: int
+    log_end: int
+    last_epoch: int
+    high_watermark: int
+    loses: int
+    named: bool  # the metadata store has it as a replica
+    damaged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRecovery:
+    """What becomes of a partition: the broker whose copy all others follow, 0 where no folder has one; what that loses;
+    and all copies, the best first.
+
+    >>> comet.PartitionRecovery("quotes", "0f" * 16, 0, chosen=1, epoch=4, loses=0, choices=()).chosen
+    1
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    chosen: int
+    epoch: int
+    loses: int
+    choices: tuple[RecoveryChoice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRecovery:
+    """What `Admin.recover_cluster` would do, or has done.
+
+    >>> found = comet.ClusterRecovery("c1", False, (), (), (), (1, 2), (3,), (), (), digest="ab", done=False)
+    >>> found.missing
+    (3,)
+    """
+
+    cluster_id: str
+    emptied: bool  # the store had no cluster id
+    partitions: tuple[PartitionRecovery, ...]
+    put_back: tuple[str, ...]  # topics that the store does not know, and a folder does
+    unknown: tuple[str, ...]  # ids of topics of which nothing but records is left
+    asked: tuple[int, ...]
+    missing: tuple[int, ...]  # brokers that the store names, and that did not answer
+    restart: tuple[int, ...]  # brokers that have to be restarted afterwards
+    silent: tuple[str, ...]  # addresses that did not answer
+    digest: str  # what `accept` takes
+    done: bool
+
+
+async def recover(client: Client, accept: str) -> ClusterRecovery:
+    """Asks the first of the addresses given whose broker does not trust the store."""
+    request = admin.RecoverClusterRequest(brokers=client.bootstrap, accept=accept)
+    failed: CometError | None = None
+    for address in client.bootstrap:
+        try:
+            answer = await client.unary_at(address, METHOD, request, admin.RecoverClusterResponse, TIMEOUT_MS)
+        except Unavailable as error:
+            failed = failed or error
+        except InvalidArgument as error:
+            if "trusted" not in error.details:
+                raise
+            failed = error
+        else:
+            plan = msgspec.json.decode(answer.json)
+            known = {name: plan[name] for name in ClusterRecovery.__slots__ if name in plan}
+            more = {"digest": answer.digest, "done": answer.done, "silent": tuple(answer.silent)}
+            return msgspec.convert({**known, **more}, ClusterRecovery)
+    raise failed or InvalidArgument("give the address of at least one broker")

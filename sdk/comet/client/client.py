@@ -1,0 +1,396 @@
+"""The way to the cluster: any of several addresses, one connection per broker, and what the directory knows.
+
+Producers and consumers each own one client. They ask it for a partition (`attach`) and get a handle on a live
+connection to its leader or another replica, or an error that says whether to try again. A broker that cannot be
+reached is tried again after a wait that all who need it share, so that a thousand partitions do not make a thousand
+attempts. A broker that falls silent while the others say that it is gone is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from random import Random, SystemRandom
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from comet import limits
+from comet.client.connection import Attachment, Connection
+from comet.client.metadata import Directory, look_at, share
+from comet.client.retry import Backoff
+from comet.errors import Closed, CometError, InvalidArgument, PartitionNotFound, TopicNotFound, Unavailable
+from comet.types import BrokerInfo, TopicInfo
+from comet.v1 import events_pb2 as pb
+from comet.wire.transport import Channel, Connect
+from comet.wire.tuning import tune_process
+
+log = logging.getLogger("comet")
+
+M = TypeVar("M", bound=Message)
+Addresses = str | Sequence[str]
+# Of a topic as it is known, which broker to go to for a partition; 0: none.
+Choose = Callable[[TopicInfo, int], int]
+
+_FETCH = "comet.v1.Comet/FetchMetadata"
+
+
+def parse_addresses(addresses: Addresses) -> tuple[str, ...]:
+    """The addresses of brokers to begin with.
+
+    >>> parse_addresses("a:9092, b:9092"), parse_addresses("localhost")
+    (('a:9092', 'b:9092'), ('localhost:9092',))
+    """
+    parts: list[Any] = addresses.split(",") if isinstance(addresses, str) else list(addresses)
+    found = tuple(part.strip() for part in parts if isinstance(part, str) and part.strip())
+    if not found or len(found) < len(parts):
+        raise InvalidArgument(f'give the address of a broker, such as "localhost:9092", not {addresses!r}')
+    for part in found:
+        if "/" in part:
+            raise InvalidArgument(f'{part!r} is no address of a broker: write HOST:PORT, as in "localhost:9092"')
+    return tuple(dict.fromkeys(part if _has_port(part) else f"{part}:9092" for part in found))
+
+
+def _has_port(address: str) -> bool:
+    host, colon, port = address.rpartition(":")
+    return bool(colon) and port.isdecimal() and (":" not in host or host.endswith("]"))
+
+
+class Peer:
+    """One broker's address: its channel, its connection while there is one, and when to try it again."""
+
+    def __init__(self, client: Client, address: str, random: Random) -> None:
+        self.address = address
+        self.connection: Connection | None = None
+        self._client = client
+        self._channel: Channel | None = None
+        self._opening: asyncio.Task[Connection] | None = None
+        self._backoff = Backoff(random)
+        self._not_before = 0.0
+        self._reason = ""
+
+    async def connect(self) -> Connection:
+        """The live connection, or the outcome of the one attempt that everyone shares."""
+        if self.connection is not None:
+            return self.connection
+        if self._opening is None:
+            loop = asyncio.get_running_loop()
+            wait_s = self._not_before - loop.time()
+            if wait_s * 1000 > limits.BACKOFF_FIRST_MS:
+                # Waiting here would keep from going elsewhere.
+                raise Unavailable(f"{self.address} is tried again in {wait_s * 1000:.0f} ms: {self._reason}")
+            self._opening = loop.create_task(self._open(), name=f"comet: connect {self.address}")
+            self._opening.add_done_callback(look_at)
+        return await share(self._opening)
+
+    async def _open(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        try:
+            await asyncio.sleep(max(self._not_before - loop.time(), 0))
+            connection = Connection(
+                self.channel(), self.address, client_name=self._client.name, software=self._client.software
+            )
+            await connection.open()
+        except CometError as error:
+            self._failed(error)
+            raise
+        finally:
+            self._opening = None
+        self._backoff.reset()
+        self.connection = connection
+        connection.on_silent = self._client.silent
+        connection.on_lost(self._lost)
+        return connection
+
+    @property
+    def failing(self) -> bool:
+        """It failed a moment ago."""
+        return self.connection is None and self._not_before > asyncio.get_running_loop().time()
+
+    @property
+    def troubled(self) -> bool:
+        """It failed a moment ago, or is silent, which need not mean anything."""
+        return self.failing or (self.connection is not None and self.connection.silent_ms > 0)
+
+    def reached(self) -> None:
+        """It has answered: nothing speaks against connecting."""
+        self._not_before = 0.0
+
+    def channel(self) -> Channel:
+        """The way to the broker for unary calls; a new one after every failure, which so connects afresh."""
+        if self._channel is None:
+            self._channel = self._client.connect(self.address)
+        return self._channel
+
+    def _lost(self, error: CometError) -> None:
+        self.connection = None
+        self._client.lost(error)
+        self._failed(error)
+
+    def _failed(self, error: CometError) -> None:
+        self._reason = error.message
+        self._not_before = asyncio.get_running_loop().time() + self._backoff.next_s(error.retry_after_ms)
+        self.renew()
+
+    def renew(self) -> None:
+        """Drops a channel that does not work, unless a stream lives on it."""
+        if self._channel is not None and self.connection is None:
+            self._client.close_later(self._channel)
+            self._channel = None
+
+    async def close(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        if self.connection is not None:
+            await self.connection.close()
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = None
+
+
+class Client:
+    """Owned by one producer, consumer or admin; belongs to the event loop it is first used on."""
+
+    def __init__(
+        self,
+        addresses: Addresses,
+        *,
+        name: str = "",
+        connect: Connect | None = None,
+        random: Random | None = None,
+    ) -> None:
+        import comet
+
+        self.bootstrap = parse_addresses(addresses)
+        self.name = name
+        self.software = f"comet-python/{comet.__version__}"
+        self.random = random or SystemRandom()
+        self.salt = self.random.getrandbits(16)  # so that clients do not all begin with the same broker
+        self.closed = False
+        self._connect = connect
+        self._peers: dict[str, Peer] = {}
+        self._directory = Directory(self._ask, self.random)
+        self._background: set[asyncio.Task[Any]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._refresher: asyncio.Task[None] | None = None
+        self._inquiry: asyncio.Task[None] | None = None
+
+    # ---- connections
+
+    def connect(self, address: str) -> Channel:
+        if self._connect is None:
+            tune_process()  # before grpc is imported
+            from comet.wire.grpc_channel import connect
+
+            self._connect = connect
+        return self._connect(address)
+
+    def _peer(self, address: str) -> Peer:
+        self.check_open()
+        peer = self._peers.get(address)
+        if peer is None:
+            peer = self._peers[address] = Peer(self, address, self.random)
+        return peer
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise Closed("it was closed")
+
+    async def attach(self, topic: str, partition: int, choose: Choose | None = None) -> Attachment:
+        """The partition on a live connection to its leader, or to the broker that `choose` picks. Tries once; after an
+        error that is retriable or says that metadata is stale, the next try looks the partition up again."""
+        info: TopicInfo | None = None
+        try:
+            info = await self._directory.topic(topic)
+            if partition >= len(info.partitions):
+                raise PartitionNotFound(f"topic {topic!r} has {len(info.partitions)} partitions, so none {partition}")
+            broker = info.partitions[partition].leader if choose is None else choose(info, partition)
+            address = self._directory.address(broker)
+            if address is None:
+                raise Unavailable(f"partition {partition} of {topic!r} has no leader now")
+            return await (await self.connection(address)).attach(topic, partition)
+        except CometError as error:
+            if info is not None and (error.retriable or error.metadata_stale or isinstance(error, TopicNotFound)):
+                self._directory.forget(topic, info)
+            raise
+
+    async def connection(self, address: str) -> Connection:
+        """A live connection to a broker that takes requests. Tries once."""
+        connection = await self._peer(address).connect()
+        if connection.leaving:
+            raise Unavailable(f"the broker at {address} is leaving")
+        return connection
+
+    def lost(self, error: CometError) -> None:
+        """A connection failed, so who leads what may have changed."""
+        del error
+        self._directory.forget_all()
+
+    def misled(self, topic: str, partition: int, broker: int, error: CometError) -> None:
+        """A broker that was taken for the leader of a partition refused because it is not."""
+        self._directory.misled(topic, partition, broker, error)
+
+    def broker(self, broker: int) -> BrokerInfo | None:
+        """A broker of the cluster; None where it is not there, or cannot be reached now."""
+        known = self._directory.brokers.get(broker)
+        if known is None:
+            return None
+        peer = self._peers.get(f"{known.host}:{known.port}")
+        return None if peer is not None and peer.failing else known
+
+    def silent(self, connection: Connection) -> None:
+        """Nothing was heard from a broker for a while: the others may know more."""
+        if len(self._directory.brokers) > 1 and self._inquiry is None and not self.closed:
+            self._inquiry = self.spawn(self._inquire(connection))
+
+    async def _inquire(self, silent: Connection) -> None:
+        topics = self._directory.topics()
+        try:
+            await self._directory.fetch(topics)
+        except CometError:
+            return  # then only time can tell
+        finally:
+            self._inquiry = None
+        if silent.broker_id not in self._directory.brokers and silent.silent_ms:
+            silent.fail(Unavailable(f"the broker at {silent.address} is silent, and the cluster has given it up"))
+
+    # ---- unary calls
+
+    async def unary(
+        self, method: str, request: Message, response: type[M], timeout_ms: int = limits.REQUEST_TIMEOUT_MS
+    ) -> M:
+        """Asks any broker, one after the other until one can be reached."""
+        failures: list[CometError] = []
+        for address in self._candidates():
+            try:
+                return await self.unary_at(address, method, request, response, timeout_ms)
+            except Unavailable as error:
+                failures.append(error)
+        raise _nobody(failures)
+
+    async def unary_at(self, address: str, method: str, request: Message, response: type[M], timeout_ms: int) -> M:
+        """Asks the broker at that address. Tries once."""
+        peer = self._peer(address)
+        try:
+            answer = await peer.channel().unary(method, request, response, timeout_ms / 1000)
+        except Unavailable:
+            peer.renew()
+            raise
+        peer.reached()
+        assert isinstance(answer, response)
+        return answer
+
+    async def _ask(self, topics: list[str]) -> pb.FetchMetadataResponse:
+        return await self.ask(_FETCH, pb.FetchMetadataRequest(topics=topics), pb.FetchMetadataResponse)
+
+    async def ask(self, method: str, request: Message, response: type[M]) -> M:
+        """Asks one broker, and one more whenever that fails or takes long; the first answer counts."""
+        candidates = self._candidates()
+        asked: set[asyncio.Task[M]] = set()
+        failures: list[CometError] = []
+        try:
+            while candidates or asked:
+                if candidates:
+                    address = candidates.pop(0)
+                    call = self.unary_at(address, method, request, response, limits.REQUEST_TIMEOUT_MS)
+                    task = self.spawn(call)
+                    task.add_done_callback(look_at)  # once one has answered, nobody else does
+                    asked.add(task)
+                patience_s = limits.METADATA_PATIENCE_MS / 1000 if candidates else None
+                done, asked = await asyncio.wait(asked, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    error = task.exception()
+                    if error is None:
+                        return task.result()
+                    if not isinstance(error, CometError):
+                        raise error
+                    failures.append(error)
+        finally:
+            for task in asked:
+                task.cancel()
+        raise _nobody(failures)
+
+    def _candidates(self) -> list[str]:
+        """Brokers to ask: those with a live connection, then those given and heard of, last those in trouble."""
+        found = list(dict.fromkeys([*self.bootstrap, *self._directory.addresses]))
+        self.random.shuffle(found)
+
+        def rank(address: str) -> tuple[bool, bool]:
+            peer = self._peers.get(address)
+            return (False, True) if peer is None else (peer.troubled, peer.connection is None)
+
+        return sorted(found, key=rank)
+
+    # ---- metadata
+
+    async def topic(self, name: str) -> TopicInfo:
+        """What is known of a topic, asked for if nothing is. Raises TopicNotFound."""
+        return await self._directory.topic(name)
+
+    async def fetch(self, names: Collection[str]) -> dict[str, TopicInfo]:
+        """Asks the cluster about topics and remembers what it says."""
+        return await self._directory.fetch(names)
+
+    def forget(self, name: str) -> None:
+        self._directory.forget(name)
+
+    def watch(self, names: Callable[[], Iterable[str]], listener: Callable[[TopicInfo], None]) -> None:
+        """Looks the topics up again and again and tells the listener, so that new partitions are noticed."""
+        self._directory.listen(listener)
+        if self._refresher is None:
+            self._refresher = self.spawn(self._refresh(names))
+
+    async def _refresh(self, names: Callable[[], Iterable[str]]) -> None:
+        while True:
+            await asyncio.sleep(limits.METADATA_REFRESH_MS / 1000 * (0.75 + self.random.random() / 2))
+            wanted = list(names())
+            if wanted:
+                try:
+                    await self.fetch(wanted)
+                except CometError:
+                    continue  # who needs a broker now hears of it; this was only to stay up to date
+
+    # ---- life
+
+    def spawn(self, work: Any) -> asyncio.Task[Any]:
+        """Runs something in the background; it is cancelled when the client is closed."""
+        task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    def close_later(self, channel: Channel) -> None:
+        """Closes a channel that is done with; `close` waits for it."""
+        task = asyncio.get_running_loop().create_task(_close_channel(channel))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        for peer in list(self._peers.values()):
+            await peer.close()
+        await self._directory.close()
+        tasks = [*self._background]
+        for task in tasks:
+            task.cancel()
+        tasks.extend(self._closing)
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+async def _close_channel(channel: Channel) -> None:
+    await channel.close()
+
+
+def _nobody(failures: list[CometError]) -> CometError:
+    """Every broker was asked, and none answered."""
+    assert failures, "there is always an address to try"
+    first = next((error for error in failures if not isinstance(error, Unavailable)), failures[0])
+    if len(failures) == 1:
+        return first
+    tried = "; ".join(dict.fromkeys(error.message for error in failures))
+    return type(first)(f"none of {len(failures)} brokers answered: {tried}", details=first.details)

@@ -1,0 +1,246 @@
+"""What a consumer has open with one broker, and what it knows of each partition.
+
+A Feed is one subscription on one connection. It keeps the broker supplied with credit: a window of bytes that the
+consumer is ready to hold, given back in quarters as the application takes what has arrived. Nothing is decoded here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from comet import limits, records
+from comet.client.connection import Attachment, Connection
+from comet.consumer.aborted import Discards
+from comet.errors import CometError, Timeout, Unavailable
+from comet.types import AtOffset, Position, TopicPartition
+from comet.v1 import events_pb2 as pb
+from comet.v1 import groups_pb2 as groups_pb
+from comet.wire.protobuf import position_to_pb
+
+_UNKNOWN: Final = -1
+
+
+class PartitionSubscription:
+    """One partition of a consumer, for as long as it reads that. The sink of its deliveries.
+
+    position   the next record for the application
+    fetch      the first record that has not arrived; from there it goes on after a reconnect
+    epoch      of the leader that wrote the last record that has arrived
+    """
+
+    def __init__(
+        self,
+        place: TopicPartition,
+        start: Position,
+        arrived: Callable[[PartitionSubscription, memoryview], None],
+        troubled: Callable[[PartitionSubscription, CometError], None],
+    ) -> None:
+        self.place = place
+        self.topic, self.partition = place
+        self.start = start  # where to begin, until the broker has said which offset that is
+        self.position = _UNKNOWN
+        self.fetch = _UNKNOWN
+        self.epoch = _UNKNOWN
+        self.high_watermark = _UNKNOWN
+        self.leader_epoch = 0
+        self.topic_id = b""
+        self.source = 0  # the broker that it is or was read from
+        self.leader_only = True  # because that leads
+        self.feed: BrokerSubscription | None = None
+        self.attachment: Attachment | None = None
+        self.queued_bytes = 0
+        self.generation = 0  # what arrived before a seek is not for the application
+        self.stopped: CometError | None = None  # why nothing more comes, once what arrived is taken
+        self.paused = False  # a seek is under way
+        self.retired = False  # it is not read any more, and will not be
+        self.last: memoryview | None = None  # the newest delivery, while it is not taken
+        self.discards = Discards()
+        self.written_in: list[tuple[int, int]] = []  # (offset, epoch): from there on, what was taken is of that epoch
+        self._arrived = arrived
+        self._troubled = troubled
+
+    @property
+    def wants_feed(self) -> bool:
+        """It is not subscribed, and should be."""
+        return self.feed is None and self.stopped is None and not self.paused and not self.retired
+
+    @property
+    def next_offset(self) -> int:
+        """The next record for the application, as far as it is known before the broker has said so."""
+        if self.position == _UNKNOWN and isinstance(self.start, AtOffset):
+            return self.start.offset
+        return self.position
+
+    def delivered(self, batches: memoryview, high_watermark: int, leader_epoch: int) -> None:
+        self.high_watermark = high_watermark
+        self.leader_epoch = leader_epoch
+        self.last = batches
+        self.queued_bytes += len(batches)
+        self._arrived(self, batches)
+
+    def aborted(self, transactions: Sequence[groups_pb.AbortedTransaction]) -> None:
+        for one in transactions:
+            self.discards.add(one.producer_id, one.epoch, one.first, one.end)
+
+    def ended(self, error: CometError) -> None:
+        self.leave_feed()
+        self._troubled(self, error)
+
+    def subscribed(self, offset: int, high_watermark: int) -> None:
+        """The broker has said where it begins."""
+        if self.position == _UNKNOWN:
+            self.position = offset
+        self.fetch = offset
+        self.high_watermark = max(high_watermark, self.high_watermark)
+
+    def resume_position(self) -> Position:
+        """Where to subscribe: after what has arrived."""
+        if self.last is not None:
+            self.fetch, self.epoch = tail_of(self.last)
+        return self.start if self.fetch == _UNKNOWN else AtOffset(self.fetch)
+
+    def taken(self, batches: memoryview) -> None:
+        """The application has taken a delivery."""
+        if self.last is batches:
+            self.fetch, self.epoch = tail_of(batches)
+            self.last = None
+
+    def read(self, offset: int, epoch: int) -> None:
+        """The batch at that offset is about to be handed out; the leader of that epoch wrote it."""
+        if not self.written_in or self.written_in[-1][1] != epoch:
+            self.written_in.append((offset, epoch))
+            del self.written_in[: -limits.EPOCHS_KEPT_MAX]
+
+    def epoch_before(self, offset: int) -> int | None:
+        """The epoch that the record before an offset was written in, where that is known."""
+        return next((epoch for first, epoch in reversed(self.written_in) if first < offset), None)
+
+    def begin(self, offset: int, epoch: int | None) -> None:
+        """It is new, and goes on at an offset where another has left off."""
+        assert self.position == _UNKNOWN
+        self.position = self.fetch = offset
+        if epoch is not None:
+            self.epoch = epoch
+            self.written_in.append((offset - 1, epoch))
+
+    def retire(self, too_late: Callable[[PartitionSubscription, memoryview], None]) -> None:
+        """Nothing that has arrived or still does is for the application; the latter is for `too_late`."""
+        self.retired = True
+        self.generation += 1
+        self._arrived = too_late
+
+    def leave_feed(self) -> None:
+        """It is no longer subscribed; what has arrived stays."""
+        if self.feed is not None:
+            self.feed.readers.discard(self)
+            if self.attachment is not None:
+                self.feed.connection.remove_sink(self.attachment.handle)
+        self.feed = None
+        self.attachment = None
+
+    def restart(self, position: Position) -> None:
+        """Begins anew elsewhere: what arrived before is not for the application."""
+        assert self.feed is None
+        self.generation += 1
+        self.start = position
+        self.position = position.offset if isinstance(position, AtOffset) else _UNKNOWN
+        self.fetch = self.position
+        self.epoch = _UNKNOWN
+        self.last = None
+        self.stopped = None
+        self.discards.clear()
+        self.written_in.clear()
+
+
+class BrokerSubscription:
+    """Owned by a consumer; lives as long as its connection."""
+
+    def __init__(self, connection: Connection, window_bytes: int, *, uncommitted: bool = False) -> None:
+        self.connection = connection
+        self.number = connection.next_subscription()
+        self.window_bytes = window_bytes
+        self.readers: set[PartitionSubscription] = set()
+        self.opened = False  # the window was granted
+        self.uncommitted = uncommitted
+        self._owed_bytes = 0
+        # One change at a time: what is taken out must have been put in, and answered.
+        self._changing = asyncio.Lock()
+
+    async def subscribe(self, chosen: list[tuple[PartitionSubscription, Attachment]], *, leader_only: bool) -> None:
+        """Adds partitions. Raises what the broker answers; then none of them is subscribed."""
+        async with self._changing:
+            await self._subscribe([one for one in chosen if one[0].wants_feed], leader_only)
+
+    async def _subscribe(self, chosen: list[tuple[PartitionSubscription, Attachment]], leader_only: bool) -> None:
+        if not chosen:
+            return
+        frame = pb.ClientFrame(
+            subscribe=pb.Subscribe(subscription=self.number, leader_only=leader_only, uncommitted=self.uncommitted)
+        )
+        by_handle: dict[int, PartitionSubscription] = {}
+        for reader, attachment in chosen:
+            by_handle[attachment.handle] = reader
+            start = frame.subscribe.starts.add(
+                partition=attachment.handle, position=position_to_pb(reader.resume_position())
+            )
+            if reader.epoch != _UNKNOWN:
+                start.leader_epoch = reader.epoch
+            reader.feed, reader.attachment = self, attachment
+            self.readers.add(reader)
+            self.connection.add_sink(attachment.handle, reader)
+        if not self.opened:
+            # What still waits to be taken from an earlier connection counts against the window (see Intake).
+            self._owed_bytes = 0
+            frame.subscribe.credit = max(self.window_bytes - sum(reader.queued_bytes for reader, _ in chosen), 0)
+        try:
+            answer = await self.connection.call(frame)
+        except BaseException as error:
+            if not isinstance(error, CometError) or isinstance(error, Timeout):
+                # Nobody knows whether the broker took it; a connection where that is unclear is of no use.
+                self.connection.fail(Unavailable("a subscribe was not answered"))
+            for reader, _ in chosen:
+                reader.leave_feed()
+            raise
+        self.opened = True
+        for started in answer.subscribed.partitions:
+            by_handle[started.partition].subscribed(started.offset, started.high_watermark)
+
+    async def unsubscribe(self, reader: PartitionSubscription) -> None:
+        """Takes a partition out; when this returns, no delivery of it is under way any more."""
+        async with self._changing:
+            attachment = reader.attachment
+            if attachment is None or reader.feed is not self:
+                return
+            unsubscribe = pb.Unsubscribe(subscription=self.number, partitions=[attachment.handle])
+            await self.connection.call(pb.ClientFrame(unsubscribe=unsubscribe))
+
+    def taken(self, size: int) -> None:
+        """The application took that many bytes: the broker may send as many more."""
+        self._owed_bytes += size
+        if self._owed_bytes * 4 >= self.window_bytes:
+            credit = pb.Credit(subscription=self.number, bytes=self._owed_bytes)
+            self._owed_bytes = 0
+            self.connection.send(pb.ClientFrame(credit=credit).SerializeToString())
+
+
+def end_of(batches: memoryview) -> int:
+    """The offset after the last of some whole batches, without decoding them."""
+    return tail_of(batches)[0]
+
+
+def tail_of(batches: memoryview) -> tuple[int, int]:
+    """The offset after the last of some whole batches, and the epoch that it was written in."""
+    at, end, epoch = 0, _UNKNOWN, _UNKNOWN
+    while at < len(batches):
+        header = records.read_header(batches, at)
+        end, epoch = header.next_offset, header.leader_epoch
+        at += header.length
+    assert end != _UNKNOWN, "a delivery holds at least one batch"
+    return end, epoch
+
+
+def window_for(buffer_bytes: int, brokers: int) -> int:
+    """A broker's share of the consumer's buffer."""
+    return max(buffer_bytes // max(brokers, 1), limits.CONSUMER_BUFFER_BYTES_MIN)

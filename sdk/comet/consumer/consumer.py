@@ -1,0 +1,285 @@
+"""The consumer: reads the partitions of a topic, each in order, and carries on where it was after any interruption.
+
+    broker ─► Reader (per partition) ─► arrived (bytes, at most buffer_bytes) ─► batches ─► records
+                                         ▲ credit goes back as the application takes
+
+A position moves only when a record or batch is handed out, so `positions()` is always what a restart should begin with.
+How it is taken is in _taking, what keeps it subscribed in _intake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from random import Random
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar, overload
+
+from comet import limits
+from comet.client.client import Addresses, Client
+from comet.client.connection import Attachment
+from comet.client.leader_request import at_leader
+from comet.consumer.broker_subscription import PartitionSubscription
+from comet.consumer.fetcher import Intake, OutOfRange
+from comet.consumer.iteration import Taking
+from comet.consumer.replica_choice import ReadFrom
+from comet.errors import Closed, InvalidArgument, PartitionNotFound
+from comet.producer.producer import wall_clock_us
+from comet.types import Gap, Latest, StartLike, TopicPartition, check_topic_name, position
+from comet.v1 import events_pb2 as pb
+from comet.wire.corrupt import OnCorrupt
+from comet.wire.protobuf import position_to_pb
+from comet.wire.transport import Connect
+
+T = TypeVar("T")
+Isolation = Literal["committed", "uncommitted"]
+
+
+def check_isolation(isolation: Isolation) -> bool:
+    """Whether everything is to be read, also what is not committed."""
+    if isolation not in {"committed", "uncommitted"}:
+        raise InvalidArgument(f'isolation is "committed" or "uncommitted", not {isolation!r}')
+    return isolation == "uncommitted"
+
+
+def check_reading(buffer_bytes: int, on_out_of_range: OutOfRange, on_corrupt: OnCorrupt) -> None:
+    if not limits.CONSUMER_BUFFER_BYTES_MIN <= buffer_bytes <= limits.CONSUMER_BUFFER_BYTES_MAX:
+        raise InvalidArgument(
+            f"buffer_bytes must be from {limits.CONSUMER_BUFFER_BYTES_MIN} to {limits.CONSUMER_BUFFER_BYTES_MAX}"
+        )
+    if on_out_of_range not in {"raise", "earliest", "latest"}:
+        raise InvalidArgument(f'on_out_of_range is "raise", "earliest" or "latest", not {on_out_of_range!r}')
+    check_on_corrupt(on_corrupt)
+
+
+def check_on_corrupt(on_corrupt: OnCorrupt) -> None:
+    if on_corrupt not in {"raise", "skip"}:
+        raise InvalidArgument(f'on_corrupt is "raise" or "skip", not {on_corrupt!r}')
+
+
+def serde_of(kind: Any) -> Any:
+    if kind is None:
+        return None
+    from comet.serde import codec_for
+
+    return codec_for(kind)
+
+
+class Consumer(Taking[T]):
+    """Reads a topic, from all partitions or some. Async; `comet.sync.Consumer` is the same for synchronous code.
+
+    `start` is "earliest", "latest", an offset, a time (datetime, or text such as "2026-01-31T12:00:00Z"), or a time ago
+    (timedelta, or text such as "-15m"). `type` says what values are decoded to: an event class, dict, str, int …;
+    without it they are bytes. At most `buffer_bytes` wait in memory to be taken.
+
+    A position that the topic no longer holds raises OffsetOutOfRange, which says what was lost; with
+    `on_out_of_range="earliest"` or `"latest"` the consumer logs it and goes on there. With `on_gap` it never stops for
+    records that are not there, deleted, damaged or truncated: that is called with a Gap, and reading goes on behind it.
+
+    A stored batch that cannot be taken apart raises CorruptRecords, once: the next read goes on behind it. With
+    `on_corrupt="skip"` the consumer logs and counts it instead, and goes on.
+
+    Of transactions it sees what is committed, once it is; with `isolation="uncommitted"` everything, at once, also what
+    is aborted later.
+
+    `read_from` says which brokers it reads from: "leader", the leader of each partition; "any", all that are in sync,
+    each for a share of the partitions; "nearest", one in the reader's `rack` where there is one, else the leader.
+
+    >>> async def example(address: str) -> None:
+    ...     async with comet.Producer(address) as producer:
+    ...         for symbol in ("EURUSD", "USDJPY"):
+    ...             await producer.send("quotes", {"symbol": symbol})
+    ...     async with comet.Consumer(address, "quotes", start="earliest", type=dict) as consumer:
+    ...         async for record in consumer:
+    ...             print(record.offset, record.value["symbol"])
+    ...             if record.offset == 1:
+    ...                 break
+    >>> run(example)
+    0 EURUSD
+    1 USDJPY
+    """
+
+    @overload
+    def __init__(
+        self: Consumer[bytes], addresses: Addresses, topic: str, *,
+        start: StartLike = ..., partitions: Iterable[int] | None = ..., buffer_bytes: int = ...,
+        on_out_of_range: OutOfRange = ..., on_gap: Callable[[Gap], None] | None = ...,
+        on_corrupt: OnCorrupt = ..., isolation: Isolation = ..., read_from: ReadFrom = ..., rack: str = ...,
+        name: str = ..., connect: Connect | None = ..., random: Random | None = ..., clock_us: Callable[[], int] = ...,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self, addresses: Addresses, topic: str, *, type: type[T],
+        start: StartLike = ..., partitions: Iterable[int] | None = ..., buffer_bytes: int = ...,
+        on_out_of_range: OutOfRange = ..., on_gap: Callable[[Gap], None] | None = ...,
+        on_corrupt: OnCorrupt = ..., isolation: Isolation = ..., read_from: ReadFrom = ..., rack: str = ...,
+        name: str = ..., connect: Connect | None = ..., random: Random | None = ..., clock_us: Callable[[], int] = ...,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: Consumer[Any], addresses: Addresses, topic: str, *, type: Any,
+        start: StartLike = ..., partitions: Iterable[int] | None = ..., buffer_bytes: int = ...,
+        on_out_of_range: OutOfRange = ..., on_gap: Callable[[Gap], None] | None = ...,
+        on_corrupt: OnCorrupt = ..., isolation: Isolation = ..., read_from: ReadFrom = ..., rack: str = ...,
+        name: str = ..., connect: Connect | None = ..., random: Random | None = ..., clock_us: Callable[[], int] = ...,
+    ) -> None: ...  # fmt: skip
+    def __init__(
+        self,
+        addresses: Addresses,
+        topic: str,
+        *,
+        type: Any = None,  # noqa: A002 - the name users expect
+        start: StartLike = "earliest",
+        partitions: Iterable[int] | None = None,
+        buffer_bytes: int = limits.CONSUMER_BUFFER_BYTES,
+        on_out_of_range: OutOfRange = "raise",
+        on_gap: Callable[[Gap], None] | None = None,
+        on_corrupt: OnCorrupt = "raise",
+        isolation: Isolation = "committed",
+        read_from: ReadFrom = "leader",
+        rack: str = "",
+        name: str = "",
+        connect: Connect | None = None,
+        random: Random | None = None,
+        clock_us: Callable[[], int] = wall_clock_us,
+    ) -> None:
+        check_reading(buffer_bytes, on_out_of_range, on_corrupt)
+        self.topic = check_topic_name(topic)
+        super().__init__(serde_of(type), uncommitted=check_isolation(isolation))
+        self._clock_us = clock_us
+        self._client = Client(addresses, name=name, connect=connect, random=random)
+        self._intake = Intake(
+            self._client,
+            self.topic,
+            start=position(start, now_us=clock_us()),
+            partitions=None if partitions is None else sorted(set(partitions)),
+            buffer_bytes=buffer_bytes,
+            on_out_of_range=on_out_of_range,
+            read_from=read_from,
+            rack=rack,
+            on_gap=on_gap,
+            on_corrupt=on_corrupt,
+            uncommitted=self._uncommitted,
+        )
+        self._closed = False
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Subscribes; when it returns, records produced from now on are seen. `async with` does this."""
+        if self._closed:
+            raise Closed("the consumer was closed")
+        await self._intake.start()
+
+    async def close(self) -> None:
+        """Ends the subscription. What has arrived and was not taken is dropped; `positions()` stays readable."""
+        if self._closed:
+            return
+        self._settle()
+        self._closed = True
+        await self._intake.close()
+        await self._client.close()
+        self._delivery = self._batch = self._records = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ---- where it is
+
+    def positions(self) -> dict[int, int]:
+        """Per partition the offset of the next record; what to give to `start` or `seek` to carry on.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await producer.publish("quotes", b"EURUSD 1.08")
+        ...     async with comet.Consumer(address, "quotes", start="earliest") as consumer:
+        ...         await consumer.get()
+        ...         print(consumer.positions(), consumer.lag())
+        >>> run(example)
+        {0: 1} {0: 0}
+        """
+        self._settle()
+        return {reader.partition: reader.position for reader in self._placed()}
+
+    def _placed(self) -> list[PartitionSubscription]:
+        """The partitions whose position is known, in order."""
+        return [reader for _, reader in sorted(self._intake.readers.items()) if reader.position >= 0]
+
+    def lag(self) -> dict[int, int]:
+        """Per partition how many records there are that were not read yet, as far as the consumer has heard.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
+        ...     async with comet.Consumer(address, "quotes") as consumer:
+        ...         await consumer.get()
+        ...         print(consumer.lag())
+        >>> run(example)
+        {0: 2}
+        """
+        self._settle()
+        return {reader.partition: max(reader.high_watermark - reader.position, 0) for reader in self._placed()}
+
+    async def end_offsets(self) -> dict[int, int]:
+        """Per partition the offset after the last record, asked for now. A leader that has just begun is waited for
+        until it knows.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await (await producer.send_many("quotes", [b"1", b"2"]))
+        ...     async with comet.Consumer(address, "quotes") as consumer:
+        ...         print(await consumer.end_offsets())
+        >>> run(example)
+        {0: 2}
+        """
+        await self.start()
+
+        give_up = asyncio.get_running_loop().time() + limits.REQUEST_TIMEOUT_MS / 1000
+
+        async def ask(attachment: Attachment, _: int) -> int:
+            find = pb.FindOffset(partition=attachment.handle, position=position_to_pb(Latest()))
+            answer = await attachment.connection.call(pb.ClientFrame(find_offset=find))
+            return int(answer.found_offset.offset)
+
+        async def end(partition: int) -> int:
+            async def where() -> TopicPartition:
+                return TopicPartition(self.topic, partition)
+
+            return await at_leader(self._client, where, ask, give_up=give_up, writes=False)
+
+        partitions = [partition for _, partition in sorted(self._intake.readers)]
+        return dict(zip(partitions, await asyncio.gather(*map(end, partitions)), strict=True))
+
+    async def seek(self, start: StartLike, *, partition: int | None = None) -> None:
+        """Goes on reading elsewhere, in one partition or in all. Clears an error that had stopped it.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
+        ...     async with comet.Consumer(address, "quotes", start="latest") as consumer:
+        ...         await consumer.seek(1, partition=0)
+        ...         record = await consumer.get()
+        ...         print(record.offset, record.value)
+        >>> run(example)
+        1 b'2'
+        """
+        await self.start()
+        where = position(start, now_us=self._clock_us())
+        readers = {reader.partition: reader for reader in self._intake.readers.values()}
+        if partition is not None and partition not in readers:
+            raise PartitionNotFound(f"this consumer reads the partitions {sorted(readers)}, not {partition}")
+        chosen = list(readers.values()) if partition is None else [readers[partition]]
+        self._settle()
+        for reader in chosen:
+            self._drop(reader)
+            await self._intake.move(reader, where)

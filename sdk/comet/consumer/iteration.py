@@ -1,0 +1,354 @@
+"""How an application takes what an intake has: record by record, or batch by batch. What consumers of all kinds share.
+
+What has arrived stays undecoded until it is taken. Checksums are verified then, and columns checked. A position moves
+only when a record or batch is handed out, or the error of one that cannot be read; where it matters whether the
+application is done with that, it is once it asks for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+
+from comet import records
+from comet.consumer.aborted import CONTROL, MARKED
+from comet.consumer.broker_subscription import PartitionSubscription
+from comet.consumer.fetcher import Intake
+from comet.consumer.record import Record, RecordBatch
+from comet.errors import CorruptBatch, CorruptRecords, DataLoss, SerdeError
+from comet.types import TopicPartition
+from comet.wire.corrupt import headers, opened, range_of
+
+if TYPE_CHECKING:
+    from comet.tables.consumer_tables import Tables
+
+T = TypeVar("T")
+# After this much without waiting, other tasks of the loop get a turn.
+_TURN_BYTES: Final = 256 << 10
+
+
+class Taking(Generic[T]):
+    """The base of consumers. Read by one task."""
+
+    _intake: Intake
+
+    def __init__(self, serde: Any, *, uncommitted: bool) -> None:
+        self._serde = serde
+        self._uncommitted = uncommitted
+        # The batches of the delivery in hand, and in the place of one that cannot be read its error.
+        self._delivery: Iterator[RecordBatch[T] | CorruptRecords] | None = None
+        self._reader: PartitionSubscription | None = None  # whose it is, or was
+        self._batch: RecordBatch[T] | None = None  # the batch that is read record by record,
+        self._records: Iterator[Record[T]] | None = None  # what is left of it,
+        self._last: Record[T] | None = None  # and the record handed out last: the position lies behind it
+        self._whole_from: int | None = None  # where that begins which was handed out otherwise, and is being used
+        self._held: dict[PartitionSubscription, int] = {}  # the same of what was handed out as a table, by partition
+        self._since_turn_bytes = 0
+        self._received_records = 0
+
+    async def start(self) -> None:
+        """Subscribes, if it has not yet."""
+        raise NotImplementedError
+
+    # ---- record by record
+
+    def __aiter__(self) -> Self:
+        """Records, one by one, for as long as the consumer is open. Leaving and coming back loses nothing."""
+        return self
+
+    async def __anext__(self) -> Record[T]:
+        while True:
+            if self._records is not None:
+                try:
+                    record = next(self._records, None)
+                except SerdeError as error:
+                    self._skip_to(int(error.details["offset"]) + 1)
+                    raise
+                if record is not None:
+                    self._last = record
+                    return record
+                self._finish_records()
+            self._handed_back()
+            self._batch = await self._fetch_batch()
+            self._records = self._batch.records()
+
+    def _finish_records(self) -> None:
+        assert self._batch is not None
+        batch, self._batch, self._records, self._last = self._batch, None, None, None
+        self._handed_out(batch)
+
+    def _skip_to(self, offset: int) -> None:
+        """Goes on behind a record that could not be decoded."""
+        assert self._batch is not None
+        assert self._reader is not None
+        self._last = None
+        self._whole_from = offset - 1  # the application has it in hand, as an error
+        self._reader.position = offset
+        rest = self._batch.after(offset)
+        self._batch, self._records = rest, None if rest is None else rest.records()
+
+    async def get(self, timeout_s: float | None = None) -> Record[T] | None:
+        """The next record; None if none came in time.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Consumer(address, "quotes") as consumer:
+        ...         print(await consumer.get(timeout_s=0.01))
+        >>> run(example)
+        None
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self.__anext__()
+        except TimeoutError:
+            return None
+
+    # ---- batch by batch
+
+    def batches(self) -> Batches[T]:
+        """Whole batches, the fastest way to read. `positions()` lies behind a batch once it is handed out.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await (await producer.send_many("quotes", [b"1", b"2"]))
+        ...     async with comet.Consumer(address, "quotes", start="earliest") as consumer:
+        ...         async for batch in consumer.batches():
+        ...             print(batch.topic, batch.partition, batch.values)
+        ...             break
+        >>> run(example)
+        quotes 0 [b'1', b'2']
+        """
+        return Batches(self)
+
+    def arrow(
+        self, *, columns: Iterable[str] | None = None, rows_max: int = 65_536, wait_ms: float = 1_000
+    ) -> Tables[T]:
+        """Tables of what comes, as pyarrow.Table: of up to `rows_max` rows, or of what has come within `wait_ms` of the
+        first of them, or of as much as the consumer may buffer. Columns are those of comet.read; with an event class as
+        the consumer's type, its fields. A table counts as handed out, and as done, as a batch does.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
+        ...     async with comet.Consumer(address, "quotes") as consumer:
+        ...         async for table in consumer.arrow(columns=["offset", "value"], rows_max=3):
+        ...             print(table.num_rows, table["value"].to_pylist())
+        ...             break
+        >>> run(example)
+        3 [b'1', b'2', b'3']
+        """
+        from comet.tables.consumer_tables import Tables
+
+        return Tables(self, columns, rows_max, wait_ms)
+
+    async def get_batch(self, timeout_s: float | None = None) -> RecordBatch[T] | None:
+        """The next batch; None if none came in time.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Consumer(address, "quotes") as consumer:
+        ...         print(await consumer.get_batch(timeout_s=0.01))
+        >>> run(example)
+        None
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._take_batch()
+        except TimeoutError:
+            return None
+
+    async def _take_batch(self) -> RecordBatch[T]:
+        self._handed_back()
+        batch = self._rest_of_batch() or await self._fetch_batch()
+        self._whole_from = batch.first_offset
+        self._handed_out(batch)
+        return batch
+
+    def _rest_of_batch(self) -> RecordBatch[T] | None:
+        """What is left of a batch that was read record by record."""
+        if self._batch is None:
+            return None
+        assert self._reader is not None
+        rest = self._batch.after(self._reader.position)
+        self._batch = self._records = None
+        return rest
+
+    async def _fetch_batch(self) -> RecordBatch[T]:
+        """The next batch, checked. Raises what stops a partition, in its place among the batches."""
+        while True:
+            batch = self._in_delivery()
+            if batch is not None:
+                return batch
+            if self._since_turn_bytes >= _TURN_BYTES:
+                self._since_turn_bytes = 0
+                await asyncio.sleep(0)  # whatever else runs on this loop gets its turn
+            if not self._next_delivery():
+                self._since_turn_bytes = 0
+                await self._wait()
+
+    def _here(self) -> RecordBatch[T] | None:
+        """The same of what has arrived; None if that is all."""
+        while True:
+            batch = self._in_delivery()
+            if batch is not None or not self._next_delivery():
+                return batch
+
+    def _in_delivery(self) -> RecordBatch[T] | None:
+        """Raises CorruptRecords, and goes on behind them the next time."""
+        while True:
+            batch = None if self._delivery is None else next(self._delivery, None)
+            if isinstance(batch, CorruptRecords):
+                self._pass_corrupt(batch)
+                continue
+            if batch is None:
+                self._delivery = self._intake.in_hand = None
+            return batch
+
+    def _pass_corrupt(self, error: CorruptRecords) -> None:
+        """The position goes behind what cannot be read. Raises it where the application is to be told; like a record,
+        it counts as done once the application asks for more."""
+        reader = self._reader
+        assert reader is not None
+        first, end = range_of(error)
+        reader.position = end
+        if not self._intake.corrupt.passes(error):
+            self._held.setdefault(reader, first)
+            raise error
+
+    def _in_hand_again(self, error: CorruptRecords) -> None:
+        """The application is told of it only now."""
+        reader = self._intake.readers.get(TopicPartition(error.details["topic"], int(error.details["partition"])))
+        if reader is not None:
+            self._held.setdefault(reader, range_of(error)[0])
+
+    def _next_delivery(self) -> bool:
+        taken = self._intake.take()
+        if taken is None:
+            return False
+        self._since_turn_bytes += len(taken[1])
+        self._reader = self._intake.in_hand = taken[0]
+        self._delivery = self._open(*taken)
+        return True
+
+    async def _wait(self) -> None:
+        if not self._intake.started:
+            await self.start()
+        else:
+            await self._intake.arrival()
+
+    def _open(self, reader: PartitionSubscription, batches: memoryview) -> Iterator[RecordBatch[T] | CorruptRecords]:
+        """The batches of one delivery, without what lies before the position, and what is not to be seen."""
+        if reader.discards:
+            reader.discards.passed(reader.position)
+        try:
+            for at, header in headers(batches):
+                expected = reader.position
+                base = header.base_offset
+                if header.next_offset <= expected:
+                    continue
+                if base > expected >= 0:
+                    raise hole(*reader.place, expected, base)
+                reader.read(base, header.leader_epoch)
+                if header.flags & MARKED and self._hidden(reader, header):
+                    reader.position = header.next_offset
+                    continue
+                try:
+                    batch = opened(header, batches, at, reader.topic, reader.partition, since=expected)
+                except CorruptRecords as error:
+                    yield error
+                    continue
+                yield RecordBatch(
+                    reader.topic,
+                    reader.partition,
+                    batch,
+                    skip=sum(offset < expected for offset in batch.offsets) if base < expected else 0,
+                    high_watermark=reader.high_watermark,
+                    leader_epoch=reader.leader_epoch,
+                    serde=self._serde,
+                )
+        except CorruptBatch as error:
+            if self._intake.passes(reader, error):
+                return
+            self._intake.stop(reader, error, again=True)
+            raise CorruptBatch(
+                f"{reader.topic}/{reader.partition} at {reader.position}: what the broker sent is damaged; "
+                f"reading on asks for it again: {error.message}",
+                details={"topic": reader.topic, "partition": str(reader.partition), "offset": str(reader.position)},
+            ) from error
+        except DataLoss as error:
+            if not self._intake.passes(reader, error):
+                self._intake.stop(reader, error, again=False)
+                raise
+
+    def _hidden(self, reader: PartitionSubscription, header: records.BatchHeader) -> bool:
+        """A marker is for nobody; what was aborted only for those who asked for everything."""
+        if self._uncommitted:
+            return bool(header.flags & CONTROL)
+        return reader.discards.drops(header)
+
+    def _handed_back(self) -> None:
+        """The application asks for more: it is done with what it was given."""
+        self._settle()
+        self._whole_from = None
+        self._held.clear()
+
+    def _settle(self) -> None:
+        """Brings the position up to date with the record that was handed out last."""
+        last = self._last
+        if last is not None:
+            assert self._reader is not None
+            self._last = None
+            self._reader.position = last.offset + 1
+
+    def _handed_out(self, batch: RecordBatch[T]) -> None:
+        assert self._reader is not None
+        self._reader.position = batch.next_offset
+        self._received_records += len(batch)
+
+    def _drop(self, reader: PartitionSubscription) -> None:
+        """What is left of a delivery of that partition is not handed out."""
+        if self._reader is reader and self._batch is not None:
+            self._batch = self._records = None
+        if self._intake.in_hand is reader:
+            self._delivery = self._intake.in_hand = None
+
+    def statistics(self) -> dict[str, int]:
+        """Counters since the start, and what waits to be taken now.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Consumer(address, "quotes") as consumer:
+        ...         print(consumer.statistics()["buffered_bytes"])
+        >>> run(example)
+        0
+        """
+        readers = self._intake.readers.values()
+        return {
+            "received_bytes": self._intake.received_bytes,
+            "received_records": self._received_records,
+            "buffered_bytes": sum(reader.queued_bytes for reader in readers),
+            "partitions": len(readers),
+            "subscribed": sum(reader.feed is not None for reader in readers),
+            "reconnects": self._intake.reconnects,
+            "corrupt_batches": self._intake.corrupt.batches,
+        }
+
+
+class Batches(Generic[T]):
+    """Iterates over a consumer's batches."""
+
+    __slots__ = ("_consumer",)
+
+    def __init__(self, consumer: Taking[T]) -> None:
+        self._consumer = consumer
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> RecordBatch[T]:
+        return await self._consumer._take_batch()
+
+
+def hole(topic: str, partition: int, first: int, end: int) -> DataLoss:
+    return DataLoss(
+        f"{topic}/{partition}: offsets {first} to {end - 1} are missing from what the broker sent",
+        details={"topic": topic, "partition": str(partition), "first": str(first), "end": str(end)},
+    )

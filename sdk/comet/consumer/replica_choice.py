@@ -1,0 +1,179 @@
+"""Which broker a consumer reads each partition from, and when it leaves one.
+
+    "leader"    the leader, and nobody else
+    "any"       the live replicas that are in sync, each with its share of the partitions
+    "nearest"   one of those in the reader's rack; the leader where there is none
+
+A follower may be behind: what it says of an offset that it does not have is no answer, the leader is asked instead.
+One that stands still while the leader moves on is left, and so is one that is no longer in sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Final, Literal
+
+from comet import limits
+from comet.client.client import Client
+from comet.client.connection import Attachment
+from comet.consumer.broker_subscription import PartitionSubscription
+from comet.errors import CometError, CorruptBatch, DataLoss, InvalidArgument, LogFailed, OffsetOutOfRange, Truncated
+from comet.types import BrokerInfo, Latest, PartitionInfo, TopicInfo, TopicPartition
+from comet.v1 import events_pb2 as pb
+from comet.wire.protobuf import position_to_pb
+
+ReadFrom = Literal["leader", "any", "nearest"]
+
+# What a follower may say although the leader has what was asked for.
+_ONLY_HERE: Final = (OffsetOutOfRange, Truncated, DataLoss, LogFailed, CorruptBatch)
+
+
+def check_read_from(read_from: ReadFrom, rack: str) -> None:
+    if read_from not in {"leader", "any", "nearest"}:
+        raise InvalidArgument(f'read_from is "leader", "any" or "nearest", not {read_from!r}')
+    if read_from == "nearest" and not rack:
+        raise InvalidArgument('read_from="nearest" needs to know where the reader is: give rack="..."')
+
+
+def suitable(partition: PartitionInfo, brokers: Iterable[BrokerInfo], read_from: ReadFrom, rack: str) -> list[int]:
+    """The brokers to read a partition from; none: only the leader will do.
+
+    >>> three = [BrokerInfo(id, "host", 9092, "0.1.0", rack) for id, rack in [(1, "a"), (2, "b"), (3, "b")]]
+    >>> partition = PartitionInfo(0, leader=1, leader_epoch=1, replicas=(1, 2, 3), in_sync=(1, 3))
+    >>> suitable(partition, three, "any", ""), suitable(partition, three, "nearest", "b")
+    ([1, 3], [3])
+    """
+    if read_from == "leader":
+        return []
+    found = [broker for broker in brokers if broker.id in partition.in_sync]
+    if read_from == "nearest":
+        found = [broker for broker in found if broker.rack == rack]
+    return [broker.id for broker in found if not broker.draining] or [broker.id for broker in found]
+
+
+class Replicas:
+    """Owned by an intake, whose readers it shares."""
+
+    def __init__(
+        self,
+        client: Client,
+        readers: Mapping[TopicPartition, PartitionSubscription],
+        leave: Callable[[PartitionSubscription], Awaitable[None]],
+        *,
+        read_from: ReadFrom = "leader",
+        rack: str = "",
+    ) -> None:
+        check_read_from(read_from, rack)
+        self.read_from = read_from
+        self._rack = rack
+        self._client = client
+        self._readers = readers
+        self._leave = leave
+        self._leader_until: dict[TopicPartition, float] = {}  # partitions of which a follower was no good
+
+    # ---- choosing
+
+    async def attach(self, reader: PartitionSubscription) -> Attachment:
+        try:
+            return await self._client.attach(reader.topic, reader.partition, partial(self._choose, reader))
+        except BaseException:
+            reader.source = 0  # it takes no share of that broker
+            raise
+
+    def _choose(self, reader: PartitionSubscription, info: TopicInfo, partition: int) -> int:
+        known = info.partitions[partition]
+        found = self._found(reader, known)
+        if not found:
+            reader.leader_only, reader.source = True, known.leader
+            return known.leader
+        reader.leader_only = False
+        load = Counter(other.source for other in self._readers.values() if other is not reader)
+        first = (partition + self._client.salt) % len(found)
+        reader.source = min(found[first:] + found[:first], key=lambda broker: load[broker])
+        return reader.source
+
+    def misled(self, reader: PartitionSubscription, error: CometError) -> None:
+        """The broker that a partition was read from as the leader says that it does not lead."""
+        if reader.leader_only:
+            self._client.misled(reader.topic, reader.partition, reader.source, error)
+
+    def only_here(self, reader: PartitionSubscription, error: CometError) -> bool:
+        """A follower has not what was asked for; the leader, to which the partition goes now, may have it."""
+        if reader.leader_only or not isinstance(error, _ONLY_HERE):
+            return False
+        self._to_leader(reader)
+        return True
+
+    def _to_leader(self, reader: PartitionSubscription) -> None:
+        until = asyncio.get_running_loop().time() + limits.REPLICA_AVOIDED_MS / 1000
+        self._leader_until[reader.place] = until
+
+    # ---- watching
+
+    async def watch(self) -> None:
+        """Leaves followers that stand still, and brokers that there are better ones for."""
+        seen: dict[TopicPartition, int] = {}
+        while self.read_from != "leader":
+            await asyncio.sleep(limits.LAG_CHECK_MS / 1000)
+            quiet = [reader for reader in self._readers.values() if _waits(reader)]
+            still = [reader for reader in quiet if seen.get(reader.place) == reader.fetch]
+            seen = {reader.place: reader.fetch for reader in quiet}
+            try:
+                if still:
+                    await self._check(still)
+            except CometError:
+                continue  # nobody can be asked; whoever is read from may be fine
+
+    async def _check(self, still: list[PartitionSubscription]) -> None:
+        infos = await self._client.fetch({reader.topic for reader in still})
+        still = [reader for reader in still if reader.topic in infos]
+        unsuitable = self._ill_placed(still, infos)
+        rest = [reader for reader in still if reader not in unsuitable and not reader.leader_only]
+        at = {reader: reader.fetch for reader in rest}
+        ends = await asyncio.gather(*map(self._leader_end, rest), return_exceptions=True)
+        behind = [reader for reader, end in zip(rest, ends, strict=True) if isinstance(end, int) and end > at[reader]]
+        if behind:
+            await asyncio.sleep(limits.LAG_GRACE_MS / 1000)
+        for reader in behind:
+            if _waits(reader) and reader.fetch == at[reader]:
+                self._to_leader(reader)
+                unsuitable.append(reader)
+        for reader in unsuitable:
+            await self._leave(reader)
+
+    def _ill_placed(
+        self, still: list[PartitionSubscription], infos: Mapping[str, TopicInfo]
+    ) -> list[PartitionSubscription]:
+        """Those whose broker will not do, and those that others have room for."""
+        load = Counter(reader.source for reader in self._readers.values())
+        found: list[PartitionSubscription] = []
+        for reader in still:
+            good = self._found(reader, infos[reader.topic].partitions[reader.partition])
+            if not good and reader.leader_only:
+                continue  # where it is not the leader, that is said
+            if reader.source not in good or min(load[broker] for broker in good) < load[reader.source] - 1:
+                load[reader.source] -= 1
+                load[min(good, key=lambda broker: load[broker], default=0)] += 1
+                found.append(reader)
+        return found
+
+    def _found(self, reader: PartitionSubscription, known: PartitionInfo) -> list[int]:
+        if self._leader_until.get(reader.place, 0) > asyncio.get_running_loop().time():
+            return []
+        brokers = list(filter(None, map(self._client.broker, known.in_sync)))
+        return suitable(known, brokers, self.read_from, self._rack)
+
+    async def _leader_end(self, reader: PartitionSubscription) -> int:
+        attachment = await self._client.attach(reader.topic, reader.partition)
+        find = pb.FindOffset(partition=attachment.handle, position=position_to_pb(Latest()))
+        answer = await attachment.connection.call(pb.ClientFrame(find_offset=find), limits.LAG_CHECK_MS)
+        return int(answer.found_offset.offset)
+
+
+def _waits(reader: PartitionSubscription) -> bool:
+    """It is subscribed, all that has come was taken, and nothing else keeps the broker from sending."""
+    feed = reader.feed
+    return feed is not None and not reader.paused and not any(other.queued_bytes for other in feed.readers)

@@ -1,0 +1,193 @@
+"""Commits of one member: at most one under way, and of what has gathered meanwhile only the latest marks.
+
+add(marks) ─► pending ─┐                 ┌─► answered: what is committed now
+add(marks) ─► pending ─┴► one Commit ────┼─► refused marks: given up, or once more where it was refused for now
+                                         └─► an error: everybody who waits is told; what is due is committed again
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from comet import limits
+from comet.client.client import Client
+from comet.client.retry import Backoff
+from comet.errors import Closed, CometError, Internal, MemberUnknown, StaleGeneration
+from comet.groups.member import Member
+from comet.types import TopicPartition
+from comet.v1 import events_pb2 as pb
+from comet.v1 import groups_pb2 as groups_pb
+from comet.wire.protobuf import error_from_pb
+
+log = logging.getLogger("comet")
+
+
+class CommitMark(NamedTuple):
+    """The next record to read of a partition that is owned since a generation."""
+
+    place: TopicPartition
+    topic_id: bytes
+    since: int
+    offset: int
+    epoch: int | None
+    expected: int | None = None  # what has to be committed until now
+
+
+class Waiter(NamedTuple):
+    """Somebody who waits for the marks of some partitions."""
+
+    told: asyncio.Future[None]
+    places: frozenset[TopicPartition]
+    until: float
+
+
+def commit_frame(member: Member, marks: Iterable[CommitMark]) -> groups_pb.Commit:
+    """The marks as this member commits them now."""
+    frame = groups_pb.Commit(group=member.group, member=member.state.member, generation=member.state.generation)
+    topics: dict[tuple[str, bytes], list[CommitMark]] = {}
+    for mark in marks:
+        topics.setdefault((mark.place.topic, mark.topic_id), []).append(mark)
+    for (topic, topic_id), found in topics.items():
+        of_topic = frame.topics.add(topic=topic, topic_id=topic_id)
+        for mark in sorted(found, key=lambda mark: mark.place):
+            of_topic.marks.add(
+                partition=mark.place.partition, offset=mark.offset, leader_epoch=mark.epoch, expected=mark.expected
+            )
+    return frame
+
+
+class Commits:
+    """Owned by a consumer."""
+
+    def __init__(self, client: Client, member: Member, committed: Callable[[TopicPartition, int, int], None]) -> None:
+        self.sent = 0
+        self._client = client
+        self._member = member
+        self._committed = committed  # hears of (partition, since, offset)
+        self._pending: dict[TopicPartition, CommitMark] = {}
+        self._waiters: list[Waiter] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, marks: Iterable[CommitMark]) -> None:
+        """To be committed as soon as that is possible; nobody waits for it."""
+        for mark in marks:
+            known = self._pending.get(mark.place)
+            if known is None or (known.since, known.offset) < (mark.since, mark.offset):
+                self._pending[mark.place] = mark
+        if self._pending and self._task is None:
+            self._task = self._client.spawn(self._run())
+            self._task.add_done_callback(self._ended)
+
+    async def commit(self, marks: Iterable[CommitMark]) -> None:
+        """Returns once all of them are committed. Raises what was said of one of them."""
+        wanted = list(marks)
+        if not wanted:
+            return
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[None] = loop.create_future()
+        until = loop.time() + limits.COMMIT_TIMEOUT_MS / 1000
+        self._waiters.append(Waiter(told, frozenset(mark.place for mark in wanted), until))
+        self.add(wanted)
+        await told
+
+    async def _run(self) -> None:
+        backoff = Backoff(self._client.random, max_ms=limits.BACKOFF_MAX_MS)
+        while self._pending:
+            pending, self._pending = self._pending, {}
+            waiters, self._waiters = self._waiters, []
+            failed: dict[TopicPartition, CometError] = dict.fromkeys(pending, _closed())
+            try:
+                failed = await self._send(pending)
+            except CometError as error:
+                failed = dict.fromkeys(pending, error)
+                self._member.heard(error)
+                if all(waiter.told.done() for waiter in waiters):
+                    log.warning("comet: group %s: could not commit: %s", self._member.group, error)
+            else:
+                waiters = self._once_more(pending, waiters, failed)
+            finally:
+                _answer(waiters, failed)
+            if any(error.retriable for error in failed.values()):
+                await asyncio.sleep(backoff.next_s())
+            else:
+                backoff.reset()
+
+    def _once_more(
+        self, pending: dict[TopicPartition, CommitMark], waiters: list[Waiter], failed: dict[TopicPartition, CometError]
+    ) -> list[Waiter]:
+        """Puts back what was refused for now, and who waits for it; returns those who can be answered."""
+        now = asyncio.get_running_loop().time()
+        again = {place for place, error in failed.items() if error.retriable and place in pending}
+        kept = [waiter for waiter in waiters if waiter.places & again and waiter.until > now]
+        self._waiters[:0] = kept
+        for place in {place for waiter in kept for place in waiter.places & again}:
+            mark = pending[place]
+            newer = self._pending.get(place)
+            if newer is None or (newer.since, newer.offset) < (mark.since, mark.offset):
+                self._pending[place] = mark
+        return [waiter for waiter in waiters if waiter not in kept]
+
+    async def _send(self, pending: dict[TopicPartition, CommitMark]) -> dict[TopicPartition, CometError]:
+        member = self._member
+        # What was lost since it was to be committed is another's by now.
+        marks = [mark for mark in pending.values() if member.state.holds(mark.place, mark.since)]
+        failed: dict[TopicPartition, CometError] = {
+            place: _stale(place) for place in pending.keys() - {mark.place for mark in marks}
+        }
+        if not marks:
+            return failed
+        if not member.state.member:
+            raise MemberUnknown(f"this is no member of {member.group!r} now; what was not committed comes again")
+        self.sent += 1
+        frame = pb.ClientFrame(commit=commit_frame(member, marks))
+        answer = (await member.coordinator.request(frame, limits.COMMIT_TIMEOUT_MS)).committed
+        for refused in answer.refused:
+            place = TopicPartition(refused.topic, refused.partition)
+            error = failed[place] = error_from_pb(refused.error)
+            if place in pending:
+                if not isinstance(error, StaleGeneration) and not error.retriable:
+                    log.error("comet: group %s: %s/%d: not committed: %s", member.group, *place, error)
+                member.refused_mark(place, pending[place].since, error)
+        for topic in answer.topics:
+            for mark in topic.marks:
+                found = pending.get(TopicPartition(topic.topic, mark.partition))
+                if found is not None:
+                    self._committed(found.place, found.since, mark.offset)
+        return failed
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        problem: CometError | None = _closed() if task.cancelled() else None
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("comet: group %s: committing broke", self._member.group, exc_info=error)
+            problem = Internal(f"committing broke: {error!r}")
+        if problem is not None:
+            waiters, self._waiters = self._waiters, []
+            _answer(waiters, {place: problem for waiter in waiters for place in waiter.places})
+        elif self._pending:
+            self.add(())
+
+
+def _answer(waiters: Iterable[Waiter], failed: dict[TopicPartition, CometError]) -> None:
+    for told, places, _ in waiters:
+        if told.done():
+            continue
+        error = next((failed[place] for place in sorted(places) if place in failed), None)
+        if error is None:
+            told.set_result(None)
+        else:
+            told.set_exception(error)
+            told.exception()
+
+
+def _closed() -> Closed:
+    return Closed("the consumer was closed before it was known whether that is committed")
+
+
+def _stale(place: TopicPartition) -> StaleGeneration:
+    topic, partition = place
+    return StaleGeneration(f"{topic}/{partition} is not this member's any more; what was not committed comes again")

@@ -1,0 +1,134 @@
+"""Positions of groups for whoever is no member of them: read, and committed while nobody else is.
+
+They are asked of the coordinator on a stream, as members ask. What is sent again after a failure changes nothing: a
+position is absolute, and never goes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from comet import limits
+from comet.client.client import Client
+from comet.client.coordinator import Coordinator
+from comet.client.retry import Backoff
+from comet.errors import CometError, InvalidArgument, TopicNotFound
+from comet.types import TopicPartition, check_topic_name
+from comet.v1 import events_pb2 as pb
+from comet.v1 import groups_pb2 as groups_pb
+from comet.wire import protobuf
+
+Offsets = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
+
+OFFSET_MAX: Final = 2**63 - 1
+PARTITION_MAX: Final = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPosition:
+    """Where a group goes on in one partition, and the leader epoch of the record before, if it is known.
+
+    >>> comet.GroupPosition("quotes", 0, offset=40, epoch=3).offset
+    40
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPartition:
+    """What came of a position to be committed: the one that is committed now, which may be further, or why not.
+
+    >>> comet.CommitPartition("quotes", 0, offset=40, error=None).offset
+    40
+    """
+
+    topic: str
+    partition: int
+    offset: int | None
+    error: CometError | None
+
+
+async def fetch(client: Client, group: str, timeout_ms: int) -> list[GroupPosition]:
+    """All there are, by topic and partition; none, too, where there is no such group."""
+    request = pb.ClientFrame(fetch_committed=groups_pb.FetchCommitted(group=group))
+    answer = (await _ask(client, group, request, timeout_ms)).committed
+    return sorted(
+        (
+            GroupPosition(
+                topic.topic, mark.partition, mark.offset, mark.leader_epoch if mark.HasField("leader_epoch") else None
+            )
+            for topic in answer.topics
+            for mark in topic.marks
+        ),
+        key=lambda found: (found.topic, found.partition),
+    )
+
+
+async def commit(client: Client, group: str, positions: Offsets, timeout_ms: int) -> list[CommitPartition]:
+    """One for each that was asked for, in the order in which they were. What is refused for now, such as of a topic
+    that is being opened, is asked for again."""
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + timeout_ms / 1000
+    backoff = Backoff(client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
+    found: dict[tuple[str, int], CommitPartition] = {}
+    wanted = {(topic, partition): offset for (topic, partition), offset in positions.items()}
+    due = wanted
+    while True:
+        for one in await _commit_once(client, group, due, max(round((give_up - loop.time()) * 1000), 1)):
+            found[one.topic, one.partition] = one
+        passing = {place: one.error for place, one in found.items() if one.error is not None and one.error.retriable}
+        wait_s = backoff.next_s(max((error.retry_after_ms for error in passing.values()), default=0))
+        if not passing or loop.time() + wait_s >= give_up:
+            return list(found.values())
+        await asyncio.sleep(wait_s)
+        due = {place: wanted[place] for place in passing}
+
+
+async def _commit_once(client: Client, group: str, positions: Offsets, timeout_ms: int) -> list[CommitPartition]:
+    asked = marks(positions)
+    known = await client.fetch({topic.topic for topic in asked})
+    message = groups_pb.Commit(group=group)
+    for topic in asked:
+        if topic.topic in known:
+            topic.topic_id = known[topic.topic].id
+            message.topics.append(topic)
+    answer = (await _ask(client, group, pb.ClientFrame(commit=message), timeout_ms)).committed
+    found = {
+        (topic, partition): CommitPartition(topic, partition, None, TopicNotFound(f"there is no topic {topic!r}"))
+        for topic, partition in positions
+    }
+    for topic in answer.topics:
+        for mark in topic.marks:
+            found[topic.topic, mark.partition] = CommitPartition(topic.topic, mark.partition, mark.offset, None)
+    for refused in answer.refused:
+        error = protobuf.error_from_pb(refused.error)
+        found[refused.topic, refused.partition] = CommitPartition(refused.topic, refused.partition, None, error)
+    return list(found.values())
+
+
+def marks(positions: Offsets) -> list[groups_pb.TopicMarks]:
+    """Offsets of partitions, as the protocol has them: by topic."""
+    found: dict[str, groups_pb.TopicMarks] = {}
+    for (topic, partition), offset in positions.items():
+        if not 0 <= partition <= PARTITION_MAX or not 0 <= offset <= OFFSET_MAX:
+            raise InvalidArgument(f"neither a partition nor an offset is negative: {topic}/{partition} to {offset}")
+        marked = found.setdefault(check_topic_name(topic), groups_pb.TopicMarks(topic=topic))
+        marked.marks.append(groups_pb.Mark(partition=partition, offset=offset))
+    if not found:
+        raise InvalidArgument("name at least one partition and its offset")
+    return list(found.values())
+
+
+async def _ask(client: Client, group: str, frame: pb.ClientFrame, timeout_ms: int) -> pb.ServerFrame:
+    coordinator = Coordinator(client, group)
+    try:
+        return await coordinator.request(frame, timeout_ms)
+    finally:
+        coordinator.close()

@@ -1,0 +1,403 @@
+"""A consumer in a group: reads the partitions that it is given, and keeps the group's positions.
+
+    coordinator ─► Member ─► Owning: the partitions that come and go
+    Taking ─► what was handed back ─► Commits ─► coordinator
+
+Whoever takes a record is done with the one before. So `at least once` needs no word from the application: what it has
+not handed back when it ends comes again, to it or to another member.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from random import Random
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack, overload
+
+from comet import limits
+from comet.client.client import Addresses, Client
+from comet.client.metadata import look_at
+from comet.consumer.consumer import Isolation, check_isolation, check_reading, serde_of
+from comet.consumer.fetcher import Intake, OutOfRange
+from comet.consumer.record import Record, RecordBatch
+from comet.consumer.replica_choice import ReadFrom
+from comet.errors import Closed, CometError, PartitionNotFound, StaleGeneration
+from comet.groups.assigned import Owning
+from comet.groups.commits import CommitMark, Commits, commit_frame
+from comet.groups.member import Member
+from comet.groups.options import GroupSettings, Handled, Holding, OnPartitions, begins_of, join_frame, positions_of
+from comet.handlers.watchdog import PROCESS, Watch
+from comet.producer.producer import wall_clock_us
+from comet.types import AtOffset, Gap, Position, StartLike, TopicPartition, position
+from comet.v1 import groups_pb2 as groups_pb
+from comet.wire.corrupt import OnCorrupt
+from comet.wire.transport import Connect
+
+log = logging.getLogger("comet")
+
+T = TypeVar("T")
+
+
+class GroupConsumer(Owning[T]):
+    """Reads topics together with the other members of its group: each partition has one owner, and the group remembers
+    how far it has come. Async; `comet.sync.GroupConsumer` is the same for synchronous code.
+
+    Topics are named, or matched by `pattern`, a regular expression; also those that are made later. Where the group has
+    never read a topic it begins at `start`, "latest" or as for comet.Consumer.
+
+    With `auto_commit`, the default, what was handed out counts as done when the next is asked for, and is committed
+    every `commit_interval_ms`, before a partition is given up, and at the end; so every record is handled at least
+    once. Without it nothing is committed but by `commit`.
+
+    A member that is not heard of for `session_timeout_ms` loses its partitions. With an `instance` name it may be
+    restarted within that time and finds its partitions waiting. `on_assigned`, `on_revoked` and `on_lost` are called
+    with partitions: that are new, that are about to be given up (awaited first), and that are gone already.
+
+    >>> async def example(address: str) -> None:
+    ...     async with comet.Producer(address) as producer:
+    ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
+    ...     async with comet.GroupConsumer(address, "quotes", group="engine", start="earliest") as consumer:
+    ...         print((await consumer.get()).value, (await consumer.get()).value)
+    ...     async with comet.GroupConsumer(address, "quotes", group="engine") as consumer:
+    ...         print((await consumer.get()).value)
+    >>> run(example)
+    b'1' b'2'
+    b'3'
+    """
+
+    @overload
+    def __init__(
+        self: GroupConsumer[bytes], addresses: Addresses, *topics: str, group: str, **settings: Unpack[GroupSettings]
+    ) -> None: ...
+    @overload
+    def __init__(
+        self, addresses: Addresses, *topics: str, group: str, type: type[T], **settings: Unpack[GroupSettings]
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: GroupConsumer[Any], addresses: Addresses, *topics: str, group: str, type: Any,
+        **settings: Unpack[GroupSettings],
+    ) -> None: ...  # fmt: skip
+    def __init__(
+        self,
+        addresses: Addresses,
+        *topics: str,
+        group: str,
+        type: Any = None,  # noqa: A002 - the name users expect
+        pattern: str = "",
+        start: StartLike = "latest",
+        instance: str = "",
+        session_timeout_ms: int = limits.SESSION_TIMEOUT_MS,
+        release_timeout_ms: int = 0,
+        commit_interval_ms: float = limits.COMMIT_INTERVAL_MS,
+        auto_commit: bool = True,
+        isolation: Isolation = "committed",
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+        buffer_bytes: int = limits.CONSUMER_BUFFER_BYTES,
+        on_out_of_range: OutOfRange = "raise",
+        on_gap: Callable[[Gap], None] | None = None,
+        on_corrupt: OnCorrupt = "raise",
+        read_from: ReadFrom = "leader",
+        rack: str = "",
+        name: str = "",
+        connect: Connect | None = None,
+        random: Random | None = None,
+        clock_us: Callable[[], int] = wall_clock_us,
+    ) -> None:
+        check_reading(buffer_bytes, on_out_of_range, on_corrupt)
+        super().__init__(serde_of(type), uncommitted=check_isolation(isolation))
+        self.auto_commit = auto_commit
+        self._start_at = position(start, now_us=clock_us())
+        self._clock_us = clock_us
+        self._callbacks = {"assigned": on_assigned, "revoked": on_revoked, "lost": on_lost}
+        self._interval_s = commit_interval_ms / 1000
+        self._client = Client(addresses, name=name, connect=connect, random=random)
+        join = join_frame(
+            group, topics, pattern, groups_pb.GROUP_KIND_PARTITIONED, name, instance, session_timeout_ms,
+            release_timeout_ms,
+        )  # fmt: skip
+        self._static = bool(instance)
+        watch = Watch(PROCESS if connect is None else None)  # on virtual time nothing is late
+        self._member = Member(self._client, join, self._changed, watch)
+        self._commits = Commits(self._client, self._member, self._was_committed)
+        self._holdings = {}
+        self._returned = None
+        self._ticker: asyncio.Task[None] | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._closed = False
+        self._intake = Intake(
+            self._client, None, start=self._start_at, partitions=None, buffer_bytes=buffer_bytes,
+            on_out_of_range=on_out_of_range, read_from=read_from, rack=rack, on_gap=on_gap,
+            on_corrupt=on_corrupt, uncommitted=self._uncommitted, begun=self._begun,
+        )  # fmt: skip
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Joins; returns when what it was given first is being read. `async with` does this."""
+        if self._closed:
+            raise Closed("the consumer was closed")
+        if self._starting is None:
+            self._starting = self._client.spawn(self._start())
+            self._starting.add_done_callback(look_at)
+        await asyncio.shield(self._starting)
+
+    async def _start(self) -> None:
+        await self._member.start()
+        self._ticker = self._client.spawn(self._tick())
+        first = [one.begun for one in self._holdings.values() if one.reader is None]
+        reading = self._client.spawn(self._intake.start())
+        # One that cannot be read now must not keep the others from being read.
+        await asyncio.wait({*first, reading}, timeout=limits.FIRST_POSITION_MS / 1000)
+        if reading.done():
+            reading.result()
+
+    async def close(self) -> None:
+        """Commits what was handed back and leaves the group. A static member, one with an `instance`, keeps its place
+        for its session. The record or batch in hand counts as not done, unless the block of `async with` ends well."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._ticker is not None:
+            self._ticker.cancel()
+        if self._member.state.member:
+            await self._revoke(list(self._holdings.values()))
+            await self._last_commit()
+        await self._member.leave(farewell=not self._static)
+        await self._intake.close()
+        await self._client.close()
+        self._delivery = self._batch = self._records = None
+
+    async def _last_commit(self) -> None:
+        try:
+            async with asyncio.timeout(limits.LEAVE_TIMEOUT_MS / 1000):
+                await self._commits.commit(self._due())
+        except (CometError, TimeoutError) as error:
+            log.warning("comet: group %s: the last positions are not committed: %r", self.group, error)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._handed_back()
+        await self.close()
+
+    # ---- positions
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval_s)
+            self._commits.add(self._due())
+
+    async def commit(self, handled: Handled | None = None) -> None:
+        """The group's positions move: behind these records or batches, or to these offsets; without any, behind all
+        that was handed out. Returns once that is kept. Never moves them back.
+
+        Raises StaleGeneration where a partition is not this member's any more; what is not committed comes again.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await producer.publish("quotes", b"EURUSD 1.08")
+        ...     async with comet.GroupConsumer(
+        ...         address, "quotes", group="engine", start="earliest", auto_commit=False
+        ...     ) as consumer:
+        ...         record = await consumer.get()
+        ...         await consumer.commit(record)
+        ...         print(consumer.committed())
+        >>> run(example)
+        {TopicPartition(topic='quotes', partition=0): 1}
+        """
+        await self._commits.commit(self._marks(handled))
+
+    def commit_soon(self, handled: Handled) -> None:
+        """As `commit`, with whatever else is due, and nobody waits for it.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.GroupConsumer(address, "quotes", group="engine", auto_commit=False) as consumer:
+        ...         consumer.commit_soon([])
+        >>> run(example)
+        """
+        self._commits.add(self._marks(handled))
+
+    def _marks(self, handled: Handled | None) -> list[CommitMark]:
+        wanted = self.positions() if handled is None else positions_of(handled)
+        return [self._mark(self._holding(place), offset) for place, offset in wanted.items()]
+
+    def _holding(self, place: TopicPartition) -> Holding:
+        holding = self._holdings.get(place)
+        if holding is None:
+            raise StaleGeneration(f"{place.topic}/{place.partition} is not this member's, or not any more")
+        return holding
+
+    def offsets_to_commit(self, handled: Handled | None = None) -> groups_pb.Commit:
+        """What a transaction says to commit these positions with its outputs, as the member that this is now. It is
+        refused where more is committed than this member knows of, so that nothing can count twice.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.GroupConsumer(address, "quotes", group="engine") as consumer:
+        ...         print(consumer.offsets_to_commit({("quotes", 0): 5}).topics[0].marks[0].offset)
+        >>> run(example)
+        5
+        """
+        if handled is not None and not isinstance(handled, Record | RecordBatch | Mapping):
+            handled = list(handled)  # it is gone through twice
+        expected = {**self.committed(), **begins_of(handled)}
+        marks = [mark._replace(expected=expected.get(mark.place)) for mark in self._marks(handled)]
+        return commit_frame(self._member, marks)
+
+    def were_committed(self, offsets: groups_pb.Commit) -> None:
+        """A transaction has committed what `offsets_to_commit` gave it.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.GroupConsumer(address, "quotes", group="engine") as consumer:
+        ...         consumer.were_committed(consumer.offsets_to_commit())
+        >>> run(example)
+        """
+        for topic in offsets.topics:
+            for mark in topic.marks:
+                holding = self._holdings.get(TopicPartition(topic.topic, mark.partition))
+                if holding is not None:
+                    self._was_committed(holding.place, holding.given.since, mark.offset)
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Per partition that this member owns the offset of the next record.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.GroupConsumer(address, "quotes", group="engine") as consumer:
+        ...         print(consumer.positions())
+        >>> run(example)
+        {TopicPartition(topic='quotes', partition=0): 0}
+        """
+        return {
+            place: self._position(one.reader)
+            for place, one in sorted(self._holdings.items())
+            if one.reader is not None and one.reader.position >= 0
+        }
+
+    def committed(self) -> dict[TopicPartition, int]:
+        """Per partition that this member owns what is committed, as far as it knows.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.GroupConsumer(address, "quotes", group="engine") as consumer:
+        ...         await consumer.commit()
+        ...         print(consumer.committed())
+        >>> run(example)
+        {TopicPartition(topic='quotes', partition=0): 0}
+        """
+        return {place: one.committed for place, one in sorted(self._holdings.items()) if one.committed is not None}
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """Per partition how many records there are that were not read yet, as far as the consumer has heard.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.GroupConsumer(address, "quotes", group="engine") as consumer:
+        ...         print(consumer.lag())
+        >>> run(example)
+        {TopicPartition(topic='quotes', partition=0): 0}
+        """
+        at = self.positions()
+        readers = self._intake.readers
+        return {place: max(readers[place].high_watermark - at[place], 0) for place in at if place in readers}
+
+    async def seek(self, start: StartLike, *, partition: tuple[str, int] | None = None) -> None:
+        """Goes on reading elsewhere, in one partition or in all that this member owns. What is committed never moves
+        back by it; `comet group reset` does that.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
+        ...     async with comet.GroupConsumer(address, "quotes", group="engine") as consumer:
+        ...         await consumer.seek(1, partition=("quotes", 0))
+        ...         print((await consumer.get()).value)
+        >>> run(example)
+        b'2'
+        """
+        await self.start()
+        where = position(start, now_us=self._clock_us())
+        places = self._intake.readers if partition is None else [TopicPartition(*partition)]
+        if partition is not None and partition not in self._intake.readers:
+            raise PartitionNotFound(f"this member reads {sorted(map(tuple, self._intake.readers))}, not {partition}")
+        await self._go_to(dict.fromkeys(places, where))
+
+    async def rewind(self) -> None:
+        """Goes back to what is committed, in all partitions: what was handed out and not committed comes again.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await producer.publish("quotes", b"EURUSD 1.08")
+        ...     async with comet.GroupConsumer(address, "quotes", group="engine", start="earliest") as consumer:
+        ...         print((await consumer.get()).offset)
+        ...         await consumer.rewind()
+        ...         print((await consumer.get()).offset)
+        >>> run(example)
+        0
+        0
+        """
+        # A commit whose answer was lost may have counted: what this member knows is not enough.
+        marks = await self._known_marks(list(self._holdings.values())) or {}
+        for (topic_id, partition), mark in marks.items():
+            for holding in self._holdings.values():
+                if (holding.given.topic_id, holding.place.partition) == (topic_id, partition):
+                    holding.committed = max(mark.offset, -1 if holding.committed is None else holding.committed)
+        at = self.positions()
+        wanted: dict[TopicPartition, Position] = {}
+        for place, holding in self._holdings.items():
+            offset = holding.first if holding.committed is None else holding.committed
+            if offset is not None and at.get(place) != offset:
+                wanted[place] = AtOffset(offset)
+        await self._go_to(wanted)
+
+    async def _go_to(self, wanted: Mapping[TopicPartition, Position]) -> None:
+        readers = [(self._intake.readers[place], to) for place, to in wanted.items() if place in self._intake.readers]
+        self._handed_back()
+        for reader, _ in readers:
+            self._drop(reader)
+        for reader, where in readers:
+            if not reader.retired:
+                await self._intake.move(reader, where)
+
+    # ---- who it is
+
+    @property
+    def member(self) -> str:
+        """The id that the coordinator has given this member; empty while it is none."""
+        return self._member.state.member
+
+    @property
+    def generation(self) -> int:
+        """Rises whenever the partitions of the group are given out anew."""
+        return self._member.state.generation
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that this member owns.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.GroupConsumer(address, "quotes", group="engine") as consumer:
+        ...         print(consumer.assignment())
+        >>> run(example)
+        [TopicPartition(topic='quotes', partition=0)]
+        """
+        return sorted(self._holdings)
+
+    def statistics(self) -> dict[str, int]:
+        """Counters since the start, and what waits to be taken now.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.GroupConsumer(address, "quotes", group="engine") as consumer:
+        ...         print(consumer.statistics()["partitions"])
+        >>> run(example)
+        1
+        """
+        return {**super().statistics(), "commits": self._commits.sent, "generation": self.generation}

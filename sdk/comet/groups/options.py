@@ -1,0 +1,147 @@
+"""What belongs to being in a group: the settings, what a member holds, and what it can say that it has handled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from random import Random
+from typing import Any, TypedDict
+
+from comet import limits
+from comet.consumer.broker_subscription import PartitionSubscription
+from comet.consumer.consumer import Isolation
+from comet.consumer.fetcher import OutOfRange
+from comet.consumer.record import Record, RecordBatch
+from comet.consumer.replica_choice import ReadFrom
+from comet.errors import InvalidArgument
+from comet.groups.membership import Given
+from comet.types import Gap, StartLike, TopicPartition, check_topic_name
+from comet.v1 import groups_pb2 as groups_pb
+from comet.wire.corrupt import OnCorrupt
+from comet.wire.transport import Connect
+
+# Called with the partitions concerned; what it returns is awaited, if it can be.
+OnPartitions = Callable[[list[TopicPartition]], Awaitable[None] | None]
+# What can be committed: a record or batch, several, or offsets per partition.
+Handled = (
+    Record[Any]
+    | RecordBatch[Any]
+    | Iterable[Record[Any] | RecordBatch[Any]]
+    | Mapping[TopicPartition, int]
+    | Mapping[tuple[str, int], int]
+)
+
+
+class Holding:
+    """A partition that this member owns. From the assignment until it is lost or released."""
+
+    def __init__(self, given: Given) -> None:
+        self.given = given
+        self.place = given.place
+        self.committed = given.offset
+        self.first = given.offset  # where it began to be read
+        self.reader: PartitionSubscription | None = None  # None: where it begins is not known yet
+        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.releasing = False
+        self.revoked = False  # the application was told that it is about to be given up
+
+    def begin(self) -> None:
+        if not self.begun.done():
+            self.begun.set_result(None)
+
+
+class GroupSettings(TypedDict, total=False):
+    """The settings of a GroupConsumer, beside its group and the type of its values."""
+
+    pattern: str
+    start: StartLike
+    instance: str
+    session_timeout_ms: int
+    release_timeout_ms: int
+    commit_interval_ms: float
+    auto_commit: bool
+    isolation: Isolation
+    on_assigned: OnPartitions | None
+    on_revoked: OnPartitions | None
+    on_lost: OnPartitions | None
+    buffer_bytes: int
+    on_out_of_range: OutOfRange
+    on_gap: Callable[[Gap], None] | None
+    on_corrupt: OnCorrupt
+    read_from: ReadFrom
+    rack: str
+    name: str
+    connect: Connect | None
+    random: Random | None
+    clock_us: Callable[[], int]
+
+
+def begins_of(handled: Handled | None) -> dict[TopicPartition, int]:
+    """Per partition the first offset of the records and batches that were handled.
+
+    >>> begins_of({("quotes", 0): 5})
+    {}
+    """
+    found: dict[TopicPartition, int] = {}
+    if handled is None or isinstance(handled, Mapping):
+        return found
+    for one in [handled] if isinstance(handled, Record | RecordBatch) else handled:
+        first = one.offsets[0] if isinstance(one, RecordBatch) else one.offset
+        place = TopicPartition(one.topic, one.partition)
+        found[place] = min(first, found.get(place, first))
+    return found
+
+
+def positions_of(handled: Handled) -> dict[TopicPartition, int]:
+    """Per partition the offset behind what was handled.
+
+    >>> positions_of({("quotes", 0): 5})
+    {TopicPartition(topic='quotes', partition=0): 5}
+    """
+    if isinstance(handled, Mapping):
+        return {TopicPartition(*place): offset for place, offset in handled.items()}
+    found: dict[TopicPartition, int] = {}
+    for one in [handled] if isinstance(handled, Record | RecordBatch) else handled:
+        behind = one.next_offset if isinstance(one, RecordBatch) else one.offset + 1
+        place = TopicPartition(one.topic, one.partition)
+        found[place] = max(behind, found.get(place, 0))
+    return found
+
+
+def join_frame(
+    group: str,
+    topics: Sequence[str],
+    pattern: str,
+    kind: groups_pb.GroupKind,
+    client: str,
+    instance: str,
+    session_timeout_ms: int,
+    release_timeout_ms: int,
+) -> groups_pb.Join:
+    """How a member introduces itself. Raises InvalidArgument for what no coordinator would take."""
+    if not topics and not pattern:
+        raise InvalidArgument("say what to read: the names of topics, or a pattern")
+    if len(pattern) > limits.PATTERN_CHARS_MAX:
+        raise InvalidArgument(f"a pattern has at most {limits.PATTERN_CHARS_MAX} characters")
+    if not limits.SESSION_TIMEOUT_MS_MIN <= session_timeout_ms <= limits.SESSION_TIMEOUT_MS_MAX:
+        raise InvalidArgument(
+            f"session_timeout_ms must be from {limits.SESSION_TIMEOUT_MS_MIN} to {limits.SESSION_TIMEOUT_MS_MAX}"
+        )
+    return groups_pb.Join(
+        group=check_group_name(group),
+        instance=instance,
+        topics=list(dict.fromkeys(map(check_topic_name, topics))),
+        pattern=pattern,
+        kind=kind,
+        session_timeout_ms=session_timeout_ms,
+        release_timeout_ms=release_timeout_ms,
+        client=client,
+    )
+
+
+def check_group_name(group: str) -> str:
+    """Groups are named as topics are."""
+    try:
+        return check_topic_name(group)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{group!r} is no name for a group: {error.message}") from None

@@ -1,0 +1,1 @@
+"""Handlers of an App: binding, dispatch, delivery guarantees, dead letters."""

@@ -1,0 +1,184 @@
+"""At least once: the position is committed after the handler's success, gathered every HANDLED_COMMIT_MS.
+
+    one at a time    take ─► settle ─► done ─► commit
+    several          take ─► dispatch ─► workers: settle ─► the lowest that is not done ─► commit
+
+What was handled and not committed when the process dies is handled again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from comet import limits
+from comet.consumer.record import RecordBatch
+from comet.errors import CometError, GroupError
+from comet.handlers.binding import Binding, Item, items_of
+from comet.handlers.dispatch import Dispatch, Place, Task
+from comet.handlers.serving import GroupServing, Host, Stopped, current_serving
+
+log = logging.getLogger("comet")
+
+
+class AtLeastOnce(GroupServing):
+    """Commits what was handled, a moment later. One at a time, or several with a dispatch."""
+
+    def __init__(self, host: Host, one: Binding) -> None:
+        super().__init__(host, one)
+        self._done: dict[Place, int] = {}  # positions that are not committed
+        self._passed: dict[Place, int] = {}  # those that were committed while nothing was to be done
+        self._busy: Place | None = None  # what runs, where one runs at a time
+        self._changed = asyncio.Event()  # set, and another one made, when something ended
+        self._committing = asyncio.Lock()
+        self._dispatch: Dispatch[tuple[Item, int]] | None = None
+        self._failure: BaseException | None = None
+        if self.policy.concurrency > 1:
+            window = self.policy.concurrency * limits.DISPATCH_WINDOW_PER_HANDLER
+            self._dispatch = Dispatch(self.policy.concurrency, window)
+
+    async def _serve(self) -> None:
+        self._done, self._passed, self._failure = {}, {}, None  # after a restart nothing of before counts
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(self._commit_now_and_then())]
+        if self._dispatch is not None:
+            tasks += [loop.create_task(self._work(self._dispatch)) for _ in range(self.policy.concurrency)]
+        try:
+            while self._failure is None and (batch := await self.take()) is not None:
+                if self._dispatch is None:
+                    await self._one_by_one(batch)
+                else:
+                    await self._feed(self._dispatch, batch)
+            if self._dispatch is not None:
+                self._dispatch.close(list(self._lives))
+                while self._dispatch.running:
+                    await self._changed.wait()
+            if self._failure is not None:
+                raise self._failure
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def _end(self) -> None:
+        await self._commit_done()
+
+    async def _one_by_one(self, batch: RecordBatch[Any]) -> None:
+        place = (batch.topic, batch.partition)
+        life = self.life(place)
+        self._busy = place
+        try:
+            for n, item in enumerate(items_of(self.one, batch), 1):
+                if n % limits.TURN_RECORDS == 0:
+                    await asyncio.sleep(0)
+                if self.stopping or self._lives[place] != life:
+                    return
+                await self.settle(item, life)
+                if self._busy == place:  # else it was forgotten meanwhile
+                    self._done[place] = item.end
+            if self._busy == place:
+                self._done[place] = batch.next_offset
+        except Stopped:
+            return
+        finally:
+            self._busy = None
+            self._tell()
+
+    # ---- several at once
+
+    async def _feed(self, dispatch: Dispatch[tuple[Item, int]], batch: RecordBatch[Any]) -> None:
+        place = (batch.topic, batch.partition)
+        life = self.life(place)
+        for item in items_of(self.one, batch):
+            while not dispatch.room and not self._over(place, life):
+                await self._changed.wait()
+            if self._over(place, life):
+                return
+            dispatch.add(place, item.first, item.key, (item, life), end=item.end)
+            self._tell()
+
+    def _over(self, place: Place, life: int) -> bool:
+        return self.stopping or self._failure is not None or self._lives[place] != life
+
+    async def _work(self, dispatch: Dispatch[tuple[Item, int]]) -> None:
+        current_serving.set(self)
+        while True:
+            task = dispatch.take()
+            if task is None:
+                await self._changed.wait()
+                continue
+            await self._run_task(dispatch, task)
+
+    async def _run_task(self, dispatch: Dispatch[tuple[Item, int]], task: Task[tuple[Item, int]]) -> None:
+        try:
+            await self.settle(*task.item)
+        except BaseException as error:
+            if not isinstance(error, Stopped):
+                dispatch.close(list(self._lives))  # nothing new is begun
+            dispatch.dropped(task)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            if not isinstance(error, Stopped) and self._failure is None:
+                self._failure = error
+                self._interrupt()
+        else:
+            dispatch.done(task)
+        finally:
+            self._tell()
+
+    def _tell(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    # ---- committing
+
+    async def _commit_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(limits.HANDLED_COMMIT_MS / 1000)
+            await self._commit_done()
+
+    async def _commit_done(self) -> None:
+        """Commits what is done. What cannot be committed for now is kept for the next time."""
+        async with self._committing:
+            if self._dispatch is not None:
+                self._done.update(self._dispatch.moved())
+            if self._taking and not self.stopping and (self._dispatch is None or not self._dispatch.held):
+                for place, position in self.passed_over().items():
+                    if position > self._passed.get(place, -1):
+                        self._done[place] = self._passed[place] = position
+            done, self._done = self._done, {}
+            if not done or self.source is None:
+                return
+            lives = {place: self.life(place) for place in done}
+            kept = False
+            try:
+                await self.source.commit(done)
+                kept = True
+            except GroupError as error:
+                log.warning("comet: handler %s: what it did was not committed: %s", self.one.name, error)
+                kept = True  # by whoever has the partition now
+            except CometError as error:
+                log.warning("comet: handler %s: the commit is tried again: %s", self.one.name, error)
+            finally:
+                for place, position in done.items():
+                    if not kept and self.life(place) == lives[place]:
+                        self._done.setdefault(place, position)
+
+    async def _finish(self, places: list[Place]) -> None:
+        if self._dispatch is not None:
+            self._dispatch.close(places)
+            while any(self._dispatch.running_in(place) for place in places):
+                await self._changed.wait()
+        while self._busy in places:
+            await self._changed.wait()
+
+    def _forget(self, places: list[Place]) -> None:
+        if self._busy in places:
+            self._busy = None
+        for place in places:
+            self._done.pop(place, None)
+            self._passed.pop(place, None)
+        if self._dispatch is not None:
+            self._dispatch.forget(places)
+        self._tell()

@@ -1,0 +1,86 @@
+"""At most once: the position is committed, and confirmed, before the handler is called.
+
+What is under way when the process dies is not handled again: COMMITTED_AHEAD_RECORDS at most, or one batch where the
+handler takes batches. Each of these costs one commit, so the chunk is what makes it fast.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from comet import limits
+from comet.errors import Closed, CometError, CorruptRecords, GroupError
+from comet.handlers.binding import Binding, Item, items_of
+from comet.handlers.dispatch import Place
+from comet.handlers.serving import GroupServing, Host, Stopped
+from comet.wire.corrupt import range_of
+
+log = logging.getLogger("comet")
+
+
+class AtMostOnce(GroupServing):
+    """Commits before it calls: what is under way when the process dies is not handled again."""
+
+    def __init__(self, host: Host, one: Binding) -> None:
+        super().__init__(host, one)
+        self._busy: Place | None = None
+        self._idle = asyncio.Event()
+
+    async def _serve(self) -> None:
+        while (batch := await self.take()) is not None:
+            place, chunk = (batch.topic, batch.partition), list[Item]()
+            life, records = self.life(place), 0
+            for item in items_of(self.one, batch):
+                chunk.append(item)
+                records += 1 if not self.one.whole else len(batch)
+                if records >= limits.COMMITTED_AHEAD_RECORDS:
+                    await self._commit_and_handle(place, life, chunk)
+                    chunk, records = [], 0
+            if chunk:
+                await self._commit_and_handle(place, life, chunk)
+
+    async def _set_aside_corrupt(self, error: CorruptRecords) -> None:
+        place = (error.details["topic"], int(error.details["partition"]))
+        if not self.policy.dead_letter and self.one.on_error == "stop":
+            self.one.failure(error)  # which raises: the position stays before it
+        if await self._commit(place, self.life(place), range_of(error)[1]):
+            await super()._set_aside_corrupt(error)
+
+    async def _commit_and_handle(self, place: Place, life: int, chunk: list[Item]) -> None:
+        if self.stopping or self.life(place) != life:
+            return
+        self._busy = place
+        try:
+            if not await self._commit(place, life, chunk[-1].end):
+                return
+            for item in chunk:  # committed, so now or never: also when the app stops, or the partition goes
+                with contextlib.suppress(Stopped):
+                    await self.settle(item, life)
+        finally:
+            self._busy = None
+            self._idle.set()
+            self._idle = asyncio.Event()
+
+    async def _commit(self, place: Place, life: int, end: int) -> bool:
+        """Until the coordinator has confirmed it; False where the partition is another's."""
+        assert self.source is not None
+        while not self.stopping and self.life(place) == life:
+            try:
+                await self.source.commit({place: end})
+            except GroupError as error:
+                log.warning("comet: %s/%d at %d is not handled here: %s", *place, end, error)
+                return False
+            except CometError as error:
+                if isinstance(error, Closed):
+                    return False
+                log.warning("comet: the commit of %s/%d at %d is tried again: %s", *place, end, error)
+                await asyncio.sleep(limits.BACKOFF_MAX_MS / 1000)
+            else:
+                return True
+        return False
+
+    async def _finish(self, places: list[Place]) -> None:
+        while self._busy in places:
+            await self._idle.wait()

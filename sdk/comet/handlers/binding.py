@@ -1,0 +1,181 @@
+"""A handler with what it is called for, and the calling of it: arguments, errors, and how long it held up the loop."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from comet import limits
+from comet.consumer.record import RecordBatch
+from comet.errors import InvalidArgument, SerdeError
+from comet.handlers.handler import Handler, HandlerShape, Signature, watched
+
+if TYPE_CHECKING:
+    from comet.producer.transaction import Transaction
+
+log = logging.getLogger("comet")
+
+OnError = Literal["stop", "skip"]
+DeliveryMode = Literal["at_most_once", "at_least_once", "exactly_once"]
+
+MODES: Final = ("at_most_once", "at_least_once", "exactly_once")
+# The transaction that a handler runs in; what the app sends there goes into it.
+current_transaction: ContextVar[Transaction | None] = ContextVar("comet_transaction", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a handler of a group gets its events, and what becomes of those that it fails on."""
+
+    group: str
+    delivery: DeliveryMode
+    retries: int
+    backoff_ms: float
+    dead_letter: str
+    concurrency: int
+    shared: bool
+    transaction_records: int
+    transaction_ms: float
+
+    def check(self, signature: Signature, on_error: str) -> None:
+        """Raises InvalidArgument where the parts do not go together."""
+        if self.delivery not in MODES:
+            raise InvalidArgument(f"delivery is one of {', '.join(MODES)}, not {self.delivery!r}")
+        if self.shared and self.delivery != "at_least_once":
+            raise InvalidArgument("a shared group delivers at least once: leave delivery out, or set shared=False")
+        if self.shared and signature.shape not in {HandlerShape.EVENT, HandlerShape.RECORD}:
+            raise InvalidArgument("members of a shared group take single events: not lists or batches")
+        if self.delivery == "at_most_once" and (self.retries or self.concurrency > 1):
+            raise InvalidArgument("at most once means one call for each event, in order: no retries, no concurrency")
+        if signature.transaction and self.delivery != "exactly_once":
+            raise InvalidArgument('a handler that takes a comet.Transaction needs delivery="exactly_once"')
+        if self.dead_letter and on_error == "skip":
+            raise InvalidArgument('what fails goes to the dead-letter topic or is skipped: give dead_letter, or "skip"')
+        _within("retries", self.retries, 0, limits.RETRIES_MAX)
+        _within("backoff_ms", self.backoff_ms, 0, limits.RETRY_BACKOFF_MS_MAX)
+        _within("concurrency", self.concurrency, 1, limits.CONCURRENCY_MAX)
+        _within("transaction_records", self.transaction_records, 1, limits.TRANSACTION_RECORDS_MAX)
+        _within("transaction_ms", self.transaction_ms, 0, limits.TRANSACTION_GATHER_MS_MAX)
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise InvalidArgument(f"{name} must be from {low} to {high}, not {value!r}")
+
+
+@dataclass(slots=True)
+class Binding:
+    """One handler and what it is called for."""
+
+    topic: str
+    handler: Handler
+    signature: Signature
+    on_error: OnError
+    options: dict[str, Any]  # of its consumer
+    name: str
+    policy: Policy | None = None  # without a group: none
+    handled: int = 0
+    failed: int = 0
+    retried: int = 0
+    dead_lettered: int = 0
+    blocked_s: float = 0.0  # the longest that it held up the loop
+    places: list[tuple[str, int]] = field(default_factory=list)  # what it reads for its group now
+
+    @property
+    def whole(self) -> bool:
+        """It takes batches, or lists of a batch's events."""
+        return self.signature.shape in {HandlerShape.BATCH, HandlerShape.EVENTS}
+
+    def failure(self, error: Exception) -> None:
+        """Notes that the handler failed for good; raises the error where that is to end the app."""
+        self.failed += 1
+        log.error("comet: handler %s of topic %r failed: %r", self.name, self.topic, error, exc_info=error)
+        if self.on_error == "stop":
+            raise error
+
+
+class Item(NamedTuple):
+    """What a handler is called with once, and the records that it stands for."""
+
+    batch: RecordBatch[Any]
+    first: int
+    end: int  # the offset behind it
+    key: object
+    argument: Any
+    errors: tuple[SerdeError, ...] = ()  # records of it that cannot be decoded
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.batch.topic, self.batch.partition
+
+
+def items_of(binding: Binding, batch: RecordBatch[Any]) -> Iterator[Item]:
+    """A batch as its handler takes it. A record that cannot be decoded is an item without an argument."""
+    if binding.whole:
+        # One key for all, so that batches of a partition stay in order.
+        if binding.signature.shape is HandlerShape.BATCH:
+            yield Item(batch, batch.first_offset, batch.next_offset, b"", batch)
+            return
+        events, errors = decoded(batch)
+        yield Item(batch, batch.first_offset, batch.next_offset, b"", events, tuple(errors))
+        return
+    event = binding.signature.shape is HandlerShape.EVENT
+    rest: RecordBatch[Any] | None = batch
+    while rest is not None:
+        try:
+            for record in rest.records():
+                offset = record.offset
+                yield Item(batch, offset, offset + 1, record.key, record.value if event else record)
+            return
+        except SerdeError as error:
+            offset = int(error.details["offset"])
+            yield Item(batch, offset, offset + 1, None, None, (error,))
+            rest = rest.after(offset + 1)
+
+
+def decoded(batch: RecordBatch[Any]) -> tuple[list[Any], list[SerdeError]]:
+    """The events of a batch, and the errors of those that are none."""
+    events: list[Any] = []
+    errors: list[SerdeError] = []
+    rest: RecordBatch[Any] | None = batch
+    while rest is not None:
+        try:
+            events.extend(record.value for record in rest.records())
+            break
+        except SerdeError as error:
+            errors.append(error)
+            rest = rest.after(int(error.details["offset"]) + 1)
+    return events, errors
+
+
+class Caller:
+    """Calls handlers, and names those that hold up the event loop. Owned by the app."""
+
+    def __init__(self, stopwatch: Callable[[], float], block_warning_s: float) -> None:
+        self._stopwatch = stopwatch
+        self._limit_s = block_warning_s
+
+    async def call(self, one: Binding, argument: Any) -> None:
+        """Raises what the handler raises."""
+        began = self._stopwatch()
+        if one.signature.transaction:
+            outcome = one.handler(argument, current_transaction.get())
+        else:
+            outcome = one.handler(argument)
+        took = self._stopwatch() - began
+        if took > self._limit_s:
+            self._blocked(one, took)
+        if inspect.isawaitable(outcome):
+            await watched(outcome, self._stopwatch, self._limit_s, lambda took: self._blocked(one, took))
+
+    def _blocked(self, one: Binding, took_s: float) -> None:
+        one.blocked_s = max(one.blocked_s, took_s)
+        log.warning(
+            "comet: handler %s of topic %r blocked the event loop for %.0f ms: nothing else could run; "
+            "await what takes long, or move it to a thread with asyncio.to_thread",
+            one.name, one.topic, took_s * 1000,
+        )  # fmt: skip

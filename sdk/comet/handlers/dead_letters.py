@@ -1,0 +1,97 @@
+"""Events that a handler gave up on, as they are kept in a dead-letter topic: what they were, and why they are there.
+
+Key, value, headers and timestamp are those of the event; these headers come with it:
+
+    comet-dead-letter-topic, -partition, -offset    where it was read
+    comet-dead-letter-group, -attempts, -reason     who gave it up, after how many calls, and why
+
+A batch that cannot be read has one note, a letter without key and value: its topic, partition, group and reason, the
+first of its offsets, and
+
+    comet-dead-letter-end                           the offset behind the last
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol
+
+from comet.errors import CorruptRecords
+from comet.handlers.binding import Item
+from comet.producer.delivery import Delivery
+from comet.producer.partitioner import HeaderPairs
+from comet.producer.producer import wall_clock_us
+from comet.wire.corrupt import range_of
+
+PREFIX: Final = "comet-dead-letter-"
+_REASON_BYTES_MAX: Final = 1_000
+
+
+class Send(Protocol):
+    def __call__(
+        self, topic: str, value: Any, *, key: bytes | None, headers: HeaderPairs, timestamp_us: int
+    ) -> Awaitable[Delivery]: ...
+
+
+def headers_of(item: Item, index: int, group: str, attempts: int, error: Exception) -> HeaderPairs:
+    """The headers of the dead letter of one record of an item, in order."""
+    batch = item.batch
+    said = {
+        "topic": batch.topic,
+        "partition": str(batch.partition),
+        "offset": str(batch.offsets[index]),
+        "group": group,
+        "attempts": str(attempts),
+        "reason": f"{type(error).__name__}: {error}",
+    }
+    # A letter that dies a second time says where it died last.
+    kept = [(name, value) for name, value in batch.headers[index] if not name.startswith(PREFIX)]
+    return kept + _headers(said)
+
+
+class DeadLetters:
+    """Writes dead letters. `send` is a producer's with acks="all", or a transaction's."""
+
+    def __init__(self, send: Callable[[], Send]) -> None:
+        self._send = send
+
+    async def write(self, topic: str, item: Item, group: str, attempts: int, error: Exception) -> int:
+        """Returns how many records there were, once all are acknowledged. Raises what keeps them from being written:
+        then they are not set aside, and must not count as done."""
+        deliveries = await send_letters(self._send(), topic, item, group, attempts, error)
+        for delivery in deliveries:
+            await delivery
+        return len(deliveries)
+
+    async def note(self, topic: str, error: CorruptRecords, group: str) -> None:
+        """Writes the note of a batch that cannot be read. Raises what keeps it from being written."""
+        first, end = range_of(error)
+        said = {
+            "topic": error.details["topic"],
+            "partition": error.details["partition"],
+            "offset": str(first),
+            "end": str(end),
+            "group": group,
+            "attempts": "1",
+            "reason": f"{type(error).__name__}: {error}",
+        }
+        await (await self._send()(topic, None, key=None, headers=_headers(said), timestamp_us=wall_clock_us()))
+
+
+def _headers(said: Mapping[str, str]) -> list[tuple[str, bytes]]:
+    return [(PREFIX + name, text.encode()[:_REASON_BYTES_MAX]) for name, text in said.items()]
+
+
+async def send_letters(
+    send: Send, topic: str, item: Item, group: str, attempts: int, error: Exception
+) -> list[Delivery]:
+    batch = item.batch
+    deliveries: list[Delivery] = []
+    for index, offset in enumerate(batch.offsets):
+        if item.first <= offset < item.end:
+            headers = headers_of(item, index, group, attempts, error)
+            delivery = await send(
+                topic, batch.values[index], key=batch.keys[index], headers=headers, timestamp_us=batch.timestamps[index]
+            )
+            deliveries.append(delivery)
+    return deliveries

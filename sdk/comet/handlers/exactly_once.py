@@ -1,0 +1,431 @@
+"""Exactly once: what handlers send, and how far they have read, is committed in one transaction, or not at all.
+
+    take up to `transaction_records`, for `transaction_ms` ─► handlers, inside a transaction ─► outputs + positions: End
+        ├─ a handler failed ─► abort ─► the same records again; after the last attempt without that one ─► dead letter,
+        │                                                                       inside the transaction, like the outputs
+        ├─ aborted, or partitions lost ─► the records of those that are left again
+        └─ nobody knows ─► everything is dropped, and read again from the positions that the group has
+
+What a handler does besides sending is done again with each attempt: only what is in the transaction counts once.
+
+While a transaction ends, the handlers of the next one run, with another producer. What they send is held back until all
+of the one before is acknowledged, and they are committed after it, or given up with it: then both are done again, one
+after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+from comet import limits
+from comet.client.retry import Backoff
+from comet.errors import (
+    Closed,
+    CometError,
+    GroupError,
+    ProducerFenced,
+    Timeout,
+    TransactionAborted,
+    TransactionError,
+    Unavailable,
+)
+from comet.handlers.binding import Binding, Item, current_transaction, items_of
+from comet.handlers.dead_letters import send_letters
+from comet.handlers.dispatch import Dispatch, Place, Task
+from comet.handlers.serving import GroupServing, Host, RecordSource, Restart, Stopped, current_serving
+from comet.producer.transaction import Transaction
+from comet.producer.transactional import TransactionalProducer
+
+log = logging.getLogger("comet")
+
+
+class TransactionHost(Host, Protocol):
+    def _transactional_producer_for(self, source: RecordSource | None) -> TransactionalProducer: ...
+
+
+class Hopeless(Exception):
+    """What is to end the app, out of the middle of a transaction."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class HandlerFailed(Exception):
+    """A handler raised, so the transaction it ran in is aborted."""
+
+    def __init__(self, item: Item, error: Exception) -> None:
+        super().__init__(str(error))
+        self.item = item
+        self.error = error
+
+
+Chunk = list[tuple[Item, int]]  # what one transaction is about, with the life of the partition of each
+
+
+@dataclass
+class Ending:
+    """A transaction whose handlers are done."""
+
+    transaction: Transaction
+    chunk: Chunk
+    task: asyncio.Task[None]
+
+    @property
+    def places(self) -> set[Place]:
+        return {item.place for item, _ in self.chunk}
+
+
+class ExactlyOnce(GroupServing):
+    host: TransactionHost
+
+    def __init__(self, host: TransactionHost, one: Binding) -> None:
+        super().__init__(host, one)
+        self._producers: deque[TransactionalProducer] = deque()  # two; the first is for the next transaction
+        self._ending: Ending | None = None
+        self._pending: deque[tuple[Item, int]] = deque()  # taken, with the life of their partition, in order
+        self._attempts: dict[tuple[Place, int], int] = {}  # of items that have failed
+        self._condemned: dict[tuple[Place, int], Exception] = {}  # those that are not tried again
+        self._passed: dict[Place, int] = {}  # committed while nothing was to be done
+        self._busy: set[Place] = set()  # of the transaction that runs
+        self._changed = asyncio.Event()
+
+    async def _serve(self) -> None:
+        self._pending.clear()
+        self._attempts.clear()
+        self._condemned.clear()
+        self._passed.clear()
+        self._producers.extend(self.host._transactional_producer_for(self.source) for _ in range(2))
+        try:
+            while not self.stopping:
+                await self._gather()
+                if chunk := self._chunk():
+                    await self._handle_ahead(chunk)
+                elif self._ending is not None and self._ending.task.done():
+                    await self._settle([])
+            await self._settle([])
+        except Stopped:
+            return
+
+    async def _end(self) -> None:
+        ending, self._ending = self._ending, None
+        if ending is not None:
+            ending.task.cancel()
+            await asyncio.wait([ending.task])
+            _ = ending.task.cancelled() or ending.task.exception()  # looked at, so that nobody reports it
+        while self._producers:
+            await self._producers.popleft().close()
+
+    # ---- taking
+
+    async def _gather(self) -> None:
+        """Takes until there is enough for a transaction, or time is over; waits for the first."""
+        loop = asyncio.get_running_loop()
+        enough = self.policy.transaction_records
+        give_up: float | None = None
+        if self._pending:
+            give_up = loop.time() + self.policy.transaction_ms / 1000
+        records = sum(_records(self.one, item) for item, _ in self._pending) if self.one.whole else len(self._pending)
+        while not self.stopping and records < enough:
+            timeout_s = None if give_up is None else give_up - loop.time()
+            if timeout_s is not None and timeout_s <= 0:
+                return
+            batch = await self.take(limits.HANDLED_COMMIT_MS / 1000 if timeout_s is None else timeout_s)
+            if batch is None:
+                if timeout_s is None:
+                    await self._pass_over()
+                return
+            life = self.life((batch.topic, batch.partition))
+            self._pending.extend((item, life) for item in items_of(self.one, batch))
+            records += len(batch)
+            if give_up is None:
+                give_up = loop.time() + self.policy.transaction_ms / 1000
+
+    async def _pass_over(self) -> None:
+        """Commits what is no event, while there are none."""
+        ending = self._ending
+        if self.stopping or (ending is not None and (not ending.task.done() or ending.task.exception() is not None)):
+            return
+        assert self.source is not None
+        passed = {place: end for place, end in self.passed_over().items() if end > self._passed.get(place, -1)}
+        if passed:
+            try:
+                await self.source.commit(passed)
+                self._passed.update(passed)
+            except (GroupError, Timeout, Unavailable) as error:
+                log.info("comet: handler %s: not committed for now: %s", self.one.name, error)
+
+    def _chunk(self) -> Chunk:
+        """What the next transaction is about: the first of what is pending."""
+        chunk: Chunk = []
+        records = 0
+        while self._pending and records < self.policy.transaction_records and not self.stopping:
+            item, life = self._pending.popleft()
+            if self.life(item.place) == life:
+                chunk.append((item, life))
+                records += _records(self.one, item)
+        return chunk
+
+    # ---- handlers run while the transaction before ends
+
+    async def _handle_ahead(self, chunk: Chunk) -> None:
+        """Runs the handlers; when the transaction before has committed, lets this one end while others run."""
+        transaction, failure = self._producers[0].transaction(), None
+        self._busy = {item.place for item, _ in chunk}
+        try:
+            await transaction.__aenter__()
+            try:
+                if self._ending is not None:
+                    transaction.hold_behind(self._ending.transaction)
+                await self._handle_in(transaction, [item for item, _ in chunk])
+            except BaseException as error:
+                await transaction.__aexit__(type(error), error, None)
+                raise
+        except (HandlerFailed, Hopeless, CometError) as error:
+            failure = error
+        try:
+            before = self._ending
+            if before is not None and await self._outcome(before) is not None:
+                if failure is None:
+                    over = TransactionAborted("the one before it did not commit")
+                    await transaction.__aexit__(type(over), over, None)
+                await self._settle(chunk)
+            elif failure is not None:
+                self._ending = None
+                await self._until_committed(chunk, failure)
+            else:
+                self._producers.rotate()
+                task = asyncio.get_running_loop().create_task(self._finish_one(transaction, chunk))
+                self._ending = Ending(transaction, chunk, task)
+        finally:
+            self._busy = set()
+            self._tell()
+
+    async def _finish_one(self, transaction: Transaction, chunk: Chunk) -> None:
+        try:
+            await transaction.__aexit__(None, None, None)
+            self._count(chunk)
+        except BaseException:
+            self.restart = self.restart or transaction.state == "unknown"
+            self._interrupt()  # it is to be done again, and not when the next records come
+            raise
+        finally:
+            self._tell()
+
+    async def _outcome(self, ending: Ending) -> BaseException | None:
+        """What the transaction failed with, once it is over."""
+        await asyncio.wait([ending.task])
+        return ending.task.exception()
+
+    async def _settle(self, chunk: Chunk) -> None:
+        """Waits for the transaction that ends; where it failed, does it again, and what came after it."""
+        ending = self._ending
+        if ending is None:
+            return
+        error = await self._outcome(ending)
+        self._ending = None
+        if error is not None:
+            if not isinstance(error, Exception):
+                raise error
+            await self._until_committed(ending.chunk, error)
+            await self._until_committed(self._mine(chunk))
+
+    def _mine(self, chunk: Chunk) -> Chunk:
+        return [(item, life) for item, life in chunk if self.life(item.place) == life]
+
+    # ---- one transaction, until it is committed
+
+    async def _until_committed(self, chunk: Chunk, failure: Exception | None = None) -> None:
+        """`failure` is what has become of a first attempt."""
+        backoff = Backoff(self.host.random)
+        while chunk:
+            self._busy = {item.place for item, _ in chunk}
+            try:
+                if failure is not None:
+                    first, failure = failure, None
+                    raise first
+                await self._transact([item for item, _ in chunk])
+                self._count(chunk)
+                return
+            except HandlerFailed as failed:
+                await self._failed(failed, chunk)
+            except Hopeless as hopeless:
+                raise hopeless.error from None
+            except (Closed, Restart, Stopped):
+                raise
+            except ProducerFenced as error:
+                raise Restart(f"the coordinator does not know its producer any more: {error}") from error
+            except CometError as error:
+                if self.restart:
+                    raise Restart(f"whether the transaction is committed is not known: {error}") from error
+                cause = error.__cause__ if isinstance(error.__cause__, CometError) else error
+                if not _passes(cause):
+                    raise cause from None
+                log.warning("comet: handler %s: its transaction was not committed: %s", self.one.name, error)
+                await self._rest(backoff.next_s(error.retry_after_ms))
+            finally:
+                self._busy = set()
+                self._tell()
+            if self.stopping:
+                raise Stopped
+            chunk = self._mine(chunk)
+
+    async def _rest(self, delay_s: float) -> None:
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._given_up.wait()
+        except TimeoutError:
+            pass
+
+    async def _transact(self, items: list[Item]) -> None:
+        tx = self._producers[0].transaction()
+        try:
+            async with tx:
+                await self._handle_in(tx, items)
+        finally:
+            self.restart = self.restart or tx.state == "unknown"
+
+    async def _handle_in(self, tx: Transaction, items: list[Item]) -> None:
+        assert self.source is not None
+        token = current_transaction.set(tx)
+        try:
+            await self._handle_all(items, tx)
+        finally:
+            current_transaction.reset(token)
+        await tx.commit_offsets(self.source, {item.place: item.end for item in items})
+
+    async def _handle_all(self, items: list[Item], tx: Transaction) -> None:
+        if self.policy.concurrency == 1:
+            for n, item in enumerate(items):
+                if n % limits.TURN_RECORDS == 0:
+                    await asyncio.sleep(0)  # the transaction before gets on, too
+                await self._handle(item, tx)
+            return
+        dispatch: Dispatch[Item] = Dispatch(self.policy.concurrency, max(len(items), self.policy.concurrency))
+        for item in items:
+            dispatch.add(item.place, item.first, item.key, item, end=item.end)
+        async with asyncio.TaskGroup() as group:
+            failures: list[Exception] = []
+            for _ in range(min(self.policy.concurrency, len(items))):
+                group.create_task(self._work(dispatch, tx, failures))
+        if failures:
+            raise failures[0]
+
+    async def _work(self, dispatch: Dispatch[Item], tx: Transaction, failures: list[Exception]) -> None:
+        current_serving.set(self)
+        while not failures:
+            task: Task[Item] | None = dispatch.take()
+            if task is None:
+                if not dispatch.held:
+                    return
+                await self._changed.wait()
+                continue
+            try:
+                await self._handle(task.item, tx)
+            except Exception as error:  # noqa: BLE001 - it is raised once nothing of the transaction runs any more
+                failures.append(error)
+            finally:
+                dispatch.done(task)
+                self._tell()
+
+    async def _handle(self, item: Item, tx: Transaction) -> None:
+        identity = (item.place, item.first)
+        if self._condemned or item.errors:
+            condemned = self._condemned.get(identity)
+            if condemned is not None:
+                await self._set_aside(item, self._attempts[identity], condemned, tx)
+                return
+            for error in item.errors:
+                offset = int(error.details["offset"])
+                await self._set_aside(item._replace(first=offset, end=offset + 1), 1, error, tx)
+            if item.errors and item.argument is None:
+                return
+        try:
+            await self.host.caller.call(self.one, item.argument)
+        except Exception as error:
+            raise HandlerFailed(item, error) from error
+
+    async def _set_aside(self, item: Item, attempts: int, error: Exception, tx: Transaction) -> None:
+        topic = self.policy.dead_letter
+        if topic:
+            await send_letters(tx.send, topic, item, self.policy.group, attempts, error)
+        elif self.one.on_error == "stop":
+            self.one.failed += 1
+            raise Hopeless(error)
+
+    def _count(self, chunk: Chunk) -> None:
+        """Counts what is committed."""
+        one = self.one
+        one.handled += len(chunk)
+        if not self._condemned and not any(item.errors for item, _ in chunk):
+            self._attempts.clear()
+            return
+        for item, _ in chunk:
+            condemned = self._condemned.pop((item.place, item.first), None)
+            self._attempts.pop((item.place, item.first), None)
+            lost = [condemned] if condemned is not None else list(item.errors)
+            if not lost:
+                continue
+            one.handled -= condemned is not None or item.argument is None
+            for error in lost:
+                if self.policy.dead_letter:
+                    one.failed += 1
+                    one.dead_lettered += len(item.batch) if one.whole and condemned is not None else 1
+                    log.error("comet: handler %s gave up on %s at %d: %r", one.name, item.place, item.first, error)
+                else:
+                    one.failure(error)
+
+    async def _failed(self, failed: HandlerFailed, chunk: Chunk) -> None:
+        """Its transaction was aborted: waits for the next attempt, or condemns the item."""
+        item, error = failed.item, failed.error
+        if self.restart:
+            raise Restart(str(error)) from error
+        if isinstance(error, TransactionError):
+            # The handler was told that its transaction is over, which is none of its faults.
+            await self._rest(limits.BACKOFF_FIRST_MS / 1000)
+            return
+        if isinstance(error, CometError) and error.retriable:
+            # Nor is it that no broker answered. All it did is undone, so it can be done again as often as it takes.
+            log.warning("comet: handler %s waits for a broker: %s", self.one.name, error)
+            await self._rest(max(limits.ROUTE_BACKOFF_MAX_MS, error.retry_after_ms) / 1000)
+            return
+        identity = (item.place, item.first)
+        attempts = self._attempts[identity] = self._attempts.get(identity, 0) + 1
+        if attempts <= self.policy.retries:
+            life = next(life for one, life in chunk if one is item)
+            try:
+                await self.pause(item, life, attempts, error)
+            except Stopped:
+                if self.stopping:
+                    raise
+            return
+        if not self.policy.dead_letter and self.one.on_error == "stop":
+            self.one.failure(error)
+        self._condemned[identity] = error
+
+    def _tell(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    # ---- partitions that go
+
+    async def _finish(self, places: list[Place]) -> None:
+        while not self._busy.isdisjoint(places) or self._ends(places):
+            await self._changed.wait()
+
+    def _ends(self, places: list[Place]) -> bool:
+        ending = self._ending
+        return ending is not None and not ending.task.done() and not ending.places.isdisjoint(places)
+
+
+def _passes(error: CometError) -> bool:
+    """Another transaction may do better."""
+    return error.retriable or error.outcome_unknown or isinstance(error, TransactionError | GroupError)
+
+
+def _records(one: Binding, item: Item) -> int:
+    return len(item.batch) if one.whole else 1

@@ -1,0 +1,121 @@
+"""What an App's handlers are: read from their annotations, called, and watched for holding up the event loop."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from types import coroutine
+from typing import Any, Final, TypeVar, get_args, get_origin
+
+from comet.consumer.record import Record, RecordBatch
+from comet.errors import InvalidArgument
+from comet.producer.transaction import Transaction
+from comet.share.share_consumer import SharedRecord
+
+T = TypeVar("T")
+
+Handler = Callable[..., Awaitable[None] | None]
+
+
+class HandlerShape(Enum):
+    """What a handler is called with."""
+
+    EVENT = auto()  # the value
+    RECORD = auto()  # comet.Record, the value with all that belongs to it
+    EVENTS = auto()  # list[...]: the values of a batch
+    BATCH = auto()  # comet.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    shape: HandlerShape
+    type: Any  # what values are decoded to; None: bytes as they are
+    transaction: bool = False  # it takes a comet.Transaction as well
+
+
+_SHAPES: Final = {
+    Record: HandlerShape.RECORD,
+    SharedRecord: HandlerShape.RECORD,
+    RecordBatch: HandlerShape.BATCH,
+    list: HandlerShape.EVENTS,
+}
+
+
+def name_of(handler: Handler) -> str:
+    """The handler as a person finds it in the code."""
+    module = getattr(handler, "__module__", None)
+    name = getattr(handler, "__qualname__", None) or repr(handler)
+    return f"{module}.{name}" if module else name
+
+
+def signature_of(handler: Handler, names: Mapping[str, Any], kind: Any = None) -> Signature:
+    """Reads the annotation of a handler's parameter, and whether it takes a transaction as its second. `names` are the
+    caller's local names, `kind` overrides."""
+    try:
+        parameters = list(inspect.signature(handler).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"{handler!r} is no handler: {error}") from None
+    required = [one for one in parameters if one.default is one.empty and one.kind <= one.POSITIONAL_OR_KEYWORD]
+    transaction = len(required) == 2 and _annotation(handler, required[1].name, names) is Transaction
+    if len(required) != 1 and not transaction:
+        raise InvalidArgument(
+            f"{name_of(handler)} must take one argument: the event, record, list or batch; "
+            "and a comet.Transaction as its second, if it wants one"
+        )
+    annotation = _annotation(handler, required[0].name, names)
+    if annotation is None:
+        return Signature(HandlerShape.EVENT, kind, transaction)
+    origin, arguments = get_origin(annotation) or annotation, get_args(annotation)
+    inner = arguments[0] if arguments else None
+    shape = _SHAPES.get(origin, HandlerShape.EVENT)
+    if shape is HandlerShape.EVENT:
+        inner = annotation
+    elif shape is HandlerShape.EVENTS and inner is None:
+        raise InvalidArgument(f"{name_of(handler)}: say what the list holds, such as list[Quote] or list[bytes]")
+    if kind is None:
+        kind = None if inner is bytes or isinstance(inner, TypeVar) else inner
+    return Signature(shape, kind, transaction)
+
+
+def _annotation(handler: Handler, parameter: str, names: Mapping[str, Any]) -> Any:
+    function = handler if inspect.isroutine(handler) else type(handler).__call__
+    try:
+        return typing.get_type_hints(function, localns=dict(names)).get(parameter)
+    except NameError as error:
+        raise InvalidArgument(
+            f"{name_of(handler)}: the annotation of {parameter!r} cannot be read: {error}; "
+            "define the class where the handler can see it, or give type= to on()"
+        ) from None
+
+
+@coroutine
+def watched(
+    work: Awaitable[T], clock: Callable[[], float], limit_s: float, report: Callable[[float], None]
+) -> Generator[Any, Any, T]:
+    """Runs an awaitable and reports every stretch between two awaits that held up the loop for too long."""
+    steps = work.__await__()
+    send: Any = None
+    error: BaseException | None = None
+    while True:
+        began = clock()
+        try:
+            waits_for = next(steps) if error is None and send is None else _resume(steps, send, error)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        finally:
+            took = clock() - began
+            if took > limit_s:
+                report(took)
+        error = None
+        try:
+            send = yield waits_for
+        except BaseException as caught:  # noqa: BLE001 - whatever comes in goes to the handler
+            error, send = caught, None
+
+
+def _resume(steps: Any, send: Any, error: BaseException | None) -> Any:
+    return steps.send(send) if error is None else steps.throw(error)

@@ -1,0 +1,122 @@
+"""A handler whose events come one by one out of a shared group, and are settled one by one.
+
+lease ─► handler ─┬─ returned ─────────────────────────────────────► ack
+                  ├─ raised, and may be tried again ─► nack(delay): any member gets it, after a while
+                  └─ raised for the last time ─► reject: to the dead-letter topic; without one, on_error decides
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Protocol
+
+from comet import limits
+from comet.errors import Closed, CometError, CorruptRecords, LeaseExpired, SerdeError
+from comet.handlers.binding import Binding
+from comet.handlers.handler import HandlerShape
+from comet.handlers.serving import Host, Serving, current_serving
+from comet.share.share_consumer import SharedConsumer, SharedRecord
+
+log = logging.getLogger("comet")
+
+
+class SharedHost(Host, Protocol):
+    def _shared_consumer_for(self, one: Binding) -> SharedConsumer[Any]: ...
+
+
+class SharedWork(Serving):
+    host: SharedHost
+
+    def __init__(self, host: SharedHost, one: Binding) -> None:
+        super().__init__(host, one)
+        assert one.policy is not None
+        self.policy = one.policy
+        self._failure: Exception | None = None
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def _run(self) -> None:
+        consumer = self.host._shared_consumer_for(self.one)
+        room = asyncio.Semaphore(self.policy.concurrency)
+        loop = asyncio.get_running_loop()
+        try:
+            if await self._waiting(self._started(consumer)) is None:
+                return
+            while True:
+                await room.acquire()
+                if self._failure is not None:  # while there was no room; another record may never come
+                    break
+                record = await self._waiting(self._next(consumer))
+                if record is None:
+                    break
+                task = loop.create_task(self._settle(record))
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
+                task.add_done_callback(lambda _: room.release())
+            if self._running:
+                await asyncio.wait(self._running)
+            if self._failure is not None:
+                raise self._failure
+        except Closed:
+            return
+        finally:
+            for task in self._running:
+                task.cancel()
+            await consumer.close()
+
+    async def _started(self, consumer: SharedConsumer[Any]) -> bool:
+        await consumer.start()
+        return True
+
+    async def _next(self, consumer: SharedConsumer[Any]) -> SharedRecord[Any]:
+        while True:
+            try:
+                return await consumer.__anext__()
+            except (SerdeError, CorruptRecords) as error:  # the consumer has rejected it
+                one = self.one
+                if not self.policy.dead_letter:
+                    one.failure(error)
+                    continue
+                one.failed += 1
+                one.dead_lettered += 1
+                log.error("comet: handler %s cannot be called: %s", one.name, error)
+
+    async def _settle(self, record: SharedRecord[Any]) -> None:
+        current_serving.set(self)
+        one = self.one
+        argument = record.value if one.signature.shape is HandlerShape.EVENT else record
+        try:
+            try:
+                await self.host.caller.call(one, argument)
+            except Exception as error:  # noqa: BLE001 - whatever a handler raises is its policy's business
+                await self._failed(record, error)
+            else:
+                await record.ack()
+                one.handled += 1
+        except LeaseExpired as error:
+            log.warning(
+                "comet: handler %s took longer over %s/%d at %d than its lease: %s",
+                one.name, record.topic, record.partition, record.offset, error,
+            )  # fmt: skip
+        except Exception as error:  # noqa: BLE001 - it is raised where the app waits
+            if isinstance(error, CometError) and error.retriable:
+                log.warning("comet: handler %s: what became of %r was not told: %s", one.name, record.offset, error)
+                return
+            self._failure = self._failure or error
+            self._interrupt()
+
+    async def _failed(self, record: SharedRecord[Any], error: Exception) -> None:
+        one, policy = self.one, self.policy
+        if record.attempt <= policy.retries:
+            one.retried += 1
+            ceiling_ms = min(policy.backoff_ms * 2 ** min(record.attempt - 1, 30), limits.RETRY_BACKOFF_MS_MAX)
+            delay_ms = round(ceiling_ms * (0.5 + self.host.random.random() / 2))
+            log.warning("comet: handler %s failed, attempt %d: %r", one.name, record.attempt, error)
+            await record.nack(delay_ms=delay_ms)
+        elif policy.dead_letter or one.on_error == "skip":
+            one.failed += 1
+            one.dead_lettered += bool(policy.dead_letter)
+            log.error("comet: handler %s gives up on %d: %r", one.name, record.offset, error, exc_info=error)
+            await record.reject(f"{type(error).__name__}: {error}")
+        else:
+            one.failure(error)

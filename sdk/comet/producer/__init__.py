@@ -1,0 +1,1 @@
+"""Producers: accumulator, sender, partitioner, idempotence, transactions."""

@@ -1,0 +1,460 @@
+"""Records on their way to one partition: gathered into batches, numbered, sent, answered. Pure; it does no I/O.
+
+    send ─► open batch ─► queue ═════════════════════════════════► answered
+                          │ waiting │ on the wire (≤ in_flight_max) │
+                          └─────────┴────── taken from the left ────┘
+
+The rules that keep an idempotent partition exact
+-------------------------------------------------
+Each batch gets an *identity*, (producer epoch, sequence of its first record), when it is first put on the wire, in
+order and without holes. The broker writes a batch once per identity, and only next to its predecessor.
+
+1. **A batch that may have been written keeps its identity for good.** When a connection is lost, what was on the wire
+   is `maybe_written`: it is sent again as it was, and the broker answers with the offset of the first copy if
+   there is one. No path gives such a batch a new identity, because then it could be written twice.
+2. **A refusal is an answer: that attempt wrote nothing.** A batch whose every attempt was refused is known not to
+   be in the log. After a refusal nothing more is sent until all that is on the wire is answered, so order holds.
+3. **A hole ends the epoch.** When a batch that had an identity will never be written under it (it failed for good,
+   or it timed out), no later sequence of the epoch can be: the lane goes on under the next epoch, from sequence 0.
+   What is known not to be in the log moves along; what may be written fails with Timeout, its outcome unknown.
+   The first batch of the new epoch fences the old one, so that late copies of what timed out are refused.
+4. **A gap proves absence.** SEQUENCE_GAP says that the log of the partition ends before the batch's predecessor.
+   Unless a batch of unknown outcome was given up in this epoch (a *ghost*, whose late copy could close the gap), the
+   batch is not there and can never be, and moves along. That is what happens when a broker lost its unsynced tail in
+   a crash.
+5. **UNKNOWN_PRODUCER proves nothing** about an earlier attempt: the broker has forgotten. Only a batch that no
+   earlier attempt can have written moves to a new epoch. The usual case is a producer that was idle for days.
+
+Without idempotence there are no identities: what may have been written is never sent again.
+
+In a transaction the epoch is the transaction, and all of it counts or nothing: where rule 3 would go on under the next
+epoch, everything fails instead, and the transaction with it. `begin` starts the next one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from comet import records
+from comet.errors import (
+    CometError,
+    ProducerFenced,
+    SequenceGap,
+    SequenceTooOld,
+    Timeout,
+    Unavailable,
+    UnknownProducer,
+)
+from comet.records import Codec
+
+HeaderPairs = Sequence[tuple[str, bytes]]
+
+NO_SEQUENCE: Final = -1
+
+
+class ProducerBatch:
+    """Records of one partition that go to the broker together, until they are answered.
+
+    Owned by its lane; deliveries point at it, and may outlive it by far, so that it lets go of its records when it
+    is done.
+    """
+
+    __slots__ = (
+        "append_time_us",
+        "attempts",
+        "base_offset",
+        "count",
+        "deadline",
+        "done",
+        "epoch",
+        "error",
+        "headers",
+        "keys",
+        "lane",
+        "lengths",
+        "maybe_written",
+        "request",
+        "seen",
+        "sequence",
+        "size",
+        "timestamps",
+        "values",
+        "waiters",
+    )
+
+    def __init__(self, lane: Accumulator, deadline: float) -> None:
+        self.lane = lane
+        self.values: Sequence[bytes | None] = []
+        self.keys: Sequence[bytes | None] | None = None
+        self.headers: list[HeaderPairs | None] | None = None
+        self.timestamps: int | list[int] = []
+        self.lengths: int | list[int] | None = None  # of the values, where that is known
+        self.size = 0
+        self.count = 0  # set when it is first sent; values are dropped when it is done
+        self.deadline = deadline
+        self.epoch = 0
+        self.sequence = NO_SEQUENCE
+        self.request = 0  # number on the wire; 0 while it is not there
+        self.attempts = 0
+        self.maybe_written = False
+        self.done = False
+        self.error: CometError | None = None
+        self.base_offset = -1
+        self.append_time_us = 0
+        self.waiters: list[Any] | None = None
+        self.seen = False  # somebody was told of the error
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def encode(self, codec: Codec, producer_id: int, transactional: bool = False) -> list[bytes]:
+        """The batch as it goes on the wire."""
+        if producer_id:
+            return records.encode(
+                self.values, keys=self.keys, timestamps=self.timestamps, headers=self.headers,
+                lengths=self.lengths, codec=codec, producer_id=producer_id, producer_epoch=self.epoch,
+                base_sequence=self.sequence, transactional=transactional,
+            )  # fmt: skip
+        return records.encode(
+            self.values, keys=self.keys, timestamps=self.timestamps, headers=self.headers, lengths=self.lengths,
+            codec=codec,
+        )  # fmt: skip
+
+    # Called by the connection, see _connection.Produced.
+
+    def acked(self, base_offset: int, append_time_us: int) -> None:
+        self.lane.acked(self, base_offset, append_time_us)
+
+    def refused(self, error: CometError) -> None:
+        self.lane.refused(self, error)
+
+
+class Accumulator:
+    """One partition's batches. Whoever owns it (see _producer) does the I/O and is told of what changed by
+    `finished` (a batch is done) and `changed` (an answer came: there may be something to do).
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        idempotent: bool,
+        in_flight_max: int,
+        finished: Callable[[ProducerBatch], None],
+        changed: Callable[[Accumulator], None],
+        transactional: bool = False,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.open: ProducerBatch | None = None
+        self.queue: deque[ProducerBatch] = deque()  # sealed, in order; a prefix of it is or was on the wire
+        self.on_wire = 0
+        self.epoch = 0
+        self.trouble: CometError | None = None  # why nothing is sent until `recover`
+        self._next_sequence = 0
+        self._epoch_ends = False
+        self._ghost = False
+        self._idempotent = idempotent
+        self._transactional = transactional
+        self._in_flight_max = in_flight_max
+        self._sent = 0  # length of the prefix of the queue that has been put on the wire since the last recovery
+        self._finished = finished
+        self._changed = changed
+
+    # ---- filling
+
+    def start(self, deadline: float) -> ProducerBatch:
+        """An empty batch to gather records in."""
+        assert self.open is None
+        self.open = ProducerBatch(self, deadline)
+        return self.open
+
+    def seal(self) -> None:
+        """The open batch takes no more records."""
+        if self.open is not None:
+            self.queue.append(self.open)
+            self.open = None
+
+    def add(self, batch: ProducerBatch) -> None:
+        """Queues a batch made elsewhere; what was gathered before goes before it."""
+        self.seal()
+        self.queue.append(batch)
+
+    def begin(self, epoch: int) -> None:
+        """The next transaction: its first batch has sequence 0 of that epoch."""
+        assert self._transactional and not self.pending and self.on_wire == 0
+        self.epoch = epoch
+        self._next_sequence = 0
+        self._epoch_ends = self._ghost = False
+
+    @property
+    def pending(self) -> bool:
+        """There is a batch that is not answered."""
+        return self.open is not None or bool(self.queue)
+
+    # ---- sending
+
+    @property
+    def sendable(self) -> bool:
+        """A sealed batch may go on the wire now."""
+        return self.has_room and self.unsent
+
+    @property
+    def unsent(self) -> bool:
+        """There is a sealed batch that is not on the wire, whether or not there is room for it."""
+        return self._sent < len(self.queue)
+
+    @property
+    def has_room(self) -> bool:
+        """Another batch may go on the wire."""
+        return self.trouble is None and self.on_wire < self._in_flight_max
+
+    def take(self, request: int) -> ProducerBatch:
+        """The next batch, with its identity; the caller puts it on the wire under that number."""
+        assert self.sendable, "nothing may be sent now"
+        batch = self.queue[self._sent]
+        assert not batch.done and not batch.request
+        if self._idempotent and batch.sequence == NO_SEQUENCE:
+            batch.epoch = self.epoch
+            batch.sequence = self._next_sequence
+            self._next_sequence += len(batch)
+        batch.attempts += 1
+        batch.count = len(batch)
+        batch.request = request
+        self._sent += 1
+        self.on_wire += 1
+        return batch
+
+    def sent_unasked(self, batch: ProducerBatch) -> None:
+        """With acks=0 a batch is done once it is handed over; nobody answers."""
+        self._off_wire(batch)
+        self._remove(batch)
+        self._finish(batch, None)
+
+    # ---- answers
+
+    def acked(self, batch: ProducerBatch, base_offset: int, append_time_us: int) -> None:
+        if batch.done:
+            return  # it timed out; the answer comes too late to be told
+        batch.base_offset = base_offset
+        batch.append_time_us = append_time_us
+        self._off_wire(batch)
+        self._remove(batch)
+        self._finish(batch, None)
+        self._changed(self)
+
+    def refused(self, batch: ProducerBatch, error: CometError) -> None:
+        """This attempt wrote nothing, unless the error says otherwise. `recover` decides what follows, when all is
+        answered."""
+        if batch.done:
+            return
+        self._off_wire(batch)
+        kind = type(error)
+        if kind is SequenceGap and not self._ghost:
+            batch.maybe_written = False  # rule 4
+        if error.retriable and error.outcome_unknown:
+            self._refused_after_writing(batch, error)
+        elif not self._idempotent and (error.retriable or error.metadata_stale):
+            self._trouble(error)
+        elif kind is SequenceGap or kind is UnknownProducer:
+            if self._is_first(batch):
+                self._epoch_ends = True
+            self._trouble(error)
+        elif error.retriable or error.metadata_stale:
+            self._trouble(error)
+        else:
+            self._refused_for_good(batch, error)
+        self._changed(self)
+
+    def _refused_after_writing(self, batch: ProducerBatch, error: CometError) -> None:
+        """The leader lost its office with the batch in its log: whoever leads now knows whether it stays."""
+        batch.maybe_written = True
+        if not self._idempotent:
+            self._remove(batch)
+            self._finish(batch, _unknown(f"{error}; without idempotence it is not sent again", batch))
+        self._trouble(error)
+
+    def _refused_for_good(self, batch: ProducerBatch, error: CometError) -> None:
+        self._remove(batch)
+        if isinstance(error, SequenceTooOld):
+            self._finish(batch, error)  # it was written, and its sequence is used
+            return
+        if self._idempotent:
+            self._epoch_ends = True
+            self._ghost = self._ghost or batch.maybe_written or error.outcome_unknown
+            self._trouble(error)
+        if batch.maybe_written and not error.outcome_unknown:
+            error = _unknown(f"an earlier attempt was not answered, and this one was refused: {error}", batch)
+        self._finish(batch, error)
+        if isinstance(error, ProducerFenced):
+            self.fail(error)
+
+    def _is_first(self, batch: ProducerBatch) -> bool:
+        """No earlier batch is unanswered that the refused one could be waiting for."""
+        return self.queue[0] is batch
+
+    def _trouble(self, error: CometError) -> None:
+        # The first error is the cause; the gaps behind it are its consequences.
+        if self.trouble is None or isinstance(self.trouble, SequenceGap):
+            self.trouble = error
+
+    @property
+    def settled(self) -> bool:
+        """There was trouble, and everything on the wire has been answered: `recover` may be called."""
+        return self.trouble is not None and self.on_wire == 0
+
+    def recover(self) -> None:
+        """Everything unanswered is to be sent again, under a new epoch where the old one has a hole."""
+        assert self.on_wire == 0
+        self.trouble = None
+        self._sent = 0
+        if self._epoch_ends:
+            self._next_epoch()
+        assert not any(batch.request for batch in self.queue)
+
+    def lost(self, error: CometError) -> None:
+        """The connection is gone: what was on the wire may or may not have been written."""
+        for batch in list(self.queue)[: self._sent]:
+            if batch.request:
+                self._off_wire(batch)
+                batch.maybe_written = True
+        self._sent = 0
+        if not self._idempotent:
+            self._give_up(
+                [batch for batch in self.queue if batch.maybe_written],
+                f"the connection was lost before the answer, and without idempotence it is not sent again: {error}",
+            )
+        if self.trouble is not None:
+            self.recover()
+        assert self.on_wire == 0 and self.trouble is None
+
+    def _next_epoch(self) -> None:
+        """Rule 3: what is known not to be in the log moves to a new epoch, the rest fails."""
+        if self._transactional:
+            self._give_up(list(self.queue), "a batch of its transaction was not written, so the transaction ends")
+            return
+        self._give_up(
+            [batch for batch in self.queue if batch.maybe_written],
+            "its predecessor was not written, and it may have been: it cannot be sent again",
+        )
+        self.epoch += 1
+        self._next_sequence = 0
+        self._epoch_ends = False
+        self._ghost = False
+        for batch in self.queue:
+            assert not batch.maybe_written and not batch.done
+            batch.sequence = NO_SEQUENCE
+
+    # ---- giving up
+
+    def next_deadline(self) -> float | None:
+        """When the oldest batch times out."""
+        if self.queue:
+            return self.queue[0].deadline
+        return self.open.deadline if self.open is not None else None
+
+    def expire(self, now: float, reason: CometError | None) -> list[int]:
+        """Fails what has been waiting too long, and with it everything whose outcome depends on it.
+
+        `reason` is why nothing could be sent, if so. Returns the numbers on the wire that are no longer waited for.
+        """
+        if self.open is not None and self.open.deadline <= now:
+            self.seal()
+        late = [batch for batch in self.queue if batch.deadline <= now]
+        if not late:
+            return []
+        unknown = any(batch.maybe_written or batch.request for batch in late)
+        forgotten: list[int] = []
+        if unknown:
+            # Their successors of the same epoch could only be written after them.
+            late = [batch for batch in self.queue if batch.deadline <= now or batch.maybe_written or batch.request]
+        for batch in late:
+            if batch.request:
+                forgotten.append(batch.request)
+                self._off_wire(batch)
+                batch.maybe_written = True
+        self._fail_late(late, reason)
+        if forgotten:
+            assert self.on_wire == 0
+        if self.on_wire == 0:
+            self.recover()
+        self._changed(self)
+        return forgotten
+
+    def _fail_late(self, late: list[ProducerBatch], reason: CometError | None) -> None:
+        cause = reason or self.trouble
+        for batch in late:
+            self._remove(batch)
+            if batch.sequence != NO_SEQUENCE:
+                self._epoch_ends = self._idempotent
+                self._ghost = self._ghost or batch.maybe_written
+            if batch.maybe_written:
+                self._finish(batch, _unknown(str(cause or "no acknowledgement came in time"), batch))
+            else:
+                self._finish(batch, cause or Unavailable("it could not be sent in time; nothing was written"))
+
+    def fail(self, error: CometError) -> None:
+        """Everything that is waiting fails: the topic is gone, or the producer is closed."""
+        self.seal()
+        batches = list(self.queue)
+        for batch in batches:
+            if batch.request:
+                self._off_wire(batch)
+                batch.maybe_written = True
+            self._remove(batch)
+            self._epoch_ends = self._epoch_ends or batch.sequence != NO_SEQUENCE
+        for batch in batches:
+            self._finish(batch, error)
+        self._sent = 0
+        self.recover()
+
+    def _give_up(self, batches: Iterable[ProducerBatch], why: str) -> None:
+        for batch in batches:
+            self._remove(batch)
+            self._finish(batch, _unknown(why, batch))
+
+    # ---- bookkeeping
+
+    def _off_wire(self, batch: ProducerBatch) -> None:
+        assert batch.request and self.on_wire > 0
+        batch.request = 0
+        self.on_wire -= 1
+
+    def _remove(self, batch: ProducerBatch) -> None:
+        """Takes a batch out of the queue; it is nearly always the first."""
+        index = 0 if self.queue[0] is batch else self.queue.index(batch)
+        del self.queue[index]
+        if index < self._sent:
+            self._sent -= 1
+        assert self._sent >= 0
+
+    def _finish(self, batch: ProducerBatch, error: CometError | None) -> None:
+        assert not batch.done and not batch.request
+        batch.done = True
+        batch.error = error
+        batch.count = len(batch)
+        batch.values, batch.keys, batch.headers, batch.timestamps, batch.lengths = (), None, None, 0, None
+        self._finished(batch)
+
+
+def _unknown(why: str, batch: ProducerBatch) -> Timeout:
+    lane = batch.lane
+    return Timeout(
+        f"{len(batch)} records for {lane.topic}/{lane.partition} may or may not have been written: {why}",
+        details={"topic": lane.topic, "partition": str(lane.partition)},
+    )
+
+
+def add_extras(batch: ProducerBatch, index: int, key: Any, pairs: HeaderPairs | None) -> None:
+    """Notes key and headers of the record at `index`; the columns are made when the first of them comes."""
+    if key is not None and batch.keys is None:
+        batch.keys = [None] * index
+    if batch.keys is not None:
+        batch.keys.append(key)  # type: ignore[attr-defined]  # an open batch owns its lists
+    if pairs and batch.headers is None:
+        batch.headers = [None] * index
+    if batch.headers is not None:
+        batch.headers.append(pairs)

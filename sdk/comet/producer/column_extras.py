@@ -1,0 +1,62 @@
+"""What records sent in bulk have besides keys and values, where they have it: headers, and times of their own. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from comet import limits
+from comet.errors import InvalidArgument
+from comet.producer.accumulator import ProducerBatch
+from comet.producer.partitioner import HeaderPairs, Headers, check_timestamp, header_pairs
+
+
+class Extras:
+    """Columns beside those of keys and values. Owned by one call of send_many."""
+
+    __slots__ = ("_headers", "_timestamps", "sizes")
+
+    def __init__(
+        self, headers: list[HeaderPairs | None] | None, timestamps: list[int] | None, sizes: list[int] | None
+    ) -> None:
+        self._headers = headers
+        self._timestamps = timestamps
+        self.sizes = sizes  # of the headers, in bytes
+
+    @classmethod
+    def of(
+        cls,
+        headers: Sequence[Headers | None] | None,
+        timestamps_us: Sequence[int | None] | None,
+        timestamp_us: int,
+        count: int,
+    ) -> Extras:
+        """Of so many records; those without a time get `timestamp_us`."""
+        for name, column in (("headers", headers), ("timestamps", timestamps_us)):
+            if column is not None and len(column) != count:
+                raise InvalidArgument(f"{len(column)} {name} for {count} values")
+        pairs = None if headers is None else [header_pairs(one) if one else None for one in headers]
+        times = None
+        if timestamps_us is not None:
+            times = [timestamp_us if time is None else check_timestamp(time) for time in timestamps_us]
+        return cls(pairs, times, None if pairs is None else [_size(one) for one in pairs])
+
+    def chosen(self, members: Sequence[int]) -> Extras:
+        """Those of some of the records."""
+        headers, timestamps, sizes = self._headers, self._timestamps, self.sizes
+        return Extras(
+            None if headers is None else [headers[member] for member in members],
+            None if timestamps is None else [timestamps[member] for member in members],
+            None if sizes is None else [sizes[member] for member in members],
+        )
+
+    def put(self, batch: ProducerBatch, first: int) -> None:
+        """Gives a batch, whose first record is that one, what its records have."""
+        part = slice(first, first + len(batch))
+        if self._headers is not None:
+            batch.headers = [*self._headers[part]]
+        if self._timestamps is not None:
+            batch.timestamps = self._timestamps[part]
+
+
+def _size(pairs: HeaderPairs | None) -> int:
+    return sum(len(name) + len(content) + limits.HEADER_OVERHEAD_BYTES for name, content in pairs) if pairs else 0

@@ -1,0 +1,154 @@
+"""What `send` gives back: an acknowledgement to come. One future per batch that somebody waits for, none per record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from comet.errors import CometError
+from comet.producer.accumulator import ProducerBatch
+from comet.types import Receipt, ReceiptRange
+
+
+def wait(batch: ProducerBatch) -> asyncio.Future[None]:
+    """A future that is done when the batch is. Everyone has one of their own, so that cancelling it harms nobody."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    if batch.waiters is None:
+        batch.waiters = [future]
+    else:
+        batch.waiters.append(future)
+    return future
+
+
+def wake(batch: ProducerBatch) -> None:
+    """The batch is done: everyone who waits goes on."""
+    waiters, batch.waiters = batch.waiters, None
+    for future in waiters or ():
+        if not future.done():
+            future.set_result(None)
+
+
+def check(batch: ProducerBatch) -> None:
+    """Raises what the batch failed with."""
+    error = batch.error
+    if error is not None:
+        batch.seen = True
+        raise error.with_traceback(None)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRange:
+    """A run of records that were not acknowledged; without an error, not yet.
+
+    >>> failed = FailedRange(2, comet.Timeout("no acknowledgement came in time"))
+    >>> failed.count, failed.error.outcome_unknown
+    (2, True)
+    """
+
+    count: int
+    error: CometError | None
+
+
+class Delivery:
+    """A record on its way. Awaiting it gives the Receipt, or raises what went wrong.
+
+    It need not be awaited: `flush` and `close` raise failures that nobody has looked at.
+
+    >>> async def example(address: str) -> None:
+    ...     async with comet.Producer(address) as producer:
+    ...         delivery = await producer.send("quotes", b"EURUSD 1.08")
+    ...         receipt = await delivery
+    ...         print(receipt.topic, receipt.partition, receipt.offset, delivery.done())
+    >>> run(example)
+    quotes 0 0 True
+    """
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: ProducerBatch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    def __await__(self) -> Generator[Any, None, Receipt]:
+        if not self._batch.done:
+            yield from wait(self._batch).__await__()
+        return self.result()
+
+    def done(self) -> bool:
+        """It is known what became of the record."""
+        return self._batch.done
+
+    def result(self) -> Receipt:
+        """The receipt. Raises the record's error; InvalidStateError while it is under way."""
+        batch = self._batch
+        if not batch.done:
+            raise asyncio.InvalidStateError("the record is still under way; await the delivery")
+        check(batch)
+        offset = batch.base_offset + self._index if batch.base_offset >= 0 else -1
+        return Receipt(batch.lane.topic, batch.lane.partition, offset, batch.append_time_us)
+
+    def exception(self) -> CometError | None:
+        """What went wrong, if something did; None while it is not known."""
+        self._batch.seen = True
+        return self._batch.error
+
+
+class BulkDelivery:
+    """Many records on their way. Awaiting it gives a list of ReceiptRange, or raises the first error.
+
+    >>> async def example(address: str) -> None:
+    ...     async with comet.Producer(address) as producer:
+    ...         bulk = await producer.send_many("quotes", [b"1", b"2", b"3"])
+    ...         print([(receipt.first, receipt.count) for receipt in await bulk])
+    >>> run(example)
+    [(0, 3)]
+    """
+
+    __slots__ = ("_batches",)
+
+    def __init__(self, batches: Sequence[ProducerBatch]) -> None:
+        self._batches = batches
+
+    def __await__(self) -> Generator[Any, None, list[ReceiptRange]]:
+        for batch in self._batches:
+            if not batch.done:
+                yield from wait(batch).__await__()
+        for batch in self._batches:
+            check(batch)
+        return [
+            ReceiptRange(batch.lane.topic, batch.lane.partition, batch.base_offset, batch.count, batch.append_time_us)
+            for batch in self._batches
+        ]
+
+    def done(self) -> bool:
+        """It is known what became of every record."""
+        return all(batch.done for batch in self._batches)
+
+    async def outcomes(self) -> list[ReceiptRange | FailedRange]:
+        """Waits like awaiting it does, and says of each run of records, in their order, what became of it.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         bulk = await producer.send_many("quotes", [b"1", b"2", b"3"])
+        ...         print([(outcome.first, outcome.count) for outcome in await bulk.outcomes()])
+        >>> run(example)
+        [(0, 3)]
+        """
+        for batch in self._batches:
+            if not batch.done:
+                await wait(batch)
+        return self.known()
+
+    def known(self) -> list[ReceiptRange | FailedRange]:
+        """The same as far as it is known: what is still under way is a FailedRange without an error. Failures that
+        were, or are to be, found out are then not raised by `flush`."""
+        return [_outcome(batch) for batch in self._batches]
+
+
+def _outcome(batch: ProducerBatch) -> ReceiptRange | FailedRange:
+    batch.seen = True
+    if batch.error is not None or not batch.done:
+        return FailedRange(batch.count if batch.done else len(batch), batch.error)
+    return ReceiptRange(batch.lane.topic, batch.lane.partition, batch.base_offset, batch.count, batch.append_time_us)

@@ -1,0 +1,82 @@
+"""Records that are written once, whoever asks how often: requests with an idempotency key.
+
+    records ─► one request ─► the leader of the partition of the first ─► parts of other partitions to their leaders
+                                                                          receipts of all, in order
+
+The request is the same each time it is sent, so the brokers find its key and its content in their logs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from comet.client.client import Client
+from comet.client.leader_request import ask_leader
+from comet.consumer.record import NewRecord
+from comet.errors import InvalidArgument
+from comet.producer.partitioner import check_timestamp, header_pairs, key_bytes
+from comet.records import partition_for
+from comet.types import Acks, Receipt, TopicPartition, check_topic_name
+from comet.v1 import events_pb2 as pb
+from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER
+
+_PUBLISH: Final = "comet.v1.Comet/Publish"
+_ACKS: Final = {Acks.LEADER: ACKS_LEADER, Acks.ALL: ACKS_ALL}
+_KEY_CHARS_MAX: Final = 200
+
+
+def request_of(
+    topic: str, records: Sequence[NewRecord], key: str, acks: Acks, encode: Callable[[Any], bytes | None]
+) -> pb.PublishRequest:
+    """Raises InvalidArgument for what no broker would take."""
+    if not isinstance(key, str) or not 1 <= len(key) <= _KEY_CHARS_MAX:
+        raise InvalidArgument(f"an idempotency key is text of 1 to {_KEY_CHARS_MAX} characters, not {key!r}")
+    if not records:
+        raise InvalidArgument("there is no record to publish")
+    if acks is Acks.NONE:
+        raise InvalidArgument("acks=0 wants no answer, so nobody could tell whether it has been written")
+    request = pb.PublishRequest(topic=check_topic_name(topic), acks=_ACKS[acks])
+    try:
+        request.idempotency_key = key
+        request.records.extend([_record(record, encode) for record in records])
+    except (ValueError, TypeError) as error:
+        raise InvalidArgument(f"cannot be published: {error}") from error
+    return request
+
+
+def _record(record: NewRecord, encode: Callable[[Any], bytes | None]) -> pb.Record:
+    value, key, headers, timestamp_us, partition = record
+    return pb.Record(
+        value=encode(value),
+        key=None if key is None else key_bytes(key),
+        headers=[pb.Header(name=name, value=content) for name, content in header_pairs(headers)] if headers else None,
+        timestamp_us=0 if timestamp_us is None else check_timestamp(timestamp_us),
+        partition=partition,
+    )
+
+
+async def publish_once(client: Client, request: pb.PublishRequest, timeout_s: float) -> list[Receipt]:
+    """The receipts of all records. Raises Timeout where it is not known whether all are written: asking again tells."""
+
+    async def where() -> TopicPartition:
+        info = await client.topic(request.topic)
+        return TopicPartition(request.topic, place_of(request, len(info.partitions)))
+
+    give_up = asyncio.get_running_loop().time() + timeout_s
+    answer = await ask_leader(
+        client, where, _PUBLISH, lambda: request, pb.PublishResponse, give_up=give_up, writes=True
+    )
+    return [
+        Receipt(request.topic, receipt.partition, receipt.offset, receipt.append_time_us, receipt.duplicate)
+        for receipt in answer.receipts
+    ]
+
+
+def place_of(request: pb.PublishRequest, partitions: int) -> int:
+    """The partition that a broker will find for the first record."""
+    first = request.records[0]
+    if first.HasField("partition"):
+        return first.partition
+    return partition_for(first.key if first.HasField("key") else request.idempotency_key.encode(), partitions)

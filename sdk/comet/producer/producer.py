@@ -1,0 +1,379 @@
+"""The producer: takes records, gathers them per partition, hands out deliveries, keeps memory bounded (see _sending).
+
+Its memory is what has been sent and not yet answered, at most `buffer_bytes` of it; `send` waits while that is full.
+How a partition stays in order and free of duplicates is told in _batching.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Generator, Sequence
+from random import Random
+from types import TracebackType, coroutine
+from typing import Any, Final, Literal, Self
+
+from comet import limits
+from comet.client.client import Addresses, Client
+from comet.consumer.record import NewRecord
+from comet.errors import CometError, InvalidArgument, RecordTooLarge
+from comet.producer.accumulator import Accumulator, ProducerBatch, add_extras
+from comet.producer.base import Sending
+from comet.producer.column_extras import Extras
+from comet.producer.delivery import BulkDelivery, Delivery
+from comet.producer.idempotent_publish import publish_once, request_of
+from comet.producer.partitioner import Headers, Key, by_partition, check_timestamp, header_pairs, key_bytes
+from comet.producer.sender import Settings
+from comet.producer.topic_route import Column, Route, Slice, cut
+from comet.records import Codec
+from comet.types import Acks, Receipt
+from comet.wire.transport import Connect
+
+log = logging.getLogger("comet")
+
+Compression = Literal["none", "lz4", "zstd"] | None
+
+_CODECS: Final = {None: Codec.NONE, "none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+# What a batch holds at most; the rest is for its header, padding and bitmaps.
+_BATCH_ROOM: Final = limits.BATCH_BYTES_MAX - limits.BATCH_BYTES_MAX // 16
+_OVERHEAD: Final = limits.RECORD_OVERHEAD_BYTES
+
+
+def wall_clock_us() -> int:
+    return time.time_ns() // 1000
+
+
+@coroutine
+def _next_turn() -> Generator[None, None, None]:
+    """Lets everything else that is ready run once."""
+    yield
+
+
+class Producer(Sending):
+    """Writes records to topics. Async; `comet.sync.Producer` is the same for synchronous code.
+
+    `acks` says when a record counts as written: 1, the leader's log has it; "all", every in-sync replica has; 0,
+    nobody is asked. `linger_ms` waits for more records before a batch is sent; with 0 an idle partition sends at
+    once, and records that come while a batch is on its way gather for a millisecond, or until it is answered where
+    one of them is awaited or few come.
+    `idempotent`, the default, writes every record once and in order, whatever has to be repeated. A record that is
+    not acknowledged within `timeout_ms` fails.
+
+    >>> async def example(address: str) -> None:
+    ...     async with comet.Producer(address, acks="all", compression="zstd") as producer:
+    ...         receipt = await producer.publish("quotes", {"symbol": "EURUSD", "bid": 1.08}, key="EURUSD")
+    ...         print(receipt.offset)
+    >>> run(example)
+    0
+    """
+
+    _transactional = False
+
+    def __init__(
+        self,
+        addresses: Addresses,
+        *,
+        acks: Acks | Literal[0, 1, "all"] = 1,
+        linger_ms: float = 0,
+        batch_bytes: int = limits.SEND_BATCH_BYTES,
+        bulk_batch_bytes: int = limits.BULK_BATCH_BYTES,
+        buffer_bytes: int = limits.PRODUCER_BUFFER_BYTES,
+        compression: Compression = None,
+        idempotent: bool = True,
+        timeout_ms: int = 30_000,
+        in_flight_max: int = limits.IN_FLIGHT_BATCHES_MAX,
+        name: str = "",
+        connect: Connect | None = None,
+        random: Random | None = None,
+        clock_us: Callable[[], int] = wall_clock_us,
+    ) -> None:
+        _within("linger_ms", linger_ms, 0, 60_000)
+        _within("batch_bytes", batch_bytes, 1, limits.BATCH_BYTES_CHOSEN_MAX)
+        _within("bulk_batch_bytes", bulk_batch_bytes, 1, limits.BATCH_BYTES_CHOSEN_MAX)
+        _within("buffer_bytes", buffer_bytes, 1, 1 << 40)
+        _within("timeout_ms", timeout_ms, 1, limits.PRODUCER_TIMEOUT_MS_MAX)
+        _within("in_flight_max", in_flight_max, 1, limits.IN_FLIGHT_BATCHES_MAX)
+        if compression not in _CODECS:
+            raise InvalidArgument(f'compression is "lz4", "zstd" or None, not {compression!r}')
+        self._acks = Acks.of(acks)
+        client = Client(addresses, name=name, connect=connect, random=random)
+        # Nobody answers with acks=0, so a lost batch could not be told from its successors: no sequences then.
+        remembered = idempotent and self._acks is not Acks.NONE
+        settings = Settings(
+            acks=int(self._acks),
+            codec=_CODECS[compression],
+            in_flight_max=in_flight_max,
+            linger_s=linger_ms / 1000,
+            producer_id=client.random.getrandbits(62) + 1 if remembered else 0,
+            timeout_s=timeout_ms / 1000,
+            transactional=self._transactional,
+        )
+        super().__init__(client, settings, buffer_bytes)
+        self._clock_us = clock_us
+        self._batch_bytes = batch_bytes
+        self._bulk_batch_bytes = bulk_batch_bytes
+        self._encoders: dict[type, Callable[[Any], bytes]] = {}
+
+    # ---- one by one
+
+    async def send(  # noqa: C901, PLR0912 - one function, because a call more is a tenth of its time
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Key = None,
+        headers: Headers | None = None,
+        timestamp_us: int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Buffers a record and returns; waits only while the buffer is full. Await the Delivery for the receipt.
+
+        `value` is bytes, str, None (a tombstone), or an event: a dataclass, msgspec.Struct, pydantic model or dict.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         deliveries = [await producer.send("quotes", f"quote {n}", key="EURUSD") for n in range(3)]
+        ...         print([(await delivery).offset for delivery in deliveries])
+        >>> run(example)
+        [0, 1, 2]
+        """
+        route = self._routes.get(topic)
+        if route is None:
+            route = await self._open_route(topic)
+        budget = self._budget
+        if budget.used_bytes >= budget.limit_bytes:
+            await budget.wait()
+        data = value if value.__class__ is bytes else self._encode(value)
+        size = _OVERHEAD if data is None else len(data) + _OVERHEAD
+        if size - _OVERHEAD > route.record_bytes_max:
+            route.check_size(size - _OVERHEAD)
+        if timestamp_us is None:
+            timestamp_us = self._clock_us()
+        else:
+            check_timestamp(timestamp_us)
+        if key is None and partition is None:
+            outlet = route.current
+        else:
+            if key is not None:
+                key = key if key.__class__ is bytes else key_bytes(key)
+                size += len(key)
+            outlet = route.outlet(key, partition)
+        pairs = None
+        if headers is not None:
+            pairs = header_pairs(headers)
+            size += sum(len(name) + len(content) + limits.HEADER_OVERHEAD_BYTES for name, content in pairs)
+        # From here on nothing fails and nothing waits until the record is in its batch.
+        lane = outlet.lane
+        batch = lane.open
+        if batch is None:
+            batch = self._start_batch(lane, size)
+        elif batch.size + size > _BATCH_ROOM:
+            outlet.filled()
+            batch = self._start_batch(lane, size)
+        values: list[bytes | None] = batch.values  # type: ignore[assignment]  # an open batch owns its lists
+        index = len(values)
+        if pairs or key is not None or batch.keys is not None or batch.headers is not None:
+            add_extras(batch, index, key, pairs)
+        batch.timestamps.append(timestamp_us)  # type: ignore[union-attr]
+        values.append(data)
+        budget.used_bytes += size
+        batch.size += size
+        if batch.size >= self._batch_bytes or index >= limits.BATCH_RECORDS_MAX - 1:
+            outlet.filled()
+            await _next_turn()
+        elif not outlet.armed:
+            outlet.arm()
+        return Delivery(batch, index)
+
+    async def publish(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Key = None,
+        headers: Headers | None = None,
+        timestamp_us: int | None = None,
+        partition: int | None = None,
+    ) -> Receipt:
+        """Sends a record and waits until it is acknowledged.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         receipt = await producer.publish("quotes", "EURUSD 1.08", headers={"source": "demo"})
+        ...         print(receipt.topic, receipt.offset)
+        >>> run(example)
+        quotes 0
+        """
+        return await (
+            await self.send(topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition)
+        )
+
+    def _start_batch(self, lane: Accumulator, size: int) -> ProducerBatch:
+        self._check_open()
+        if size > _BATCH_ROOM:
+            raise RecordTooLarge(f"a record of {size} bytes with key and headers is over {_BATCH_ROOM}")
+        return lane.start(self._deadline())
+
+    def _encode(self, value: Any) -> bytes | None:
+        """Any value but bytes as the bytes of a record."""
+        if value is None:
+            return None
+        encoder = self._encoders.get(value.__class__)
+        if encoder is None:
+            from comet.serde import codec_for
+
+            encoder = self._encoders[value.__class__] = codec_for(value.__class__).encode
+        return encoder(value)
+
+    async def publish_once(
+        self,
+        topic: str,
+        records: Sequence[NewRecord],
+        *,
+        idempotency_key: str,
+        acks: Acks | Literal[0, 1, "all"] | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[Receipt]:
+        """Writes records once, however often it is called with the same key, also by other producers and later.
+
+        It goes on trying until all are acknowledged, or raises Timeout: then the same call completes it. Records that
+        are there already have `duplicate` in their receipts. The same key with other records raises KeyReused. Each
+        partition remembers its last 4096 keys. Records without a key and partition go where the key says; a topic that
+        is given more partitions in between may get some of them twice.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address, acks="all") as producer:
+        ...         for _ in range(2):
+        ...             order = comet.NewRecord({"buy": "EURUSD"}, key="EURUSD")
+        ...             receipts = await producer.publish_once("quotes", [order], idempotency_key="order 4711")
+        ...             print(receipts[0].offset, receipts[0].duplicate)
+        >>> run(example)
+        0 False
+        0 True
+        """
+        self._check_open()
+        acks = self._acks if acks is None else Acks.of(acks)
+        request = request_of(topic, records, idempotency_key, acks, self._plain)
+        if timeout_ms is not None:
+            _within("timeout_ms", timeout_ms, 1, limits.PRODUCER_TIMEOUT_MS_MAX)
+        receipts = await publish_once(
+            self._client, request, self._settings.timeout_s if timeout_ms is None else timeout_ms / 1000
+        )
+        self._acked_records += len(receipts)
+        return receipts
+
+    def _plain(self, value: Any) -> bytes | None:
+        return value if value.__class__ is bytes else self._encode(value)
+
+    # ---- in bulk
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Sequence[Any],
+        *,
+        keys: Sequence[Key] | None = None,
+        headers: Sequence[Headers | None] | None = None,
+        partition: int | None = None,
+        timestamp_us: int | None = None,
+        timestamps_us: Sequence[int | None] | None = None,
+    ) -> BulkDelivery:
+        """Buffers many records at once, the fastest way to write. All get one timestamp, but where `timestamps_us`
+        has one for a record.
+
+        With keys, each record goes where `send` would put it; without, whole batches go to the partitions in turn.
+        Records of one partition keep their order. Await the BulkDelivery for the receipts.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         bulk = await producer.send_many("quotes", [b"%d" % n for n in range(1000)])
+        ...         print(sum(receipt.count for receipt in await bulk))
+        >>> run(example)
+        1000
+        """
+        route = self._routes.get(topic)
+        if route is None:
+            route = await self._open_route(topic)
+        timestamp_us = self._clock_us() if timestamp_us is None else check_timestamp(timestamp_us)
+        encoded = self._encode_all(values)
+        extras = None
+        if headers is not None or timestamps_us is not None:
+            extras = Extras.of(headers, timestamps_us, timestamp_us, len(values))
+        batches: list[ProducerBatch] = []
+        if keys is None:
+            await self._send_slices(route, partition, encoded, None, timestamp_us, extras, batches)
+            return BulkDelivery(batches)
+        if len(keys) != len(values):
+            raise InvalidArgument(f"{len(keys)} keys for {len(values)} values")
+        stored = [None if key is None else key_bytes(key) for key in keys]
+        if partition is not None:
+            await self._send_slices(route, partition, encoded, stored, timestamp_us, extras, batches)
+            return BulkDelivery(batches)
+        unkeyed = route.current.lane.partition
+        for index, members in by_partition(stored, len(route.outlets), unkeyed).items():
+            chosen = [encoded[member] for member in members]
+            chosen_keys = [stored[member] for member in members]
+            chosen_extras = None if extras is None else extras.chosen(members)
+            await self._send_slices(route, index, chosen, chosen_keys, timestamp_us, chosen_extras, batches)
+        return BulkDelivery(batches)
+
+    def _encode_all(self, values: Sequence[Any]) -> Sequence[bytes | None]:
+        if not isinstance(values, list | tuple):
+            values = list(values)
+        if list(map(type, values)).count(bytes) == len(values):  # the quickest way to ask
+            return values
+        encode = self._encode
+        return [value if value.__class__ is bytes else encode(value) for value in values]
+
+    async def _send_slices(
+        self, route: Route, partition: int | None, values: Column, keys: Column | None, timestamp_us: int,
+        extras: Extras | None, batches: list[ProducerBatch],
+    ) -> None:  # fmt: skip
+        """Cuts the columns into batches and queues them as there is room."""
+        for part in cut(values, keys, self._bulk_batch_bytes, None if extras is None else extras.sizes):
+            await self._budget.wait()
+            if part.size > route.record_bytes_max:
+                route.check_size(part.lengths if isinstance(part.lengths, int) else max(part.lengths))
+            if part.size > _BATCH_ROOM:
+                raise RecordTooLarge(f"a record of {part.size} bytes with key and headers is over {_BATCH_ROOM}")
+            batches.append(self._add_batch(route, partition, part, timestamp_us, extras))
+            await _next_turn()
+
+    def _add_batch(
+        self, route: Route, partition: int | None, part: Slice, timestamp_us: int, extras: Extras | None
+    ) -> ProducerBatch:
+        self._check_open()
+        outlet = route.outlet(None, partition)
+        batch = ProducerBatch(outlet.lane, self._deadline())
+        batch.values, batch.keys, batch.timestamps = part.values, part.keys, timestamp_us
+        batch.lengths, batch.size = part.lengths, part.size
+        if extras is not None:
+            extras.put(batch, part.first)
+        self._budget.used_bytes += part.size
+        outlet.add(batch)
+        route.sealed(outlet)
+        return batch
+
+    # ---- the end
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+            return
+        try:
+            if isinstance(error, Exception):
+                await self.flush()  # what was accepted before the error goes out
+        except CometError as failure:
+            log.warning("comet: closing after an error: %s", failure)
+        finally:
+            await self._shut()
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise InvalidArgument(f"{name} must be from {low} to {high}, not {value!r}")

@@ -1,0 +1,426 @@
+"""A lane with its way to the broker: attaches it, feeds its batches to the connection, waits and tries again.
+
+    idle ──append──► armed ─┬─ no attachment ──► attaching ──► in the connection's queue
+                            ├─ lingering (timer) ────────────► in the connection's queue
+                            └────────────────────────────────► in the connection's queue
+    asked for a frame: sends one, then queues up again, blocks (window full, trouble) or goes idle;
+    with a batch under way and none that is full, gathers for a moment instead
+
+`armed` is true in every state but idle, so that an append to a busy partition costs one comparison.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from comet import limits
+from comet.client.connection import Attachment, Connection
+from comet.client.retry import Backoff
+from comet.errors import (
+    Closed,
+    CometError,
+    Draining,
+    InvalidArgument,
+    NotEnoughReplicas,
+    RecordTooLarge,
+    Timeout,
+    TopicNotFound,
+    Unavailable,
+)
+from comet.producer.accumulator import Accumulator, ProducerBatch
+from comet.records import Codec
+from comet.wire.frames import produce_frame
+
+if TYPE_CHECKING:
+    from comet.client.client import Client
+
+log = logging.getLogger("comet")
+
+_SLOW_S: Final = limits.GATHER_MS_MAX / 2000  # between records of a stream that has little to gather
+
+
+class Settings:
+    """What all outlets of a producer share."""
+
+    __slots__ = ("acks", "codec", "held", "in_flight_max", "linger_s", "producer_id", "timeout_s", "transactional")
+
+    def __init__(
+        self, *, acks: int, codec: Codec, in_flight_max: int, linger_s: float, producer_id: int, timeout_s: float,
+        transactional: bool,
+    ) -> None:  # fmt: skip
+        self.acks = acks
+        self.codec = codec
+        self.in_flight_max = in_flight_max
+        self.linger_s = linger_s
+        self.producer_id = producer_id
+        self.timeout_s = timeout_s
+        self.transactional = transactional
+        self.held = False  # nothing is sent for now
+
+
+class Outlet:
+    """Owned by a producer, one per partition it writes to, for as long as the producer lives."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        client: Client,
+        settings: Settings,
+        finished: Callable[[ProducerBatch], None],
+        sealed: Callable[[Outlet], None],
+    ) -> None:
+        self.lane = Accumulator(
+            topic,
+            partition,
+            idempotent=settings.producer_id != 0,
+            in_flight_max=settings.in_flight_max,
+            finished=finished,
+            changed=self._changed,
+            transactional=settings.transactional,
+        )
+        self.armed = False
+        self.reason: CometError | None = None  # why it cannot send now
+        self._client = client
+        self._settings = settings
+        self._sealed = sealed
+        self._attachment: Attachment | None = None
+        self.unasked_on: Connection | None = None  # where the last was sent that nobody answers
+        self._unasked_refused: Callable[[CometError], None] = lambda _: None  # what was sent there with acks=0
+        self._blocked = False
+        self._hurried = False  # the open batch is to be sent without lingering or gathering
+        self._gathering = False
+        self._last_deadline = 0.0  # of the batch that was open before, which says when it was begun
+        self._last_records = 1
+        self._backoff = Backoff(client.random)
+        self._route_backoff = Backoff(client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
+        self._queued: Connection | None = None  # whose queue it is in
+        self._linger_timer: asyncio.TimerHandle | None = None
+        self._retry_timer: asyncio.TimerHandle | None = None
+        self._attaching: asyncio.Task[None] | None = None
+
+    # ---- getting ready to send
+
+    def arm(self) -> None:
+        """There is something to send, and nothing under way that would see to it."""
+        self.armed = True
+        attachment = self._attachment
+        if attachment is None:
+            self._start_attaching()
+        elif self._settings.linger_s and not self._hurried and not self.lane.unsent and self.lane.open is not None:
+            self._linger()
+        else:
+            self._queue_up(attachment.connection)
+
+    def _queue_up(self, connection: Connection) -> None:
+        if self._queued is not connection:
+            self._queued = connection
+            connection.ready(self)
+
+    def hurry(self) -> None:
+        """Sends what there is without lingering."""
+        if self.lane.open is not None:
+            self._hurried = True
+            if self._linger_timer is not None:
+                self._stop_lingering()
+                self.arm()
+
+    def filled(self) -> None:
+        """The open batch is full: it is sealed, and lingers no more."""
+        self._seal()
+        if not self.armed or self._linger_timer is not None:
+            self._stop_lingering()
+            self.arm()
+
+    def add(self, batch: ProducerBatch) -> None:
+        """Queues a whole batch."""
+        self.lane.add(batch)
+        if not self.armed or self._linger_timer is not None:
+            self._stop_lingering()
+            self.arm()
+
+    def _linger(self) -> None:
+        """Waits for more records; what has waited already, say for a connection, counts."""
+        batch = self.lane.open
+        assert batch is not None
+        began = batch.deadline - self._settings.timeout_s
+        loop = asyncio.get_running_loop()
+        self._linger_timer = loop.call_at(began + self._settings.linger_s, self._lingered)
+
+    def _gather(self) -> None:
+        """Records that come while a batch is on its way gather for a moment.
+
+        That is what keeps a busy pipeline from drowning in batches of one record. Where somebody waits for one of them
+        it is sent as soon as the batch before it is answered. So it is in a stream that has little to gather: at a
+        record a moment each would otherwise come just after the batch before it has left, and wait for the whole of its
+        moment. A faster stream that nobody waits for keeps to the moment, which costs it half a millisecond and saves
+        its broker and its readers half of the frames.
+        """
+        self._gathering = True
+        delay_s = limits.GATHER_MS_MAX / 1000
+        self._linger_timer = asyncio.get_running_loop().call_later(delay_s, self._lingered)
+
+    def _seal(self) -> None:
+        """No more records come into the open batch."""
+        batch = self.lane.open
+        if batch is not None:
+            self._last_deadline, self._last_records = batch.deadline, len(batch)
+        self.lane.seal()
+        self._sealed(self)
+        self._hurried = False
+
+    def _lingered(self) -> None:
+        self._linger_timer = None
+        self._gathering = False
+        self._hurried = True
+        self.arm()
+
+    def _stop_lingering(self) -> None:
+        self._gathering = False
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
+            self._linger_timer = None
+
+    # ---- attaching
+
+    def _start_attaching(self, delay_s: float = 0.0) -> None:
+        self.armed = True
+        if self._attaching is None:
+            self._attaching = self._client.spawn(self._attach(delay_s))
+
+    async def _attach(self, delay_s: float) -> None:
+        """Until there is a connection, or nothing left that needs one."""
+        lane = self.lane
+        try:
+            if delay_s:
+                await asyncio.sleep(delay_s)
+            while lane.pending:
+                try:
+                    attachment = await self._client.attach(lane.topic, lane.partition)
+                except CometError as error:
+                    self.reason = error
+                    if self._hopeless(error):
+                        lane.fail(error)
+                        continue
+                    await asyncio.sleep(self._route_backoff.next_s(error.retry_after_ms))
+                else:
+                    if attachment.connection.lost is None:
+                        self._attached(attachment)
+                        return
+            self.armed = False
+        finally:
+            self._attaching = None
+
+    def _hopeless(self, error: CometError) -> bool:
+        return isinstance(error, Closed | TopicNotFound) or not (
+            error.retriable or error.metadata_stale or isinstance(error, Timeout)
+        )
+
+    def _attached(self, attachment: Attachment) -> None:
+        self._attachment = attachment
+        self._unasked_refused = partial(self._refused_unasked, attachment)
+        self.reason = None
+        attachment.connection.on_lost(partial(self._lost, attachment))
+        self._rearm()
+
+    def _lost(self, attachment: Attachment, error: CometError) -> None:
+        if self._attachment is not attachment:
+            return  # it had gone elsewhere already
+        self._detach(error)
+        self.lane.lost(error)
+        self._rearm()
+
+    def _detach(self, error: CometError) -> None:
+        self._attachment = None
+        self.reason = error
+        self._blocked = False
+        self._queued = None
+        self._stop_lingering()
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+            self._retry_timer = None
+
+    def _rearm(self) -> None:
+        if self.lane.pending:
+            self.arm()
+        else:
+            self.armed = False
+
+    # ---- sending
+
+    def next_frame(self, connection: Connection) -> bytes | None:
+        """Called by the connection when it can send; see _connection.Source."""
+        attachment = self._attachment
+        if attachment is None or attachment.connection is not connection:
+            return None
+        self._queued = None
+        lane = self.lane
+        while True:
+            if not lane.has_room or self._settings.held:
+                self._blocked = True
+                return None
+            if not lane.unsent:
+                if lane.open is None:
+                    self.armed = self._hurried = False
+                    return None
+                if lane.on_wire and not self._hurried:
+                    self._gather()
+                    return None
+                self._seal()
+            frame = self._frame(attachment)
+            if frame is not None:
+                break
+        if lane.unsent or (lane.open is not None and (self._hurried or not self._settings.linger_s)):
+            self._queue_up(connection)
+        elif lane.open is not None:
+            self._linger()
+        else:
+            self.armed = self._hurried = False
+        return frame
+
+    def _frame(self, attachment: Attachment) -> bytes | None:
+        settings, connection = self._settings, attachment.connection
+        request = connection.next_request()
+        batch = self.lane.take(request)
+        try:
+            parts = batch.encode(settings.codec, settings.producer_id, settings.transactional)
+            size = sum(map(len, parts))
+            if size > connection.batch_bytes_max:
+                raise RecordTooLarge(f"a batch of {size} bytes is over the broker's {connection.batch_bytes_max}")
+        except InvalidArgument as error:
+            batch.refused(error)
+            return None
+        if settings.acks:
+            connection.track(request, batch)
+        else:
+            self.unasked_on = connection
+            connection.unasked(request, self._unasked_refused)
+            self.lane.sent_unasked(batch)
+        return produce_frame(request, attachment.handle, settings.acks, parts, size)
+
+    def _refused_unasked(self, attachment: Attachment, error: CometError) -> None:
+        """With acks=0 what was refused is lost; what comes now is to go where it is taken."""
+        if self._attachment is not attachment or not error.metadata_stale:
+            return
+        log.info("comet: %s/%d: records with acks=0 are lost: %s", self.lane.topic, self.lane.partition, error)
+        self._mislead(attachment, error)
+        if self.lane.pending:
+            self._start_attaching(self._route_backoff.next_s(error.retry_after_ms))
+        else:
+            self.armed = False
+
+    def _mislead(self, attachment: Attachment, error: CometError) -> None:
+        """That broker does not lead."""
+        connection, lane = attachment.connection, self.lane
+        connection.detach(lane.topic, lane.partition)
+        self._client.misled(lane.topic, lane.partition, connection.broker_id, error)
+        self._detach(error)
+
+    def leave(self, connection: Connection) -> None:
+        """The broker stops: goes elsewhere as soon as all that is on the wire is answered."""
+        attachment = self._attachment
+        if attachment is None or attachment.connection is not connection:
+            return
+        self._queued = None
+        if self.lane.on_wire:
+            self._blocked = True
+            return
+        self._detach(Draining(f"the broker at {connection.address} is leaving"))
+        self._client.forget(self.lane.topic)
+        self._start_attaching()
+
+    # ---- answers
+
+    def _changed(self, lane: Accumulator) -> None:
+        """An answer came: the window may have room, or trouble may be over."""
+        if lane.trouble is not None:
+            if lane.settled and self._retry_timer is None and self._attachment is not None:
+                self._recover(lane.trouble)
+            return
+        self._backoff.tries = self._route_backoff.tries = 0
+        batch = lane.open
+        if (
+            self._gathering
+            and not lane.on_wire
+            and batch is not None
+            and (batch.waiters is not None or batch.deadline - self._last_deadline > _SLOW_S * self._last_records)
+        ):
+            self._stop_lingering()
+            self._blocked = True
+        if (self._blocked or lane.unsent) and self._attachment is not None:
+            self._blocked = False
+            self.armed = True
+            self._queue_up(self._attachment.connection)
+
+    def _recover(self, error: CometError) -> None:
+        if error.metadata_stale:
+            attachment = self._attachment
+            assert attachment is not None
+            self._mislead(attachment, error)
+            self.lane.recover()
+            self._start_attaching(self._route_backoff.next_s(error.retry_after_ms))
+            return
+        # Where the answer alone has cleared matters up, the first try needs no wait.
+        backoff = self._route_backoff if isinstance(error, NotEnoughReplicas) else self._backoff
+        delay_s = backoff.next_s(error.retry_after_ms)
+        first = self._backoff.tries == 1 and not error.retriable
+        self.armed = True
+        self.reason = error
+        if error.retriable and backoff.tries == 1:
+            log.info("comet: %s/%d: trying again: %s", self.lane.topic, self.lane.partition, error)
+        self._retry_timer = asyncio.get_running_loop().call_later(0.0 if first else delay_s, self._recovered)
+
+    def _recovered(self) -> None:
+        self._retry_timer = None
+        self._blocked = False
+        if self.lane.settled:
+            self.lane.recover()
+        self.reason = None
+        self._rearm()
+
+    # ---- giving up
+
+    def expire(self, now: float) -> None:
+        """Fails what has waited too long."""
+        forgotten = self.lane.expire(now, self._why())
+        if self._attachment is not None:
+            for request in forgotten:
+                self._attachment.connection.forget(request)
+
+    def _why(self) -> CometError | None:
+        """What keeps it from sending, for whoever has waited too long."""
+        within = f"within {self._settings.timeout_s:g} s"
+        error, attachment = self.lane.trouble or self.reason, self._attachment
+        if error is not None:
+            tries = max(self._route_backoff.tries, self._backoff.tries)
+            kind = Unavailable if error.outcome_unknown else type(error)  # what it did to others says nothing of these
+            return kind(f"not acknowledged {within}, after {tries} tries: {error.message}", details=error.details)
+        if attachment is None:
+            return None
+        return Unavailable(f"not acknowledged {within}: the broker at {attachment.connection.address} does not answer")
+
+    def resume(self) -> None:
+        """What was held back goes out."""
+        if self._blocked and self._attachment is not None:
+            self._blocked = False
+            self._queue_up(self._attachment.connection)
+
+    def drop(self, error: CometError) -> None:
+        """Everything unanswered fails, and answers that still come are told to nobody; it can be used again at once."""
+        self.lane.fail(error)
+        self._stop_lingering()
+        self._hurried = self._blocked = False
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+            self._retry_timer = None
+        # Where something is under way that would see to the next record, it finds nothing to do, and says so.
+        self.armed = self._queued is not None or self._attaching is not None
+
+    def close(self, error: CometError) -> None:
+        self._detach(error)
+        self.lane.fail(error)

@@ -1,0 +1,103 @@
+"""What a producer knows of a topic, and how its columns are cut for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from comet import limits
+from comet.errors import RecordTooLarge
+from comet.producer.partitioner import check_partition
+from comet.producer.sender import Outlet
+from comet.records import measure, partition_for
+from comet.types import TopicInfo
+
+Column = Sequence[bytes | None]
+
+_OVERHEAD: Final = limits.RECORD_OVERHEAD_BYTES
+_SAMPLE: Final = 64  # records that the length of the first slice is guessed from
+
+
+class Route:
+    """A topic as the producer knows it: its outlets, one per partition, and the one that records without a key go to.
+
+    That one changes with every batch, so that they spread evenly and still travel in large batches.
+    """
+
+    __slots__ = ("current", "make", "outlets", "record_bytes_max", "topic")
+
+    def __init__(self, topic: str, make: Callable[[str, int], Outlet]) -> None:
+        self.topic = topic
+        self.make = make
+        self.outlets: list[Outlet] = []
+        self.current: Outlet
+        self.record_bytes_max = 0
+
+    def update(self, info: TopicInfo) -> None:
+        """Takes note of new partitions and settings."""
+        self.record_bytes_max = info.config.record_bytes_max
+        for index in range(len(self.outlets), len(info.partitions)):
+            self.outlets.append(self.make(self.topic, index))
+
+    def sealed(self, outlet: Outlet) -> None:
+        if outlet is self.current:
+            self.current = self.outlets[(outlet.lane.partition + 1) % len(self.outlets)]
+
+    def outlet(self, key: bytes | None, partition: int | None) -> Outlet:
+        """Where a record goes: to the partition asked for, else to that of its key, else to the current one."""
+        if partition is not None:
+            return self.outlets[check_partition(self.topic, partition, len(self.outlets))]
+        if key is not None:
+            return self.outlets[partition_for(key, len(self.outlets))]
+        return self.current
+
+    def check_size(self, largest: int) -> None:
+        """Refuses a record that the topic would not take."""
+        if largest > self.record_bytes_max:
+            raise RecordTooLarge(
+                f"a record of {largest} bytes is over record_bytes_max={self.record_bytes_max} of topic {self.topic!r}",
+                details={"record_bytes_max": str(self.record_bytes_max)},
+            )
+
+
+class Slice(NamedTuple):
+    """Columns that make one batch, and what they take in memory."""
+
+    values: Column
+    keys: Column | None
+    lengths: int | list[int]  # of the values, see `measure`
+    size: int
+    first: int  # where it begins in the columns
+
+
+def cut(values: Column, keys: Column | None, batch_bytes: int, others: Sequence[int] | None = None) -> Iterator[Slice]:
+    """Cuts columns into slices of about `batch_bytes`, in order; a record larger than that gets one of its own.
+    `others` is what each record has in bytes besides key and value.
+
+    Records of a similar size need no look at each: one slice predicts the length of the next.
+
+    >>> [len(slice.values) for slice in cut([b"x" * 100] * 10, None, 400)]
+    [3, 3, 3, 1]
+    """
+    sample = values[:_SAMPLE]
+    at, step = 0, max(batch_bytes * _SAMPLE // (total(measure(sample), len(sample)) + _OVERHEAD * _SAMPLE), 1)
+    while at < len(values):
+        part = values[at : at + step]
+        part_keys = None if keys is None else keys[at : at + step]
+        lengths = measure(part)
+        size = total(lengths, len(part)) + _OVERHEAD * len(part)
+        if part_keys is not None:
+            size += total(measure(part_keys), len(part))
+        if others is not None:
+            size += sum(others[at : at + step])
+        if len(part) > 1 and (size > batch_bytes * 5 // 4 or len(part) > limits.BATCH_RECORDS_MAX):
+            step = max(min(len(part) * batch_bytes // size, limits.BATCH_RECORDS_MAX, len(part) - 1), 1)
+            continue
+        yield Slice(part, part_keys, lengths, size, at)
+        at += len(part)
+        step = max(min(len(part) * batch_bytes // size, 2 * len(part)), 1)
+
+
+def total(lengths: int | list[int], count: int) -> int:
+    """Bytes of `count` values of these lengths together."""
+    return lengths * count if isinstance(lengths, int) else sum(lengths)

@@ -1,0 +1,1 @@
+"""Share groups: acquire, accept, release, reject."""

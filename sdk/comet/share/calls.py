@@ -1,0 +1,419 @@
+"""Leasing and settling by unary calls, whoever leads the partitions by then.
+
+    take      each leader in turn, without waiting, until enough has come            Lease
+    await     all leaders at once, and nothing is taken by that                      Lease, peek
+    settle    each leader what its records are about, again until it has answered    SettleLeases
+
+Nothing that a broker has leased is lost on the way here: a call that takes is never given up. Whoever does not want its
+answer any more has the records handed back, unseen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from google.protobuf.message import Message
+
+from comet import limits, records
+from comet.client.client import Client
+from comet.client.metadata import look_at, share
+from comet.client.retry import Backoff
+from comet.consumer.record import HeaderList
+from comet.errors import (
+    CometError,
+    CorruptRecords,
+    LeaseExpired,
+    LimitExceeded,
+    NotLeader,
+    Timeout,
+    TopicNotFound,
+    Unavailable,
+)
+from comet.share.tokens import Token
+from comet.types import TopicInfo
+from comet.v1 import groups_pb2 as pb
+from comet.wire.corrupt import headers, opened, range_of
+from comet.wire.protobuf import error_from_pb
+
+log = logging.getLogger("comet")
+
+M = TypeVar("M", bound=Message)
+
+LEASE: Final = "comet.v1.Comet/Lease"
+SETTLE: Final = "comet.v1.Comet/SettleLeases"
+PATIENCE_S: Final = 1.0  # with brokers that are slow, beyond the time that a call is to wait
+SETTLED_TOGETHER_MAX: Final = 5_000  # records in one call
+
+
+class Taken(NamedTuple):
+    """A record that was leased, as it came."""
+
+    token: Token
+    key: bytes | None
+    value: bytes | None
+    timestamp_us: int
+    headers: HeaderList
+    attempt: int
+
+
+class Leader(NamedTuple):
+    """A broker, and what it leads of a topic."""
+
+    address: str
+    partitions: tuple[int, ...]
+
+
+class Said(NamedTuple):
+    """What is to become of records."""
+
+    kind: pb.Settlement
+    delay_ms: int = 0
+    reason: str = ""
+
+
+class LeaseCalls:
+    """Owned by a Leases."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._turn = client.random.getrandbits(16)  # which broker is asked first
+        self._followed: set[str] = set()  # topics of which new partitions are to be noticed
+
+    # ---- who leads
+
+    async def _leaders(self, topic: str) -> list[Leader]:
+        """In another order each time, so that none is left out. Raises Unavailable where there is none."""
+        try:
+            info = await self._client.topic(topic)
+        except TopicNotFound:
+            self._followed.discard(topic)
+            raise
+        if topic not in self._followed:
+            self._followed.add(topic)
+            self._client.watch(self._names, self._heard)
+        found: dict[str, list[int]] = {}
+        for partition in info.partitions:
+            broker = self._client.broker(partition.leader)
+            if broker is not None:
+                found.setdefault(f"{broker.host}:{broker.port}", []).append(partition.index)
+        if sum(map(len, found.values())) < len(info.partitions):
+            self._client.forget(topic)  # some have none now
+        if not found:
+            raise Unavailable(f"no partition of {topic!r} has a leader now")
+        leaders = [Leader(address, tuple(indexes)) for address, indexes in found.items()]
+        self._turn += 1
+        at = self._turn % len(leaders)
+        return leaders[at:] + leaders[:at]
+
+    def _names(self) -> list[str]:
+        return list(self._followed)
+
+    def _heard(self, topic: TopicInfo) -> None:
+        """The directory has it now, with its new partitions."""
+
+    async def _ask(self, address: str, method: str, request: Message, response: type[M], timeout_ms: int) -> M:
+        """On a connection that is looked after: a broker that falls silent is noticed."""
+        await self._client.connection(address)
+        return await self._client.unary_at(address, method, request, response, timeout_ms)
+
+    # ---- leasing
+
+    async def lease(self, request: pb.LeaseRequest, wait_s: float) -> list[Taken]:
+        loop = asyncio.get_running_loop()
+        wait_until = loop.time() + wait_s
+        give_up = wait_until + limits.REQUEST_TIMEOUT_MS / 1000
+        backoff = Backoff(self._client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
+        while True:
+            try:
+                leaders = await self._leaders(request.topic)
+                found, problem = await self._take(request, leaders, wait_until + PATIENCE_S)
+            except CometError as error:
+                if not _passes(error):
+                    raise
+                leaders, found, problem = [], [], error
+            now = loop.time()
+            if found or (now >= wait_until and (problem is None or leaders)):
+                return found
+            if problem is None:
+                problem = await self._await(request, leaders, wait_until)
+            elif now >= give_up:
+                raise problem
+            if problem is None:
+                backoff.reset()
+            else:
+                await asyncio.sleep(min(backoff.next_s(problem.retry_after_ms), max(give_up - now, 0)))
+
+    async def _take(
+        self, request: pb.LeaseRequest, leaders: list[Leader], until: float
+    ) -> tuple[list[Taken], CometError | None]:
+        """What there is now, and what was in the way. Leaders that could not be asked are taken off the list. Those
+        whose turn is not before `until` are the first another time."""
+        tokens: list[Token] = []
+        found: list[Taken] = []
+        problem: CometError | None = None
+        records_left, bytes_left = request.records_max, request.bytes_max
+        try:
+            for number, leader in enumerate(list(leaders)):
+                if number and asyncio.get_running_loop().time() >= until:
+                    break
+                try:
+                    answer = await self._take_from(leader, request, records_left, bytes_left)
+                except CometError as error:
+                    self._client.forget(request.topic)
+                    if not tokens and not _passes(error):
+                        raise
+                    problem = error
+                    leaders.remove(leader)
+                    continue
+                tokens += [token for one in answer.ranges for token in _tokens(request.group, request.topic, one)]
+                for one in answer.ranges:
+                    found += self._readable(request.group, request.topic, one)
+                    bytes_left -= len(one.batches)
+                records_left = request.records_max - len(tokens)
+                if answer.missing:
+                    problem = NotLeader(f"the broker at {leader.address} does not lead all that it did, or not yet")
+                    self._client.forget(request.topic)
+                if records_left <= 0 or bytes_left <= 0:
+                    break
+        except BaseException:
+            self.hand_back(tokens)
+            raise
+        return found, problem
+
+    async def _take_from(
+        self, leader: Leader, request: pb.LeaseRequest, records_max: int, bytes_max: int
+    ) -> pb.LeaseResponse:
+        """The call goes on where this is cancelled, and what it brings is handed back."""
+        asking = _about(request, leader, records_max=records_max, bytes_max=bytes_max)
+        call: asyncio.Task[pb.LeaseResponse] = self._client.spawn(
+            self._ask(leader.address, LEASE, asking, pb.LeaseResponse, limits.REQUEST_TIMEOUT_MS)
+        )
+        try:
+            return await share(call)
+        except asyncio.CancelledError:
+            call.add_done_callback(lambda done: self._unwanted(request, done))
+            raise
+
+    def _unwanted(self, request: pb.LeaseRequest, call: asyncio.Task[pb.LeaseResponse]) -> None:
+        if call.cancelled() or call.exception() is not None:
+            return  # there is nothing, or nobody knows: then the leases run out
+        self.hand_back([token for one in call.result().ranges for token in _tokens(request.group, request.topic, one)])
+
+    async def _await(self, request: pb.LeaseRequest, leaders: Sequence[Leader], until: float) -> CometError | None:
+        """Returns when there may be something to take, or the time is up; or what is in the way of waiting."""
+        left_ms = max(int((until - asyncio.get_running_loop().time()) * 1000), 1)
+        calls: set[asyncio.Task[pb.LeaseResponse]] = {
+            self._client.spawn(
+                self._ask(
+                    leader.address,
+                    LEASE,
+                    _about(request, leader, peek=True, wait_ms=left_ms),
+                    pb.LeaseResponse,
+                    left_ms + limits.REQUEST_TIMEOUT_MS,
+                )
+            )
+            for leader in leaders
+        }
+        try:
+            done, _ = await asyncio.wait(calls, timeout=left_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
+            errors = [error for call in done if not call.cancelled() and (error := call.exception()) is not None]
+        finally:
+            for call in calls:
+                call.add_done_callback(look_at)
+                call.cancel()
+        for error in errors:
+            if not isinstance(error, CometError) or not _passes(error):
+                raise error
+            self._client.forget(request.topic)
+            return error
+        return None
+
+    def hand_back(self, tokens: Sequence[Token]) -> None:
+        """In the background: whoever asked for these does not want them any more."""
+        if tokens and not self._client.closed:
+            back = self._client.spawn(self.settle(tokens, Said(pb.SETTLEMENT_RETURN)))
+            back.add_done_callback(look_at)
+
+    def _readable(self, group: str, topic: str, leased: pb.LeasedRange) -> list[Taken]:
+        """The records that are leased. Those of a batch that cannot be read are rejected in the background."""
+        found: list[Taken] = []
+        for one in _taken(group, topic, leased):
+            if isinstance(one, Taken):
+                found.append(one)
+                continue
+            log.error("comet: group %s: rejected: %s", group, one)
+            first, end = range_of(one)
+            lost = [token for token in _tokens(group, topic, leased) if first <= token.offset < end]
+            if not self._client.closed:
+                rejecting = self._client.spawn(self.settle(lost, Said(pb.SETTLEMENT_REJECT, reason=one.message)))
+                rejecting.add_done_callback(look_at)
+        return found
+
+    # ---- settling
+
+    async def settle(self, tokens: Sequence[Token], said: Said) -> list[CometError | None]:
+        """One answer for each token. What is refused for good is refused; everything else is said again for a while."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + limits.REQUEST_TIMEOUT_MS / 1000
+        backoff = Backoff(self._client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
+        answers: dict[Token, CometError | None] = {}
+        unsure: set[Token] = set()  # that were said before, and nobody knows whether they were heard
+        pending = list(dict.fromkeys(tokens))
+        while pending:
+            outcomes = await self._settle_once(pending, said, max(int((give_up - loop.time()) * 1000), 1))
+            wait_s = backoff.next_s(max((_advice(error) for error in outcomes.values()), default=0))
+            late = loop.time() + wait_s >= give_up
+            again: list[Token] = []
+            for token, error in outcomes.items():
+                if error is not None and _may_be_kept(error):
+                    unsure.add(token)
+                if error is not None and (error.retriable or isinstance(error, Timeout)) and not late:
+                    again.append(token)
+                else:
+                    answers[token] = _told(token, error, unsure=token in unsure)
+            pending = again
+            if pending:
+                for topic in {token.topic for token in pending}:
+                    self._client.forget(topic)
+                await asyncio.sleep(wait_s)
+        return [answers[token] for token in tokens]
+
+    async def _settle_once(
+        self, tokens: Sequence[Token], said: Said, timeout_ms: int
+    ) -> dict[Token, CometError | None]:
+        """All of them, at their leaders."""
+        outcomes: dict[Token, CometError | None] = {}
+        calls: dict[tuple[str, str, str], list[Token]] = {}
+        for topic in dict.fromkeys(token.topic for token in tokens):
+            chosen = [token for token in tokens if token.topic == topic]
+            try:
+                leaders = await self._leaders(topic)
+            except CometError as error:
+                outcomes.update(dict.fromkeys(chosen, error))
+                continue
+            addresses = {index: leader.address for leader in leaders for index in leader.partitions}
+            for token in chosen:
+                address = addresses.get(token.partition)
+                if address is None:
+                    outcomes[token] = Unavailable(f"partition {token.partition} of {topic!r} has no leader now")
+                else:
+                    calls.setdefault((address, token.group, topic), []).append(token)
+        answered = await asyncio.gather(
+            *(
+                self._settle_at(address, chosen[at : at + SETTLED_TOGETHER_MAX], said, timeout_ms)
+                for (address, _, _), chosen in calls.items()
+                for at in range(0, len(chosen), SETTLED_TOGETHER_MAX)
+            )
+        )
+        for one in answered:
+            outcomes.update(one)
+        return outcomes
+
+    async def _settle_at(
+        self, address: str, tokens: Sequence[Token], said: Said, timeout_ms: int
+    ) -> dict[Token, CometError | None]:
+        """Those of one group and topic, at one broker."""
+        places: dict[tuple[int, bytes, int], list[Token]] = {}
+        for token in sorted(tokens, key=_offset):
+            places.setdefault((token.partition, token.topic_id, token.lease), []).append(token)
+        request = pb.SettleLeasesRequest(group=tokens[0].group, topic=tokens[0].topic, forwarded=True)
+        for (partition, topic_id, lease), chosen in places.items():
+            request.settlements.add(
+                partition=partition, topic_id=topic_id, lease=lease, kind=said.kind,
+                firsts=[token.offset for token in chosen], ends=[token.offset + 1 for token in chosen],
+                delay_ms=said.delay_ms, reason=said.reason,
+            )  # fmt: skip
+        try:
+            answer = await self._ask(address, SETTLE, request, pb.SettleLeasesResponse, timeout_ms)
+        except CometError as error:
+            return dict.fromkeys(tokens, error)
+        if len(answer.settled) != len(places):
+            return dict.fromkeys(tokens, Unavailable(f"{address} has answered something else than was asked"))
+        outcomes: dict[Token, CometError | None] = {}
+        for chosen, settled in zip(places.values(), answer.settled, strict=True):
+            if settled.HasField("error"):
+                outcomes.update(dict.fromkeys(chosen, error_from_pb(settled.error)))
+                continue
+            lost = {
+                offset
+                for first, end in zip(settled.lost_firsts, settled.lost_ends, strict=True)
+                for offset in range(first, end)
+            }
+            outcomes.update((token, LeaseExpired("") if token.offset in lost else None) for token in chosen)
+        return outcomes
+
+
+def _offset(token: Token) -> int:
+    return token.offset
+
+
+def _about(request: pb.LeaseRequest, leader: Leader, **more: Any) -> pb.LeaseRequest:
+    """The request as that leader is sent it: to be refused by who does not lead, rather than passed on."""
+    asking = pb.LeaseRequest(forwarded=True, partitions=leader.partitions)
+    asking.MergeFrom(request)
+    for name, value in more.items():
+        setattr(asking, name, value)
+    return asking
+
+
+def _advice(error: CometError | None) -> int:
+    return 0 if error is None else error.retry_after_ms
+
+
+def _passes(error: CometError) -> bool:
+    """Asking again in a moment may help. Of a limit the caller is to know."""
+    return (error.retriable or isinstance(error, Timeout)) and not isinstance(error, LimitExceeded)
+
+
+def _may_be_kept(error: CometError) -> bool:
+    """It may have been heard, and kept."""
+    return error.outcome_unknown or isinstance(error, Unavailable)
+
+
+def _told(token: Token, error: CometError | None, *, unsure: bool) -> CometError | None:
+    if isinstance(error, LeaseExpired):
+        place = f"record {token.offset} of {token.topic}/{token.partition}"
+        if unsure:
+            why = "it may have been settled a moment ago, when no answer came"
+            return LeaseExpired(f"{place} is not leased so any more; {why}", details={"outcome": "unknown"})
+        return LeaseExpired(f"{place} is not leased so any more")
+    if error is not None and unsure and error.retriable:
+        return Timeout(f"no answer in time; it may or may not be kept: {error.message}")
+    return error
+
+
+def _tokens(group: str, topic: str, leased: pb.LeasedRange) -> Iterator[Token]:
+    for one in leased.records:
+        for offset in range(one.first, one.end):
+            yield Token(group, topic, leased.topic_id, leased.partition, leased.lease, offset)
+
+
+def _taken(group: str, topic: str, leased: pb.LeasedRange) -> Iterator[Taken | CorruptRecords]:
+    """Those records of the batches that are leased; in the place of a batch that cannot be read its error."""
+    attempts = {offset: one.attempt for one in leased.records for offset in range(one.first, one.end)}
+    data = memoryview(leased.batches)
+    for at, header in headers(data):
+        try:
+            batch = opened(header, data, at, topic, leased.partition)
+        except CorruptRecords as error:
+            yield error
+            continue
+        header_columns: Callable[[int], HeaderList] = _headers_of(batch)
+        values, keys, timestamps = batch.values, batch.keys, batch.timestamps
+        for index, offset in enumerate(batch.offsets):
+            attempt = attempts.pop(offset, 0)
+            if attempt:
+                yield Taken(
+                    Token(group, topic, leased.topic_id, leased.partition, leased.lease, offset),
+                    keys[index], values[index], timestamps[index], header_columns(index), attempt,
+                )  # fmt: skip
+
+
+def _headers_of(batch: records.Batch) -> Callable[[int], HeaderList]:
+    if batch.header_columns is None:
+        return lambda _: []
+    headers = batch.headers
+    return lambda index: headers[index]

@@ -1,0 +1,400 @@
+"""A member of a shared group: takes single records from all partitions of its topics, and settles each by itself.
+
+    coordinator ─► Member ─► all partitions of the topics
+    leaders ─► ShareIntake ─► SharedRecord ─► ack | nack | reject | extend ─► the leader that leased it
+
+There may be more members than partitions. A record is leased to one member at a time; what is not settled in time, or
+was given back, goes to another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from random import Random
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypedDict, TypeVar, Unpack, overload
+
+from comet import limits
+from comet.client.client import Addresses, Client
+from comet.client.metadata import look_at
+from comet.consumer.consumer import serde_of
+from comet.consumer.record import HeaderList
+from comet.errors import Closed, InvalidArgument, SerdeError
+from comet.groups.member import Member
+from comet.groups.membership import Changes
+from comet.groups.options import join_frame
+from comet.handlers.watchdog import PROCESS, Watch
+from comet.producer.producer import wall_clock_us
+from comet.share.acknowledgements import ACCEPT, EXTEND, REJECT, RELEASE, Lot, Settling
+from comet.share.fetcher import CorruptLeases, Leased, ShareIntake, Terms
+from comet.types import Earliest, StartLike, TopicPartition, check_topic_name, position
+from comet.v1 import groups_pb2 as groups_pb
+from comet.wire import protobuf
+from comet.wire.transport import Connect
+
+log = logging.getLogger("comet")
+
+T = TypeVar("T")
+# After so many records without waiting, what was said about them goes out, and other tasks get a turn.
+_TURN_RECORDS: Final = 256
+
+
+class SharedRecord(Generic[T]):
+    """One record, leased to this member until it is settled. `attempt` counts how often it was given out, from 1.
+
+    `ack`, `nack`, `reject` and `extend` take effect also where they are not awaited; awaited they return once it is
+    kept, and raise LeaseExpired where the record is not this member's any more.
+
+    >>> async def example(address: str) -> None:
+    ...     async with comet.Producer(address) as producer:
+    ...         await producer.publish("quotes", b"EURUSD 1.08")
+    ...     async with comet.SharedConsumer(address, "quotes", group="work", start="earliest") as consumer:
+    ...         record = await consumer.get()
+    ...         await record.nack()
+    ...         record = await consumer.get()
+    ...         print(record.value, record.attempt)
+    ...         await record.ack()
+    >>> run(example)
+    b'EURUSD 1.08' 2
+    """
+
+    __slots__ = ("_lot", "attempt", "headers", "key", "offset", "partition", "timestamp_us", "topic", "value")
+
+    def __init__(
+        self, topic: str, partition: int, offset: int, key: bytes | None, value: T, timestamp_us: int,
+        headers: HeaderList, attempt: int, lot: Lot,
+    ) -> None:  # fmt: skip
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.key = key
+        self.value = value
+        self.timestamp_us = timestamp_us
+        self.headers = headers
+        self.attempt = attempt
+        self._lot = lot
+
+    def __repr__(self) -> str:
+        return f"<SharedRecord {self.topic}/{self.partition} at {self.offset}, attempt {self.attempt}>"
+
+    def ack(self) -> Settling:
+        """It is done."""
+        return self._lot.settle(ACCEPT, self.offset)
+
+    def nack(self, delay_ms: int = 0) -> Settling:
+        """It is to be given out again, not before `delay_ms` are over; after too many attempts it is a dead letter."""
+        return self._lot.settle(RELEASE, self.offset, delay_ms)
+
+    def reject(self, reason: str = "") -> Settling:
+        """It is never to be given out again: it goes to the dead-letter topic, or is dropped where there is none."""
+        return self._lot.settle(REJECT, self.offset, 0, reason)
+
+    def extend(self) -> Settling:
+        """It takes longer: the lease begins anew."""
+        return self._lot.settle(EXTEND, self.offset)
+
+
+class SharedSettings(TypedDict, total=False):
+    """The settings of a SharedConsumer, beside its group and the type of its values."""
+
+    pattern: str
+    start: StartLike
+    in_flight: int
+    lease_ms: int
+    attempts_max: int
+    dead_letter: str
+    by_key: bool
+    renew: bool
+    session_timeout_ms: int
+    name: str
+    connect: Connect | None
+    random: Random | None
+    clock_us: Callable[[], int]
+
+
+class SharedConsumer(Generic[T]):
+    """Takes single records of topics together with the other members of its group, of which there may be more than
+    there are partitions. Async; `comet.sync.SharedConsumer` is the same for synchronous code.
+
+    At most `in_flight` records are leased to it at a time, each for `lease_ms`. A record that is not settled by then,
+    or that was given back, goes to another member; after `attempts_max` times (0: 5) it goes to the topic `dead_letter`
+    with its bytes and why, or is dropped where none is named. With `renew` leases are extended for as long as this
+    consumer's event loop runs. With `by_key`, records of one key go to one member at a time, in order.
+
+    These settings belong to the group: all members say the same. A group that is new begins at `start`.
+
+    >>> async def example(address: str) -> None:
+    ...     async with comet.Producer(address) as producer:
+    ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
+    ...     async with comet.SharedConsumer(address, "quotes", group="work", start="earliest") as consumer:
+    ...         async for record in consumer:
+    ...             print(record.value)
+    ...             await record.ack()
+    ...             if record.offset == 2:
+    ...                 break
+    >>> run(example)
+    b'1'
+    b'2'
+    b'3'
+    """
+
+    @overload
+    def __init__(
+        self: SharedConsumer[bytes], addresses: Addresses, *topics: str, group: str, **settings: Unpack[SharedSettings]
+    ) -> None: ...
+    @overload
+    def __init__(
+        self, addresses: Addresses, *topics: str, group: str, type: type[T], **settings: Unpack[SharedSettings]
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: SharedConsumer[Any], addresses: Addresses, *topics: str, group: str, type: Any,
+        **settings: Unpack[SharedSettings],
+    ) -> None: ...  # fmt: skip
+    def __init__(
+        self,
+        addresses: Addresses,
+        *topics: str,
+        group: str,
+        type: Any = None,  # noqa: A002 - the name users expect
+        pattern: str = "",
+        start: StartLike = "latest",
+        in_flight: int = limits.IN_FLIGHT_RECORDS,
+        lease_ms: int = limits.LEASE_MS,
+        attempts_max: int = 0,
+        dead_letter: str = "",
+        by_key: bool = False,
+        renew: bool = False,
+        session_timeout_ms: int = limits.SESSION_TIMEOUT_MS,
+        name: str = "",
+        connect: Connect | None = None,
+        random: Random | None = None,
+        clock_us: Callable[[], int] = wall_clock_us,
+    ) -> None:
+        if not 1 <= in_flight <= limits.IN_FLIGHT_RECORDS_MAX:
+            raise InvalidArgument(f"in_flight must be from 1 to {limits.IN_FLIGHT_RECORDS_MAX}")
+        if lease_ms < limits.LEASE_MS_MIN or attempts_max < 0:
+            raise InvalidArgument(f"lease_ms must be at least {limits.LEASE_MS_MIN}, and attempts_max at least 0")
+        self._serde = serde_of(type)
+        self._client = Client(addresses, name=name, connect=connect, random=random)
+        join = join_frame(
+            group, topics, pattern, groups_pb.GROUP_KIND_SHARED, name, "", session_timeout_ms, 0
+        )  # fmt: skip
+        self._member = Member(self._client, join, self._changed, Watch(PROCESS if connect is None else None))
+        options = groups_pb.ShareOptions(
+            lease_ms=lease_ms, attempts_max=attempts_max, by_key=by_key,
+            dead_letter=check_topic_name(dead_letter) if dead_letter else "",
+            start=protobuf.position_to_pb(position(start, now_us=clock_us())),
+        )  # fmt: skip
+        terms = Terms(group, in_flight, lease_ms / 1000, options)
+        self._intake = ShareIntake(self._client, terms, lambda: self._member.state.member)
+        self._renew_s = lease_ms / 1000 if renew else 0.0
+        self._leased: Iterator[Leased | CorruptLeases] | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._closed = False
+        self._since_turn = 0
+        self._received = 0
+        self._expired = 0
+        self._corrupt = 0
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Joins; returns when the group's partitions are shared with it. `async with` does this."""
+        if self._closed:
+            raise Closed("the consumer was closed")
+        if self._starting is None:
+            self._starting = self._client.spawn(self._start())
+            self._starting.add_done_callback(look_at)
+        await asyncio.shield(self._starting)
+
+    async def _start(self) -> None:
+        await self._member.start()
+        if self._renew_s:
+            self._client.spawn(self._renew_leases())
+        reading = self._client.spawn(self._intake.start())
+        reading.add_done_callback(look_at)
+        await asyncio.wait({reading}, timeout=limits.FIRST_POSITION_MS / 1000)
+        if reading.done():
+            reading.result()
+
+    async def close(self) -> None:
+        """Waits for what was said about records to be kept, and leaves the group. What was not settled goes to others
+        at once."""
+        if self._closed:
+            return
+        self._closed = True
+        settled = [asyncio.ensure_future(lot.settled()) for lot in self._intake.lots if not lot.over]
+        if settled:
+            await asyncio.wait(settled, timeout=limits.LEAVE_TIMEOUT_MS / 1000)
+            for one in settled:
+                one.cancel()
+        await self._member.leave(farewell=True)
+        await self._intake.close()
+        await self._client.close()
+        self._leased = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _changed(self, changes: Changes) -> None:
+        # Leases are the leaders' matter: a member that is put out goes on with them, and joins anew.
+        if not changes.join:
+            for place in self._intake.readers.keys() - self._member.state.owned.keys():
+                self._intake.unassign(place)
+        for given in changes.gained:
+            known = self._intake.readers.get(given.place)
+            if known is not None and known.topic_id != given.topic_id:
+                self._intake.unassign(given.place)
+                known = None
+            if known is None:
+                self._intake.assign(given.place, given.topic_id, Earliest())
+        if changes.over is not None:
+            self._intake.fail(changes.over)
+
+    async def _renew_leases(self) -> None:
+        """Extends what has run for half its time."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self._renew_s / 4)
+            for lot in self._intake.lots:
+                lot.extend(loop.time() + self._renew_s / 2)
+
+    # ---- taking
+
+    def __aiter__(self) -> Self:
+        """Records, one by one, for as long as the consumer is open."""
+        return self
+
+    async def __anext__(self) -> SharedRecord[T]:
+        while True:
+            if self._since_turn >= _TURN_RECORDS:
+                self._since_turn = 0
+                await asyncio.sleep(0)
+            if self._leased is not None:
+                leased = next(self._leased, None)
+                if leased is not None:
+                    self._since_turn += 1
+                    if isinstance(leased, CorruptLeases):
+                        self._reject(leased)
+                        continue
+                    record = self._record(*leased)
+                    if record is not None:
+                        return record
+                    continue
+                self._leased = None
+            self._leased = self._intake.take_leased()
+            if self._leased is None:
+                self._since_turn = 0
+                await self._wait()
+
+    async def _wait(self) -> None:
+        if not self._intake.started:
+            await self.start()
+        else:
+            await self._intake.arrival()
+
+    async def get(self, timeout_s: float | None = None) -> SharedRecord[T] | None:
+        """The next record; None if none came in time.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.SharedConsumer(address, "quotes", group="work") as consumer:
+        ...         print(await consumer.get(timeout_s=0.01))
+        >>> run(example)
+        None
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self.__anext__()
+        except TimeoutError:
+            return None
+
+    def _reject(self, corrupt: CorruptLeases) -> None:
+        """Rejects what is leased of a batch that cannot be read, and raises the error; the next record comes next."""
+        error, offsets, lot = corrupt
+        self._corrupt += 1
+        held = [offset for offset in offsets if offset in lot.held and not lot.over]
+        for offset in held:
+            lot.settle(REJECT, offset, 0, error.message)
+        if held:
+            raise error
+
+    def _record(self, reader: Any, batch: Any, index: int, attempt: int, lot: Lot) -> SharedRecord[T] | None:
+        """None: the lease has ended before it was taken."""
+        offset = batch.offsets[index]
+        ends = lot.held.get(offset)
+        if ends is None or lot.over or ends < asyncio.get_running_loop().time():
+            lot.held.pop(offset, None)
+            self._expired += 1
+            return None
+        value: Any = batch.values[index]
+        if self._serde is not None and value is not None:
+            try:
+                value = self._serde.decode(value)
+            except SerdeError as error:
+                lot.settle(REJECT, offset, 0, error.message)
+                place = {"topic": reader.topic, "partition": str(reader.partition), "offset": str(offset)}
+                raise SerdeError(
+                    f"record {offset} of {reader.topic}/{reader.partition}, which is rejected: {error.message}",
+                    details=error.details | place,
+                ) from error.__cause__
+        self._received += 1
+        headers = batch.headers[index] if batch.header_columns is not None else []
+        return SharedRecord(
+            reader.topic, reader.partition, offset, batch.keys[index], value, batch.timestamps[index], headers,
+            attempt, lot,
+        )  # fmt: skip
+
+    # ---- who it is
+
+    @property
+    def group(self) -> str:
+        """The group's name."""
+        return self._member.group
+
+    @property
+    def member(self) -> str:
+        """The id that the coordinator has given this member; empty while it is none."""
+        return self._member.state.member
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that are shared with this member.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.SharedConsumer(address, "quotes", group="work") as consumer:
+        ...         print(consumer.assignment())
+        >>> run(example)
+        [TopicPartition(topic='quotes', partition=0)]
+        """
+        return sorted(self._intake.readers)
+
+    def statistics(self) -> dict[str, int]:
+        """Counters since the start, and what is leased now.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.SharedConsumer(address, "quotes", group="work") as consumer:
+        ...         print(consumer.statistics()["leased"])
+        >>> run(example)
+        0
+        """
+        return {
+            "received_bytes": self._intake.received_bytes,
+            "received_records": self._received,
+            "expired": self._expired,
+            "corrupt_batches": self._corrupt,
+            "leased": sum(len(lot.held) for lot in self._intake.lots if not lot.over),
+            "partitions": len(self._intake.readers),
+            "reconnects": self._intake.reconnects,
+        }

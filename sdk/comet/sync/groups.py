@@ -1,0 +1,306 @@
+"""GroupConsumer and SharedConsumer without async: the asynchronous ones, on the loop of comet.sync.
+
+Their heartbeats are sent on that loop, so that a program that computes for long loses no membership.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+
+from comet.client.client import Addresses
+from comet.consumer.iteration import Taking
+from comet.consumer.record import HeaderList, Record, RecordBatch
+from comet.groups import group_consumer
+from comet.groups.options import Handled
+from comet.share import share_consumer
+from comet.sync.background import call, computed, made
+from comet.types import StartLike, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from comet.tables.consumer_tables import Tables
+
+T = TypeVar("T")
+
+
+async def tables_of(
+    consumer: Taking[T], columns: Iterable[str] | None, rows_max: int, wait_ms: float
+) -> Tables[T]:  # fmt: skip
+    return consumer.arrow(columns=columns, rows_max=rows_max, wait_ms=wait_ms)
+
+
+async def next_table(tables: Tables[Any]) -> pyarrow.Table:
+    return await anext(tables)
+
+
+class GroupConsumer(Generic[T]):
+    """comet.GroupConsumer for synchronous code; takes the same settings. Its callbacks are called on another thread.
+
+    >>> with comet.sync.Producer(address) as producer:
+    ...     _ = producer.publish("quotes", {"symbol": "EURUSD"})
+    >>> with comet.sync.GroupConsumer(address, "quotes", group="engine", type=dict, start="earliest") as consumer:
+    ...     for record in consumer:
+    ...         print(record.offset, record.value["symbol"])
+    ...         break
+    0 EURUSD
+    """
+
+    @overload
+    def __init__(self, addresses: Addresses, *topics: str, group: str, type: type[T], **settings: Any) -> None: ...
+    @overload
+    def __init__(
+        self: GroupConsumer[Any], addresses: Addresses, *topics: str, group: str, type: Any, **settings: Any
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: GroupConsumer[bytes], addresses: Addresses, *topics: str, group: str, **settings: Any
+    ) -> None: ...
+    def __init__(
+        self,
+        addresses: Addresses,
+        *topics: str,
+        group: str,
+        type: Any = None,  # noqa: A002 - the name users expect
+        **settings: Any,
+    ) -> None:
+        settings = {"group": group, "type": type, **settings}
+        self._consumer: group_consumer.GroupConsumer[T] = call(
+            made(group_consumer.GroupConsumer, addresses, settings, *topics)
+        )
+
+    def __iter__(self) -> Iterator[Record[T]]:
+        while True:
+            record = self.get()
+            assert record is not None, "without a time-out there is always one"
+            yield record
+
+    def get(self, timeout_s: float | None = None) -> Record[T] | None:
+        """The next record; None if none came in time. Whoever asks is done with the one before."""
+        return call(self._consumer.get(timeout_s))
+
+    def batches(self) -> Iterator[RecordBatch[T]]:
+        """Whole batches, the fastest way to read."""
+        while True:
+            batch = self.get_batch()
+            assert batch is not None, "without a time-out there is always one"
+            yield batch
+
+    def get_batch(self, timeout_s: float | None = None) -> RecordBatch[T] | None:
+        """The next batch; None if none came in time. Whoever asks is done with the one before."""
+        return call(self._consumer.get_batch(timeout_s))
+
+    def arrow(
+        self, *, columns: Iterable[str] | None = None, rows_max: int = 65_536, wait_ms: float = 1_000
+    ) -> Iterator[pyarrow.Table]:
+        """Tables of what comes; see comet.Consumer.arrow. Whoever asks is done with the one before."""
+        tables = call(tables_of(self._consumer, columns, rows_max, wait_ms))
+        while True:
+            yield call(next_table(tables))
+
+    def commit(self, handled: Handled | None = None) -> None:
+        """The group's positions move behind these, or behind all that was handed out; see comet.GroupConsumer."""
+        call(self._consumer.commit(handled))
+
+    def commit_soon(self, handled: Handled) -> None:
+        """As `commit`, with whatever else is due, and nobody waits for it."""
+        call(computed(lambda: self._consumer.commit_soon(handled)))
+
+    def rewind(self) -> None:
+        """Goes back to what is committed, in all partitions."""
+        call(self._consumer.rewind())
+
+    @property
+    def member(self) -> str:
+        """The id that the coordinator has given this member; empty while it is none."""
+        return self._consumer.member
+
+    @property
+    def generation(self) -> int:
+        """Rises whenever the partitions of the group are given out anew."""
+        return self._consumer.generation
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Per partition that this member owns the offset of the next record."""
+        return call(computed(self._consumer.positions))
+
+    def committed(self) -> dict[TopicPartition, int]:
+        """Per partition that this member owns what is committed."""
+        return call(computed(self._consumer.committed))
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """Per partition how many records were not read yet."""
+        return call(computed(self._consumer.lag))
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that this member owns."""
+        return call(computed(self._consumer.assignment))
+
+    def seek(self, start: StartLike, *, partition: tuple[str, int] | None = None) -> None:
+        """Goes on reading elsewhere."""
+        call(self._consumer.seek(start, partition=partition))
+
+    def statistics(self) -> dict[str, int]:
+        """Counters since the start."""
+        return call(computed(self._consumer.statistics))
+
+    def close(self) -> None:
+        """Commits what was handed back, and leaves the group."""
+        call(self._consumer.close())
+
+    def __enter__(self) -> Self:
+        call(self._consumer.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # A generator that was left by `break` or `return` is no failure.
+        call(self._consumer.__aexit__(kind, error, traceback))
+
+
+class SharedRecord(Generic[T]):
+    """comet.SharedRecord for synchronous code: what is said about it returns once it is kept.
+
+    >>> with comet.sync.Producer(address) as producer:
+    ...     _ = producer.publish("quotes", b"EURUSD 1.08")
+    >>> with comet.sync.SharedConsumer(address, "quotes", group="work", start="earliest") as consumer:
+    ...     record = consumer.get()
+    ...     print(record.value, record.attempt)
+    ...     record.ack()
+    b'EURUSD 1.08' 1
+    """
+
+    __slots__ = ("_record",)
+
+    def __init__(self, record: share_consumer.SharedRecord[T]) -> None:
+        self._record = record
+
+    def __repr__(self) -> str:
+        return repr(self._record)
+
+    @property
+    def topic(self) -> str:
+        return self._record.topic
+
+    @property
+    def partition(self) -> int:
+        return self._record.partition
+
+    @property
+    def offset(self) -> int:
+        return self._record.offset
+
+    @property
+    def key(self) -> bytes | None:
+        return self._record.key
+
+    @property
+    def value(self) -> T:
+        return self._record.value
+
+    @property
+    def timestamp_us(self) -> int:
+        return self._record.timestamp_us
+
+    @property
+    def headers(self) -> HeaderList:
+        return self._record.headers
+
+    @property
+    def attempt(self) -> int:
+        """How often it was given out, from 1."""
+        return self._record.attempt
+
+    def ack(self) -> None:
+        """It is done."""
+        call(_wait(self._record.ack))
+
+    def nack(self, delay_ms: int = 0) -> None:
+        """It is to be given out again."""
+        call(_wait(self._record.nack, delay_ms))
+
+    def reject(self, reason: str = "") -> None:
+        """It is never to be given out again."""
+        call(_wait(self._record.reject, reason))
+
+    def extend(self) -> None:
+        """It takes longer: the lease begins anew."""
+        call(_wait(self._record.extend))
+
+
+async def _wait(say: Any, *arguments: Any) -> None:
+    await say(*arguments)
+
+
+class SharedConsumer(Generic[T]):
+    """comet.SharedConsumer for synchronous code; takes the same settings.
+
+    >>> with comet.sync.Producer(address) as producer:
+    ...     _ = producer.send_many("quotes", [b"1", b"2"]).result()
+    >>> with comet.sync.SharedConsumer(address, "quotes", group="work", start="earliest") as consumer:
+    ...     for record in consumer:
+    ...         print(record.value)
+    ...         record.ack()
+    ...         if record.offset == 1:
+    ...             break
+    b'1'
+    b'2'
+    """
+
+    @overload
+    def __init__(self, addresses: Addresses, *topics: str, group: str, type: type[T], **settings: Any) -> None: ...
+    @overload
+    def __init__(
+        self: SharedConsumer[Any], addresses: Addresses, *topics: str, group: str, type: Any, **settings: Any
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: SharedConsumer[bytes], addresses: Addresses, *topics: str, group: str, **settings: Any
+    ) -> None: ...
+    def __init__(
+        self,
+        addresses: Addresses,
+        *topics: str,
+        group: str,
+        type: Any = None,  # noqa: A002 - the name users expect
+        **settings: Any,
+    ) -> None:
+        settings = {"group": group, "type": type, **settings}
+        self._consumer: share_consumer.SharedConsumer[T] = call(
+            made(share_consumer.SharedConsumer, addresses, settings, *topics)
+        )
+
+    def __iter__(self) -> Iterator[SharedRecord[T]]:
+        while True:
+            record = self.get()
+            assert record is not None, "without a time-out there is always one"
+            yield record
+
+    def get(self, timeout_s: float | None = None) -> SharedRecord[T] | None:
+        """The next record; None if none came in time."""
+        record = call(self._consumer.get(timeout_s))
+        return None if record is None else SharedRecord(record)
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that are shared with this member."""
+        return call(computed(self._consumer.assignment))
+
+    def statistics(self) -> dict[str, int]:
+        """Counters since the start, and what is leased now."""
+        return call(computed(self._consumer.statistics))
+
+    def close(self) -> None:
+        """Leaves the group; what was not settled goes to others at once."""
+        call(self._consumer.close())
+
+    def __enter__(self) -> Self:
+        call(self._consumer.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

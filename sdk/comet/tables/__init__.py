@@ -1,0 +1,1 @@
+"""Topics as tables: Arrow, pandas and Polars, read and written."""

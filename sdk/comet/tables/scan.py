@@ -1,0 +1,190 @@
+"""Reading a topic, or a part of it, as tables: comet.read.
+
+plain code      call parts on the background loop ─► columns, in the caller's thread
+asynchronous    parts on the running loop ─► columns, in a thread beside it
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from comet import limits
+from comet.client.client import Addresses
+from comet.consumer.consumer import Isolation, check_isolation, check_on_corrupt
+from comet.errors import InvalidArgument
+from comet.sync.background import call
+from comet.tables.scan_ranges import Asked, Part, Places, parts
+from comet.types import check_topic_name
+from comet.wire.corrupt import OnCorrupt
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
+DEFAULT_BOOTSTRAP: Final = "localhost:9092"
+
+
+def read(
+    topic: str,
+    *,
+    bootstrap: Addresses = DEFAULT_BOOTSTRAP,
+    start: Places = "earliest",
+    end: Places = "latest",
+    partitions: Iterable[int] | None = None,
+    type: Any = None,  # noqa: A002 - the name users expect
+    columns: Iterable[str] | None = None,
+    records_max: int | None = None,
+    isolation: Isolation = "committed",
+    timeout_ms: int = limits.REQUEST_TIMEOUT_MS,
+    on_corrupt: OnCorrupt = "raise",
+) -> Scan:
+    """A topic as tables: what it holds from `start` up to, not including, `end`. Needs pyarrow.
+
+    Both are "earliest", "latest", an offset, a time (datetime, or text such as "2026-01-31T12:00:00Z"), or a time ago
+    ("-15m"); or one of these for each partition, as `{0: 42, 1: "latest"}`. The end is fixed when reading begins.
+
+    Without `type` the columns are key, value, topic, partition, offset and timestamp. With an event class or a
+    pyarrow.Schema, the fields of the values are columns, instead of `value`. `columns` chooses some, and only these are
+    decoded; "headers" is one that has to be asked for. `records_max` is shared out among the partitions. A stored batch
+    that cannot be read raises CorruptRecords; with `on_corrupt="skip"` it is logged, and left out.
+
+    >>> with comet.sync.Producer(address) as producer:
+    ...     _ = producer.send_many("quotes", [{"symbol": "EURUSD", "bid": 1.08}, {"symbol": "USDJPY", "bid": 155.2}])
+    >>> @comet.event
+    ... class Quote:
+    ...     symbol: str
+    ...     bid: float
+    >>> quotes = comet.read("quotes", start="-1h", type=Quote, bootstrap=address)
+    >>> quotes.to_polars().select("offset", "symbol", "bid").rows()
+    [(0, 'EURUSD', 1.08), (1, 'USDJPY', 155.2)]
+    """
+    from comet.tables.arrow_columns import ArrowColumns
+
+    if records_max is not None and (not isinstance(records_max, int) or records_max < 1):
+        raise InvalidArgument(f"records_max must be 1 at least, not {records_max!r}")
+    check_isolation(isolation)
+    check_on_corrupt(on_corrupt)
+    chosen = None if partitions is None else tuple(partitions)
+    asked = Asked(check_topic_name(topic), start, end, chosen, records_max, isolation, timeout_ms, on_corrupt)
+    return Scan(bootstrap, asked, ArrowColumns(type, columns))
+
+
+class Scan:
+    """What comet.read was asked for. Nothing is read until it is asked for tables; each time that is a new read.
+
+    In plain code, and in notebooks, call `to_polars()`, `to_pandas()` or `to_arrow()`, or go through `batches()`, which
+    holds a few megabytes however much there is. Other libraries take it as an Arrow stream, as `polars.DataFrame(scan)`
+    does. On an event loop `await scan` gives the table, and `async for` the batches.
+
+    >>> async def example(address: str) -> None:
+    ...     async with comet.Producer(address) as producer:
+    ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
+    ...     table = await comet.read("quotes", columns=["offset", "value"], bootstrap=address)
+    ...     print(table.to_pylist()[0])
+    ...     async for batch in comet.read("quotes", start=1, bootstrap=address):
+    ...         print(batch.num_rows)
+    >>> run(example)
+    {'offset': 0, 'value': b'1'}
+    2
+    """
+
+    def __init__(self, addresses: Addresses, asked: Asked, columns: Any) -> None:
+        self._addresses = addresses
+        self._asked = asked
+        self._columns = columns
+
+    def __repr__(self) -> str:
+        asked = self._asked
+        return f"<Scan of {asked.topic} from {asked.start!r} to {asked.end!r}>"
+
+    @property
+    def schema(self) -> pyarrow.Schema:
+        """The columns of its tables."""
+        return self._columns.schema
+
+    # ---- plain code
+
+    def batches(self) -> Iterator[pyarrow.RecordBatch]:
+        """One after the other, each with up to 65,536 rows; a few megabytes of them are in memory."""
+        from comet.tables.arrow_columns import Gathering
+
+        gathering = Gathering(self._columns)
+        coming = parts(self._addresses, self._asked)
+        try:
+            while (part := call(_next(coming))) is not None:
+                yield from gathering.add(part)
+            yield from gathering.rest()
+        finally:
+            if not sys.is_finalizing():  # else it was kept to the end of the program, and ends with that
+                call(_closed(coming))
+
+    def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
+        return self.batches()
+
+    def to_arrow(self) -> pyarrow.Table:
+        """All of it as a pyarrow.Table."""
+        return self._table(self.batches())
+
+    def to_polars(self) -> polars.DataFrame:
+        """All of it as a polars.DataFrame."""
+        try:
+            import polars as pl
+        except ImportError as error:
+            raise ImportError('to_polars() needs polars: pip install "comet-stream[arrow]" polars') from error
+        found = pl.from_arrow(self.to_arrow())
+        assert isinstance(found, pl.DataFrame)
+        return found
+
+    def to_pandas(self, **options: Any) -> pandas.DataFrame:
+        """All of it as a pandas.DataFrame. `options` are those of pyarrow.Table.to_pandas."""
+        try:
+            import pandas  # noqa: F401 - only whether it is there
+        except ImportError as error:
+            raise ImportError('to_pandas() needs pandas: pip install "comet-stream[arrow]" pandas') from error
+        return self.to_arrow().to_pandas(**options)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The batches as any library takes them that reads Arrow streams."""
+        import pyarrow as pa
+
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches()).__arrow_c_stream__(requested_schema)
+
+    def _table(self, batches: Iterable[pyarrow.RecordBatch]) -> pyarrow.Table:
+        import pyarrow as pa
+
+        return pa.Table.from_batches(list(batches), schema=self.schema)
+
+    # ---- on a running loop
+
+    async def __aiter__(self) -> AsyncIterator[pyarrow.RecordBatch]:
+        import asyncio
+
+        from comet.tables.arrow_columns import Gathering
+
+        gathering = Gathering(self._columns)
+        coming = parts(self._addresses, self._asked)
+        try:
+            async for part in coming:
+                for batch in await asyncio.to_thread(gathering.add, part):
+                    yield batch
+            for batch in gathering.rest():
+                yield batch
+        finally:
+            await _closed(coming)
+
+    def __await__(self) -> Generator[Any, None, pyarrow.Table]:
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> pyarrow.Table:
+        return self._table([batch async for batch in self])
+
+
+async def _next(coming: AsyncIterator[Part]) -> Part | None:
+    return await anext(coming, None)
+
+
+async def _closed(coming: Any) -> None:
+    await coming.aclose()

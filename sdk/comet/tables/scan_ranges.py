@@ -1,0 +1,198 @@
+"""What a scan reads: ranges of partitions, part by part, whose ends are fixed when it begins.
+
+    positions ─► an offset per partition, start and end ─► shares of records_max ─► parts, each asked for ahead
+
+Every record that a range holds and readers may see comes once, in order, one partition after the other; or an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from comet.client.client import Addresses
+from comet.consumer.consumer import Isolation
+from comet.consumer.range_reader import Fetched, Reader, fetch_known
+from comet.consumer.record import RecordBatch
+from comet.errors import CorruptRecords, DataLoss, InvalidArgument, PartitionNotFound
+from comet.producer.producer import wall_clock_us
+from comet.types import AtOffset, Latest, Position, StartLike, position
+from comet.wire.corrupt import OnCorrupt, range_of
+
+log = logging.getLogger("comet")
+
+PART_BYTES: Final = 4 << 20  # asked for at once; a broker gives no more
+PART_RECORDS: Final = 1 << 17
+_AT_ONCE: Final = 64  # partitions whose ends are asked for
+
+Places = StartLike | Mapping[int, StartLike]
+Part = list[RecordBatch[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be read. `start` and `end` are positions, or one for each partition."""
+
+    topic: str
+    start: Places
+    end: Places
+    partitions: tuple[int, ...] | None
+    records_max: int | None
+    isolation: Isolation
+    timeout_ms: int
+    on_corrupt: OnCorrupt = "raise"
+
+
+class Span(NamedTuple):
+    """A part of a partition, up to, not including, `end`."""
+
+    partition: int
+    start: int
+    end: int
+    epoch: int | None = None  # of the record before `start`, where it is known
+    topic_id: bytes = b""
+
+
+async def parts(addresses: Addresses, asked: Asked) -> AsyncIterator[Part]:
+    """The parts, which are never empty. Belongs to the loop that it is first asked on."""
+    async with Reader(addresses, timeout_ms=asked.timeout_ms, name="scan") as reader:
+        spans = await spans_of(reader, asked)
+        shares = shared_out([span.end - span.start for span in spans], asked.records_max)
+        left = 0  # of the shares before, whose offsets were not all records
+        for span, share in zip(spans, shares, strict=True):
+            left += share
+            async for part in _span(reader, asked, span, left):
+                left -= sum(map(len, part))
+                yield part
+
+
+async def spans_of(reader: Reader, asked: Asked) -> list[Span]:
+    """By partition, without those of which there is nothing to read."""
+    now_us = wall_clock_us()
+    topic = await reader._client.topic(asked.topic)
+    chosen = partitions_of(asked, len(topic.partitions))
+    starts, ends = (_positions(where, chosen, now_us) for where in (asked.start, asked.end))
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def look(partition: int, at: Position) -> Fetched:
+        async with gate:
+            try:
+                return await reader.fetch(
+                    asked.topic, partition, at, records_max=1, bytes_max=1, isolation=asked.isolation, topic_id=topic.id
+                )
+            except CorruptRecords as error:  # whose offsets are read past, or raised, in their turn
+                first = range_of(error)[0]
+                end = await reader.fetch(
+                    asked.topic, partition, "latest", records_max=1, isolation=asked.isolation, topic_id=topic.id
+                )
+                return end._replace(first_offset=first, next_offset=first, epoch=None)
+
+    async def span(partition: int) -> Span:
+        at, where = starts[partition], ends[partition]
+        # The answer to another question does not tell where the log ends: its leader may have begun just now.
+        bound = Latest() if isinstance(where, AtOffset) else where
+        if bound == at:
+            found = until = await look(partition, at)
+        else:
+            found, until = await asyncio.gather(look(partition, at), look(partition, bound))
+        first, end = found.first_offset, min(until.first_offset, until.log_end)
+        if isinstance(where, AtOffset):
+            end = min(where.offset, end)
+        return Span(partition, first, end, found.epoch if found.next_offset == first else None, topic.id)
+
+    return [one for one in await asyncio.gather(*map(span, chosen)) if one.end > one.start]
+
+
+def partitions_of(asked: Asked, count: int) -> list[int]:
+    """Those that were chosen, else those that offsets are given for, else all."""
+    given = [set(where) for where in (asked.start, asked.end) if isinstance(where, Mapping)]
+    if asked.partitions is None:
+        chosen = sorted(given[0]) if given else list(range(count))
+    else:
+        chosen = sorted(set(asked.partitions))
+    for where in given:
+        if where != set(chosen):
+            raise InvalidArgument(
+                f"positions are given for the partitions {sorted(where)}, while {chosen} are read: give one for each"
+            )
+    missing = [one for one in chosen if not isinstance(one, int) or not 0 <= one < count]
+    if missing:
+        raise PartitionNotFound(f"topic {asked.topic!r} has the partitions 0 to {count - 1}, not {missing[0]!r}")
+    return chosen
+
+
+def _positions(where: Places, chosen: Iterable[int], now_us: int) -> dict[int, Position]:
+    if isinstance(where, Mapping):
+        return {one: position(at, now_us=now_us) for one, at in where.items()}
+    return dict.fromkeys(chosen, position(where, now_us=now_us))
+
+
+def shared_out(sizes: Sequence[int], most: int | None) -> list[int]:
+    """What of each may be read, so that all together are no more: the same of each, and what some have less of goes to
+    the others.
+
+    >>> shared_out([5, 100, 100], 25), shared_out([5, 100], None)
+    ([5, 10, 10], [5, 100])
+    """
+    shares = list(sizes)
+    if most is None:
+        return shares
+    left = most
+    waiting = sorted(range(len(sizes)), key=lambda at: (sizes[at], at))
+    for done, at in enumerate(waiting):
+        shares[at] = min(sizes[at], left // (len(waiting) - done))
+        left -= shares[at]
+    return shares
+
+
+async def _span(reader: Reader, asked: Asked, span: Span, most: int) -> AsyncIterator[Part]:
+    """The parts of a span, at most so many records."""
+    task: asyncio.Task[Fetched] | None = None
+
+    def ask(at: int, epoch: int | None) -> asyncio.Task[Fetched]:
+        return asyncio.ensure_future(
+            fetch_known(
+                reader, asked.topic, span.partition, at, epoch=epoch, records_max=min(most, PART_RECORDS),
+                bytes_max=PART_BYTES, isolation=asked.isolation, topic_id=span.topic_id, within_ms=asked.timeout_ms,
+            )
+        )  # fmt: skip
+
+    at = span.start
+    try:
+        task = ask(at, span.epoch) if most else None
+        while task is not None:
+            try:
+                fetched = await task
+            except CorruptRecords as error:
+                if asked.on_corrupt == "raise":
+                    raise
+                log.warning("comet: %s", error)
+                at = range_of(error)[1]
+                task = ask(at, None) if at < span.end else None
+                continue
+            if fetched.next_offset <= at:
+                raise _cut_back(asked.topic, span, fetched.log_end)
+            at = fetched.next_offset
+            part = [one for batch in fetched.batches if (one := _up_to(batch, span.end)) is not None]
+            most -= sum(map(len, part))
+            task = ask(at, fetched.epoch) if at < span.end and most else None
+            if part:
+                yield part
+    finally:
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def _up_to(batch: RecordBatch[bytes], end: int) -> RecordBatch[bytes] | None:
+    return batch if batch.next_offset <= end else batch.before(end)
+
+
+def _cut_back(topic: str, span: Span, log_end: int) -> DataLoss:
+    return DataLoss(
+        f"{topic}/{span.partition} ends at {log_end}, where it went on to {span.end} when the scan began",
+        details={"topic": topic, "partition": str(span.partition), "log_end": str(log_end)},
+    )

@@ -1,0 +1,1 @@
+"""Parts of pages: numbers, tables, charts, navigation."""
