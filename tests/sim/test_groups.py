@@ -24,6 +24,11 @@ REGRESSIONS = [
     (115, ("eos", "share"), "a new leader could not read a dead record yet, and never wrote it anywhere"),
     (242, ("eos", "alo"), "what was taken before a partition was lost counted, once it was won again, and then again"),
     (2, ("alo", "amo"), "a partition was given twice in one generation, after a static member had come back"),
+    (
+        8300281,
+        ("alo", "amo"),
+        "a consumer that was closed while its first partitions could not be read left an exception behind",
+    ),
     (6000037, ("share", "amo", "alo"), "the run ended before a record was settled whose producer had given up"),
 ]
 

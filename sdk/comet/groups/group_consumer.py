@@ -151,6 +151,7 @@ class GroupConsumer(Owning[T]):
         self._ticker = self._client.spawn(self._tick())
         first = [one.begun for one in self._holdings.values() if one.reader is None]
         reading = self._client.spawn(self._intake.start())
+        reading.add_done_callback(look_at)
         # One that cannot be read now must not keep the others from being read.
         await asyncio.wait({*first, reading}, timeout=limits.FIRST_POSITION_MS / 1000)
         if reading.done():
