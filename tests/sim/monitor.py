@@ -203,11 +203,12 @@ class Monitor:
     def _elected(self, where: Where, new: PartitionState) -> None:
         agreed = self.agreed[where]
         has = self.has(new.leader, where)
-        if not self.consistent(where) or not self._runs(new.leader, new.in_sync.get(new.leader, LOSSY)):
-            return  # nobody knows yet that it is not there any more
-        if has >= agreed.end:
+        if not self.consistent(where) or has >= agreed.end:
             return
         allowed, accepted = self.losses.standing[where].allowed, new.loss_accepted == new.epoch
+        runs = self._runs(new.leader, new.in_sync.get(new.leader, LOSSY))
+        if not runs and (not allowed or self.losses.sure(new.leader, where)):
+            return  # its process has ended, and the lease has not: the cluster does not know yet
         most, other = self.losses.longest(where, lambda broker: self.has(broker, where))
         if most > has and not accepted and self._longer(where, other, new.leader):
             self.complain(
