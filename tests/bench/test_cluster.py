@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from comet.bench.cluster import ABOUT, ClusterSizes, run_cluster
-from comet.bench.machine import describe
-from comet.bench.report import Result, document
+from comet_bench.cluster.cluster_bench import ABOUT, ClusterSizes, run_cluster
+from comet_bench.machine import describe
+from comet_bench.report import Result, document
 
 TINY = ClusterSizes(records=5_000, paced_s=0.3, kills=1, runs=1)
 SPEED = {"records_per_s", "bytes_per_s", "broker_rss_bytes", "broker_cpu_s", "runs"}

@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comet.bench import gateway_load
-from comet.bench.gateway import ABOUT, COMPARED, GatewaySizes, run_gateway
-from comet.bench.gateway_checks import (
+from comet_bench.gateway import load
+from comet_bench.gateway.checks import (
     HOT_SYMBOLS,
     Conflated,
     Pace,
@@ -26,8 +25,7 @@ from comet.bench.gateway_checks import (
     hot_symbol,
     plain_event,
 )
-from comet.bench.gateway_load import event
-from comet.bench.gateway_wire import (
+from comet_bench.gateway.clients import (
     MARK,
     Answers,
     EventsClient,
@@ -38,9 +36,11 @@ from comet.bench.gateway_wire import (
     WebSocketClient,
     masked,
 )
-from comet.bench.machine import describe
-from comet.bench.report import Result, combine, document, table_row
-from comet.bench.worker import Link
+from comet_bench.gateway.gateway_bench import ABOUT, COMPARED, GatewaySizes, run_gateway
+from comet_bench.gateway.load import event
+from comet_bench.machine import describe
+from comet_bench.report import Result, combine, document, table_row
+from comet_bench.worker import Link
 
 TINY = GatewaySizes(
     clients=20,
@@ -276,7 +276,7 @@ class Told(Link):
 
 
 async def test_a_server_that_stands_still_for_a_whole_run_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    free, turns, wait = asyncio.Event(), itertools.count(1), gateway_load._run_for
+    free, turns, wait = asyncio.Event(), itertools.count(1), load._run_for
 
     async def waited(_: float, answers: Answers) -> None:
         if next(turns) > 2:  # behind what is to warm it up, and behind the run itself
@@ -291,11 +291,11 @@ async def test_a_server_that_stands_still_for_a_whole_run_is_waited_for(monkeypa
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
         writer.close()
 
-    monkeypatch.setattr(gateway_load, "_run_for", waited)
+    monkeypatch.setattr(load, "_run_for", waited)
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         host, port = server.sockets[0].getsockname()
         config = {"host": host, "port": port, "path": "/", "records": 1, "record_bytes": 60}
-        done = await gateway_load.posters(Told(), config | {"seconds": 0.0, "connections": 2})
+        done = await load.posters(Told(), config | {"seconds": 0.0, "connections": 2})
     assert done["answered"] > 0 and done["answer"] == "{}"
 
 
@@ -309,9 +309,9 @@ async def test_last_values_that_are_late_are_waited_for(monkeypatch: pytest.Monk
         def updates_per_key(self) -> dict[str, float]:
             return {}
 
-    monkeypatch.setattr(gateway_load, "Conflated", Late)
+    monkeypatch.setattr(load, "Conflated", Late)
     config = {"host": "h", "port": 1, "records": 10, "symbols": HOT_SYMBOLS + 2, "clients": 0, "kind": "ws"}
-    done = await gateway_load.conflated(Told(), config | {"settle_s": 0.0})
+    done = await load.conflated(Told(), config | {"settle_s": 0.0})
     assert done == {"deliveries_per_s": 0, "records_per_s": 0} and not said
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comet.bench.group_clients import chunks
-from comet.bench.groups import ABOUT, COMPARED, GroupSizes, run_groups
-from comet.bench.machine import describe
-from comet.bench.report import Result, combine, document, table_row
+from comet_bench.groups.clients import chunks
+from comet_bench.groups.groups_bench import ABOUT, COMPARED, GroupSizes, run_groups
+from comet_bench.machine import describe
+from comet_bench.report import Result, combine, document, table_row
 
 TINY = GroupSizes(
     records=20_000,

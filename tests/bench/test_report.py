@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comet.bench import machine, report
-from comet.bench.machine import ProcessMeter
-from comet.bench.subjects import SUBJECTS
+from comet_bench import machine, report
+from comet_bench.machine import ProcessMeter
+from comet_bench.subjects import SUBJECTS
 
 PROMISED = [
     "produce_many",

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from comet.bench.machine import describe
-from comet.bench.report import Result, combine, document, table_row
-from comet.bench.spark import ABOUT, SparkSizes, run_spark
-from comet.bench.spark import describe as describe_spark
-from comet.bench.spark_reads import cpu_s
-from comet.bench.spark_stream import SECOND_US, Bars, lanes, quote_values, turns
 from comet.records import partition_for
 from comet.serde import codec_for
+from comet_bench.machine import describe
+from comet_bench.report import Result, combine, document, table_row
+from comet_bench.spark.reads import cpu_s
+from comet_bench.spark.spark_bench import ABOUT, SparkSizes, run_spark
+from comet_bench.spark.spark_bench import describe as describe_spark
+from comet_bench.spark.stream import SECOND_US, Bars, lanes, quote_values, turns
 from comet_demo.model import Quote
 
 TINY = SparkSizes(

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from comet.bench.timer import Ticker, monotonic_is_shared
+from comet_bench.timer import Ticker, monotonic_is_shared
 
 
 @pytest.mark.parametrize("sleepy", [False, True])

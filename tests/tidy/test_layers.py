@@ -94,7 +94,7 @@ def test_the_sdk_knows_no_server() -> None:
         return _top(found) not in SERVERS
 
     def launches(source: Source) -> bool:
-        return source.within("comet.cli", "comet.testing", "comet.bench")
+        return source.within("comet.cli", "comet.testing")
 
     assert not _offences(lambda source: source.within("comet") and not launches(source), allowed)
     assert not _offences(launches, lambda found: found.lazy or allowed(found))
@@ -199,7 +199,7 @@ def test_the_gateway_runs_on_any_asgi_server() -> None:
 def test_only_the_source_knows_spark() -> None:
     """And those parts of the demo that are a job for Spark; they are users of the source like any other."""
     spark, jobs = ("comet.spark", "pyspark_comet"), ("comet_demo.analytics", "comet_demo.analytics.spark_job")
-    measured = ("comet.bench.spark_reads", "comet.bench.spark_sources")
+    measured = ("comet_bench.spark.reads", "comet_bench.spark.sources")
     outside = (*spark, *jobs, *measured)
     assert not _offences(lambda source: not source.within(*outside), lambda found: _top(found) != "pyspark")
     assert not _offences(
@@ -225,7 +225,7 @@ def test_only_adapters_know_grpc() -> None:
         "comet_broker.metadata.etcd",
         "comet_broker.server",
         "comet.wire.grpc_channel",
-        "comet.bench",
+        "comet_bench",
         "comet.cli",
     )
 

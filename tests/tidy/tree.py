@@ -16,6 +16,7 @@ PACKAGES = {
     "comet_gateway": ROOT / "gateway",
     "comet_web": ROOT / "web",
     "comet_demo": ROOT / "demo",
+    "comet_bench": ROOT / "bench",
 }
 GENERATED = ROOT / "sdk/comet/v1"
 SKIPPED = {".git", ".venv", "build", "dist", "node_modules", "__pycache__"}

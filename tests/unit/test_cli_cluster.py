@@ -16,8 +16,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from comet.bench.fire import Load
-from comet.bench.report import combine, table_row
 from comet.cli import _etcd_checks, up
 from comet.cli._cluster_checks import _about_broker, _about_conflicts, _about_leaders
 from comet.cli._etcd_checks import MemberCheck, check_members
@@ -29,6 +27,8 @@ from comet.cli.topic import topic_document
 from comet.errors import InvalidArgument, Unavailable
 from comet.types import BrokerInfo, ClusterInfo, PartitionInfo, TopicConfig, TopicInfo
 from comet.wire.replica_conflict import ReplicaConflict
+from comet_bench.cluster.failover_load import Load
+from comet_bench.report import combine, table_row
 
 
 def topic(*partitions: PartitionInfo, min_insync: int = 2) -> TopicInfo:

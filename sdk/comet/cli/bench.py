@@ -1,13 +1,15 @@
-"""`comet bench`: measures Comet on this machine. The work is in `comet.bench`; this shows it."""
+"""`comet bench`: measures Comet on this machine. The work is in `comet_bench`, a distribution of its own."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from comet.cli._exit import ERROR
 from comet.cli._guard import guarded
 from comet.cli._output import note, print_table
 from comet.errors import InvalidArgument
@@ -15,7 +17,7 @@ from comet.errors import InvalidArgument
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from comet.bench.report import Result
+    from comet_bench.report import Result
 
 CLUSTER: Final = "cluster"
 GROUPS: Final = "groups"
@@ -49,9 +51,14 @@ def bench(
     import signal
     from dataclasses import replace
 
-    from comet.bench import cluster, gateway, groups, machine, report, spark
-    from comet.bench.runner import run_subjects
-    from comet.bench.subjects import FULL, QUICK, SUBJECTS
+    _check_installed()
+    from comet_bench import machine, report
+    from comet_bench.cluster import cluster_bench
+    from comet_bench.gateway import gateway_bench
+    from comet_bench.groups import groups_bench
+    from comet_bench.runner import run_subjects
+    from comet_bench.spark import spark_bench
+    from comet_bench.subjects import FULL, QUICK, SUBJECTS
 
     signal.signal(signal.SIGTERM, _ended)
     if list_:
@@ -59,52 +66,54 @@ def bench(
             ["name", "what"],
             [
                 *([name, subject.about] for name, subject in SUBJECTS.items()),
-                *([f"{CLUSTER}: {name}", about] for name, about in cluster.ABOUT.items()),
-                *([f"{GROUPS}: {name}", about] for name, about in groups.ABOUT.items()),
-                *([f"{GATEWAY}: {name}", about] for name, about in gateway.ABOUT.items()),
-                *([f"{SPARK}: {name}", about] for name, about in spark.ABOUT.items()),
+                *([f"{CLUSTER}: {name}", about] for name, about in cluster_bench.ABOUT.items()),
+                *([f"{GROUPS}: {name}", about] for name, about in groups_bench.ABOUT.items()),
+                *([f"{GATEWAY}: {name}", about] for name, about in gateway_bench.ABOUT.items()),
+                *([f"{SPARK}: {name}", about] for name, about in spark_bench.ABOUT.items()),
             ],
         )
         return
     if CLUSTER in (names or ()):
         if names != [CLUSTER] or bootstrap is not None:
             raise InvalidArgument("the cluster is measured by itself, on brokers of its own: comet bench cluster")
-        kind = cluster.QUICK if quick else cluster.FULL
+        kind = cluster_bench.QUICK if quick else cluster_bench.FULL
         kind = kind if runs is None else replace(kind, runs=runs)
-        found = cluster.run_cluster(kind, folder=data, progress=lambda *step: _show(kind.runs, *step))
+        found = cluster_bench.run_cluster(kind, folder=data, progress=lambda *step: _show(kind.runs, *step))
         _present(report.document(machine.describe(), found), json_file)
         return
     if names and names[0] == GROUPS:
-        _check(names[1:], groups.ABOUT, " of groups")
-        load = groups.QUICK if quick else groups.FULL
+        _check(names[1:], groups_bench.ABOUT, " of groups")
+        load = groups_bench.QUICK if quick else groups_bench.FULL
         load = load if runs is None else replace(load, runs=runs, pairs=runs)
-        found = groups.run_groups(
-            names[1:] or list(groups.ABOUT), load, address=bootstrap, folder=data,
-            progress=lambda name, *step: _show(load.pairs if name in groups.COMPARED else load.runs, name, *step),
+        found = groups_bench.run_groups(
+            names[1:] or list(groups_bench.ABOUT), load, address=bootstrap, folder=data,
+            progress=lambda name, *step: _show(load.pairs if name in groups_bench.COMPARED else load.runs, name, *step),
         )  # fmt: skip
         _present(report.document(machine.describe(), found), json_file)
         return
     if names and names[0] == GATEWAY:
-        _check(names[1:], gateway.ABOUT, " of the gateway")
-        much = gateway.QUICK if quick else gateway.FULL
+        _check(names[1:], gateway_bench.ABOUT, " of the gateway")
+        much = gateway_bench.QUICK if quick else gateway_bench.FULL
         much = much if runs is None else replace(much, runs=runs, pairs=runs)
-        found = gateway.run_gateway(
-            names[1:] or list(gateway.ABOUT), much, address=bootstrap, folder=data,
-            progress=lambda name, *step: _show(much.pairs if name in gateway.COMPARED else much.runs, name, *step),
+        found = gateway_bench.run_gateway(
+            names[1:] or list(gateway_bench.ABOUT), much, address=bootstrap, folder=data,
+            progress=lambda name, *step: _show(
+                much.pairs if name in gateway_bench.COMPARED else much.runs, name, *step
+            ),
         )  # fmt: skip
         _present(report.document(machine.describe(), found), json_file)
         return
     if names and names[0] == SPARK:
-        _check(names[1:], spark.ABOUT, " of Spark")
+        _check(names[1:], spark_bench.ABOUT, " of Spark")
         if bootstrap is not None:
             raise InvalidArgument("what Spark reads and writes is measured on brokers of its own: comet bench spark")
-        load_of_spark = spark.QUICK if quick else spark.FULL
+        load_of_spark = spark_bench.QUICK if quick else spark_bench.FULL
         load_of_spark = load_of_spark if runs is None else replace(load_of_spark, runs=runs)
-        found = spark.run_spark(
-            names[1:] or list(spark.ABOUT), load_of_spark, folder=data,
+        found = spark_bench.run_spark(
+            names[1:] or list(spark_bench.ABOUT), load_of_spark, folder=data,
             progress=lambda *step: _show(load_of_spark.runs, *step),
         )  # fmt: skip
-        _present(report.document(machine.describe() | spark.describe(load_of_spark), found), json_file)
+        _present(report.document(machine.describe() | spark_bench.describe(load_of_spark), found), json_file)
         return
     _check(names or [], SUBJECTS)
     sizes = QUICK if quick else FULL
@@ -114,6 +123,12 @@ def bench(
         names or list(SUBJECTS), sizes, address=bootstrap, folder=data, progress=lambda *step: _show(sizes.runs, *step)
     )
     _present(report.document(machine.describe(), results), json_file)
+
+
+def _check_installed() -> None:
+    if importlib.util.find_spec("comet_bench") is None:
+        note("error: comet bench is not installed: pip install 'comet-stream[bench]', or ./bench of a checkout")
+        raise typer.Exit(ERROR)
 
 
 def _ended(*_: object) -> None:
@@ -128,7 +143,7 @@ def _check(names: Sequence[str], known: Iterable[str], of_what: str = "") -> Non
 
 
 def _present(document: dict[str, Any], json_file: str | None) -> None:
-    from comet.bench import report
+    from comet_bench import report
 
     if json_file == "-":
         print(json.dumps(document, indent=2))

@@ -14,16 +14,16 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from comet.bench.report import quantiles
-from comet.bench.timer import Ticker
 from comet.wire.tuning import tune_process
+from comet_bench.report import quantiles
+from comet_bench.timer import Ticker
 
 if TYPE_CHECKING:
-    from comet.bench.worker import Link, Work
+    from comet_bench.worker import Link, Work
 
 STAMP: Final = struct.Struct("<q")
 HOST: Final = "127.0.0.1"
-METHOD: Final = "/comet.bench.Limit/Sink"
+METHOD: Final = "/comet_bench.Limit/Sink"
 TCP_CHUNK_BYTES: Final = 1 << 20
 FILE_CHUNK_BYTES: Final = 1 << 20
 MEMCPY_BYTES: Final = 64 << 20  # far beyond the caches

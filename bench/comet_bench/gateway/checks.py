@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from comet.bench.gateway_wire import MARK, Listener, Tally
 from comet.errors import CometError
+from comet_bench.gateway.clients import MARK, Listener, Tally
 
 HOT_SYMBOLS: Final = 100
 _ENDS_BYTES: Final = 300

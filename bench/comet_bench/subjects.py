@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from comet.bench.machine import ProcessMeter, Usage
-from comet.bench.processes import Broker, Worker
-from comet.bench.report import Result
+from comet_bench.machine import ProcessMeter, Usage
+from comet_bench.processes import Broker, Worker
+from comet_bench.report import Result
 
 RECORD_BYTES: Final = 100
 FANOUT: Final = 50

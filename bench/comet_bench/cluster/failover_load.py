@@ -7,13 +7,13 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from comet.bench.limits import STAMP
+from comet_bench.limits import STAMP
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     import comet
-    from comet.bench.worker import Link, Work
+    from comet_bench.worker import Link, Work
 
 IN_FLIGHT_MAX: Final = 100_000
 DELIVERY_TIMEOUT_MS: Final = 120_000

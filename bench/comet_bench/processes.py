@@ -1,6 +1,6 @@
 """The processes of a benchmark: brokers and workers, started afresh and always ended.
 
-A worker is `python -m comet.bench.worker NAME CONFIG`; it speaks JSON lines with whoever started it:
+A worker is `python -m comet_bench.worker NAME CONFIG`; it speaks JSON lines with whoever started it:
 
     worker   {"ready": {...}}        set up, connected; what the others need to know
     command  {"go": {...}}           start now (absent for workers that only serve)
@@ -26,8 +26,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
-from comet.bench.machine import ProcessMeter
 from comet.errors import CometError, Timeout, Unavailable
+from comet_bench.machine import ProcessMeter
 
 START_TIMEOUT_S: Final = 30.0
 RUN_TIMEOUT_S: Final = 300.0
@@ -111,7 +111,7 @@ class Worker(Child):
     """A measuring process."""
 
     def __init__(self, name: str, **config: Any) -> None:
-        super().__init__(["comet.bench.worker", name, json.dumps(config)])
+        super().__init__(["comet_bench.worker", name, json.dumps(config)])
         self.name = name
 
     def __enter__(self) -> Self:

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from comet.bench.gateway_checks import Conflated, check_events, check_frames, hot_symbol, plain_event
-from comet.bench.gateway_wire import (
+from comet_bench.gateway.checks import Conflated, check_events, check_frames, hot_symbol, plain_event
+from comet_bench.gateway.clients import (
     Answers,
     CrowdMark,
     EventsClient,
@@ -25,13 +25,13 @@ from comet.bench.gateway_wire import (
     connect,
     masked,
 )
-from comet.bench.report import quantiles
-from comet.bench.timer import Ticker
+from comet_bench.report import quantiles
+from comet_bench.timer import Ticker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from comet.bench.worker import Link, Work
+    from comet_bench.worker import Link, Work
 
 # One client in so many keeps everything it gets, and the first of them what a bare server is to repeat.
 SAMPLED: Final = 100

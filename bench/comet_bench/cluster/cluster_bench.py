@@ -23,15 +23,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from comet.bench.machine import ProcessMeter
-from comet.bench.processes import BenchFailed, Worker, own_broker
-from comet.bench.report import Result, combine
-from comet.bench.subjects import LEAD_S, RECORD_BYTES, WARM_SHARE, delete_topics
+from comet_bench.machine import ProcessMeter
+from comet_bench.processes import BenchFailed, Worker, own_broker
+from comet_bench.report import Result, combine
+from comet_bench.subjects import LEAD_S, RECORD_BYTES, WARM_SHARE, delete_topics
 
 if TYPE_CHECKING:
-    from comet.bench.runner import Progress
     from comet.cli._local_cluster import LocalCluster
     from comet.types import PartitionInfo
+    from comet_bench.runner import Progress
 
 BROKERS: Final = 3
 MIN_INSYNC: Final = 2

@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from comet.bench.compared import Say, Subjects, alone, compared, run_compared
-from comet.bench.processes import BenchFailed, Broker, Worker, given_broker, own_broker
-from comet.bench.report import Result
-from comet.bench.subjects import RECORD_BYTES, broker_use, delete_topics
+from comet_bench.compared import Say, Subjects, alone, compared, run_compared
+from comet_bench.processes import BenchFailed, Broker, Worker, given_broker, own_broker
+from comet_bench.report import Result
+from comet_bench.subjects import RECORD_BYTES, broker_use, delete_topics
 
 if TYPE_CHECKING:
-    from comet.bench.runner import Progress
+    from comet_bench.runner import Progress
 
 PARTITIONS: Final = 4
 CHUNK: Final = 1_000

@@ -64,9 +64,9 @@ class MemoryReader(DataSourceReader):
 def _batch(schema: StructType, values: str) -> Any:
     """One of the log, through the same columns."""
     from comet import RecordBatch, records
-    from comet.bench.spark_stream import VALUES
     from comet.spark.columns import SparkColumns
     from comet.spark.options import SourceOptions
+    from comet_bench.spark.stream import VALUES
 
     encoded = b"".join(records.encode(VALUES[values](BATCH_ROWS), timestamps=1_700_000_000_000_000))
     batch: RecordBatch[bytes] = RecordBatch("memory", 0, records.decode(encoded), high_watermark=0, leader_epoch=0)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
-from comet.bench.machine import ProcessMeter
-from comet.bench.processes import START_TIMEOUT_S, Child
+from comet_bench.machine import ProcessMeter
+from comet_bench.processes import START_TIMEOUT_S, Child
 
 
 class Served:
@@ -38,7 +38,7 @@ def start_gateway(address: str) -> Served:
 
 
 def start_bare(frames: Path | None = None) -> Served:
-    child = Child(["comet.bench.gateway_bare", str(frames or "-")])
+    child = Child(["comet_bench.gateway.bare_servers", str(frames or "-")])
     child.name = "the bare server"
     try:
         return Served(child, int(child.line(START_TIMEOUT_S)))

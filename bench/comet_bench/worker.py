@@ -1,4 +1,4 @@
-"""A measuring process: `python -m comet.bench.worker NAME CONFIG`. See `processes` for what it says and hears."""
+"""A measuring process: `python -m comet_bench.worker NAME CONFIG`. See `processes` for what it says and hears."""
 
 from __future__ import annotations
 
@@ -48,17 +48,21 @@ class Link:
 def main() -> None:
     import uvloop
 
-    from comet.bench import clients, fire, gateway_load, group_clients, limits, spark_reads, spark_stream
+    from comet_bench import clients, limits
+    from comet_bench.cluster import failover_load
+    from comet_bench.gateway import load
+    from comet_bench.groups import clients as group_clients
+    from comet_bench.spark import reads, stream
 
     name, config = sys.argv[1], json.loads(sys.argv[2])
     works: dict[str, Work] = {
         **clients.WORKS,
-        **fire.WORKS,
-        **gateway_load.WORKS,
+        **failover_load.WORKS,
+        **load.WORKS,
         **group_clients.WORKS,
         **limits.WORKS,
-        **spark_reads.WORKS,
-        **spark_stream.WORKS,
+        **reads.WORKS,
+        **stream.WORKS,
     }
 
     async def run() -> None:

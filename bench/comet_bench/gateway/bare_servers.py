@@ -1,4 +1,6 @@
-"""The bare servers that a gateway is compared with: `python -m comet.bench.gateway_bare FRAMES`; prints its port.
+"""The bare servers that a gateway is compared with. Prints its port.
+
+    python -m comet_bench.gateway.bare_servers FRAMES
 
 They run on uvicorn as the gateway does, with uvloop and httptools and no log of requests, and have nothing but what is
 measured. FRAMES is a file with the frames that were seen to come from the gateway, or "-".

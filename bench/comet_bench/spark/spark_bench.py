@@ -26,16 +26,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from comet.bench.compared import Say, Subjects, alone, compared, run_compared
-from comet.bench.gateway_servers import start_gateway
-from comet.bench.processes import RUN_TIMEOUT_S, BenchFailed, Broker, Child, Worker, own_broker
-from comet.bench.report import Result
-from comet.bench.spark_reads import READS, cpu_s
-from comet.bench.spark_stream import RECORD_BYTES, SECOND_US, quote_values
-from comet.bench.subjects import broker_use, delete_topics, written
+from comet_bench.compared import Say, Subjects, alone, compared, run_compared
+from comet_bench.gateway.servers import start_gateway
+from comet_bench.processes import RUN_TIMEOUT_S, BenchFailed, Broker, Child, Worker, own_broker
+from comet_bench.report import Result
+from comet_bench.spark.reads import READS, cpu_s
+from comet_bench.spark.stream import RECORD_BYTES, SECOND_US, quote_values
+from comet_bench.subjects import broker_use, delete_topics, written
 
 if TYPE_CHECKING:
-    from comet.bench.runner import Progress
+    from comet_bench.runner import Progress
 
 PARTITIONS: Final = 4
 QUERY: Final = "bars.1s"

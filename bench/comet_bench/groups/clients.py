@@ -9,17 +9,17 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
-from comet.bench.clients import BLOCKS_IN_FLIGHT, plain_values
-from comet.bench.limits import STAMP
-from comet.bench.timer import Ticker
 from comet.types import TopicPartition
+from comet_bench.clients import BLOCKS_IN_FLIGHT, plain_values
+from comet_bench.limits import STAMP
+from comet_bench.timer import Ticker
 
 if TYPE_CHECKING:
     import comet
     from comet import RecordBatch
-    from comet.bench.worker import Link, Work
     from comet.consumer.iteration import Taking
     from comet.share.acknowledgements import Settling
+    from comet_bench.worker import Link, Work
 
 Positions = dict[tuple[str, int], int]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from comet.bench.report import Result, combine
+from comet_bench.report import Result, combine
 
 if TYPE_CHECKING:
-    from comet.bench.runner import Progress
+    from comet_bench.runner import Progress
 
 
 class Measured(Protocol):

@@ -30,14 +30,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-from comet.bench.compared import Say, Subject, Subjects, alone, compared, run_compared
-from comet.bench.gateway_servers import Served, start_bare, start_gateway
-from comet.bench.processes import START_TIMEOUT_S, BenchFailed, Broker, Worker, given_broker, own_broker
-from comet.bench.report import Result
-from comet.bench.subjects import RECORD_BYTES, written
+from comet_bench.compared import Say, Subject, Subjects, alone, compared, run_compared
+from comet_bench.gateway.servers import Served, start_bare, start_gateway
+from comet_bench.processes import START_TIMEOUT_S, BenchFailed, Broker, Worker, given_broker, own_broker
+from comet_bench.report import Result
+from comet_bench.subjects import RECORD_BYTES, written
 
 if TYPE_CHECKING:
-    from comet.bench.runner import Progress
+    from comet_bench.runner import Progress
 
 STALLED_RECORD_BYTES: Final = 1_000
 PACED_RATE: Final = 20

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from comet.bench.limits import STAMP
-from comet.bench.report import quantiles
-from comet.bench.timer import Ticker
+from comet_bench.limits import STAMP
+from comet_bench.report import quantiles
+from comet_bench.timer import Ticker
 
 if TYPE_CHECKING:
     from comet import Consumer, Producer
-    from comet.bench.worker import Link, Work
+    from comet_bench.worker import Link, Work
 
 # Values of one send_many call, and calls that wait for their acknowledgement.
 BLOCK_RECORDS: Final = 50_000

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from comet.bench.processes import Broker, given_broker, own_broker
-from comet.bench.report import Result, combine
-from comet.bench.subjects import SUBJECTS, Bench, Sizes, Subject
+from comet_bench.processes import Broker, given_broker, own_broker
+from comet_bench.report import Result, combine
+from comet_bench.subjects import SUBJECTS, Bench, Sizes, Subject
 
 Progress = Callable[[str, int, Result | None], None]  # subject, run, what it gave (None: it starts)
 

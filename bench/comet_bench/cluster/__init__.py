@@ -1,0 +1,1 @@
+"""`comet bench cluster`: three brokers beside one, and failover."""

@@ -1,0 +1,1 @@
+"""`comet bench gateway`: what the gateway delivers and takes, beside bare servers."""

@@ -1,0 +1,1 @@
+"""`comet bench groups`: the cost of groups, share groups and transactions."""

@@ -1,0 +1,1 @@
+"""`comet bench spark`: reads of topics, and the latency of a stream."""
