@@ -5,7 +5,7 @@ back later. What is lost on one disk is on the two others, so nothing may be los
 that know more do not follow, and `operate`, the operator, chooses.
 
 Where all die at once, a replica knows what is committed as of the last note on its disk. So a disk loses no less than
-what was committed some time before.
+what every replica has noted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from tests.sim.host import Host
 from tests.sim.losses import Where
 from tests.sim.waiting import until
 
-NOTED_S: Final = 1.5  # the high watermark is noted on disk within that time
 RETURN_S_MAX: Final = 12.0
 OPERATOR_S: Final = 2.0
 AWAY_S_MAX: Final = 10.0  # until the others are started: longer than they are waited for
@@ -108,9 +107,11 @@ def _sound(world: ClusterWorld, *, all_up: bool = True) -> list[Where]:
 
 
 def _noted(world: ClusterWorld, where: Where) -> int:
-    """Up to where every replica has noted that it is committed."""
-    commits = world.monitor.agreed[where].commits
-    return max((commit.end for commit in commits if commit.at < world.now() - NOTED_S), default=0)
+    """Up to where every replica has noted on its disk that it is committed. One that has just caught up may not yet."""
+    found = [
+        partition.log._marked for host in world.hosts for partition in host.partitions() if partition.place == where
+    ]
+    return min(found, default=0)
 
 
 def _folder(where: Where) -> str:

@@ -31,6 +31,7 @@ REGRESSIONS = [
     (5_000_376, "the checker missed what the only copy loses when an fsync fails while its log is opened"),
     (8_100_104, "the checker asked for a second copy of records that were lost and came back with their replica"),
     (8_200_218, "the checker did not see a loss that was decided by the election of a broker whose process had ended"),
+    (8_201_190, "the simulation put a disk back before another replica had noted what it had just caught up with"),
     (4_410_440, "a broker that registered again was taken for one with less, and one that had less led in its place"),
 ]
 

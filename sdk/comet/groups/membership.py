@@ -85,10 +85,11 @@ class Membership:
         if self.phase is Phase.OVER:
             return NOTHING
         lost = self._lose_all() if self.member not in {"", member} else ()
+        if member != self.member:
+            self.given_up.clear()
         self.member = member
         self.generation = generation if lost else max(generation, self.generation)
         self.phase = Phase.IN
-        self.given_up.clear()  # what was said on an earlier stream has perhaps not arrived
         return Changes(lost=lost)
 
     def refused(self, error: CometError) -> Changes:
