@@ -332,6 +332,25 @@ async def test_a_change_of_a_partition_without_a_registration_gets_an_entry_of_i
 
 
 @guarded
+async def test_a_store_that_went_back_is_noticed_though_its_revision_has_grown_beyond_the_floor(one: Guarded) -> None:
+    """Leases that nobody renews expire in a restored store, and each lifts its revision."""
+    await one.start()
+    key = partition_key(PLACE)
+    await one.guard.enter([], [Put(key, PartitionState(1, 3, (1, 2), {1: 2, 2: 3}).encode())])
+    await one.settle()
+    snapshot = one.store.snapshot()
+    await one.guard.transact([], [Put(key, PartitionState(1, 3, (1, 2), {1: 2}).encode())])
+    await one.settle()
+    one.store.restore(snapshot)
+    for number in range(5):
+        await one.store.transact([], [Put(f"{number}", b"")])
+    await asyncio.sleep(3)
+    assert "does not have the change" in one.guard.reason
+    with pytest.raises(StoreUnavailable, match="went back"):
+        await one.put("more")
+
+
+@guarded
 async def test_a_log_with_records_of_a_later_epoch_is_as_good_as_a_floor(one: Guarded) -> None:
     await one.start()
     await one.guard.enter([], [Put(partition_key(PLACE), PartitionState(1, 3, (1,), {1: 2}).encode())])

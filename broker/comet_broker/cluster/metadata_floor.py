@@ -2,7 +2,7 @@
 
 It holds one line:
 
-    <CRC-32C of the rest, 8 hex digits> <JSON: cluster_id, mark, revision, recoveries, mine, epochs>
+    <CRC-32C of the rest, 8 hex digits> <JSON: cluster_id, mark, revision, recoveries, mine, epochs, changed>
 """
 
 from __future__ import annotations

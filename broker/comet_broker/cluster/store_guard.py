@@ -112,6 +112,7 @@ class StoreGuard:
         self.judged = False  # a listing has been found sound: there is a picture of this history
         self._lineage = 0  # the key's mod_revision as far as it is known
         self._epochs: dict[str, int] = {}  # of the partitions that are here: the floor's
+        self._last_change = ("", 0)  # the floor's `changed`
         self._trusting = asyncio.Event()
         self._trusting.set()
         self._written: Floor | None = None
@@ -126,10 +127,11 @@ class StoreGuard:
         self._written = read_floor(self._files)
         self.floor = self._written or Floor(cluster_id="" if identity is None else identity.cluster_id)
         self._epochs = dict(self.floor.epochs)
+        self._last_change = self.floor.changed
 
     def known(self) -> Floor:
         """The floor with the epochs of the partitions that are here."""
-        return msgspec.structs.replace(self.floor, epochs=dict(self._epochs))
+        return msgspec.structs.replace(self.floor, epochs=dict(self._epochs), changed=self._last_change)
 
     def check_trust(self) -> None:
         """For whoever wants to be served. Raises Unavailable while the store is not to be trusted."""
@@ -158,7 +160,8 @@ class StoreGuard:
         seen = seen_in(listing.items, listing.revision)
         self.registered = registered_in(listing.items, self._me)
         news = listing.revision >= self.floor.revision  # or it was overtaken by what the watch has told
-        verdict = judge(msgspec.structs.replace(known, epochs=self._epochs if news else {}), seen)
+        epochs, changed = (self._epochs, self._last_change) if news else ({}, ("", 0))
+        verdict = judge(msgspec.structs.replace(known, epochs=epochs, changed=changed), seen)
         if verdict.finding is LineageFinding.RECOVERED and self.judged:
             self.distrust(RESTART)
             return False
@@ -169,9 +172,12 @@ class StoreGuard:
             log.warning("an operator has recovered the metadata store: this broker goes on with it")
             self.floor = msgspec.structs.replace(self.floor, revision=0)
             self._epochs.clear()
+            self._last_change = ("", 0)
         if not self.judged:
             self.older = bool(known.cluster_id) and is_older(known, seen, self._me)
             self.judged = True
+        for name, revision in seen.revisions.items():
+            self._note_change(name, revision)
         self._raise(seen)
         self._trust()
         return True
@@ -190,6 +196,7 @@ class StoreGuard:
         self.floor = msgspec.structs.replace(
             self.floor, mark=floor.mark, revision=floor.revision, recoveries=floor.recoveries
         )
+        self._note_change(*floor.changed)
         self.distrust(f"{UNTRUSTED}: broker {broker} knows more than it does")
 
     def moved(self, keys: Sequence[str], state: ClusterState) -> None:
@@ -199,6 +206,8 @@ class StoreGuard:
         changed = [_place(key) for key in keys if key.startswith(PARTITIONS)]
         for place in changed:
             found = state.partitions.get(place)
+            if found is not None:
+                self._note_change(f"{place[0]}/{place[1]}", found.mod_revision)
             if found is not None and self._me in found.value.holders:
                 self._epochs[f"{place[0]}/{place[1]}"] = found.value.epoch
             else:
@@ -217,6 +226,10 @@ class StoreGuard:
             self._changed = False
         else:
             self.distrust(f"{UNTRUSTED}: {verdict.why}" if verdict.why else RESTART)
+
+    def _note_change(self, name: str, revision: int) -> None:
+        if revision > self._last_change[1]:
+            self._last_change = (name, revision)
 
     def wrote(self, place: Place, epoch: int) -> None:
         """A log here has records of that epoch."""

@@ -20,7 +20,7 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
@@ -42,6 +42,8 @@ class Floor(Stored, frozen=True):
     recoveries  the number of the last recovery that is part of the history
     mine        the marks that this broker has chosen for its own registrations, the last ones
     epochs      "topic id/partition" -> the highest epoch seen
+    changed     the partition of the last change seen, and its key's mod_revision. Leases that expire in a restored
+                store may lift its revision above `revision` before anything else is written: this tells it apart
     """
 
     cluster_id: str = ""
@@ -50,6 +52,7 @@ class Floor(Stored, frozen=True):
     recoveries: int = 0
     mine: tuple[str, ...] = ()
     epochs: dict[str, int] = msgspec.field(default_factory=dict)
+    changed: tuple[str, int] = ("", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Seen:
     entries: tuple[LineageEntry, ...]  # each with its revision
     revision: int
     epochs: Mapping[str, int]  # of each partition that it knows
+    revisions: Mapping[str, int] = field(default_factory=dict)  # mod_revision of each partition's key
 
 
 class LineageFinding(Enum):
@@ -97,7 +101,7 @@ def extended(entries: Sequence[LineageEntry], new: LineageEntry) -> Lineage:
 
 def seen_in(items: Iterable[KeyValue], revision: int) -> Seen:
     """What a listing of `cluster/` shows. Values that cannot be read count as missing."""
-    cluster_id, epochs = "", dict[str, int]()
+    cluster_id, epochs, revisions = "", dict[str, int](), dict[str, int]()
     entries: tuple[LineageEntry, ...] = ()
     for item in items:
         try:
@@ -106,10 +110,11 @@ def seen_in(items: Iterable[KeyValue], revision: int) -> Seen:
             elif item.key == LINEAGE:
                 entries = with_revisions(Lineage.decode(item.value), item.mod_revision)
             elif item.key.startswith(PARTITIONS):
+                revisions[item.key.removeprefix(PARTITIONS)] = item.mod_revision
                 epochs[item.key.removeprefix(PARTITIONS)] = PartitionState.decode(item.value).epoch
         except (msgspec.DecodeError, ValueError):
             continue
-    return Seen(cluster_id, entries, revision, epochs)
+    return Seen(cluster_id, entries, revision, epochs, revisions)
 
 
 def judge(floor: Floor, seen: Seen) -> LineageVerdict:
@@ -123,13 +128,20 @@ def judge(floor: Floor, seen: Seen) -> LineageVerdict:
     if seen.cluster_id != floor.cluster_id:
         why = f"it belongs to cluster {seen.cluster_id}, and this folder to {floor.cluster_id}"
         return LineageVerdict(LineageFinding.EXCHANGED, why)
-    why = _contradiction(floor, seen.entries, seen.revision)
+    why = _contradiction(floor, seen.entries, seen.revision) or _missing_change(floor, seen)
     if not why:
         return _judge_epochs(floor, seen)
     newer = [entry for entry in seen.entries if entry.recovery > floor.recoveries]
     if newer and floor.revision <= newer[-1].below:
         return LineageVerdict(LineageFinding.RECOVERED)
     return LineageVerdict(LineageFinding.WENT_BACK, why)
+
+
+def _missing_change(floor: Floor, seen: Seen) -> str:
+    place, revision = floor.changed
+    if seen.revisions.get(place, revision) >= revision:
+        return ""
+    return f"it does not have the change of partition {place} at revision {revision}"
 
 
 def _judge_epochs(floor: Floor, seen: Seen) -> LineageVerdict:
