@@ -86,7 +86,7 @@ async def test_what_breaks_while_one_is_written_has_no_other_written_twice(
     async def slow(self: DeadLetters, record: pb.Record, offset: int, dead: Dead) -> None:
         tries.append(offset)
         if tries.count(0) == 1 and offset == 0:
-            raise RuntimeError("nobody has thought of this")
+            raise RuntimeError("an unexpected error")
         await may_write.wait()
         await publish(self, record, offset, dead)
 

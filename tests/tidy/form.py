@@ -15,6 +15,8 @@ from tests.tidy.tree import PACKAGES, ROOT, Source, imports, sources, tree
 METHODS_MAX: Final = 25
 ATTRIBUTES_MAX: Final = 15
 SUBJECT_MAX: Final = 72
+# Words that hide what a sentence is about; see the rules for English in CONTRIBUTING.md.
+VAGUE: Final = ("nobody", "somebody", "whoever", "whom", "whatever", "anew")
 PROSE: Final = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md")
 
 _CODE_BLOCK: Final = re.compile(r"```.*?```", re.DOTALL)
@@ -138,6 +140,12 @@ def words(document: str) -> int:
     return len(_CODE_BLOCK.sub("", (ROOT / document).read_text()).split())
 
 
+def vague_words() -> dict[str, int]:
+    """How often each of them stands in the packages."""
+    text = " ".join(source.text for source in sources()).lower()
+    return {word: len(re.findall(rf"\b{word}\b", text)) for word in VAGUE}
+
+
 def subjects(since: str = "") -> list[str]:
     """Of all commits, or of those since one."""
     revisions = f"{since}..HEAD" if since else "HEAD"
@@ -158,6 +166,8 @@ def report(since: str = "") -> Iterator[str]:
         yield f"{count:6} modules at the top of {package}"
     for cycle in import_cycles():
         yield f"{len(cycle):6} modules in an import cycle: {_some(cycle)}"
+    for word, count in vague_words().items():
+        yield f"{count:6} times {word!r}"
     for document in PROSE:
         yield f"{words(document):6} words in {document}"
     lengths = [len(subject) for subject in subjects(since)]

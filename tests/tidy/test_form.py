@@ -16,6 +16,7 @@ LOOSE_MAX = {
 }
 CYCLES_MAX = [52, 9, 6, 3, 3, 2, 2, 2, 2, 2]  # modules in each import cycle
 BIG_CLASSES_MAX = 56
+VAGUE_MAX = {"nobody": 362, "somebody": 111, "whoever": 149, "whom": 22, "whatever": 101, "anew": 92}
 
 
 def test_class_names_are_unique_within_a_package() -> None:
@@ -35,3 +36,8 @@ def test_no_import_cycle_is_new_or_grows() -> None:
 
 def test_no_more_classes_are_over_the_limits_of_methods_and_attributes() -> None:
     assert len(form.big_classes()) <= BIG_CLASSES_MAX
+
+
+def test_sentences_name_what_they_are_about() -> None:
+    found = form.vague_words()
+    assert {word: count for word, count in found.items() if count > VAGUE_MAX[word]} == {}

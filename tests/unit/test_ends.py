@@ -1,4 +1,4 @@
-"""How far logs reach, as a coordinator asks their leaders, who may answer as nobody has thought of."""
+"""How far logs reach, as a coordinator asks their leaders, which may answer with an unexpected error."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class Cluster:
         return self.logs.refusal(place, 5)
 
 
-@pytest.mark.parametrize("way", ["a code of a later version", "an error that nobody has thought of"])
+@pytest.mark.parametrize("way", ["a code of a later version", "an unexpected error"])
 async def test_whoever_asks_is_answered_whatever_becomes_of_the_call(way: str) -> None:
     cluster = Cluster()
     cluster.may_answer.clear()
     if way == "a code of a later version":
         cluster.code = 9_999
     else:
-        cluster.broken = RuntimeError("nobody has thought of this")
+        cluster.broken = RuntimeError("an unexpected error")
     asking = [asyncio.create_task(cluster.learn(place)) for place in PLACES]  # the second one waits behind the first
     await asyncio.sleep(0)
     cluster.may_answer.set()

@@ -125,7 +125,7 @@ async def test_what_the_coordinator_refuses_is_not_written(error: CometError) ->
 async def test_a_bug_in_asking_is_told_to_who_waits() -> None:
     world = await leading()
     sender = Sender(world)
-    world.not_enlisted = RuntimeError("nobody thought of this")  # type: ignore[assignment]
+    world.not_enlisted = RuntimeError("an unexpected error")  # type: ignore[assignment]
     sender.send(part(0))
     await settle()
     assert sender.told == [Internal]

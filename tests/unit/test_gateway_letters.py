@@ -257,10 +257,10 @@ def test_what_is_read_at_once_is_bounded_in_letters_and_bytes() -> None:
 
 
 class Broken:
-    """A producer that meets with what nobody thought of."""
+    """A producer that raises an unexpected error."""
 
     async def publish(self, *_: object, **__: object) -> None:
-        raise RuntimeError("nobody thought of this")
+        raise RuntimeError("an unexpected error")
 
 
 async def test_what_nobody_thought_of_fails_its_letter_and_holds_up_no_other() -> None:

@@ -114,7 +114,7 @@ async def test_a_change_that_failed_for_whatever_reason_is_not_under_way_any_mor
     leadership = world.partition.leadership
     assert leadership is not None
     world.follow(3, 0)
-    world.store.broken = RuntimeError("nobody has thought of this")
+    world.store.broken = RuntimeError("an unexpected error")
     await settle()
     assert world.tasks.failures == 1
     world.store.broken = None

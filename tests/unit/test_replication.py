@@ -437,7 +437,7 @@ async def test_what_is_damaged_is_not_fetched_while_others_count_on_it() -> None
 
 
 def raiser(*_: object, **__: object) -> None:
-    raise RuntimeError("nobody has thought of this")
+    raise RuntimeError("an unexpected error")
 
 
 @pytest.mark.parametrize("where", ["replicate", "cut_back", "learn"])

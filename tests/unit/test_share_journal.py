@@ -44,7 +44,7 @@ class State:
 
     def take(self) -> bytes:
         if self.number < 0:
-            raise ZeroDivisionError("nobody has thought of that")
+            raise ZeroDivisionError("an unexpected error")
         self._taken = self.number
         return self._writer + b"%d" % self.number
 

@@ -272,7 +272,7 @@ async def test_a_producer_that_nobody_knows_has_nothing_open(cluster: Cluster) -
 
 @with_cluster
 async def test_a_marker_that_is_refused_is_sent_again(cluster: Cluster) -> None:
-    cluster.refusals = [NotLeader("not me"), Unavailable("not yet"), KeyError("nobody has thought of it")]
+    cluster.refusals = [NotLeader("not me"), Unavailable("not yet"), KeyError("an unexpected error")]
     cluster.broken = [KeyError("nor of this")]
     one = await open_both(cluster)
     assert await one.end(commit=True) == 2

@@ -104,7 +104,7 @@ async def test_a_listener_that_breaks_keeps_no_other_from_listening(world: World
     follower = Follower(world.loop)
 
     def broken(_: Sequence[str]) -> None:
-        raise LookupError("nobody has thought of this")
+        raise LookupError("an unexpected error")
 
     follower.view._listeners.insert(0, broken)
     await follower.put(f"{DRAINS}1")

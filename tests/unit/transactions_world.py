@@ -98,7 +98,7 @@ class Cluster:
         self.may_mark.set()
         self.refusals: list[Exception] = []  # of leaders, one per marker
         self.stuck: set[Place] = set()  # too few of their replicas are in sync
-        self.broken: list[Exception] = []  # calls that end as nobody has thought of
+        self.broken: list[Exception] = []  # calls that end with an unexpected error
         self.reachable = True
         self.broker: Any = SimpleNamespace(
             config=member.config,

@@ -115,7 +115,7 @@ class Timekeeper:
     def _end(self, name: str) -> None:
         try:
             self._judge.out_of_time(name)
-        except Exception:  # nobody has thought of this one; the others have readers who wait, too
+        except Exception:  # unexpected: the deadlines of other transactions still count
             log.exception("transactional id %s is out of time", name)
             self.not_yet(name)
 

@@ -54,7 +54,7 @@ class Site:
     fit: Callable[[int, Partition], bool]  # nobody has said that this broker's replica must not lead
     whereabouts: Callable[[int], dict[str, str]]  # of a broker, as details of an error
     unfit: Callable[[Partition], None]  # this replica must not lead: tell the cluster
-    broke: Callable[[Partition, Exception], None]  # the same, for a reason that nobody has thought of
+    broke: Callable[[Partition, Exception], None]  # the same, after an unexpected error
     unopened: Callable[[Place, str], None]  # the same of one that cannot be opened, and why
     mended: Callable[[Partition], None]  # it may lead again, if it could not
     # Producer, epoch, topic id, index: the partition belongs to the transaction from now on, or that is refused.

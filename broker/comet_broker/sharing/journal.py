@@ -61,7 +61,7 @@ class Keeping(Protocol):
         """Another leader keeps this now."""
 
     def broke(self, error: Exception) -> None:
-        """An error that nobody has thought of: it is over."""
+        """Stops the journal after an unexpected error."""
 
 
 class ShareJournal:

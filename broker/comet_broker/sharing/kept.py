@@ -135,7 +135,7 @@ class Kept(ABC):
 
     @abstractmethod
     def broke(self, error: Exception) -> None:
-        """An error that nobody has thought of ends this group at this partition."""
+        """An unexpected error stops this group at this partition."""
 
     def _keep_no_more(self, error: CometError) -> None:
         """Whoever waits gets the error; what is being written may still be kept."""

@@ -1,6 +1,6 @@
 """What this gateway is and how it does: for the page About, and as one file for whoever is asked for help.
 
-The file is to be passed on, so it holds no secret, and no text of which nobody thought: of settings only those that are
+The file is to be passed on, so it holds no secret, and no text from unknown places: of settings only those that are
 listed in SHOWN are told, of statistics only numbers, and the texts under the names in TEXTS.
 """
 

@@ -32,7 +32,7 @@ class Telling:
         """The stream is there now."""
         self._newest = marks
         if self._task is not None and self._task.done():
-            self._task.result()  # raises what nobody has thought of
+            self._task.result()  # raises an unexpected error
             self._task = None
         if self._task is None and marks != self._tried:
             self._task = asyncio.create_task(self._run(), name=f"tell {self._group}")

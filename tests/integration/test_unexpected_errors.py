@@ -1,4 +1,4 @@
-"""Errors that nobody has thought of: each ends one thing, and is counted; everything else goes on."""
+"""Unexpected errors: each stops one thing and is counted; everything else goes on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def make(cluster: LocalCluster, name: str) -> None:
 
 
 def raiser(*_: object, **__: object) -> None:
-    raise Bug("nobody has thought of this")
+    raise Bug("an unexpected error")
 
 
 def bug(where: object, name: str) -> Callable[[], None]:
@@ -69,7 +69,7 @@ async def test_what_is_wrong_with_one_leadership_ends_it_and_no_other(cluster: L
     assert statistics.status(partition).failed
     assert all(cluster.leader("t", index) == leader for index in mine)
     assert broker.statistics()["failures"] == 1
-    assert "nobody has thought of this" in broker.tasks.failed[0]
+    assert "an unexpected error" in broker.tasks.failed[0]
     (other,) = cluster.brokers.keys() - {leader, cluster.leader("t", 0)}
     await cluster.stop(other)
     for index in mine:
