@@ -69,9 +69,13 @@ class ClusterProcesses:
         await asyncio.to_thread(self.brokers[number].wait_ready)
 
     def kill(self) -> None:
+        """All at once: stopped first, so that no broker takes the one killed before it out of the in-sync replicas."""
+        running = [broker for broker in self.brokers.values() if broker.running]
+        for broker in running:
+            with contextlib.suppress(ProcessLookupError):
+                broker.signal(signal.SIGSTOP)
         for broker in self.brokers.values():
             with contextlib.suppress(ProcessLookupError):
-                broker.signal(signal.SIGCONT) if broker.running else None
                 broker.kill()
 
     async def topic(self, name: str) -> TopicInfo:
