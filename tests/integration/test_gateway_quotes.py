@@ -84,7 +84,9 @@ async def test_the_past_and_what_comes_are_one() -> None:
         assert (seen.quotes["A"].volume, seen.quotes["A"].records) == (200, 196)
         assert (seen.records, seen.delay_ms is not None, seen.symbol) == (1, True, "A")
         assert seen.partition is not None
-        minutes = look(board, symbol="A", step="1m").candles
+        # A minute is shown once what comes late to the one before has come.
+        settled_us = board.symbols["A"].latest.time_us + quotes.SETTLED_US
+        minutes = board.look(PageRequest("/quotes", query={"symbol": "A", "step": "1m"}), settled_us).candles
         assert minutes is not None
         assert minutes.forming is not None
         assert minutes.forming[3] == 777.0

@@ -134,6 +134,7 @@ async def test_a_log_that_came_back_short_with_flush_os_loses_nothing(tmp_path: 
         (log,) = (one.brokers[1].data / "topics" / info.id.hex() / "0").glob("*.log")
         values += await publish(one, 101, 400)
         await wait_for(lambda: noted(one, info, len(values)), "what is committed is noted on all disks")
+        await one.well(TOPIC)
         before = await one.topic(TOPIC)
         one.kill()
         with log.open("rb+") as file:
