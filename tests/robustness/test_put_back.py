@@ -11,8 +11,11 @@ import pytest
 import comet
 from comet.errors import CometError, InvalidArgument
 from comet.types import TopicInfo
+from comet_broker.core.cluster import BROKERS, PARTITIONS
+from comet_broker.metadata.etcd.store import EtcdStore
 from comet_broker.storage.checkpoint import read_checkpoint
 from comet_broker.storage.files import RealFiles
+from comet_broker.system import SystemClock
 from tests.robustness.cluster import ClusterProcesses, cluster, wait_for
 
 pytestmark = pytest.mark.slow
@@ -51,7 +54,8 @@ async def conflicts_of(one: ClusterProcesses, brokers: set[int]) -> TopicInfo:
 
 
 async def restart_alone(one: ClusterProcesses, number: int, before: TopicInfo) -> None:
-    """All others are away for longer than they are waited for."""
+    """All are away for longer than they are waited for, and nobody was there to take one out of those in sync."""
+    await registrations_end(one)
     epoch = before.partitions[0].leader_epoch
     one.brokers[number].launch()
     await asyncio.to_thread(one.brokers[number].wait_ready)
@@ -60,6 +64,17 @@ async def restart_alone(one: ClusterProcesses, number: int, before: TopicInfo) -
             found = (await admin.describe_topic(TOPIC))[0].partitions[0]
             if found.leader == number and found.leader_epoch > epoch:
                 return
+
+
+async def registrations_end(one: ClusterProcesses) -> None:
+    store = await EtcdStore.open([one.etcd.endpoint], prefix="/comet/comet/", clock=SystemClock())
+    try:
+        async with asyncio.timeout(60):
+            while (await store.range(BROKERS)).items:
+                pass  # a look takes long enough
+        assert (await store.range(PARTITIONS)).items
+    finally:
+        await store.close()
 
 
 async def settle(one: ClusterProcesses, lying: int, values: list[bytes]) -> None:
@@ -134,7 +149,6 @@ async def test_a_log_that_came_back_short_with_flush_os_loses_nothing(tmp_path: 
         (log,) = (one.brokers[1].data / "topics" / info.id.hex() / "0").glob("*.log")
         values += await publish(one, 101, 400)
         await wait_for(lambda: noted(one, info, len(values)), "what is committed is noted on all disks")
-        await one.well(TOPIC)
         before = await one.topic(TOPIC)
         one.kill()
         with log.open("rb+") as file:
