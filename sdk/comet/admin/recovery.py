@@ -83,11 +83,11 @@ async def recover(client: Client, accept: str) -> ClusterRecovery:
         try:
             answer = await client.unary_at(address, METHOD, request, admin.RecoverClusterResponse, TIMEOUT_MS)
         except Unavailable as error:
-            failed = failed or error
+            failed = error  # this one may not trust the store
         except InvalidArgument as error:
             if "trusted" not in error.details:
                 raise
-            failed = error
+            failed = failed or error
         else:
             plan = msgspec.json.decode(answer.json)
             known = {name: plan[name] for name in ClusterRecovery.__slots__ if name in plan}
