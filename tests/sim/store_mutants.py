@@ -10,7 +10,7 @@ import msgspec
 from comet_broker.cluster import store_guard as guard_module
 from comet_broker.cluster.store_guard import StoreGuard
 from comet_broker.core import lineage, recovery
-from comet_broker.core.lineage import Floor, LineageFinding, LineageVerdict, Seen
+from comet_broker.core.lineage import Floor, LineageFinding, LineageVerdict, PartitionChange, Seen
 from comet_broker.core.recovery import Choice
 from comet_broker.metadata.store import RangeResult
 from comet_broker.replication import follower
@@ -47,10 +47,11 @@ def forget_the_floor() -> list[Patch]:
 def trust_every_listing() -> list[Patch]:
     real = StoreGuard.admit
 
-    def admit(self: StoreGuard, listing: RangeResult, known: Floor) -> bool:
+    async def admit(self: StoreGuard, listing: RangeResult, known: Floor) -> bool:
         self.floor = Floor(cluster_id=self.floor.cluster_id, mine=self.floor.mine)
         self._epochs.clear()
-        return real(self, listing, self.floor)
+        self._last_change = PartitionChange()
+        return await real(self, listing, self.floor)
 
     return [(StoreGuard, "admit", admit)]
 
@@ -64,7 +65,7 @@ def register_in_any_history() -> list[Patch]:
             return LineageVerdict(LineageFinding.SAME)
         return real(floor, seen)
 
-    def admit(self: StoreGuard, listing: RangeResult, known: Floor) -> bool:
+    async def admit(self: StoreGuard, listing: RangeResult, known: Floor) -> bool:
         self.judged = True
         return True
 

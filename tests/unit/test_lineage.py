@@ -350,6 +350,70 @@ async def test_a_store_that_went_back_is_noticed_though_its_revision_has_grown_b
         await one.put("more")
 
 
+@pytest.mark.parametrize("lease_changes", [0, 5])
+@pytest.mark.parametrize("running", [True, False])
+def test_a_store_that_went_back_and_changed_the_same_partition_is_noticed(lease_changes: int, running: bool) -> None:
+    """A broker that knows no more than the snapshot leads there: what this one knows is under what that one wrote."""
+
+    @guarded
+    async def scenario(one: Guarded) -> None:
+        await one.start()
+        key = partition_key(PLACE)
+        await one.guard.enter([], [Put(key, PartitionState(1, 3, (1, 2), {1: 2, 2: 3}).encode())])
+        await one.settle()
+        snapshot = one.store.snapshot()
+        await one.guard.transact([], [Put(key, PartitionState(1, 3, (1, 2), {1: 2}).encode())])
+        await one.settle()
+        await one.guard.write()
+        one.store.restore(snapshot)
+        for number in range(lease_changes):
+            await one.store.transact([], [Put(f"{number}", b"")])
+        for epoch in (4, 5):
+            await one.store.transact([], [Put(key, PartitionState(2, epoch, (1, 2), {2: 3}).encode())])
+        if running:
+            await asyncio.sleep(3)
+            assert "does not have the change" in one.guard.reason
+        again = Guarded(one.loop, files=one.files)
+        again.guard.inner = again.view._store = one.store
+        assert not await again.view.look()
+        assert "does not have the change" in again.guard.reason
+        await again.tasks.close()
+
+    scenario()
+
+
+@guarded
+async def test_changes_of_a_partition_since_are_no_reason_for_a_refusal(one: Guarded) -> None:
+    await one.start()
+    key = partition_key(PLACE)
+    for epoch in range(3, 6):
+        await one.guard.enter([], [Put(key, PartitionState(1, epoch, (1, 2), {1: 2, 2: 3}).encode())])
+        await one.settle()
+        await one.guard.write()
+        again = Guarded(one.loop, files=one.files)
+        again.guard.inner = again.view._store = one.store
+        for later in range(2):
+            await one.store.transact([], [Put(key, PartitionState(1, epoch, (1, 2), {1: later}).encode())])
+        assert await again.view.look(), again.guard.reason
+        await again.tasks.close()
+
+
+@guarded
+async def test_a_history_that_was_forgotten_proves_nothing(one: Guarded) -> None:
+    one.store = one.guard.inner = one.view._store = MemoryStore(one.clock, history_revisions_max=2)
+    await one.start()
+    key = partition_key(PLACE)
+    await one.guard.enter([], [Put(key, PartitionState(1, 3, (1, 2), {1: 2, 2: 3}).encode())])
+    await one.settle()
+    await one.guard.write()
+    for epoch in range(4, 9):
+        await one.store.transact([], [Put(key, PartitionState(2, epoch, (1, 2), {2: 3}).encode())])
+    again = Guarded(one.loop, files=one.files)
+    again.guard.inner = again.view._store = one.store
+    assert await again.view.look(), again.guard.reason
+    await again.tasks.close()
+
+
 @guarded
 async def test_a_log_with_records_of_a_later_epoch_is_as_good_as_a_floor(one: Guarded) -> None:
     await one.start()
@@ -372,17 +436,17 @@ async def test_a_warning_counts_where_this_broker_knows_less_and_lowers_nothing_
     await one.settle()
     sound = await one.store.range(CLUSTER)
     known = one.guard.floor
-    one.guard.learn(known, sound, 2)
-    one.guard.learn(Floor("another cluster", "mark", 1000), sound, 2)
+    await one.guard.learn(known, sound, 2)
+    await one.guard.learn(Floor("another cluster", "mark", 1000), sound, 2)
     assert not one.guard.reason
     more = msgspec.structs.replace(known, mark="later", revision=known.revision + 10)
     emptied = RangeResult((), 1)
-    one.guard.learn(msgspec.structs.replace(more, mark="earlier", revision=1), emptied, 2)
+    await one.guard.learn(msgspec.structs.replace(more, mark="earlier", revision=1), emptied, 2)
     assert "no cluster id" in one.guard.reason and one.guard.floor == known
     one.store.restore(one.store.snapshot())
     await asyncio.sleep(3)
     assert not one.guard.reason, "it looked again, and all was well"
-    one.guard.learn(more, sound, 2)
+    await one.guard.learn(more, sound, 2)
     assert "broker 2 knows more" in one.guard.reason and one.guard.floor.mark == "later"
     await asyncio.sleep(3)
     assert one.guard.reason, "what it was told counts until the store is the right one"

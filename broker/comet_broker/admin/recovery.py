@@ -109,10 +109,9 @@ class Recovering:
         try:
             floor = Floor.decode(request.floor.encode())
             listing = await self._broker.guard.inner.range(CLUSTER)
+            await self._broker.guard.learn(floor, listing, request.broker)
         except (msgspec.DecodeError, StoreUnavailable) as error:
             log.warning("a warning of broker %d comes to nothing: %s", request.broker, error)
-        else:
-            self._broker.guard.learn(floor, listing, request.broker)
         return coordination.WarnResponse()
 
     async def _ask(self, addresses: Sequence[str]) -> tuple[list[Inventory], list[str]]:

@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -32,6 +33,7 @@ from comet_broker.core.cluster import (
     BrokerRecord,
     ClusterState,
     LineageEntry,
+    PartitionState,
     Place,
     broker_key,
 )
@@ -39,26 +41,31 @@ from comet_broker.core.lineage import (
     MARK_BITS,
     Floor,
     LineageFinding,
+    PartitionChange,
     Seen,
     extended,
     intending,
     is_older,
     judge,
+    overtaken,
     raised,
     seen_in,
     with_revisions,
 )
 from comet_broker.data_folder import read_identity
 from comet_broker.metadata.store import (
+    Compacted,
     Compare,
     Delete,
     KeyValue,
     MetadataStore,
     Put,
     RangeResult,
+    Reconnected,
     StoreUnavailable,
     TransactionResult,
     WatchEvent,
+    close_watch,
 )
 from comet_broker.ports import Clock, Files, Worker
 from comet_broker.tasks import Tasks
@@ -69,6 +76,7 @@ WRITE_S: Final = 1.0
 RETRY_MS: Final = 1_000
 REMIND_S: Final = 10.0
 TICK_S: Final = 2.0
+HISTORY_S: Final = 5.0
 ATTEMPTS_MAX: Final = 8  # of one transaction, while others register
 ADVICE: Final = (
     "This broker neither leads, follows nor coordinates until the metadata store is the right one again: put it back,"
@@ -112,7 +120,7 @@ class StoreGuard:
         self.judged = False  # a listing has been found sound: there is a picture of this history
         self._lineage = 0  # the key's mod_revision as far as it is known
         self._epochs: dict[str, int] = {}  # of the partitions that are here: the floor's
-        self._last_change = ("", 0)  # the floor's `changed`
+        self._last_change = PartitionChange()  # the floor's `changed`
         self._trusting = asyncio.Event()
         self._trusting.set()
         self._written: Floor | None = None
@@ -155,12 +163,16 @@ class StoreGuard:
 
     # ---- judging
 
-    def admit(self, listing: RangeResult, known: Floor) -> bool:
-        """Whether a listing of `cluster/` goes on from what was known when it was asked for; then it is known, too."""
-        seen = seen_in(listing.items, listing.revision)
+    async def admit(self, listing: RangeResult, known: Floor) -> bool:
+        """Whether a listing of `cluster/` goes on from what was known when it was asked for; then it is known, too.
+        Raises StoreUnavailable."""
+        distrusts = self.distrusts
+        seen = await self._with_history(seen_in(listing.items, listing.revision), self._last_change)
+        if self.distrusts > distrusts:
+            return False
         self.registered = registered_in(listing.items, self._me)
         news = listing.revision >= self.floor.revision  # or it was overtaken by what the watch has told
-        epochs, changed = (self._epochs, self._last_change) if news else ({}, ("", 0))
+        epochs, changed = (self._epochs, self._last_change) if news else ({}, PartitionChange())
         verdict = judge(msgspec.structs.replace(known, epochs=epochs, changed=changed), seen)
         if verdict.finding is LineageFinding.RECOVERED and self.judged:
             self.distrust(RESTART)
@@ -172,20 +184,52 @@ class StoreGuard:
             log.warning("an operator has recovered the metadata store: this broker goes on with it")
             self.floor = msgspec.structs.replace(self.floor, revision=0)
             self._epochs.clear()
-            self._last_change = ("", 0)
+            self._last_change = PartitionChange()
         if not self.judged:
             self.older = bool(known.cluster_id) and is_older(known, seen, self._me)
             self.judged = True
-        for name, revision in seen.revisions.items():
-            self._note_change(name, revision)
+        for change in seen.changes.values():
+            self._note_change(change)
         self._raise(seen)
         self._trust()
         return True
 
-    def learn(self, floor: Floor, listing: RangeResult, broker: int) -> None:
+    async def _with_history(self, seen: Seen, change: PartitionChange) -> Seen:
+        """With what the store says to have written first where that change was, if it was overtaken since."""
+        if not overtaken(change, seen):
+            return seen
+        event = await self._first_event(PARTITIONS + change.place, change.revision)
+        if event is None:
+            return seen
+        if event.item is None:
+            return replace(seen, then=PartitionChange(change.place, event.revision))
+        try:
+            then = PartitionChange.of(change.place, event.revision, PartitionState.decode(event.item.value))
+        except msgspec.DecodeError:
+            return seen
+        return replace(seen, then=then)
+
+    async def _first_event(self, key: str, from_revision: int) -> WatchEvent | None:
+        """The key has one. None: the store has forgotten it."""
+        watch = self.inner.watch(key, from_revision)
+        try:
+            async with asyncio.timeout(HISTORY_S):
+                async for events in watch:
+                    for event in events:
+                        if event.key == key:
+                            return event
+        except Compacted:
+            return None
+        except (Reconnected, TimeoutError) as error:
+            raise StoreUnavailable(f"it does not say what was at revision {from_revision}") from error
+        finally:
+            await close_watch(watch)
+        raise Closed("the metadata store is closed")
+
+    async def learn(self, floor: Floor, listing: RangeResult, broker: int) -> None:
         """Another broker does not trust the store, and says what it knows. If that contradicts the listing, it counts
-        here, too, until the store is the right one."""
-        seen = seen_in(listing.items, listing.revision)
+        here, too, until the store is the right one. Raises StoreUnavailable."""
+        seen = await self._with_history(seen_in(listing.items, listing.revision), floor.changed)
         same = floor.cluster_id == self.floor.cluster_id
         if self.reason or not same or floor.recoveries < self.floor.recoveries or judge(floor, seen).sound:
             return
@@ -196,7 +240,7 @@ class StoreGuard:
         self.floor = msgspec.structs.replace(
             self.floor, mark=floor.mark, revision=floor.revision, recoveries=floor.recoveries
         )
-        self._note_change(*floor.changed)
+        self._note_change(floor.changed)
         self.distrust(f"{UNTRUSTED}: broker {broker} knows more than it does")
 
     def moved(self, keys: Sequence[str], state: ClusterState) -> None:
@@ -207,7 +251,7 @@ class StoreGuard:
         for place in changed:
             found = state.partitions.get(place)
             if found is not None:
-                self._note_change(f"{place[0]}/{place[1]}", found.mod_revision)
+                self._note_change(PartitionChange.of(f"{place[0]}/{place[1]}", found.mod_revision, found.value))
             if found is not None and self._me in found.value.holders:
                 self._epochs[f"{place[0]}/{place[1]}"] = found.value.epoch
             else:
@@ -227,9 +271,9 @@ class StoreGuard:
         else:
             self.distrust(f"{UNTRUSTED}: {verdict.why}" if verdict.why else RESTART)
 
-    def _note_change(self, name: str, revision: int) -> None:
-        if revision > self._last_change[1]:
-            self._last_change = (name, revision)
+    def _note_change(self, change: PartitionChange) -> None:
+        if change.revision > self._last_change.revision:
+            self._last_change = change
 
     def wrote(self, place: Place, epoch: int) -> None:
         """A log here has records of that epoch."""

@@ -30,6 +30,7 @@ from comet_broker.metadata.store import (
     Reconnected,
     StoreUnavailable,
     WatchEvent,
+    close_watch,
 )
 from comet_broker.streams.waiters import Progress
 from comet_broker.tasks import Tasks
@@ -52,8 +53,8 @@ class HistoryJudge(Protocol):
     def floor(self) -> Floor:
         """What is known now."""
 
-    def admit(self, listing: RangeResult, known: Floor) -> bool:
-        """`known` is what was known when the listing was asked for."""
+    async def admit(self, listing: RangeResult, known: Floor) -> bool:
+        """`known` is what was known when the listing was asked for. Raises StoreUnavailable."""
 
 
 class ClusterView:
@@ -70,6 +71,7 @@ class ClusterView:
         self._reconcile_s = reconcile_s
         self._judge = judge
         self._refused = False  # the last listing was
+        self._interrupts = 0
         self._watching: AsyncIterator[Sequence[WatchEvent]] | None = None
         self._known: dict[str, int] = {}  # key -> mod_revision
         self._listeners: list[Listener] = []
@@ -85,15 +87,15 @@ class ClusterView:
 
     async def look(self) -> bool:
         """Judges the store, without taking anything from it; waits for it to answer."""
-        known = self._known_floor()
-        return self._admit(await self._list(), known)
+        return await self._list() is not None
 
     def interrupt(self) -> None:
         """The store is not to be trusted: what its watch says any more is not heard."""
         self._refused = True
+        self._interrupts += 1
         watch = self._watching
         if watch is not None:
-            self._tasks.spawn(_close(watch), "end the watch")
+            self._tasks.spawn(close_watch(watch), "end the watch")
 
     async def follow(self) -> None:
         """Applies every change after `load`, until the store is closed. A task of its own."""
@@ -129,30 +131,31 @@ class ClusterView:
                 self._take_events(events)
         finally:
             self._watching = None
-            await _close(watch)
+            await close_watch(watch)
 
-    def _known_floor(self) -> Floor:
-        return Floor() if self._judge is None else self._judge.floor
-
-    def _admit(self, listing: RangeResult, known: Floor) -> bool:
-        self._refused = self._judge is not None and not self._judge.admit(listing, known)
-        return not self._refused
+    async def _ask(self) -> RangeResult | None:
+        """A listing; None: it is of another history. Raises StoreUnavailable."""
+        known, interrupts = Floor() if self._judge is None else self._judge.floor, self._interrupts
+        listing = await self._store.range(CLUSTER)
+        if self._interrupts > interrupts:
+            raise StoreUnavailable("it was found to be the wrong one while it was listed")
+        self._refused = self._judge is not None and not await self._judge.admit(listing, known)
+        return None if self._refused else listing
 
     async def _admitted(self) -> RangeResult:
         """A listing of the right history; the store is asked once a second until there is one."""
         while True:
-            known = self._known_floor()
             listing = await self._list()
-            if self._admit(listing, known):
+            if listing is not None:
                 return listing
             await asyncio.sleep(REFUSED_S)
 
-    async def _list(self) -> RangeResult:
-        """A listing; asked for again and again while the store does not answer."""
+    async def _list(self) -> RangeResult | None:
+        """As `_ask`, again and again while the store does not answer."""
         delay_s = RETRY_S
         while True:
             try:
-                return await self._store.range(CLUSTER)
+                return await self._ask()
             except StoreUnavailable as error:
                 log.warning("the metadata store cannot be listed, trying again: %s", error)
                 await asyncio.sleep(delay_s)
@@ -164,14 +167,14 @@ class ClusterView:
             await asyncio.sleep(self._reconcile_s)
             if self._refused:
                 continue  # `follow` asks again and again
-            before, known = self.state.revision, self._known_floor()
+            before = self.state.revision
             try:
-                listing = await self._store.range(CLUSTER)
+                listing = await self._ask()
             except StoreUnavailable:
                 continue
             except Closed:
                 return
-            if self._refused or not self._admit(listing, known):
+            if listing is None:
                 self.interrupt()
                 continue
             if listing.revision < before:
@@ -226,10 +229,3 @@ class ClusterView:
             log.error("what the metadata store has under %s cannot be read: %s", key, error)
             if len(self.problems) < PROBLEMS_MAX:
                 self.problems[key] = str(error)
-
-
-async def _close(watch: AsyncIterator[Sequence[WatchEvent]]) -> None:
-    """Both kinds of iterators, classes and generators, can be closed; the type that they share does not say so."""
-    close = getattr(watch, "aclose", None)
-    if close is not None:
-        await close()

@@ -34,6 +34,20 @@ MARKS_MAX: Final = 32  # of its own that a folder remembers
 MARK_BITS: Final = 64
 
 
+class PartitionChange(Stored, frozen=True):
+    """What a partition's key held from one revision on."""
+
+    place: str = ""  # "topic id/partition"
+    revision: int = 0
+    leader: int = 0
+    epoch: int = 0
+    in_sync: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, place: str, revision: int, state: PartitionState) -> PartitionChange:
+        return cls(place, revision, state.leader, state.epoch, tuple(sorted(state.in_sync)))
+
+
 class Floor(Stored, frozen=True):
     """What a data folder knows of the store. The store must know it too.
 
@@ -42,8 +56,8 @@ class Floor(Stored, frozen=True):
     recoveries  the number of the last recovery that is part of the history
     mine        the marks that this broker has chosen for its own registrations, the last ones
     epochs      "topic id/partition" -> the highest epoch seen
-    changed     the partition of the last change seen, and its key's mod_revision. Leases that expire in a restored
-                store may lift its revision above `revision` before anything else is written: this tells it apart
+    changed     the last change of a partition that was seen. Leases that expire in a restored store may lift its
+                revision above `revision` before anything else is written: this tells it apart
     """
 
     cluster_id: str = ""
@@ -52,7 +66,7 @@ class Floor(Stored, frozen=True):
     recoveries: int = 0
     mine: tuple[str, ...] = ()
     epochs: dict[str, int] = msgspec.field(default_factory=dict)
-    changed: tuple[str, int] = ("", 0)
+    changed: PartitionChange = PartitionChange()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +77,8 @@ class Seen:
     entries: tuple[LineageEntry, ...]  # each with its revision
     revision: int
     epochs: Mapping[str, int]  # of each partition that it knows
-    revisions: Mapping[str, int] = field(default_factory=dict)  # mod_revision of each partition's key
+    changes: Mapping[str, PartitionChange] = field(default_factory=dict)  # the last one of each
+    then: PartitionChange | None = None  # by its history, the first since `Floor.changed`; None: it cannot tell
 
 
 class LineageFinding(Enum):
@@ -101,7 +116,7 @@ def extended(entries: Sequence[LineageEntry], new: LineageEntry) -> Lineage:
 
 def seen_in(items: Iterable[KeyValue], revision: int) -> Seen:
     """What a listing of `cluster/` shows. Values that cannot be read count as missing."""
-    cluster_id, epochs, revisions = "", dict[str, int](), dict[str, int]()
+    cluster_id, changes = "", dict[str, PartitionChange]()
     entries: tuple[LineageEntry, ...] = ()
     for item in items:
         try:
@@ -110,11 +125,11 @@ def seen_in(items: Iterable[KeyValue], revision: int) -> Seen:
             elif item.key == LINEAGE:
                 entries = with_revisions(Lineage.decode(item.value), item.mod_revision)
             elif item.key.startswith(PARTITIONS):
-                revisions[item.key.removeprefix(PARTITIONS)] = item.mod_revision
-                epochs[item.key.removeprefix(PARTITIONS)] = PartitionState.decode(item.value).epoch
+                place = item.key.removeprefix(PARTITIONS)
+                changes[place] = PartitionChange.of(place, item.mod_revision, PartitionState.decode(item.value))
         except (msgspec.DecodeError, ValueError):
             continue
-    return Seen(cluster_id, entries, revision, epochs, revisions)
+    return Seen(cluster_id, entries, revision, {place: one.epoch for place, one in changes.items()}, changes)
 
 
 def judge(floor: Floor, seen: Seen) -> LineageVerdict:
@@ -138,10 +153,17 @@ def judge(floor: Floor, seen: Seen) -> LineageVerdict:
 
 
 def _missing_change(floor: Floor, seen: Seen) -> str:
-    place, revision = floor.changed
-    if seen.revisions.get(place, revision) >= revision:
+    known = floor.changed
+    now = seen.changes.get(known.place, known)
+    found = seen.then if now.revision > known.revision else now
+    if found is None or found == known:
         return ""
-    return f"it does not have the change of partition {place} at revision {revision}"
+    return f"it does not have the change of partition {known.place} at revision {known.revision}"
+
+
+def overtaken(change: PartitionChange, seen: Seen) -> bool:
+    """The partition has changed again: only the store's history can tell whether it had this change, too."""
+    return seen.changes.get(change.place, change).revision > change.revision
 
 
 def _judge_epochs(floor: Floor, seen: Seen) -> LineageVerdict:
@@ -159,22 +181,26 @@ def _contradiction(floor: Floor, entries: Sequence[LineageEntry], revision: int)
     if revision < floor.revision:
         return f"it is at revision {revision}, and was at {floor.revision} before"
     if not floor.mark:
-        return ""
+        return _branched(floor, entries[0]) if entries else ""
     for number, entry in enumerate(entries):
         if entry.mark != floor.mark:
             continue
         if entry.revision > floor.revision:
             return f"the registration {floor.mark} is at revision {entry.revision}, and was there at {floor.revision}"
-        after = entries[number + 1] if number + 1 < len(entries) else None
-        if after is not None and after.revision <= floor.revision:
-            return (
-                f"broker {after.broker} registered at revision {after.revision}, and at revision {floor.revision}"
-                " that had not happened: the history has branched"
-            )
-        return ""
+        return _branched(floor, entries[number + 1]) if number + 1 < len(entries) else ""
     if len(entries) >= ENTRIES_MAX and floor.revision < entries[0].revision:
         return ""  # so long ago that the entry was dropped
     return f"it does not know of the registration {floor.mark}, which was the newest at revision {floor.revision}"
+
+
+def _branched(floor: Floor, after: LineageEntry) -> str:
+    """`after` comes next after the entry that the folder knows as the newest, or is the first one there is."""
+    if after.revision > floor.revision:
+        return ""
+    return (
+        f"broker {after.broker} registered at revision {after.revision}, and at revision {floor.revision}"
+        " that had not happened: the history has branched"
+    )
 
 
 def is_older(floor: Floor, seen: Seen, broker: int) -> bool:

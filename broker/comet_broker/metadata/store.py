@@ -132,3 +132,10 @@ class MetadataStore(Protocol):
         """Ends the lease and deletes its keys; a lease that has ended already is no error."""
 
     async def close(self) -> None: ...
+
+
+async def close_watch(watch: AsyncIterator[Sequence[WatchEvent]]) -> None:
+    """Both kinds of iterators, classes and generators, can be closed; the type that they share does not say so."""
+    close = getattr(watch, "aclose", None)
+    if close is not None:
+        await close()
