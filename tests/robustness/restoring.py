@@ -28,6 +28,7 @@ def recover_command(one: ClusterProcesses, *more: str) -> subprocess.CompletedPr
 
 async def recover(one: ClusterProcesses) -> dict[str, Any]:
     """Shows, accepts, and restarts the brokers that have to be, once all have answered."""
+    done: subprocess.CompletedProcess[str] | None = None
     for _ in range(TRIES_MAX):
         shown = await asyncio.to_thread(recover_command, one, "--json")
         if shown.returncode == 0 and not json.loads(shown.stdout)["silent"]:
@@ -39,7 +40,8 @@ async def recover(one: ClusterProcesses) -> dict[str, Any]:
                     await asyncio.to_thread(one.brokers[number].terminate)
                     one.brokers[number].launch()
                 return plan
-    raise AssertionError(f"the cluster could not be recovered: {shown.stdout}{shown.stderr}")
+    tried = f"{shown.stdout}{shown.stderr}{done.stdout if done else ''}{done.stderr if done else ''}"
+    raise AssertionError(f"the cluster could not be recovered: {tried}")
 
 
 async def ready(one: ClusterProcesses, *numbers: int) -> None:

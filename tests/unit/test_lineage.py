@@ -13,11 +13,12 @@ from comet.errors import StoreDamaged, Unavailable
 from comet_broker.cluster.metadata_floor import FILE, read_floor, write_floor
 from comet_broker.cluster.store_guard import StoreGuard
 from comet_broker.cluster.view import ClusterView
-from comet_broker.core.cluster import CLUSTER, ID, LINEAGE, Lineage, LineageEntry, PartitionState, partition_key
+from comet_broker.core.cluster import ID, LINEAGE, Lineage, LineageEntry, PartitionState, partition_key
 from comet_broker.core.lineage import (
     ENTRIES_MAX,
     Floor,
     LineageFinding,
+    PartitionChange,
     Seen,
     extended,
     intending,
@@ -434,19 +435,66 @@ async def test_a_warning_counts_where_this_broker_knows_less_and_lowers_nothing_
     await one.start()
     await one.guard.enter([], [Put("k", b"")])
     await one.settle()
-    sound = await one.store.range(CLUSTER)
-    known = one.guard.floor
-    await one.guard.learn(known, sound, 2)
-    await one.guard.learn(Floor("another cluster", "mark", 1000), sound, 2)
+    right, known = one.store.snapshot(), one.guard.floor
+    await one.guard.learn(known, 2)
+    await one.guard.learn(Floor("another cluster", "mark", 1000), 2)
     assert not one.guard.reason
     more = msgspec.structs.replace(known, mark="later", revision=known.revision + 10)
-    emptied = RangeResult((), 1)
-    await one.guard.learn(msgspec.structs.replace(more, mark="earlier", revision=1), emptied, 2)
+    one.store.restore(MemoryStore(one.clock).snapshot(), quietly=True)
+    await one.guard.learn(msgspec.structs.replace(more, mark="earlier", revision=1), 2)
     assert "no cluster id" in one.guard.reason and one.guard.floor == known
-    one.store.restore(one.store.snapshot())
+    one.store.restore(right)
     await asyncio.sleep(3)
     assert not one.guard.reason, "it looked again, and all was well"
-    await one.guard.learn(more, sound, 2)
+    await one.guard.learn(more, 2)
     assert "broker 2 knows more" in one.guard.reason and one.guard.floor.mark == "later"
     await asyncio.sleep(3)
     assert one.guard.reason, "what it was told counts until the store is the right one"
+
+
+HELD = PartitionState(1, 3, (1, 2), {1: 2, 2: 3})
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"changed": PartitionChange(f"{PLACE[0]}/{PLACE[1]}", 1_000, 2, 3, (2,))},
+        {"epochs": {f"{PLACE[0]}/{PLACE[1]}": 4}},
+        {"revision": 1_000},
+    ],
+)
+def test_each_thing_that_another_broker_knows_counts_until_the_store_is_the_right_one(more: dict[str, Any]) -> None:
+    @guarded
+    async def scenario(one: Guarded) -> None:
+        await one.start()
+        await one.guard.enter([], [Put(partition_key(PLACE), HELD.encode())])
+        await one.settle()
+        await one.guard.learn(msgspec.structs.replace(one.guard.known(), **more), 2)
+        assert "broker 2 knows more" in one.guard.reason
+        await asyncio.sleep(5)
+        assert one.guard.reason
+
+    scenario()
+
+
+@guarded
+async def test_a_warning_that_comes_while_the_store_goes_on_counts_as_well(one: Guarded) -> None:
+    """What this broker learns while it lists the store is no sign that the store went back, and hides none."""
+    await one.start()
+    await one.guard.enter([], [Put("k", b"")])
+    await one.settle()
+    more = msgspec.structs.replace(one.guard.floor, mark="later", revision=one.guard.floor.revision + 10)
+    listed = one.store.range
+
+    async def late(prefix: str) -> RangeResult:
+        found = await listed(prefix)
+        for number in range(20):
+            await one.guard.transact([], [Put("x", b"%d" % number)])
+        return found
+
+    one.store.range = late  # type: ignore[method-assign]
+    await one.guard.learn(more, 2)
+    one.store.range = listed  # type: ignore[method-assign]
+    assert "broker 2 knows more" in one.guard.reason
+    await asyncio.sleep(5)
+    assert one.guard.reason

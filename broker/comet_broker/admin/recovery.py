@@ -108,8 +108,7 @@ class Recovering:
         """Another broker knows more of the store than what is there. What it knows counts here as well."""
         try:
             floor = Floor.decode(request.floor.encode())
-            listing = await self._broker.guard.inner.range(CLUSTER)
-            await self._broker.guard.learn(floor, listing, request.broker)
+            await self._broker.guard.learn(floor, request.broker)
         except (msgspec.DecodeError, StoreUnavailable) as error:
             log.warning("a warning of broker %d comes to nothing: %s", request.broker, error)
         return coordination.WarnResponse()

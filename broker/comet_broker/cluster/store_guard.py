@@ -27,6 +27,7 @@ from comet.errors import Closed, Unavailable
 from comet_broker.cluster.metadata_floor import read_floor, write_floor
 from comet_broker.core.cluster import (
     BROKERS,
+    CLUSTER,
     ID,
     LINEAGE,
     PARTITIONS,
@@ -226,21 +227,27 @@ class StoreGuard:
             await close_watch(watch)
         raise Closed("the metadata store is closed")
 
-    async def learn(self, floor: Floor, listing: RangeResult, broker: int) -> None:
-        """Another broker does not trust the store, and says what it knows. If that contradicts the listing, it counts
-        here, too, until the store is the right one. Raises StoreUnavailable."""
-        seen = await self._with_history(seen_in(listing.items, listing.revision), floor.changed)
+    async def learn(self, floor: Floor, broker: int) -> None:
+        """Another broker does not trust the store, and says what it knows. If that contradicts what the store lists, it
+        counts here, too, until the store is the right one. Raises StoreUnavailable."""
+        known = self.floor  # it rises while the store is asked
+        listing = await self.inner.range(CLUSTER)
+        listed = seen_in(listing.items, listing.revision)
+        seen = await self._with_history(listed, floor.changed)
         same = floor.cluster_id == self.floor.cluster_id
         if self.reason or not same or floor.recoveries < self.floor.recoveries or judge(floor, seen).sound:
             return
-        own = judge(self.floor, seen)
+        own = judge(known, listed)
         if own.finding is not LineageFinding.SAME:  # this broker knows as much, and has not looked yet
             self.distrust(f"{UNTRUSTED}: {own.why}" if own.why else RESTART)
             return
         self.floor = msgspec.structs.replace(
             self.floor, mark=floor.mark, revision=floor.revision, recoveries=floor.recoveries
         )
-        self._note_change(floor.changed)
+        self._last_change = floor.changed
+        self._epochs.update(
+            {place: epoch for place, epoch in floor.epochs.items() if seen.epochs.get(place, epoch) < epoch}
+        )
         self.distrust(f"{UNTRUSTED}: broker {broker} knows more than it does")
 
     def moved(self, keys: Sequence[str], state: ClusterState) -> None:
