@@ -1,10 +1,10 @@
-"""The tour of docs/gateway.md: its commands, run one after the other in one shell, against a real `comet up`.
+"""The tour of docs/gateway/index.md: its commands, run one after the other in one shell, against a real `comet up`.
 
 A block of `sh` is what a reader copies; a block of `text` right behind it is what that printed. What differs from run
 to run (times, cursors, tokens, ids) is compared by its form only.
 
-`python -m tests.integration.gateway_tour` writes into the document what is printed now, and the tables that are the
-code's: limits, settings, problems, close codes, roles.
+`python -m tests.integration.gateway_tour` writes into the document what is printed now, and into the pages beside it
+the tables that are the code's: limits, settings, problems, close codes, roles.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from comet_gateway.http.auth import ROLES
 from comet_gateway.push.close_codes import Close
 
 ROOT: Final = Path(__file__).parents[2]
-DOCUMENT: Final = ROOT / "docs/gateway.md"
+FOLDER: Final = ROOT / "docs/gateway"
+DOCUMENT: Final = FOLDER / "index.md"
 STEP: Final = re.compile(r"^```sh\n(.*?)^```\n\n?```text\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 MARK: Final = "--- the next step ---"
 # What a reader sees in three seconds may take longer on a busy machine, and more does not come.
@@ -97,25 +98,29 @@ def play(tour: list[Step], there: Up, folder: Path) -> list[str]:
     return [part.strip("\n") + "\n" for part in said.split(MARK)[:-1]]
 
 
-def tables() -> dict[str, list[tuple[str, ...]]]:
-    """The rows of each table that is the code's, by the heading above it."""
+def tables() -> dict[tuple[str, str], list[tuple[str, ...]]]:
+    """The rows of each table that is the code's, by its page and the heading above it."""
     told = [[cell.strip() for cell in line.strip("|").split("|")] for line in settings.markdown().splitlines()[2:]]
     limits = {f"`{field.name}`" for field in fields(Limits)}
     problem_rows = [(str(kind.status), f"`{code}`", kind.title) for code, kind in problems.KINDS.items()]
     return {
-        "Limits": [(name, default, about) for name, _, _, default, about in told if name in limits],
-        "Other settings": [(name, default, about) for name, _, _, default, about in told if name not in limits],
-        "Problems": sorted(problem_rows),
-        "Close codes": [
+        ("running.md", "Limits"): [(name, default, about) for name, _, _, default, about in told if name in limits],
+        ("running.md", "Other settings"): [
+            (name, default, about) for name, _, _, default, about in told if name not in limits
+        ],
+        ("rest.md", "Problems"): sorted(problem_rows),
+        ("streams.md", "Close codes"): [
             (str(close.value.code), "yes" if close.value.again else "no", close.value.reason) for close in Close
         ],
-        "Roles": [(method, f"`{path}`", role.name.lower()) for (method, path), role in ROLES.items()],
+        ("running.md", "Roles"): [(method, f"`{path}`", role.name.lower()) for (method, path), role in ROLES.items()],
     }
 
 
-def with_tables(text: str) -> str:
-    """The document with these tables as they are now."""
-    for heading, found in tables().items():
+def with_tables(text: str, page: str) -> str:
+    """The page with its tables as they are now."""
+    for (named, heading), found in tables().items():
+        if named != page:
+            continue
         table = re.compile(rf"(^#+ {heading}\n.*?\n\|[^\n]*\n\|---[^\n]*\n)(?:\|[^\n]*\n)+", re.MULTILINE | re.DOTALL)
         body = "".join(f"| {' | '.join(cells)} |\n" for cells in found)
         text, count = table.subn(lambda it, body=body: it[1] + body, text, count=1)  # type: ignore[misc]
@@ -138,7 +143,9 @@ def main() -> None:
     with up() as there, tempfile.TemporaryDirectory() as folder:
         printed = iter(play(tour, there, Path(folder)))
     written = STEP.sub(lambda found: f"```sh\n{found[1]}```\n\n```text\n{next(printed)}```\n", text)
-    DOCUMENT.write_text(with_tables(written))
+    DOCUMENT.write_text(written)
+    for page in FOLDER.glob("*.md"):
+        page.write_text(with_tables(page.read_text(), page.name))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""docs/gateway.md and the examples beside it do what they say, and its tables are the code's."""
+"""The pages of docs/gateway and their examples do what they say, and their tables are the code's."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from comet_gateway.config import Limits
 from comet_gateway.push.frames import ClientFrame, GroupTerms, Pong, ServerFrame, Subscribe
 from comet_gateway.push.session import PushSession, Say
 from comet_gateway.push.sse import SseQuery
-from tests.integration.gateway_tour import DOCUMENT, ROOT, Up, plain, play, steps, tables, up
+from tests.integration.gateway_tour import FOLDER, ROOT, Up, plain, play, steps, tables, up
 
-TEXT = DOCUMENT.read_text()
+PAGES = ("index.md", "rest.md", "streams.md", "running.md")
+TEXT = "\n".join((FOLDER / page).read_text() for page in PAGES)
 PAGE = "http://localhost:8000"
 TIMEOUT_S = 60
 
@@ -151,8 +152,12 @@ def rows(heading: str, first: str = "") -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in body]
 
 
+def test_there_are_no_other_pages() -> None:
+    assert {page.name for page in FOLDER.iterdir()} == set(PAGES)
+
+
 def test_its_tables_are_the_codes() -> None:
-    for heading, wanted in tables().items():
+    for (_, heading), wanted in tables().items():
         assert [tuple(cells) for cells in rows(heading)] == wanted, (
             f"{heading}: python -m tests.integration.gateway_tour"
         )
