@@ -64,6 +64,7 @@ def _count(batch: Batch, body: bytearray) -> None:
     """The header says one record more than there is: see `poisoned`."""
 
 
+TIMES: Final = "a timestamp is none of the header's"  # leaders refuse it, readers do not compare them
 KINDS: Final[dict[str, Spoil]] = {
     "offsets fall": lambda batch, body: set_i32(body, batch.values_column.offsets + 8, 1),
     "an offset is negative": lambda batch, body: set_i32(body, batch.values_column.offsets + 4, -5),
@@ -83,9 +84,10 @@ KINDS: Final[dict[str, Spoil]] = {
     "more headers than fit": lambda batch, body: set_i32(body, _lists(batch) + 4 * COUNT, 1 << 28),
     "offsets of header names fall": lambda batch, body: set_i32(body, _names(batch) + 4, 1_000),
     "a header name is no UTF-8": _name_bytes,
-    "a timestamp is none of the header's": lambda batch, body: struct.pack_into("<q", body, batch.timestamps_at, 7),
+    TIMES: lambda batch, body: struct.pack_into("<q", body, batch.timestamps_at, 7),
     "the count is too high": _count,
 }
+UNREADABLE: Final = [kind for kind in KINDS if kind != TIMES]
 
 
 def poisoned(kind: str, codec: Codec = Codec.NONE, **fields: int) -> bytes:

@@ -9,7 +9,7 @@ from comet.errors import CorruptBatch, CorruptRecords
 from comet.records import STAMP_BYTES, Codec, make_stamp
 from comet.wire.corrupt import headers, opened
 from comet_broker.core.admission import admit
-from tests.poison import KINDS, poisoned
+from tests.poison import KINDS, TIMES, UNREADABLE, poisoned
 from tests.property import records_oracle as oracle
 
 CODECS = [Codec.NONE, Codec.LZ4, Codec.ZSTD]
@@ -27,7 +27,7 @@ def test_a_leader_refuses_it(kind: str, codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", UNREADABLE)
 def test_a_reader_says_which_offsets_are_lost(kind: str, codec: Codec) -> None:
     data = poisoned(kind, codec)
     stored = memoryview(make_stamp(40, 6, 7, len(data)) + data[STAMP_BYTES:])
@@ -38,6 +38,16 @@ def test_a_reader_says_which_offsets_are_lost(kind: str, codec: Codec) -> None:
     assert (details["topic"], details["partition"], details["first"]) == ("quotes", "2", "42")
     assert details["end"] == str(header.next_offset)
     assert details["reason"]
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+def test_times_beyond_those_of_the_header_hide_no_record(codec: Codec) -> None:
+    data = poisoned(TIMES, codec)
+    stored = memoryview(make_stamp(40, 6, 7, len(data)) + data[STAMP_BYTES:])
+    ((at, header),) = headers(stored)
+    batch = opened(header, stored, at, "quotes", 2)
+    assert len(batch.values) == len(batch.timestamps) == header.record_count
+    assert 7 in batch.timestamps
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
@@ -53,7 +63,7 @@ def test_the_refusal_names_the_column() -> None:
         "header lists fall": "header lists",
         "offsets of header names fall": "header names",
         "a null has bytes": "keys",
-        "a timestamp is none of the header's": "timestamps",
+        TIMES: "timestamps",
     }.items():
         data = memoryview(poisoned(kind))
         with pytest.raises(CorruptBatch, match=column):

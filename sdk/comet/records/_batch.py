@@ -79,13 +79,15 @@ class Batch:
         if cursor.at != len(cursor.body):
             raise CorruptBatch(f"{len(cursor.body) - cursor.at} bytes after the last column")
 
-    def check(self) -> None:
+    def check(self, *, times: bool = True) -> None:
         """Checks every column, so that no property raises afterwards. No value is read for it. Raises CorruptBatch.
+
+        Without `times` the timestamps are not compared with those of the header: no reader slices by them.
 
         >>> from comet.records import decode, encode
         >>> decode(b"".join(encode([b"a", b"bc"], timestamps=1))).check()
         """
-        check(self)
+        check(self, times)
         self._checked = True
 
     def __len__(self) -> int:
