@@ -11,14 +11,14 @@ import sys
 import comet
 
 
-@comet.event
+@comet.model
 class Quote:
     symbol: str
     bid: float
     ask: float
 
 
-@comet.event
+@comet.model
 class Signal:
     symbol: str
     spread: float

@@ -1,7 +1,7 @@
-"""At least once, the default: the position is committed after the handler's success, so no event is missed.
+"""At least once, the default: the position is committed after the handler's success, so no record is missed.
 
 For work that may be done twice without harm, such as setting a value. The handler is called again when it raises, three
-times, and then the event goes to a dead-letter topic, as it was, with headers that say why. Four run at once, one at
+times, and then the record goes to a dead-letter topic, as it was, with headers that say why. Four run at once, one at
 a time for each account.
 
 Start a broker with `comet up`, make the topics with `comet topic create balances` and
@@ -15,7 +15,7 @@ import sys
 import comet
 
 
-@comet.event
+@comet.model
 class Balance:
     account: str
     amount: float

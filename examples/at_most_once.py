@@ -1,7 +1,7 @@
-"""At most once: the position is committed before the handler is called, so no event is handled twice.
+"""At most once: the position is committed before the handler is called, so no record is handled twice.
 
 For what is worse twice than not at all, such as a text message to somebody. What is under way when the process dies is
-lost: up to 100 events, which were committed ahead.
+lost: up to 100 records, which were committed ahead.
 
 Start a broker with `comet up`, make the topic with `comet topic create alerts`, then run this file. Ctrl-C ends it.
 """
@@ -13,7 +13,7 @@ import sys
 import comet
 
 
-@comet.event
+@comet.model
 class Alert:
     phone: str
     text: str

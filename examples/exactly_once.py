@@ -1,7 +1,7 @@
 """Exactly once: what the handler sends and how far it has read are committed together, or not at all.
 
 Whoever reads "totals" sees each order counted once, whatever was killed in between. The handler itself may be called
-more than once for an event; only what it sends through the app counts once.
+more than once for a record; only what it sends through the app counts once.
 
 Start a broker with `comet up`, make the topics with `comet topic create orders` and `comet topic create totals`, then
 run this file, in as many processes as you like. Ctrl-C ends it.
@@ -14,7 +14,7 @@ import sys
 import comet
 
 
-@comet.event
+@comet.model
 class Order:
     customer: str
     pieces: int

@@ -1,4 +1,4 @@
-"""An event type, a producer and a consumer.
+"""A model, a producer and a consumer.
 
 Start a broker with `comet up`, make a topic with `comet topic create quotes`, then run this file.
 """
@@ -10,7 +10,7 @@ import sys
 import comet
 
 
-@comet.event
+@comet.model
 class Quote:
     symbol: str
     bid: float

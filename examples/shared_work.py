@@ -16,7 +16,7 @@ import sys
 import comet
 
 
-@comet.event
+@comet.model
 class Job:
     number: int
     takes_ms: int

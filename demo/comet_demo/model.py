@@ -20,7 +20,7 @@ DEAD_ORDERS: Final = "orders.dead"
 EARLY_US: Final = 5_000_000  # what is from further in the future is nothing: all that follows would be of its past
 
 
-@comet.event
+@comet.model
 class Quote:
     """The best bid and ask at one moment. `last` is the price of the last trade, or the middle while there was none;
     `last_size` what was traded since the symbol's quote before, so that their sum is the volume."""
@@ -35,7 +35,7 @@ class Quote:
     timestamp_us: int
 
 
-@comet.event
+@comet.model
 class Trade:
     """Somebody bought from somebody: `side` is that of whom it was urgent to, "" where nobody says."""
 
@@ -46,7 +46,7 @@ class Trade:
     timestamp_us: int
 
 
-@comet.event
+@comet.model
 class Fill:
     """What paper trading did: a trade that never was. `cash` and `position` are the symbol's, after it."""
 
@@ -59,7 +59,7 @@ class Fill:
     timestamp_us: int  # of the quote that it came from
 
 
-@comet.event
+@comet.model
 class Order:
     """What somebody wants, at what price at most or at least."""
 

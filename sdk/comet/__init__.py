@@ -2,7 +2,7 @@
 
     Producer, Consumer, Admin, App     asynchronous; comet.sync has the same, synchronous
     read, write_frame                  a topic as tables of Arrow, Polars and pandas, and back
-    event                              marks a class as an event type
+    model                              marks a class as the model of a value
     Record, RecordBatch, Receipt, …    what they give and take
     CometError and its children        everything that can go wrong, see comet.errors
     run                                runs a coroutine on a fast event loop
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from comet.producer.producer import Producer
     from comet.producer.transaction import Transaction
     from comet.producer.transactional import TransactionalProducer
-    from comet.serde import event
+    from comet.serde import model
     from comet.share.share_consumer import SharedConsumer, SharedRecord
     from comet.share.stateless import LeasedRecord, Leases
     from comet.tables.scan import Scan, read
@@ -211,7 +211,7 @@ __all__ = [
     "Unavailable",
     "UnknownProducer",
     "UnsupportedVersion",
-    "event",
+    "model",
     "read",
     "run",
     "sync",
@@ -249,7 +249,7 @@ _OWN = {
     "TopicPage": "comet.admin.admin",
     "Transaction": "comet.producer.transaction",
     "TransactionalProducer": "comet.producer.transactional",
-    "event": "comet.serde",
+    "model": "comet.serde",
     "read": "comet.tables.scan",
     "run": "comet.event_loop",
     "ReplicaConflict": "comet.wire.replica_conflict",

@@ -1,6 +1,6 @@
-"""An application made of handlers: one function per topic, called with each event as it comes.
+"""An application made of handlers: one function per topic, called with each record as it comes.
 
-@app.on("quotes") ──► Consumer, GroupConsumer or SharedConsumer ──► handler(event), in order per partition or key
+@app.on("quotes") ──► Consumer, GroupConsumer or SharedConsumer ──► handler(record), in order per partition or key
 app.run()         ──► all of them at once, until SIGINT or SIGTERM, a handler that fails, or app.stop()
 
 How a handler is fed, and when what it did is committed, is in _serving and its neighbours.
@@ -48,7 +48,7 @@ log = logging.getLogger("comet")
 H = TypeVar("H", bound=Callable[[Any], Awaitable[None] | None] | Callable[[Any, Transaction], Awaitable[None] | None])
 
 
-# Of a shared group: attempts beyond those that a handler fails in, for members that die with an event in hand;
+# Of a shared group: attempts beyond those that a handler fails in, for members that die with a record in hand;
 _DEATHS_SPARE: Final = 4
 # and leases beyond those that are being handled.
 _IN_FLIGHT_SPARE: Final = 32
@@ -57,7 +57,7 @@ _IN_FLIGHT_SPARE: Final = 32
 class App:
     """Handlers for topics. The annotation of a handler's parameter says what it gets:
 
-        event: Quote                    the value, decoded (any event type, dict, str, bytes …)
+        event: Quote                    the value, decoded (any model, dict, str, bytes …)
         record: comet.Record[Quote]     with key, offset, timestamp and headers
         quotes: list[Quote]             all values of a batch at once
         batch: comet.RecordBatch[Quote] a whole batch as columns
@@ -140,20 +140,20 @@ class App:
         rack: str = "",
         buffer_bytes: int = limits.CONSUMER_BUFFER_BYTES,
     ) -> Callable[[H], H]:
-        """Registers a handler for a topic; it may be async or not. Events come one at a time, in order per partition.
+        """Registers a handler for a topic; it may be async or not. Records come one at a time, in order per partition.
 
         With `group`, the members of it share the partitions, and positions are kept in the cluster; `start` is where a
         group that is new begins. `delivery` says what a failure may cost:
 
-            "at_most_once"     committed, 100 events at most, before the handler is called: none comes twice
+            "at_most_once"     committed, 100 records at most, before the handler is called: none comes twice
             "at_least_once"    committed after the handler's success: none is missed
             "exactly_once"     what the handler sends with `app.send`, `app.publish`, or a second parameter that is a
                                `comet.Transaction`, is committed together with the position, or not at all
 
         A handler that raises is called again `retries` times, after `backoff_ms`, then twice that, and so on. After
-        that the event goes to the topic `dead_letter` as it was, with headers that say where and why; without one,
+        that the record goes to the topic `dead_letter` as it was, with headers that say where and why; without one,
         `on_error` decides. With `concurrency` several run at once, one at a time per key. With `shared`, members take
-        single events, whatever the number of partitions, and each event is acknowledged on its own.
+        single records, whatever the number of partitions, and each record is acknowledged on its own.
 
         >>> app = comet.App("localhost:9092")
         >>> @app.on("quotes", group="engine", retries=3, dead_letter="quotes-failed")
@@ -278,7 +278,7 @@ class App:
                 return ExactlyOnce(self, one)
 
     async def _wind_up(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Lets every handler finish the event it is at."""
+        """Lets every handler finish the record it is at."""
         self.stop()
         _, late = await asyncio.wait(tasks, timeout=self._stop_timeout_s)
         for task in late:
@@ -332,7 +332,7 @@ class App:
         return self._careful_producer
 
     async def publish(self, topic: str, value: Any, *, key: Key = None, headers: Headers | None = None) -> None:
-        """Writes an event and waits until it is acknowledged. In a handler with delivery="exactly_once" the event goes
+        """Writes a record and waits until it is acknowledged. In a handler with delivery="exactly_once" the record goes
         into its transaction instead, which waits for all of them when it commits.
 
         >>> async def example(address: str) -> None:
@@ -357,7 +357,7 @@ class App:
         timestamp_us: int | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Buffers an event, as `Producer.send` does; in a handler with delivery="exactly_once", in its transaction.
+        """Buffers a record, as `Producer.send` does; in a handler with delivery="exactly_once", in its transaction.
 
         >>> async def example(address: str) -> None:
         ...     app = comet.App(address)

@@ -4,7 +4,7 @@
     str                                           UTF-8
     dict, list, int, float, bool, Any, unions …   JSON, by msgspec
     dataclass, msgspec.Struct, TypedDict,         a JSON object, by msgspec
-    a class marked with @comet.event
+    a class marked with @comet.model
     pydantic model or dataclass                   a JSON object, by pydantic
 
 A codec checks fully when it decodes. When it encodes it checks the class of the value and trusts the fields,
@@ -123,7 +123,7 @@ def codec_for(kind: Any) -> Serde[Any]:
     """The codec of a type. Raises SerdeError for a type that has none, and says what to do.
 
     >>> import comet.serde
-    >>> @comet.serde.event
+    >>> @comet.serde.model
     ... class Quote:
     ...     symbol: str
     ...     bid: float
@@ -139,13 +139,13 @@ def codec_for(kind: Any) -> Serde[Any]:
 
 
 @dataclass_transform()
-def event(cls: type[T]) -> type[T]:
-    """Marks a class as an event type: its annotated fields are what a record holds.
+def model(cls: type[T]) -> type[T]:
+    """Marks a class as a model: its annotated fields are what a record holds.
 
     A dataclass, msgspec.Struct, pydantic model or TypedDict stays as it is; any other class becomes a dataclass
     with slots.
 
-    >>> @event
+    >>> @model
     ... class Trade:
     ...     symbol: str
     ...     price: float
@@ -154,7 +154,7 @@ def event(cls: type[T]) -> type[T]:
     Trade(symbol='EURUSD', price=1.1, volume=1)
     """
     if not isinstance(cls, type):
-        raise InvalidArgument(f"@comet.event marks a class, not {cls!r}")
+        raise InvalidArgument(f"@comet.model marks a class, not {cls!r}")
     if "__dataclass_fields__" in vars(cls) or hasattr(cls, "__struct_fields__") or _is_pydantic(cls):
         return cls
     if typing.is_typeddict(cls):
@@ -224,7 +224,7 @@ def _check_supported(kind: Any) -> None:
     try:
         info = inspect.type_info(kind)
     except (TypeError, NameError) as error:
-        raise SerdeError(f"{_name(kind)} is no type of events: {error}", details={"type": _name(kind)}) from error
+        raise SerdeError(f"{_name(kind)} is no model: {error}", details={"type": _name(kind)}) from error
     seen: set[int] = set()
     stack: list[Any] = [info]
     while stack:
@@ -240,7 +240,7 @@ def _check_supported(kind: Any) -> None:
 
 def _refuse_class(kind: Any, cls: Any) -> NoReturn:
     within = "" if cls is kind else f" inside {_name(kind)}"
-    advice = "use pydantic models throughout" if _is_pydantic(cls) else "decorate it with @comet.event"
+    advice = "use pydantic models throughout" if _is_pydantic(cls) else "decorate it with @comet.model"
     raise SerdeError(f"no codec for {_name(cls)}{within}: {advice}", details={"type": _name(cls)})
 
 

@@ -76,7 +76,7 @@ class TopicConfig:
 
     retention_ms: int = 7 * 24 * 3600 * 1000
     retention_bytes: int = NO_LIMIT
-    retention_events: int = NO_LIMIT
+    retention_records: int = NO_LIMIT
     flush: Flush = Flush.INTERVAL
     flush_interval_ms: int = 50
     record_bytes_max: int = 1 << 20
@@ -91,7 +91,7 @@ class TopicConfig:
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
                 raise InvalidArgument(f"{name} must be a whole number from {low} to {high}, not {value!r}")
 
-        for name in ("retention_ms", "retention_bytes", "retention_events"):
+        for name in ("retention_ms", "retention_bytes", "retention_records"):
             within(name, NO_LIMIT, 1 << 53)
         if not isinstance(self.flush, Flush):
             raise InvalidArgument(f"flush must be always, interval or os, not {self.flush!r}")
@@ -287,7 +287,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far a group is behind in one partition: in events, and in the age of the oldest that is not committed.
+    """How far a group is behind in one partition: in records, and in the age of the oldest that is not committed.
 
     `committed` is None where nothing was ever committed, `drain_s` where the lag does not get less. Of a shared group,
     `committed` is the offset below which everything is settled, `dead_waiting` how many dead letters could not be
@@ -330,7 +330,7 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True)
 class ResetPartition:
-    """What a reset does, or would do, to one partition. `skipped` events are not read; negative: are read again.
+    """What a reset does, or would do, to one partition. `skipped` records are not read; negative: are read again.
 
     >>> ResetPartition("quotes", 0, before=40, after=100, skipped=60, note="").after
     100

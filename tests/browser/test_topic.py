@@ -277,15 +277,15 @@ async def test_a_setting_that_destroys_records_says_how_many_and_wants_the_name(
             await producer.send("shrinking", b"x")
         await producer.flush()
         await page.goto(stage.at("/topics/shrinking/config"))
-        await page.get_by_role("button", name="Edit retention_events").click()
-        await page.get_by_label("retention_events", exact=True).fill("10")
+        await page.get_by_role("button", name="Edit retention_records").click()
+        await page.get_by_label("retention_records", exact=True).fill("10")
         await page.keyboard.press("Enter")
         await expect(dialog(page).locator("dl")).to_contain_text("about 20 are deleted for good")
         await expect(dialog(page).get_by_role("button", name="Save")).to_be_disabled()
         await page.keyboard.press("Escape")
         await expect(dialog(page)).to_have_count(0)
         await page.get_by_role("button", name="Discard").click()
-        await expect(page.get_by_label("retention_events", exact=True)).to_have_count(0)
+        await expect(page.get_by_label("retention_records", exact=True)).to_have_count(0)
         await admin.delete_topic("shrinking")
 
 

@@ -55,11 +55,11 @@ async def test_admin_calls(broker: Broker, topic: types.Topic, call: Call) -> No
         await call("comet.v1.Admin/CreateTopic", admin.CreateTopicRequest(name="u", config=bad))
     altered: types.Topic = await call(
         "comet.v1.Admin/AlterTopic",
-        admin.AlterTopicRequest(name="t", config=types.TopicConfig(retention_events=5)),
+        admin.AlterTopicRequest(name="t", config=types.TopicConfig(retention_records=5)),
     )
-    assert altered.config.retention_events == 5
+    assert altered.config.retention_records == 5
     assert altered.config.retention_ms == topic.config.retention_ms
-    assert broker.topics.partition("t", 1).log.config.retention_events == 5
+    assert broker.topics.partition("t", 1).log.config.retention_records == 5
     grown: types.Topic = await call("comet.v1.Admin/AddPartitions", admin.AddPartitionsRequest(name="t", total=4))
     assert len(grown.partitions) == 4
     with pytest.raises(InvalidArgument, match="only grow"):

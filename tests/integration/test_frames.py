@@ -26,7 +26,7 @@ numbers = count()
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-@comet.event
+@comet.model
 class Quote:
     symbol: str
     bid: float

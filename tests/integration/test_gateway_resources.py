@@ -171,13 +171,13 @@ async def test_a_dry_run_of_altering_says_how_many_records_go(filled: Api) -> No
     async def effect(**body: Any) -> Any:
         return (await filled.ask("PATCH", "/topics/quotes", body, dry_run=True))["records"]
 
-    assert await effect(retention_events=4) == "18"
-    assert await effect(retention_events="10") == "0"
+    assert await effect(retention_records=4) == "18"
+    assert await effect(retention_records="10") == "0"
     assert await effect(retention_ms="1000") == "30"  # the records say that they are of 1970
     assert await effect(flush="always") == "0"
     held = int((await filled.get("/topics/quotes"))["partitions"][0]["bytes"])
     assert int(await effect(retention_bytes=held // 2)) == 15
-    assert (await filled.get("/topics/quotes"))["config"]["retention_events"] == "-1"
+    assert (await filled.get("/topics/quotes"))["config"]["retention_records"] == "-1"
 
 
 async def test_more_partitions_move_keys(http: Api) -> None:

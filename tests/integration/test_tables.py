@@ -19,7 +19,7 @@ HOUR_MS = 3_600_000
 WAIT_S_MAX = 60
 
 
-@comet.event
+@comet.model
 class Quote:
     symbol: str
     bid: float

@@ -21,7 +21,7 @@ FILE: Final = re.compile(r'^```\w+ title="([\w.]+)"\n(.*?)^```\n', re.MULTILINE 
 
 
 def files(text: str) -> dict[str, str]:
-    return dict(found.groups() for found in FILE.finditer(text))
+    return {found[1]: found[2] for found in FILE.finditer(text)}
 
 
 def walk(text: str, there: Up, folder: Path) -> list[str]:

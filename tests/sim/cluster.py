@@ -68,7 +68,7 @@ class ClusterScenario:
             flush=self.profile.flush or Flush.INTERVAL,
             flush_interval_ms=random.choice((20, 50, 1_000)),
             segment_bytes=64 << 10,
-            retention_events=-1,
+            retention_records=-1,
             replicas=replicas,
             min_insync=min_insync,
             available=available,

@@ -50,11 +50,11 @@ def mutant(
 
 
 CUTS: Final = ("cut_links", "cut_links", "stall_links")
-QUIET: Final = Profile(faults=(), flush=Flush.OS, acks=1, idempotent=True, final_crash="none", retention_events=-1)
+QUIET: Final = Profile(faults=(), flush=Flush.OS, acks=1, idempotent=True, final_crash="none", retention_records=-1)
 
 
 def profile(*faults: str, flush: Flush = Flush.OS, final_crash: str = "none", **more: Any) -> Profile:
-    given: dict[str, Any] = {"acks": 1, "idempotent": True, "retention_events": -1, "deletes": False, **more}
+    given: dict[str, Any] = {"acks": 1, "idempotent": True, "retention_records": -1, "deletes": False, **more}
     return Profile(faults=faults, flush=flush, final_crash=final_crash, **given)
 
 
@@ -393,7 +393,7 @@ def reuse_an_offset() -> list[Patch]:
 @mutant(
     "retention deletes one segment more than the limit allows",
     "C1 C7",
-    profile(retention_events=50),
+    profile(retention_records=50),
 )
 def delete_too_much_by_retention() -> list[Patch]:
     expired: Callable[..., int] = vars(storage_log)["expired_segments"]

@@ -55,7 +55,7 @@ class Profile:
     flush: Flush | None = None
     acks: int | None = None
     idempotent: bool | None = None
-    retention_events: int | None = None
+    retention_records: int | None = None
     deletes: bool | None = None
     final_crash: str | None = None
     producers: int | None = None
@@ -74,7 +74,7 @@ def draw(seed: int, profile: Profile) -> Profile:
         flush=random.choice(list(Flush)),
         acks=random.choice((0, 1, 1, 1, 1, 2)),
         idempotent=random.random() < 0.75,
-        retention_events=random.choice((-1, -1, 50, 300)),
+        retention_records=random.choice((-1, -1, 50, 300)),
         deletes=random.random() < 0.4,
         final_crash=random.choice(("none", "kill", "power", "drain", "drain then power")),
         producers=random.randint(1, 3),
@@ -84,7 +84,7 @@ def draw(seed: int, profile: Profile) -> Profile:
 
 
 def topics_for(profile: Profile, random: Random) -> list[TopicPlan]:
-    assert profile.flush is not None and profile.retention_events is not None
+    assert profile.flush is not None and profile.retention_records is not None
     return [
         TopicPlan(
             name=f"t{index}",
@@ -92,7 +92,7 @@ def topics_for(profile: Profile, random: Random) -> list[TopicPlan]:
             flush=profile.flush if index == 0 else random.choice(list(Flush)),
             flush_interval_ms=random.choice((10, 50, 300)),
             segment_bytes=64 << 10,
-            retention_events=profile.retention_events if index == 0 else -1,
+            retention_records=profile.retention_records if index == 0 else -1,
         )
         for index in range(random.randint(1, 2))
     ]
@@ -158,7 +158,7 @@ class Scenario:
                 flush=topic.flush,
                 flush_interval_ms=topic.flush_interval_ms,
                 segment_bytes=topic.segment_bytes,
-                retention_events=topic.retention_events,
+                retention_records=topic.retention_records,
                 retention_ms=-1,  # wall clocks jump here
             )
             request = admin.CreateTopicRequest(
@@ -350,12 +350,12 @@ class Scenario:
         """Retention by events may take all but the last so many, and not one more."""
         history = self.world.history
         for topic in self.topics:
-            if topic.retention_events < 0:
+            if topic.retention_records < 0:
                 continue
             for place in topic.places:
                 ends = [ends.high_watermark for ends in history.ends if ends.place == place]
                 ends += [op.offset + 1 for op in history.produces if op.place == place]
-                allowed = max(*ends, history.final[place].log_end) - topic.retention_events
+                allowed = max(*ends, history.final[place].log_end) - topic.retention_records
                 history.deletes[place] = max(history.deletes.get(place, 0), allowed)
 
 

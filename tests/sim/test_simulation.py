@@ -80,7 +80,7 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
 
 
 def test_without_faults_nothing_fails() -> None:
-    result = simulate(1, Profile(faults=(), final_crash="none", deletes=False, retention_events=-1, acks=1))
+    result = simulate(1, Profile(faults=(), final_crash="none", deletes=False, retention_records=-1, acks=1))
     assert result.ok, report(result)
     assert result.history.counts().get("produce unknown", 0) == 0
     assert result.history.counts().get("produce fail", 0) == 0

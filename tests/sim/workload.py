@@ -42,7 +42,7 @@ class TopicPlan:
     flush: Flush
     flush_interval_ms: int
     segment_bytes: int
-    retention_events: int  # -1: no limit
+    retention_records: int  # -1: no limit
 
     @property
     def places(self) -> list[Place]:

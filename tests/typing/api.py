@@ -9,7 +9,7 @@ import comet.sync
 import comet.testing
 
 
-@comet.event
+@comet.model
 class Quote:
     symbol: str
     bid: float = 0.0
@@ -169,7 +169,7 @@ async def wrong() -> None:
 
 
 async def in_a_test() -> None:
-    async with comet.testing.broker(["quotes"], retention_events=10) as broker:
+    async with comet.testing.broker(["quotes"], retention_records=10) as broker:
         assert_type(broker.address, str)
 
 

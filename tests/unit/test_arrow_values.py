@@ -28,13 +28,13 @@ from tests.property.records_strategies import build, stamp
 T = TypeVar("T")
 
 
-@comet.event
+@comet.model
 class Leg:
     size: int
     note: str | None = None
 
 
-@comet.event
+@comet.model
 class Order:
     symbol: str
     price: float

@@ -23,7 +23,7 @@ def test_a_size_reads_back_as_itself(size: int) -> None:
 
 
 def test_every_setting_of_a_topic_reads_back_as_itself() -> None:
-    config = TopicConfig(retention_events=5, flush=Flush.ALWAYS, retention_ms=90_061_001)
+    config = TopicConfig(retention_records=5, flush=Flush.ALWAYS, retention_ms=90_061_001)
     words = [f"{name}={format_setting(name, getattr(config, name))}" for name in TopicConfig.names()]
     settings = parse_settings(words)
     assert settings == {name: getattr(config, name) for name in TopicConfig.names()} | {"flush": "always"}
@@ -69,8 +69,8 @@ def test_retention_may_be_without_limit(word: str) -> None:
         ("retention=7d", "no setting 'retention'"),
         ("flush=sometimes", "always, interval or os"),
         ("segment_ms=none", "as a duration"),
-        ("retention_events=many", "whole number"),
-        ("retention_events=1.5", "whole number"),
+        ("retention_records=many", "whole number"),
+        ("retention_records=1.5", "whole number"),
     ],
 )
 def test_a_wrong_setting_says_what_is_wrong(word: str, complaint: str) -> None:
@@ -84,7 +84,7 @@ def test_a_setting_given_twice_is_refused() -> None:
 
 
 def test_dashes_and_grouped_digits_are_understood() -> None:
-    assert parse_settings(["retention-events=1_000_000"]) == {"retention_events": 1_000_000}
+    assert parse_settings(["retention-records=1_000_000"]) == {"retention_records": 1_000_000}
 
 
 def test_rates_for_the_eye() -> None:

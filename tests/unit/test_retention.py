@@ -11,7 +11,7 @@ from comet.types import NO_LIMIT, TopicConfig
 from comet_broker.core.retention import SegmentFacts, expired_segments
 
 HOUR_US = 3600 * 1_000_000
-NOTHING = TopicConfig(retention_ms=NO_LIMIT, retention_bytes=NO_LIMIT, retention_events=NO_LIMIT)
+NOTHING = TopicConfig(retention_ms=NO_LIMIT, retention_bytes=NO_LIMIT, retention_records=NO_LIMIT)
 
 # Four segments of 100 records and 1,000 bytes, appended at hours 1, 2, 3 and 4.
 LOG = [SegmentFacts(100 * n, 100 * n + 100, 1000, (n + 1) * HOUR_US) for n in range(4)]
@@ -46,13 +46,13 @@ def test_by_bytes_at_least_the_limit_is_kept() -> None:
 
 
 def test_by_events_at_least_the_limit_is_kept() -> None:
-    assert expired(replace(NOTHING, retention_events=301)) == 0
-    assert expired(replace(NOTHING, retention_events=300)) == 1
-    assert expired(replace(NOTHING, retention_events=1)) == 3
+    assert expired(replace(NOTHING, retention_records=301)) == 0
+    assert expired(replace(NOTHING, retention_records=300)) == 1
+    assert expired(replace(NOTHING, retention_records=1)) == 3
 
 
 def test_one_limit_is_enough() -> None:
-    assert expired(replace(NOTHING, retention_events=400, retention_bytes=2000)) == 2
+    assert expired(replace(NOTHING, retention_records=400, retention_bytes=2000)) == 2
     assert expired(replace(NOTHING, retention_ms=3600 * 1000, retention_bytes=3000)) == 2
 
 
@@ -93,7 +93,7 @@ LIMIT = st.one_of(st.just(NO_LIMIT), st.integers(0, 2000))
 def test_what_must_always_hold(
     log: list[SegmentFacts], age_ms: int, size: int, events: int, now_us: int, log_start: int
 ) -> None:
-    config = TopicConfig(retention_ms=age_ms, retention_bytes=size, retention_events=events)
+    config = TopicConfig(retention_ms=age_ms, retention_bytes=size, retention_records=events)
     count = expired_segments(log, config, now_us, log_start)
     gone, kept = log[:count], log[count:]
     assert kept

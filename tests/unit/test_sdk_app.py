@@ -18,7 +18,7 @@ from tests.unit.test_sdk_consumer import fill
 from tests.unit.test_sdk_producer import scenario
 
 
-@comet.event
+@comet.model
 class Quote:
     symbol: str
     bid: float = 0.0
@@ -103,7 +103,7 @@ async def test_every_shape_gets_its_events(broker: FakeBroker) -> None:
     got: list[Any] = []
     a = app(broker)
 
-    @comet.event
+    @comet.model
     class Local:
         symbol: str
 

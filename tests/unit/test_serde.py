@@ -18,31 +18,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comet.errors import InvalidArgument, SerdeError
-from comet.serde import Serde, codec_for, event
+from comet.serde import Serde, codec_for, model
 
 JSON = b'{"symbol":"EURUSD","bid":1.25}'
 
 
-@event
+@model
 class Plain:
     symbol: str
     bid: float
 
 
-@event
+@model
 @dataclasses.dataclass
 class Data:
     symbol: str
     bid: float
 
 
-@event
+@model
 class Struct(msgspec.Struct):
     symbol: str
     bid: float
 
 
-@event
+@model
 class Model(pydantic.BaseModel):
     symbol: str
     bid: float
@@ -54,7 +54,7 @@ class PydanticData:
     bid: float
 
 
-@event
+@model
 class Typed(TypedDict):
     symbol: str
     bid: float
@@ -69,7 +69,7 @@ class Side(enum.Enum):
     BUY = "buy"
 
 
-@event
+@model
 class Derived(Data):
     side: Side = Side.BUY
 
@@ -222,14 +222,14 @@ def test_a_list_that_contains_itself_is_not_encoded() -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (Plainest, "no codec for Plainest: decorate it with @comet.event"),
-        (Undecorated, "no codec for Undecorated: decorate it with @comet.event"),
+        (Plainest, "no codec for Plainest: decorate it with @comet.model"),
+        (Undecorated, "no codec for Undecorated: decorate it with @comet.model"),
         (HoldsUndecorated, "no codec for Undecorated inside HoldsUndecorated: decorate it"),
         (Holds, "no codec for Model inside Holds: use pydantic models throughout"),
         (list[Undecorated], "no codec for Undecorated inside list"),
-        ("Struct", "Struct is no type of events"),
-        (5, "5 is no type of events"),
-        (Struct | Typed, "no type of events"),
+        ("Struct", "Struct is no model"),
+        (5, "5 is no model"),
+        (Struct | Typed, "no model"),
     ],
 )
 def test_a_type_without_a_codec_is_refused_at_once(kind: Any, message: str) -> None:
@@ -262,7 +262,7 @@ def test_a_plain_class_becomes_a_dataclass_with_slots() -> None:
 
 @pytest.mark.parametrize("kind", [Data, Struct, Model, PydanticData, Typed])
 def test_an_event_type_stays_what_it_is(kind: Any) -> None:
-    assert event(kind) is kind
+    assert model(kind) is kind
 
 
 def test_a_subclass_of_an_event_gets_its_own_fields() -> None:
@@ -272,7 +272,7 @@ def test_a_subclass_of_an_event_gets_its_own_fields() -> None:
 @pytest.mark.parametrize("wrong", [Plainest, "Plain", lambda: None, 3])
 def test_what_cannot_be_an_event_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidArgument):
-        event(wrong)
+        model(wrong)
 
 
 # ---- properties
@@ -298,7 +298,7 @@ def test_hostile_bytes_give_serde_errors_only(data: bytes, kind: Any) -> None:
 def test_pydantic_is_never_imported_for_others() -> None:
     code = (
         "import sys, dataclasses, comet.serde as serde\n"
-        "@serde.event\nclass A:\n  x: int\n"
+        "@serde.model\nclass A:\n  x: int\n"
         "serde.codec_for(A).decode(b'{\"x\":1}')\n"
         "try: serde.codec_for(A).decode(b'{}')\nexcept serde.SerdeError: pass\n"
         "print('pydantic' in sys.modules, 'numpy' in sys.modules)"

@@ -82,7 +82,7 @@ EXAMPLES: dict[str, tuple[str, object, Any]] = {
     "log_level": ("info", "info", "info"),
     "topic_retention_ms": ("7d", "7d", 604_800_000),
     "topic_retention_bytes": ("none", -1, -1),
-    "topic_retention_events": ("1_000", 1_000, 1_000),
+    "topic_retention_records": ("1_000", 1_000, 1_000),
     "topic_flush": ("always", "always", Flush.ALWAYS),
     "topic_flush_interval_ms": ("20ms", 20, 20),
     "topic_record_bytes_max": ("2MiB", "2MiB", 2 << 20),

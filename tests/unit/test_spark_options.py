@@ -14,7 +14,7 @@ from comet.spark import value_types
 from comet.spark.options import SourceOptions
 
 
-@comet.event
+@comet.model
 class Leg:
     symbol: str
     size: int
@@ -128,7 +128,7 @@ def test_columns_are_named_as_fields_and_found_as_json_names_them() -> None:
         (f"{__name__}:ByName", "ByName.bid_size may have several names in JSON"),
         (f"{__name__}:Choices", "give the option schema as DDL"),
         (f"{__name__}:Odd", "for which there is no column"),
-        ("comet.types:Acks", "no class of events"),
+        ("comet.types:Acks", "no model"),
     ],
 )
 def test_what_is_no_class_of_events_is_refused(event: str, said: str) -> None:

@@ -145,7 +145,7 @@ def test_the_least_replicated_sort_first() -> None:
         ({}, "7 d", "by age"),
         ({"retention_ms": -1}, "no end", "never"),
         ({"retention_ms": -1, "retention_bytes": 10**9}, "no end", "by size"),
-        ({"retention_bytes": 10**9, "retention_events": 5_000}, "7 d", "by age, size, count"),
+        ({"retention_bytes": 10**9, "retention_records": 5_000}, "7 d", "by age, size, count"),
     ],
 )
 def test_what_is_kept_is_told_by_its_bounds(changes: dict[str, Any], retention: str, cleanup: str) -> None:

@@ -84,7 +84,7 @@ class Topic:
     groups: tuple[str, ...] = ()
     lag_max: int | None = None  # of the groups that read it; None: nobody does, or it is not known
     trend: Track | None = None  # records in per second, 15 minutes
-    retention_events: int = -1
+    retention_records: int = -1
     conflicts: int = 0  # partitions with a replica that does not follow, as it would lose committed records
 
 

@@ -60,5 +60,5 @@ def _expired(segment: SegmentFacts, config: TopicConfig, now_us: int, bytes_afte
     """Whether one of the limits is met without this segment."""
     too_old = config.retention_ms != NO_LIMIT and now_us - segment.last_append_us > config.retention_ms * 1000
     too_many_bytes = config.retention_bytes != NO_LIMIT and bytes_after >= config.retention_bytes
-    too_many_events = config.retention_events != NO_LIMIT and events_after >= config.retention_events
-    return too_old or too_many_bytes or too_many_events
+    too_many_records = config.retention_records != NO_LIMIT and events_after >= config.retention_records
+    return too_old or too_many_bytes or too_many_records

@@ -110,7 +110,7 @@ def placed(info: comet.TopicInfo) -> Placed:
         conflicts=sum(bool(one.conflicts) for one in parts),
         retention_ms=info.config.retention_ms,
         retention_bytes=info.config.retention_bytes,
-        retention_events=info.config.retention_events,
+        retention_records=info.config.retention_records,
     )
     return Placed(topic, frozenset(one.leader for one in parts if one.leader))
 

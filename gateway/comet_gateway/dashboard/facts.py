@@ -46,7 +46,7 @@ async def cluster(sources: Sources, asked: PageRequest) -> facts.Cluster:
 SETTINGS: Final[Mapping[str, tuple[str, str]]] = {
     "retention_ms": ("ms", "How long records are kept; none: no limit."),
     "retention_bytes": ("bytes", "How much of each partition is kept; none: no limit."),
-    "retention_events": ("records", "How many records of each partition are kept; none: no limit."),
+    "retention_records": ("records", "How many records of each partition are kept; none: no limit."),
     "min_insync": ("replicas", "How many replicas must be in sync for acks=all to be acknowledged."),
     "consistency": ("", "consistent: who leads has everything; available: if nobody has, records may be lost."),
     "flush": (

@@ -202,8 +202,8 @@ async def _expiring(
         starts = {index: max(start, since.get(index, 0)) for index, start in starts.items()}
     for index, status in statuses.items():
         count = status.log_end - status.log_start
-        if shorter("retention_events"):
-            starts[index] = max(starts[index], status.log_end - after.retention_events)
+        if shorter("retention_records"):
+            starts[index] = max(starts[index], status.log_end - after.retention_records)
         if shorter("retention_bytes") and status.bytes > after.retention_bytes:
             gone = count - count * after.retention_bytes // status.bytes
             starts[index] = max(starts[index], status.log_start + gone)

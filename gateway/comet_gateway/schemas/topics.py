@@ -22,7 +22,7 @@ class TopicSettings(Model):
 
     retention_ms: Int64 = Field(description=f"How long records are kept. {_NO_LIMIT}", examples=["604800000"])
     retention_bytes: Int64 = Field(description=f"Of one partition. {_NO_LIMIT}", examples=["-1"])
-    retention_events: Int64 = Field(description=f"Of one partition. {_NO_LIMIT}", examples=["-1"])
+    retention_records: Int64 = Field(description=f"Of one partition. {_NO_LIMIT}", examples=["-1"])
     flush: Flush = Field(
         description="When the log is forced to disk: before each acknowledgement, at an interval, at the system's will."
     )
@@ -41,7 +41,7 @@ class TopicChanges(Strict):
 
     retention_ms: Int64 | None = Field(default=None, description=f"How long records are kept. {_NO_LIMIT}")
     retention_bytes: Int64 | None = Field(default=None, description=f"Of one partition. {_NO_LIMIT}")
-    retention_events: Int64 | None = Field(default=None, description=f"Of one partition. {_NO_LIMIT}")
+    retention_records: Int64 | None = Field(default=None, description=f"Of one partition. {_NO_LIMIT}")
     flush: Flush | None = None
     flush_interval_ms: Annotated[int, Field(ge=1, le=60_000)] | None = None
     record_bytes_max: Annotated[int, Field(ge=1, le=7 << 20)] | None = None

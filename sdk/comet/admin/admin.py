@@ -160,8 +160,8 @@ class Admin(GroupAdmin):
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
-        ...         topic = await admin.alter_topic("quotes", retention_events=1_000_000)
-        ...         print(topic.config.retention_events)
+        ...         topic = await admin.alter_topic("quotes", retention_records=1_000_000)
+        ...         print(topic.config.retention_records)
         >>> run(example)
         1000000
         """

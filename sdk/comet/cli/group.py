@@ -100,7 +100,7 @@ async def lag(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Show how far a group is behind: in events, in the age of the oldest, and how long it takes to catch up."""
+    """Show how far a group is behind: in records, in the age of the oldest, and how long it takes to catch up."""
     import asyncio
 
     import comet
@@ -147,7 +147,7 @@ async def reset(
     ] = None,
     shift: Annotated[
         int | None,
-        typer.Option("--shift", metavar="EVENTS", help="So many events on; negative: back, to be read again."),
+        typer.Option("--shift", metavar="RECORDS", help="So many records on; negative: back, to be read again."),
     ] = None,
     topic: Annotated[
         list[str] | None,
@@ -162,7 +162,7 @@ async def reset(
     import comet
 
     if (to is None) == (shift is None):
-        raise InvalidArgument("say where to: --to POSITION or --shift EVENTS, one of them")
+        raise InvalidArgument("say where to: --to POSITION or --shift RECORDS, one of them")
     # What is shown and what is done are the same moment.
     where = None if to is None else position(to, now_us=time.time_ns() // 1000)
     topics = parse_topics(topic or [])
@@ -285,11 +285,11 @@ def _effect(changes: Sequence[ResetPartition]) -> str:
     """What a reset comes to, in one line.
 
     >>> _effect([])
-    '0 events are skipped, 0 are read again'
+    '0 records are skipped, 0 are read again'
     """
     skipped = sum(max(one.skipped, 0) for one in changes)
     again = sum(max(-one.skipped, 0) for one in changes)
-    return f"{skipped:,} events are skipped, {again:,} are read again"
+    return f"{skipped:,} records are skipped, {again:,} are read again"
 
 
 def _partitions(count: int) -> str:

@@ -346,8 +346,8 @@ def _with_named(settings: dict[str, Any], **named: object) -> dict[str, Any]:
 
 def _retention(config: TopicConfig) -> str:
     limits = [
-        format_setting(name, getattr(config, name)) + (" events" if name == "retention_events" else "")
-        for name in ("retention_ms", "retention_bytes", "retention_events")
+        format_setting(name, getattr(config, name)) + (" records" if name == "retention_records" else "")
+        for name in ("retention_ms", "retention_bytes", "retention_records")
         if getattr(config, name) >= 0
     ]
     return ", ".join(limits) or "forever"

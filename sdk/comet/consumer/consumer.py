@@ -69,7 +69,7 @@ class Consumer(Taking[T]):
     """Reads a topic, from all partitions or some. Async; `comet.sync.Consumer` is the same for synchronous code.
 
     `start` is "earliest", "latest", an offset, a time (datetime, or text such as "2026-01-31T12:00:00Z"), or a time ago
-    (timedelta, or text such as "-15m"). `type` says what values are decoded to: an event class, dict, str, int …;
+    (timedelta, or text such as "-15m"). `type` says what values are decoded to: a model, dict, str, int …;
     without it they are bytes. At most `buffer_bytes` wait in memory to be taken.
 
     A position that the topic no longer holds raises OffsetOutOfRange, which says what was lost; with

@@ -124,7 +124,7 @@ class Taking(Generic[T]):
         self, *, columns: Iterable[str] | None = None, rows_max: int = 65_536, wait_ms: float = 1_000
     ) -> Tables[T]:
         """Tables of what comes, as pyarrow.Table: of up to `rows_max` rows, or of what has come within `wait_ms` of the
-        first of them, or of as much as the consumer may buffer. Columns are those of comet.read; with an event class as
+        first of them, or of as much as the consumer may buffer. Columns are those of comet.read; with a model as
         the consumer's type, its fields. A table counts as handed out, and as done, as a batch does.
 
         >>> async def example(address: str) -> None:

@@ -22,7 +22,7 @@ HeaderList = list[tuple[str, bytes]]
 
 
 class NewRecord(NamedTuple):
-    """A record that is to be written. `value` is what Producer.send takes: bytes, str, None, or an event; without a
+    """A record that is to be written. `value` is what Producer.send takes: bytes, str, None, or a model; without a
     timestamp it gets that of the broker.
 
     >>> async def example(address: str) -> None:
@@ -44,7 +44,7 @@ class NewRecord(NamedTuple):
 
 
 class Record(NamedTuple, Generic[T]):
-    """One record as it was read. `value` is bytes, or an event where the consumer was given a type.
+    """One record as it was read. `value` is bytes, or a model where the consumer was given a type.
 
     A tombstone has None as its value, whatever the type.
 
@@ -187,9 +187,9 @@ class RecordBatch(Generic[T]):
         return headers if self._part is None else headers[self._part]
 
     def events(self) -> list[T]:
-        """The values as events of the consumer's type; without one, as `values`. A tombstone stays None.
+        """The values as models of the consumer's type; without one, as `values`. A tombstone stays None.
 
-        Raises SerdeError, with the offset of the first value that is no such event.
+        Raises SerdeError, with the offset of the first value that is not such a model.
         """
         values = self.values
         if self._serde is None:

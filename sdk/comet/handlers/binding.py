@@ -29,7 +29,7 @@ current_transaction: ContextVar[Transaction | None] = ContextVar("comet_transact
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a handler of a group gets its events, and what becomes of those that it fails on."""
+    """How a handler of a group gets its records, and what becomes of those that it fails on."""
 
     group: str
     delivery: DeliveryMode
@@ -50,7 +50,7 @@ class Policy:
         if self.shared and signature.shape not in {HandlerShape.EVENT, HandlerShape.RECORD}:
             raise InvalidArgument("members of a shared group take single events: not lists or batches")
         if self.delivery == "at_most_once" and (self.retries or self.concurrency > 1):
-            raise InvalidArgument("at most once means one call for each event, in order: no retries, no concurrency")
+            raise InvalidArgument("at most once means one call for each record, in order: no retries, no concurrency")
         if signature.transaction and self.delivery != "exactly_once":
             raise InvalidArgument('a handler that takes a comet.Transaction needs delivery="exactly_once"')
         if self.dead_letter and on_error == "skip":

@@ -1,6 +1,6 @@
 """Events that a handler gave up on, as they are kept in a dead-letter topic: what they were, and why they are there.
 
-Key, value, headers and timestamp are those of the event; these headers come with it:
+Key, value, headers and timestamp are those of the record; these headers come with it:
 
     comet-dead-letter-topic, -partition, -offset    where it was read
     comet-dead-letter-group, -attempts, -reason     who gave it up, after how many calls, and why

@@ -146,7 +146,7 @@ class ExactlyOnce(GroupServing):
                 give_up = loop.time() + self.policy.transaction_ms / 1000
 
     async def _pass_over(self) -> None:
-        """Commits what is no event, while there are none."""
+        """Commits what is no record, while there are none."""
         ending = self._ending
         if self.stopping or (ending is not None and (not ending.task.done() or ending.task.exception() is not None)):
             return

@@ -62,7 +62,7 @@ def signature_of(handler: Handler, names: Mapping[str, Any], kind: Any = None) -
     transaction = len(required) == 2 and _annotation(handler, required[1].name, names) is Transaction
     if len(required) != 1 and not transaction:
         raise InvalidArgument(
-            f"{name_of(handler)} must take one argument: the event, record, list or batch; "
+            f"{name_of(handler)} must take one argument: the value, record, list or batch; "
             "and a comet.Transaction as its second, if it wants one"
         )
     annotation = _annotation(handler, required[0].name, names)

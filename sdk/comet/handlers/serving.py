@@ -1,4 +1,4 @@
-"""How handlers are fed: the loop of each kind of delivery, from taking events to committing positions.
+"""How handlers are fed: the loop of each kind of delivery, from taking records to committing positions.
 
     without a group    Consumer ─► handler
     at most once       take ─► commit, confirmed ─► handler                     see _at_most_once
@@ -170,7 +170,7 @@ class PlainServing(Serving):
 
 
 class GroupServing(Serving):
-    """A handler whose events come from a group's partitions."""
+    """A handler whose records come from a group's partitions."""
 
     def __init__(self, host: Host, one: Binding) -> None:
         super().__init__(host, one)
@@ -249,8 +249,8 @@ class GroupServing(Serving):
         self._taken[place] = life
 
     def passed_over(self) -> dict[Place, int]:
-        """Positions behind what is no event, such as the ends of transactions, which nobody would commit otherwise. To
-        be asked only while it waits for events, and all that it has taken is done."""
+        """Positions behind what is no record, such as the ends of transactions, which nobody would commit otherwise. To
+        be asked only while it waits for records, and all that it has taken is done."""
         assert self.source is not None
         return {
             place: position

@@ -1,4 +1,4 @@
-"""A handler whose events come one by one out of a shared group, and are settled one by one.
+"""A handler whose records come one by one out of a shared group, and are settled one by one.
 
 lease ─► handler ─┬─ returned ─────────────────────────────────────► ack
                   ├─ raised, and may be tried again ─► nack(delay): any member gets it, after a while

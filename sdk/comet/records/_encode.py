@@ -116,9 +116,9 @@ def _encode_one(
     value: object, timestamps: int | Sequence[int], producer_id: int, producer_epoch: int, base_sequence: int,
     schema_id: int, flags: int,
 ) -> list[bytes] | None:  # fmt: skip
-    """A plain event sent alone, which is most of the batches of a slow topic; None for whatever is not that plain.
+    """A plain record sent alone, which is most of the batches of a slow topic; None for whatever is not that plain.
 
-    The same bytes in a third of the time, on the way of an event that somebody waits for.
+    The same bytes in a third of the time, on the way of a record that somebody waits for.
     """
     timestamp = timestamps[0] if isinstance(timestamps, list) and len(timestamps) == 1 else timestamps
     if type(value) is not bytes or type(timestamp) is not int or len(value) > _JOIN_BYTES_MAX:
@@ -172,7 +172,7 @@ def _add_rare(
     due: Sequence[int] | None,
     expiry: Sequence[int] | None,
 ) -> int:
-    """The columns that a producer of plain events never has."""
+    """The columns that a producer of plain records never has."""
     flags = 0
     if deltas is not None and _add_deltas(parts, deltas, count):
         flags |= OFFSET_DELTAS

@@ -41,7 +41,7 @@ class SourceOptions:
     committed: bool = True  # else also what no transaction has committed
     group: str = ""  # is told how far a stream has come
     event: str = ""  # the type of values: DDL, or module:Class
-    permissive: bool = False  # a value that is no such event becomes null, instead of failing the query
+    permissive: bool = False  # a value that is not such a model becomes null, instead of failing the query
     pushdown: bool = False  # filters, where Spark has them enabled
     timeout_ms: int = 30_000
     settle_ms: int = 0  # that a batch of a stream waits before it takes what is there

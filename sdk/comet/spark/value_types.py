@@ -1,4 +1,4 @@
-"""The type of values, as Spark says it: DDL as it is, or what a class of events comes to.
+"""The type of values, as Spark says it: DDL as it is, or what a model comes to.
 
 Columns are named as the fields of a class are; that JSON calls one otherwise (`rename` of msgspec, aliases of pydantic)
 is told beside it.
@@ -59,7 +59,7 @@ def names(event: str) -> Names:
 
 
 def fields(event: Any) -> str:
-    """The fields of a class of events, in its order. Raises InvalidArgument."""
+    """The fields of a model, in its order. Raises InvalidArgument."""
     return ", ".join(f"`{field.name}` {field.kind.ddl}" for field in _fields(event))
 
 
@@ -86,10 +86,10 @@ def _fields(event: Any) -> list[_Field]:
     try:
         hints = typing.get_type_hints(event)
     except (NameError, TypeError) as error:
-        raise InvalidArgument(f"{event!r} is no class of events: {error}") from None
+        raise InvalidArgument(f"{event!r} is no model: {error}") from None
     found = {name: hint for name, hint in hints.items() if typing.get_origin(hint) is not typing.ClassVar}
     if not found:
-        raise InvalidArgument(f"{event!r} is no class of events: it has no annotated fields")
+        raise InvalidArgument(f"{event!r} is no model: it has no annotated fields")
     return [
         _Field(name, _type(hint, f"{event.__qualname__}.{name}"), _in_json(event, name)) for name, hint in found.items()
     ]

@@ -46,14 +46,14 @@ def read(
     Both are "earliest", "latest", an offset, a time (datetime, or text such as "2026-01-31T12:00:00Z"), or a time ago
     ("-15m"); or one of these for each partition, as `{0: 42, 1: "latest"}`. The end is fixed when reading begins.
 
-    Without `type` the columns are key, value, topic, partition, offset and timestamp. With an event class or a
+    Without `type` the columns are key, value, topic, partition, offset and timestamp. With a model or a
     pyarrow.Schema, the fields of the values are columns, instead of `value`. `columns` chooses some, and only these are
     decoded; "headers" is one that has to be asked for. `records_max` is shared out among the partitions. A stored batch
     that cannot be read raises CorruptRecords; with `on_corrupt="skip"` it is logged, and left out.
 
     >>> with comet.sync.Producer(address) as producer:
     ...     _ = producer.send_many("quotes", [{"symbol": "EURUSD", "bid": 1.08}, {"symbol": "USDJPY", "bid": 155.2}])
-    >>> @comet.event
+    >>> @comet.model
     ... class Quote:
     ...     symbol: str
     ...     bid: float

@@ -36,13 +36,13 @@ def write_frame(
 
     `frame` is a pyarrow.Table, a polars or pandas DataFrame (without its index), a comet.Scan, or anything else that is
     an Arrow stream. Values are JSON objects of all columns, or of those that `value` lists; where it is one name, that
-    column's text or bytes as they are. With `type`, rows are checked to be such events, and take their defaults. `key`
+    column's text or bytes as they are. With `type`, rows are checked to be such records, and take their defaults. `key`
     names a column of text or bytes, `timestamp` one of times, or of microseconds since 1970. `settings` are those of
     comet.Producer.
 
     Rows of one key keep their order. A float that is not a number, and pandas' NaN, become null; times are written to
     the microsecond. Raises InvalidArgument, before anything is written, for columns that there are not or that are of
-    the wrong type; SerdeError at the first row that is no event, when rows before it may be written.
+    the wrong type; SerdeError at the first row that is no record, when rows before it may be written.
 
     >>> import polars as pl
     >>> bars = pl.DataFrame({"symbol": ["EURUSD", "USDJPY"], "close": [1.08, 155.2]})

@@ -135,10 +135,10 @@ class Error(_message.Message):
     def __init__(self, code: _Optional[_Union[ErrorCode, str]] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., details: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class TopicConfig(_message.Message):
-    __slots__ = ("retention_ms", "retention_bytes", "retention_events", "flush", "flush_interval_ms", "record_bytes_max", "segment_bytes", "segment_ms", "min_insync", "consistency")
+    __slots__ = ("retention_ms", "retention_bytes", "retention_records", "flush", "flush_interval_ms", "record_bytes_max", "segment_bytes", "segment_ms", "min_insync", "consistency")
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
-    RETENTION_EVENTS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_RECORDS_FIELD_NUMBER: _ClassVar[int]
     FLUSH_FIELD_NUMBER: _ClassVar[int]
     FLUSH_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
     RECORD_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
@@ -148,7 +148,7 @@ class TopicConfig(_message.Message):
     CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     retention_ms: int
     retention_bytes: int
-    retention_events: int
+    retention_records: int
     flush: FlushPolicy
     flush_interval_ms: int
     record_bytes_max: int
@@ -156,7 +156,7 @@ class TopicConfig(_message.Message):
     segment_ms: int
     min_insync: int
     consistency: Consistency
-    def __init__(self, retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., retention_events: _Optional[int] = ..., flush: _Optional[_Union[FlushPolicy, str]] = ..., flush_interval_ms: _Optional[int] = ..., record_bytes_max: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_ms: _Optional[int] = ..., min_insync: _Optional[int] = ..., consistency: _Optional[_Union[Consistency, str]] = ...) -> None: ...
+    def __init__(self, retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., retention_records: _Optional[int] = ..., flush: _Optional[_Union[FlushPolicy, str]] = ..., flush_interval_ms: _Optional[int] = ..., record_bytes_max: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_ms: _Optional[int] = ..., min_insync: _Optional[int] = ..., consistency: _Optional[_Union[Consistency, str]] = ...) -> None: ...
 
 class Broker(_message.Message):
     __slots__ = ("id", "host", "port", "version", "rack", "draining")

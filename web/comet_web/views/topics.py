@@ -138,7 +138,7 @@ def cleanup(topic: Topic) -> Cell:
     bounds = (
         ("age", topic.retention_ms, numbers.duration_text(topic.retention_ms / 1000)),
         ("size", topic.retention_bytes, numbers.size_text(topic.retention_bytes)),
-        ("count", topic.retention_events, f"{topic.retention_events:,} records"),
+        ("count", topic.retention_records, f"{topic.retention_records:,} records"),
     )
     found = {name: text for name, value, text in bounds if value != NO_LIMIT}
     if not found:

@@ -4,7 +4,7 @@
 export const SETTINGS = {
   "retention_ms": { "default": 604800000, "unit": "ms", "low": -1, "high": 9007199254740992, "none": true, "label": "Keep records for" },
   "retention_bytes": { "default": -1, "unit": "bytes", "low": -1, "high": 9007199254740992, "none": true, "label": "Keep at most, in each partition" },
-  "retention_events": { "default": -1, "unit": "", "low": -1, "high": 9007199254740992, "none": true, "label": "Keep at most so many records, in each partition" },
+  "retention_records": { "default": -1, "unit": "", "low": -1, "high": 9007199254740992, "none": true, "label": "Keep at most so many records, in each partition" },
   "flush": { "default": "interval", "options": ["always", "interval", "os"], "label": "Flush to disk" },
   "flush_interval_ms": { "default": 50, "unit": "ms", "low": 1, "high": 60000, "label": "Flush interval", "number": true },
   "record_bytes_max": { "default": 1048576, "unit": "bytes", "low": 1, "high": 7340032, "label": "Largest record", "number": true },
