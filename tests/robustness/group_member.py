@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -238,7 +239,9 @@ class Member:
             self.addresses, self.group, transaction_timeout_ms=TRANSACTION_MS
         ) as producer:
             while not self.leaving:
-                hold = self.hold.read_text() if self.hold.exists() else ""
+                hold = ""
+                with contextlib.suppress(FileNotFoundError):
+                    hold = self.hold.read_text()
                 if hold:
                     if hold != held:
                         self.note("W", hold)

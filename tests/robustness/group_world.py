@@ -26,6 +26,7 @@ from tests.sim.waiting import until
 
 LEAVE_S_MAX: Final = 30.0
 STALL_S_MAX: Final = 90.0
+SAID_MAX: Final = 40  # lines of a member that complained
 BOOK: Final = "accounts"
 
 
@@ -109,7 +110,8 @@ class MemberProcess:
     def complaints(self) -> list[str]:
         said = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
         words = "Traceback", " died", "BUG", "never retrieved", "was destroyed", "never awaited"
-        return self.faults + [f"{self.name}: {line}" for line in said if any(word in line for word in words)]
+        found = [f"{self.name}: {line}" for line in said if any(word in line for word in words)]
+        return self.faults + ([*found, "\n".join(said[-SAID_MAX:])] if found else [])
 
 
 @dataclass(slots=True)
