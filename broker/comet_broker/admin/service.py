@@ -221,6 +221,9 @@ class Control:
         alive = len(self._state.brokers)
         if not 1 <= replicas <= REPLICAS_MAX:
             raise InvalidArgument(f"a topic has 1 to {REPLICAS_MAX} replicas, not {replicas}")
+        me = self._broker.config.broker_id
+        if me not in self._state.brokers:  # it has just started, or its lease ran out
+            raise Unavailable(f"broker {me} is not registered in the cluster yet; try again", retry_after_ms=200)
         if replicas > alive:
             raise InvalidArgument(f"{replicas} replicas need as many brokers, and {alive} are alive")
 
