@@ -254,6 +254,21 @@ async def test_seeking_drops_what_has_arrived_and_is_exact(broker: FakeBroker) -
 
 
 @scenario()
+async def test_a_seek_whose_unsubscribe_is_not_answered_begins_where_it_was_told_to(broker: FakeBroker) -> None:
+    fill(broker, [b"%d" % n for n in range(20)], per_batch=5)
+    async with consumer(broker) as c:
+        await take(c, 20)
+        (stream,) = broker.streams
+        stream._receive = lambda data: None  # type: ignore[method-assign] # it hears nothing, and goes on sending
+        seeking = asyncio.create_task(c.seek("earliest"))
+        for _ in range(30):
+            fill(broker, [b"new"])
+            await asyncio.sleep(1)
+        await seeking
+        assert [record.offset for record in await take(c, 50)] == list(range(50))
+
+
+@scenario()
 async def test_records_and_batches_can_be_read_in_turn(broker: FakeBroker) -> None:
     fill(broker, [b"%d" % n for n in range(12)], per_batch=4)
     async with consumer(broker) as c:

@@ -197,9 +197,7 @@ class BrokerSubscription:
         try:
             answer = await self.connection.call(frame)
         except BaseException as error:
-            if not isinstance(error, CometError) or isinstance(error, Timeout):
-                # Nobody knows whether the broker took it; a connection where that is unclear is of no use.
-                self.connection.fail(Unavailable("a subscribe was not answered"))
+            self._unanswered("a subscribe", error)
             for reader, _ in chosen:
                 reader.leave_feed()
             raise
@@ -214,7 +212,17 @@ class BrokerSubscription:
             if attachment is None or reader.feed is not self:
                 return
             unsubscribe = pb.Unsubscribe(subscription=self.number, partitions=[attachment.handle])
-            await self.connection.call(pb.ClientFrame(unsubscribe=unsubscribe))
+            try:
+                await self.connection.call(pb.ClientFrame(unsubscribe=unsubscribe))
+            except BaseException as error:
+                self._unanswered("an unsubscribe", error)
+                raise
+
+    def _unanswered(self, what: str, error: BaseException) -> None:
+        """Whether the broker took it is unknown: what it sends from now on may be of the old subscription, or of the
+        new one. So the connection is closed."""
+        if not isinstance(error, CometError) or isinstance(error, Timeout):
+            self.connection.fail(Unavailable(f"{what} was not answered"))
 
     def taken(self, size: int) -> None:
         """The application took that many bytes: the broker may send as many more."""
