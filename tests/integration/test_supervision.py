@@ -169,6 +169,32 @@ async def test_a_partition_of_one_replica_stands_still_and_says_why(one: LocalCl
     assert await reader.values(2) == [b"kept", b"after"]
 
 
+async def test_a_log_that_lost_its_end_while_it_was_opened_anew_is_not_written_in_the_same_epoch(
+    one: LocalCluster,
+) -> None:
+    broker = one.brokers[1]
+    await write(one, 0, b"kept")
+    partition = one.replicas("t", 0)[1]
+    mend = bug(partition.log, "append")
+    await write(one, 0, b"fails")
+    mend()
+    closing = broker.topics._close
+
+    async def close(partition: Any, error: Any) -> None:
+        await closing(partition, error)
+        broker.topics._ends[partition.place] += 5  # as if so many records had been there
+
+    broker.topics._close = close  # type: ignore[method-assign]
+    for _ in range(2):
+        assert (await resume(one, 1)).resumed <= 1
+        client = Client(broker)
+        client.produce(await client.attach("t", 0), b"later")
+        answer = await client.answer()
+        assert code(answer.error.error) == "NOT_LEADER" and "restart the broker" in answer.error.error.message
+        (failure,) = standing(broker)
+        assert "ended at 6 when it was closed, and at 1 when it was opened" in failure.reason
+
+
 async def test_a_batch_that_breaks_the_checks_ends_neither_the_stream_nor_the_leadership(one: LocalCluster) -> None:
     client = Client(one.brokers[1])
     handle = await client.attach("t", 0)

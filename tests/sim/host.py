@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, Protocol
 
-from comet.errors import CometError
+from comet.errors import CometError, LogFailed
 from comet_broker import limits
 from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
@@ -107,6 +107,7 @@ class Host:
         self._settings = settings
         self._boots = 1
         self._lossy_since: dict[Place, float] = {}
+        self._disk_failed = False  # a sync has: a broker that says so is right
         self._open: dict[Place, None] = {}  # in this incarnation
         self._last_open: dict[Place, float] = {}  # what it held then may not be on disk; later nothing was written
         self._synced_at: dict[Place, float] = {}
@@ -311,6 +312,7 @@ class Host:
 
     def _sync_failed(self, path: str) -> None:
         """What was written to that log since its last good sync may be gone."""
+        self._disk_failed = True
         if self.watcher is not None:
             self.watcher.sync_failed(path)
         parts = path.split("/")
@@ -326,7 +328,7 @@ class Host:
         numbers = self.broker.statistics()
         complain = self._history.complaints.append
         for task in numbers["failed_tasks"]:
-            if PlantedError.__name__ in task:
+            if PlantedError.__name__ in task or (self._disk_failed and LogFailed.__name__ in task):
                 continue
             complain(f"{self.node and self.node.name} at {self._loop.time():.4f} s: task {task}")
         if numbers["tail_bytes"] > limits.TAIL_TOTAL_BYTES_MAX:

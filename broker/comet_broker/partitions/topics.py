@@ -410,8 +410,12 @@ class TopicTable:
         self.short = self.short or storage.recovered.short
         end = self._ends.pop(place, 0)
         if storage.log_end < end:  # this broker counts as one that has all
-            short = LogFailed(f"its log ended at {end} when it was closed, and at {storage.log_end} when it was opened")
-            self._site.broke(partition, short)
+            # The epoch may have given out the offsets that are gone: only a new registration makes a new epoch.
+            storage.failed = LogFailed(
+                f"its log ended at {end} when it was closed, and at {storage.log_end} when it was opened: records are "
+                "missing on this broker's disk; restart the broker"
+            )
+            self._site.broke(partition, storage.failed)
         elif storage.lost:
             self._site.unfit(partition)
         else:
