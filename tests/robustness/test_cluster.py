@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 import comet
+from comet import records
 from comet_broker.core.cluster import TopicSpec
+from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
 from tests.robustness.cluster import ClusterProcesses, cluster, wait_for
 from tests.robustness.cluster_cycles import TOPIC, Report, check, consume, load, run, seconds_since_ack
 
@@ -176,3 +178,33 @@ async def test_a_damaged_follower_mends_itself_from_its_leader(tmp_path: Path) -
             index.unlink()  # so that the segment is scanned at the start
         await one.restart(number)
         await one.well(TOPIC)
+
+
+async def test_no_replica_follows_over_damage_in_the_only_one_in_sync_until_it_is_deleted(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as one, comet.Admin(one.addresses) as admin:
+        info = await admin.create_topic(TOPIC, replicas=2, min_insync=1, flush="always")
+        await one.well(TOPIC, replicas=2)
+        leader = await one.leader(TOPIC)
+        (follower,) = {*(await one.topic(TOPIC)).partitions[0].replicas} - {leader}
+        await asyncio.to_thread(one.brokers[follower].terminate)
+        async with comet.Producer(one.addresses) as producer:
+            for number in range(9):
+                await producer.publish(TOPIC, b"%d" % number)
+        await asyncio.to_thread(one.brokers[leader].terminate)
+        (segment,) = (one.brokers[leader].data / "topics" / info.id.hex() / "0").glob("*.log")
+        data = bytearray(segment.read_bytes())
+        at = SEGMENT_HEADER_BYTES
+        for _ in range(4):
+            at += records.read_header(data, at).length
+        data[at - 1] ^= 0xFF  # in the fourth batch
+        segment.write_bytes(data)
+        await one.restart(leader)
+        await one.restart(follower)
+        said = "stays out of sync until the records before offset 4 are deleted"
+        await wait_for(lambda: said in one.brokers[follower].said(), "the follower says why it does not follow")
+        assert await one.in_sync(TOPIC) == {leader}
+        async with comet.Reader(one.addresses) as reader:
+            assert (await reader.fetch(TOPIC, 0, 4)).next_offset == 9
+        await admin.delete_records(TOPIC, 0, before_offset=4)
+        await one.well(TOPIC, replicas=2)
+    assert not one.complaints()

@@ -20,6 +20,7 @@ from comet.consumer.consumer import Consumer
 from comet.errors import CometError, DataLoss, InvalidArgument
 from comet.producer.producer import Producer
 from comet.types import Flush
+from comet_broker.core.cluster import PartitionState
 from comet_broker.partitions.partition import Partition
 from tests.sim import cluster_faults
 from tests.sim.checker import SETTLE_S_MAX
@@ -231,7 +232,8 @@ class ClusterScenario:
     # ---- the end
 
     def _halted(self) -> set[Place]:
-        """Partitions of which every replica that has it all is damaged, so that none may lead: for a person to see."""
+        """Partitions of which every replica that has it all is damaged, so that none may lead, or none can follow: for
+        a person to see."""
         state = self.world.monitor.state
         halted = set()
         for place in self.places:
@@ -241,7 +243,18 @@ class ClusterScenario:
                 members = {*found.value.in_sync, *found.value.eligible}
                 if all((broker, *where) in state.unfit for broker in members):
                     halted.add(place)
+            elif found is not None and self._lacks(where, found.value):
+                halted.add(place)
         return halted
+
+    def _lacks(self, where: tuple[str, int], state: PartitionState) -> bool:
+        """Whether the leader alone is in sync, and damaged at batches that no follower has."""
+        copies = self.world.monitor.copies
+        damaged = copies[state.leader, where].damaged
+        followers = set(state.replicas) - {state.leader}
+        return set(state.in_sync) == {state.leader} != set(state.replicas) and all(
+            any(base not in copies[broker, where].batches for base in damaged) for broker in followers
+        )
 
     @property
     def _live(self) -> list[Place]:

@@ -32,7 +32,14 @@ REGRESSIONS = [
     (8_100_104, "the checker asked for a second copy of records that were lost and came back with their replica"),
     (8_200_218, "the checker did not see a loss that was decided by the election of a broker whose process had ended"),
     (8_201_190, "the simulation put a disk back before another replica had noted what it had just caught up with"),
+    (8_401_274, "the checker asked that a replica follow over damage in the only copy that was in sync"),
+    (8_400_981, "a log that had lost its end while it was opened anew was written again in the same epoch"),
     (4_410_440, "a broker that registered again was taken for one with less, and one that had less led in its place"),
+]
+
+# The same with all of today's faults.
+LATER_REGRESSIONS = [
+    (8_401_558, "a seek whose unsubscribe was not answered gave records of the old subscription, and skipped to them"),
 ]
 
 
@@ -54,6 +61,13 @@ def test_no_seed_breaks_a_promise() -> None:
 @pytest.mark.parametrize(("seed", "why"), REGRESSIONS)
 def test_a_seed_that_found_a_bug_stays_clean(seed: int, why: str) -> None:
     result = run_one("cluster", seed, ClusterProfile(later=False))
+    assert result.ok, f"{why} is back\n{report(result)}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "why"), LATER_REGRESSIONS)
+def test_a_seed_of_later_faults_stays_clean(seed: int, why: str) -> None:
+    result = run_one("cluster", seed)
     assert result.ok, f"{why} is back\n{report(result)}"
 
 

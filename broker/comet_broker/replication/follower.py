@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
-from comet.errors import CometError, LogFailed, Unavailable
+from comet.errors import CometError, DataLoss, LogFailed, Unavailable
 from comet.v1 import replication_pb2 as pb
 from comet.wire.frames import DELIVERY_PREFIX_BYTES, parse_delivery, progress_frame
 from comet.wire.protobuf import error_from_pb
@@ -118,6 +118,7 @@ class LeaderLink:
         self._asked: dict[int, int] = {}  # own handle -> the epoch in which Follow was sent on this stream
         self._refusing: dict[int, int] = {}  # own handle -> the loss accepted when it refused to follow in this epoch
         self._told: dict[int, int] = {}  # own handle -> up to where it was said to be whole when Follow was sent
+        self._missing: dict[int, str] = {}  # own handle -> the leader's damage that was logged last
         self._by_handle: dict[int, tuple[Partition, int]] = {}  # the leader's handle -> partition, epoch
         self._theirs: dict[int, int] = {}  # own handle -> the leader's
         self._moved: dict[int, Partition] = {}  # Progress is due
@@ -154,6 +155,7 @@ class LeaderLink:
         self._moved.pop(partition.handle, None)
         self._refusing.pop(partition.handle, None)
         self._told.pop(partition.handle, None)
+        self._missing.pop(partition.handle, None)
         theirs = self._theirs.pop(partition.handle, None)
         epoch = self._asked.pop(partition.handle, 0)
         if theirs is not None:
@@ -500,6 +502,13 @@ class LeaderLink:
             return
         error = error_from_pb(refused.error)
         log.debug("broker %d does not let %s be followed: %s", self.leader, partition, error)
+        if isinstance(error, DataLoss) and self._missing.get(partition.handle) != error.message:
+            self._missing[partition.handle] = error.message
+            log.error(
+                "%s cannot follow broker %d, which alone is in sync: %s. This replica stays out of sync until the "
+                "records before offset %s are deleted (comet topic delete-records)",
+                partition, self.leader, error, error.details.get("end", "the end of the damage"),
+            )  # fmt: skip
         after_s = max(error.retry_after_ms / 1000, REFOLLOW_S)
         self._ask_again(partition, after_s if error.retriable else RETRY_S_MAX)
 
