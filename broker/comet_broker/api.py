@@ -20,7 +20,7 @@ from comet_broker.admin.service import Control
 from comet_broker.broker import Broker
 from comet_broker.coordination.admin import GroupAdmin
 from comet_broker.coordination.service import Coordination
-from comet_broker.sharing.calls import LeaseCalls
+from comet_broker.sharing.calls import AcquireCalls
 from comet_broker.streams.unary_records import Thin
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def methods(broker: Broker) -> list[Method]:
     thin = Thin(broker)
     coordination = Coordination(broker)
     group_admin = GroupAdmin(broker)
-    lease_calls = LeaseCalls(broker)
+    acquire_calls = AcquireCalls(broker)
     watching = Watching(broker)
     recovering = Recovering(broker)
     found = [
@@ -82,8 +82,8 @@ def methods(broker: Broker) -> list[Method]:
         Method(COORDINATION, "Warn", coordination_pb.WarnRequest, recovering.warned),
         Method(COMET, "Publish", events.PublishRequest, thin.publish),
         Method(COMET, "Fetch", events.FetchRequest, thin.fetch),
-        Method(COMET, "Lease", groups.LeaseRequest, lease_calls.lease),
-        Method(COMET, "SettleLeases", groups.SettleLeasesRequest, lease_calls.settle),
+        Method(COMET, "Acquire", groups.AcquireRequest, acquire_calls.acquire),
+        Method(COMET, "Acknowledge", groups.AcknowledgeRequest, acquire_calls.acknowledge),
         Method(ADMIN, "CreateTopic", admin.CreateTopicRequest, control.create_topic),
         Method(ADMIN, "ListTopics", admin.ListTopicsRequest, control.list_topics),
         Method(ADMIN, "DescribeTopic", admin.DescribeTopicRequest, control.describe_topic),

@@ -93,34 +93,34 @@ LAG_BYTES_MAX: Final = 20 * MIB
 ENLISTING_MAX: Final = 1024
 ENLISTING_BYTES_MAX: Final = 2 * BATCH_BYTES_MAX
 
-# Shared groups, at the leader of a partition.
+# Share groups, at the leader of a partition.
 SHARES_MAX: Final = 20_000  # of one group at one partition each
-SHARE_WINDOW_RECORDS_MAX: Final = 20_000  # how far beyond the first record that is not settled a group may be
+SHARE_WINDOW_RECORDS_MAX: Final = 20_000  # how far beyond the first record that is not acknowledged a group may be
 SHARE_DEAD_MAX: Final = 500  # dead records that wait to be written elsewhere; then the partition stands still
 SHARE_MEMBERS_MAX: Final = 10_000  # of one group at one partition
-SHARE_IN_FLIGHT_MAX: Final = 20_000  # records leased to one subscription
-SHARE_FRAME_RECORDS_MAX: Final = 1_000  # leased in one frame, so that members take turns
-SHARE_READ_BYTES: Final = 256 * KIB  # read ahead of what is leased
-SHARE_CHUNKS_MAX: Final = 64  # what was read and is not leased yet, kept for all groups together
+SHARE_IN_FLIGHT_MAX: Final = 20_000  # records acquired by one subscription
+SHARE_FRAME_RECORDS_MAX: Final = 1_000  # acquired in one frame, so that members take turns
+SHARE_READ_BYTES: Final = 256 * KIB  # read ahead of what is acquired
+SHARE_CHUNKS_MAX: Final = 64  # what was read and is not acquired yet, kept for all groups together
 SHARE_SUBSCRIPTIONS_MAX: Final = 64  # of one stream
-SHARE_SETTLES_MAX: Final = 10_000  # of one stream, that wait to be kept
-SHARE_RANGES_MAX: Final = 20_000  # in one settle
-SHARE_LEASE_MS: Final = 30_000  # where none is asked for
-SHARE_LEASE_MS_MIN: Final = 100
-SHARE_LEASE_MS_MAX: Final = 12 * 3_600_000
-SHARE_ATTEMPTS: Final = 5
-SHARE_ATTEMPTS_MAX: Final = 250
+SHARE_ACKNOWLEDGES_MAX: Final = 10_000  # of one stream, that wait to be kept
+SHARE_RANGES_MAX: Final = 20_000  # in one acknowledge
+SHARE_LOCK_MS: Final = 30_000  # where none is asked for
+SHARE_LOCK_MS_MIN: Final = 100
+SHARE_LOCK_MS_MAX: Final = 12 * 3_600_000
+SHARE_DELIVERIES: Final = 5
+SHARE_DELIVERIES_MAX: Final = 250
 SHARE_DELAY_MS_MAX: Final = 24 * 3_600_000
 SHARE_REASON_CHARS_MAX: Final = 200
-# Without a stream: of one group at one partition, and what is remembered of what was settled there.
-SHARE_TICKETS_MAX: Final = 10_000  # leases
+# Without a stream: of one group at one partition, and what is remembered of what was acknowledged there.
+SHARE_TICKETS_MAX: Final = 10_000  # locks
 SHARE_TOLD_MAX: Final = 20_000  # records
-SHARE_TOLD_S: Final = 60.0  # after the last record of a lease is settled
+SHARE_TOLD_S: Final = 60.0  # after the last record of a lock is acknowledged
 # While a group has no members, a leader asks the store so often whether it still stands. Who deletes one waits for it.
 SHARE_STANDS_S: Final = 0.25
-LEASE_RECORDS_MAX: Final = 10_000  # in one call
-LEASE_CALLS_MAX: Final = 10_000  # that wait for records, at one broker
-SETTLEMENTS_MAX: Final = 10_000  # in one call
+ACQUIRE_RECORDS_MAX: Final = 10_000  # in one call
+ACQUIRE_CALLS_MAX: Final = 10_000  # that wait for records, at one broker
+ACKNOWLEDGEMENTS_MAX: Final = 10_000  # in one call
 
 # What a broker remembers of its figures: of each, 960 seconds and 1,500 minutes (core.history).
 HISTORY_POINTS: Final = 960 + 1_500
@@ -145,7 +145,7 @@ assert TAIL_PARTITION_BYTES_MAX <= TAIL_TOTAL_BYTES_MAX
 assert TOPIC_PARTITIONS_MAX <= PARTITIONS_MAX
 assert TRANSACTION_TIMEOUT_MS <= TRANSACTION_TIMEOUT_MS_MAX <= 1000 * TRANSACTIONAL_ID_ABANDONED_S
 assert TRANSACTIONAL_ID_IDLE_S_MIN <= TRANSACTIONAL_ID_ABANDONED_S <= TRANSACTIONAL_ID_IDLE_S_MAX
-assert LEASE_RECORDS_MAX <= SHARE_WINDOW_RECORDS_MAX
+assert ACQUIRE_RECORDS_MAX <= SHARE_WINDOW_RECORDS_MAX
 assert FETCH_BYTES_MAX + BATCH_BYTES_MAX < MESSAGE_BYTES_MAX
 assert SHARE_FRAME_RECORDS_MAX <= SHARE_IN_FLIGHT_MAX <= SHARE_WINDOW_RECORDS_MAX
 assert TOPIC_SERIES_MAX * 4 * 4 * HISTORY_POINTS <= TOPIC_SERIES_BYTES_MAX

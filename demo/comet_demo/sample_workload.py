@@ -91,9 +91,9 @@ async def audit(bootstrap: str) -> None:
 
 
 async def settle(bootstrap: str) -> None:
-    async with comet.SharedConsumer(
+    async with comet.ShareConsumer(
         bootstrap, ORDERS, group="settlement", type=Order, start="earliest", name="settlement",
-        attempts_max=ATTEMPTS_MAX, dead_letter=DEAD_ORDERS,
+        deliveries_max=ATTEMPTS_MAX, dead_letter=DEAD_ORDERS,
     ) as orders:  # fmt: skip
         while True:
             try:
@@ -101,7 +101,7 @@ async def settle(bootstrap: str) -> None:
             except comet.SerdeError:
                 continue  # of somebody else: it has been rejected, with the reason
             order: Order | None = record.value
-            with suppress(comet.LeaseExpired):  # it was purged meanwhile, or is another member's by now
+            with suppress(comet.LockExpired):  # it was purged meanwhile, or is another member's by now
                 if order is None or order.quantity == 0:
                     await record.reject("an order for nothing")
                 elif order.quantity >= LARGE:

@@ -35,12 +35,12 @@ from comet_gateway.routes import (
     documentation,
     fetch,
     groups,
-    leases,
     operations,
     partitions,
     produce,
     push,
     search,
+    share_groups,
     topics,
 )
 from comet_web import render
@@ -103,7 +103,7 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
 
     admission = Admission(state.gatekeeper, state.security, state.traffic, config.limits)
     modules: list[Any] = [
-        produce, fetch, search, push, leases, groups, dead_letters, topics,
+        produce, fetch, search, push, share_groups, groups, dead_letters, topics,
         partitions, brokers, operations, documentation,
     ]  # fmt: skip
     if config.dashboard:

@@ -15,7 +15,7 @@ class Limits:
 
     # requests
     body_bytes_max: int = 16 * MIB  # as it comes
-    document_bytes_max: int = 1 * MIB  # JSON that is no records: settings of a topic, tokens of leases
+    document_bytes_max: int = 1 * MIB  # JSON that is no records: settings of a topic, tokens of locks
     unpacked_bytes_max: int = 64 * MIB  # a body that was compressed
     line_bytes_max: int = 2 * MIB  # one line of NDJSON
     records_max: int = 10_000  # in one JSON document, or one answer

@@ -26,7 +26,7 @@ Write, read and follow the topics of a Comet cluster.
 TAGS: Final = {
     "records": "Write records, and read them.",
     "push": "Follow topics as they grow: WebSocket and server-sent events.",
-    "leases": "Work in a shared group without a session: lease records, then settle them, at any gateway.",
+    "share groups": "Work in a share group without a session: acquire records, then acknowledge them, at any gateway.",
     "topics": "Make topics, look at them, change them.",
     "groups": "Consumer groups: who is in them, how far they are, and how far behind.",
     "dead letters": "What applications gave up on: look at it, write it again, or let it be.",

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
         InvalidArgument,
         KeyReused,
         LeadershipLost,
-        LeaseExpired,
         LimitExceeded,
+        LockExpired,
         LogFailed,
         MalformedFrame,
         MemberFenced,
@@ -79,8 +79,8 @@ if TYPE_CHECKING:
     from comet.producer.transaction import Transaction
     from comet.producer.transactional import TransactionalProducer
     from comet.serde import model
-    from comet.share.share_consumer import SharedConsumer, SharedRecord
-    from comet.share.stateless import LeasedRecord, Leases
+    from comet.share.share_client import AcquiredRecord, ShareClient
+    from comet.share.share_consumer import ShareConsumer, ShareRecord
     from comet.tables.scan import Scan, read
     from comet.tables.write import write_frame
     from comet.types import (
@@ -114,6 +114,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Acks",
+    "AcquiredRecord",
     "Admin",
     "App",
     "AtOffset",
@@ -158,10 +159,8 @@ __all__ = [
     "LagPoint",
     "Latest",
     "LeadershipLost",
-    "LeaseExpired",
-    "LeasedRecord",
-    "Leases",
     "LimitExceeded",
+    "LockExpired",
     "LogFailed",
     "MalformedFrame",
     "MemberFenced",
@@ -192,8 +191,9 @@ __all__ = [
     "SequenceGap",
     "SequenceTooOld",
     "SerdeError",
-    "SharedConsumer",
-    "SharedRecord",
+    "ShareClient",
+    "ShareConsumer",
+    "ShareRecord",
     "StaleGeneration",
     "Timeout",
     "TopicConfig",
@@ -234,8 +234,8 @@ _OWN = {
     "GroupPosition": "comet.groups.committed_offsets",
     "History": "comet.admin.history",
     "HistoryTrack": "comet.admin.history",
-    "LeasedRecord": "comet.share.stateless",
-    "Leases": "comet.share.stateless",
+    "AcquiredRecord": "comet.share.share_client",
+    "ShareClient": "comet.share.share_client",
     "NewRecord": "comet.consumer.record",
     "PartitionRecovery": "comet.admin.recovery",
     "Producer": "comet.producer.producer",
@@ -244,8 +244,8 @@ _OWN = {
     "RecordBatch": "comet.consumer.record",
     "RecoveryChoice": "comet.admin.recovery",
     "Scan": "comet.tables.scan",
-    "SharedConsumer": "comet.share.share_consumer",
-    "SharedRecord": "comet.share.share_consumer",
+    "ShareConsumer": "comet.share.share_consumer",
+    "ShareRecord": "comet.share.share_consumer",
     "TopicPage": "comet.admin.admin",
     "Transaction": "comet.producer.transaction",
     "TransactionalProducer": "comet.producer.transactional",

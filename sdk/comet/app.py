@@ -1,6 +1,6 @@
 """An application made of handlers: one function per topic, called with each record as it comes.
 
-@app.on("quotes") ──► Consumer, GroupConsumer or SharedConsumer ──► handler(record), in order per partition or key
+@app.on("quotes") ──► Consumer, GroupConsumer or ShareConsumer ──► handler(record), in order per partition or key
 app.run()         ──► all of them at once, until SIGINT or SIGTERM, a handler that fails, or app.stop()
 
 How a handler is fed, and when what it did is committed, is in _serving and its neighbours.
@@ -33,13 +33,13 @@ from comet.handlers.dead_letters import DeadLetters
 from comet.handlers.exactly_once import ExactlyOnce
 from comet.handlers.handler import name_of, signature_of
 from comet.handlers.serving import GroupServing, PlainServing, RecordSource, Serving, current_serving
-from comet.handlers.share_worker import SharedWork
+from comet.handlers.share_worker import ShareWorker
 from comet.producer.delivery import Delivery
 from comet.producer.partitioner import Headers, Key
 from comet.producer.producer import Producer, wall_clock_us
 from comet.producer.transaction import Transaction
 from comet.producer.transactional import TransactionalProducer
-from comet.share.share_consumer import SharedConsumer
+from comet.share.share_consumer import ShareConsumer
 from comet.types import Gap, StartLike, check_topic_name
 from comet.wire.transport import Connect
 
@@ -48,9 +48,9 @@ log = logging.getLogger("comet")
 H = TypeVar("H", bound=Callable[[Any], Awaitable[None] | None] | Callable[[Any, Transaction], Awaitable[None] | None])
 
 
-# Of a shared group: attempts beyond those that a handler fails in, for members that die with a record in hand;
+# Of a share group: attempts beyond those that a handler fails in, for members that die with a record in hand;
 _DEATHS_SPARE: Final = 4
-# and leases beyond those that are being handled.
+# and acquires beyond those that are being handled.
 _IN_FLIGHT_SPARE: Final = 32
 
 
@@ -126,7 +126,7 @@ class App:
         instance: str = "",
         session_timeout_ms: int = limits.SESSION_TIMEOUT_MS,
         shared: bool = False,
-        lease_ms: int = limits.LEASE_MS,
+        lock_ms: int = limits.LOCK_MS,
         in_flight: int = 0,
         by_key: bool = False,
         isolation: Literal["committed", "uncommitted"] = "committed",
@@ -164,7 +164,7 @@ class App:
             raise InvalidArgument(f'on_error is "stop" or "skip", not {on_error!r}')
         if dead_letter:
             check_topic_name(dead_letter)
-        of_shared: dict[str, Any] = {"lease_ms": lease_ms != limits.LEASE_MS, "in_flight": in_flight, "by_key": by_key}
+        of_shared: dict[str, Any] = {"lock_ms": lock_ms != limits.LOCK_MS, "in_flight": in_flight, "by_key": by_key}
         of_others: dict[str, Any] = {
             "instance": instance, "isolation": isolation != "committed", "on_out_of_range": on_out_of_range != "raise",
             "on_gap": on_gap, "read_from": read_from != "leader", "rack": rack,
@@ -184,8 +184,8 @@ class App:
             )  # fmt: skip
             if shared:
                 options = {
-                    "start": start, "lease_ms": lease_ms, "in_flight": in_flight or concurrency + _IN_FLIGHT_SPARE,
-                    "attempts_max": retries + 1 + _DEATHS_SPARE, "dead_letter": dead_letter, "by_key": by_key,
+                    "start": start, "lock_ms": lock_ms, "in_flight": in_flight or concurrency + _IN_FLIGHT_SPARE,
+                    "deliveries_max": retries + 1 + _DEATHS_SPARE, "dead_letter": dead_letter, "by_key": by_key,
                     "session_timeout_ms": session_timeout_ms,
                 }  # fmt: skip
             else:
@@ -268,7 +268,7 @@ class App:
         if one.policy is None:
             return PlainServing(self, one)
         if one.policy.shared:
-            return SharedWork(self, one)
+            return ShareWorker(self, one)
         match one.policy.delivery:
             case "at_most_once":
                 return AtMostOnce(self, one)
@@ -308,11 +308,11 @@ class App:
         )
         return consumer
 
-    def _shared_consumer_for(self, one: Binding) -> SharedConsumer[Any]:
+    def _shared_consumer_for(self, one: Binding) -> ShareConsumer[Any]:
         assert one.policy is not None
         options: dict[str, Any] = {**one.options, **self._world, "name": self._name}
         group, kind = one.policy.group, one.signature.type
-        return SharedConsumer(self._addresses, one.topic, group=group, type=kind, renew=True, **options)
+        return ShareConsumer(self._addresses, one.topic, group=group, type=kind, renew=True, **options)
 
     def _transactional_producer_for(self, source: RecordSource | None) -> TransactionalProducer:
         return TransactionalProducer(self._addresses, group=source or "", name=self._name, **self._world)

@@ -27,7 +27,7 @@
     │   ├── MemberFenced           another instance took this member's place
     │   ├── StaleGeneration        the member does not own the partition any more
     │   ├── GroupNotFound, GroupNotEmpty
-    │   └── LeaseExpired           the record was leased for too long and is another's by now
+    │   └── LockExpired           the record was acquired for too long and is another's by now
     ├── TransactionError           a transaction that takes nothing more
     │   ├── TransactionAborted     it ran out of time, or was aborted; begin another
     │   └── TransactionNotOpen     a batch of a transaction that is over, or never was
@@ -264,10 +264,10 @@ class GroupNotEmpty(GroupError):
     code = "GROUP_NOT_EMPTY"
 
 
-class LeaseExpired(GroupError):
-    """A record of a shared group was not settled in time, and has been given to another member or set aside."""
+class LockExpired(GroupError):
+    """A record of a share group was not acknowledged in time, and has been given to another member or set aside."""
 
-    code = "LEASE_EXPIRED"
+    code = "LOCK_EXPIRED"
 
 
 class TransactionError(CometError):

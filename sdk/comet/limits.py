@@ -81,12 +81,12 @@ LEAVE_TIMEOUT_MS: Final = 5_000
 # A partition that is to be released and whose first position is not known yet is waited for so long.
 FIRST_POSITION_MS: Final = 5_000
 PATTERN_CHARS_MAX: Final = 512
-# Members of shared groups: how long they have for a record, and how many they may have at a time.
-LEASE_MS: Final = 30_000
+# Members of share groups: how long they have for a record, and how many they may have at a time.
+LOCK_MS: Final = 30_000
 IN_FLIGHT_RECORDS: Final = 1_000
 IN_FLIGHT_RECORDS_MAX: Final = 20_000
-LEASE_MS_MIN: Final = 100
-LEASE_RECORDS_MAX: Final = 10_000  # leased by one call without a session
+LOCK_MS_MIN: Final = 100
+ACQUIRE_RECORDS_MAX: Final = 10_000  # acquired by one call without a session
 
 # A consumer that reads from a follower compares it with the leader so often, and then gives it so long to catch up.
 LAG_CHECK_MS: Final = 2_000

@@ -252,14 +252,14 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """One group, in a list. `kind` is "partitioned" or "shared", `state` "empty", "stable" or "handing over".
+    """One group, in a list. `kind` is "consumer" or "share", `state` "empty", "stable" or "rebalancing".
 
-    >>> GroupSummary("engine", "partitioned", "stable", 5, coordinator=1, generation=7, topics=("quotes",)).members
+    >>> GroupSummary("engine", "consumer", "stable", 5, coordinator=1, generation=7, topics=("quotes",)).members
     5
     """
 
     name: str
-    kind: Literal["partitioned", "shared"]
+    kind: Literal["consumer", "share"]
     state: str
     members: int
     coordinator: int
@@ -289,7 +289,7 @@ class GroupMember:
 class PartitionLag:
     """How far a group is behind in one partition: in records, and in the age of the oldest that is not committed.
 
-    `committed` is None where nothing was ever committed, `drain_s` where the lag does not get less. Of a shared group,
+    `committed` is None where nothing was ever committed, `drain_s` where the lag does not get less. Of a share group,
     `committed` is the offset below which everything is settled, `dead_waiting` how many dead letters could not be
     written yet, and `dead_problem` why.
 
@@ -317,7 +317,7 @@ class PartitionLag:
 class GroupInfo:
     """A group with its members and where it stands.
 
-    >>> summary = GroupSummary("engine", "partitioned", "empty", 0, 1, 7, ("quotes",))
+    >>> summary = GroupSummary("engine", "consumer", "empty", 0, 1, 7, ("quotes",))
     >>> GroupInfo(summary, members=(), lags=()).summary.state
     'empty'
     """

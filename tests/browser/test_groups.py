@@ -129,7 +129,7 @@ async def test_deleting_a_group_that_somebody_is_in_is_refused_in_the_dialog(
 
 async def test_a_shared_group_shows_what_is_in_flight_and_no_positions_to_set(page: Page, stage: Stage) -> None:
     async with made(stage, "sharing-page", records=6):
-        async with comet.SharedConsumer(
+        async with comet.ShareConsumer(
             stage.broker, "sharing-page", group="sharers", start="earliest", name="sharer"
         ) as consumer:
             record = await consumer.get(timeout_s=60)
@@ -137,7 +137,7 @@ async def test_a_shared_group_shows_what_is_in_flight_and_no_positions_to_set(pa
             await page.goto(stage.at("/groups/sharers"))
             await live(page)
             await expect(page.get_by_role("columnheader", name="In flight")).to_be_visible()
-            await expect(page.get_by_text("a shared group has no positions")).to_be_visible()
+            await expect(page.get_by_text("a share group has no positions")).to_be_visible()
             await expect(button(page, "Reset offsets")).to_have_attribute("aria-disabled", "true")
         async with comet.Admin(stage.broker) as admin:
             await admin.delete_group("sharers")

@@ -1,4 +1,4 @@
-"""A member of a shared group by hand, frame by frame."""
+"""A member of a share group by hand, frame by frame."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Member(Client):
 
     def __init__(self, broker: Any) -> None:
         super().__init__(broker)
-        self.frames: list[groups.Shared] = []
+        self.frames: list[groups.ShareDelivery] = []
         self.ended: list[pb.StreamError] = []
 
     async def other(self) -> pb.ServerFrame:
@@ -26,8 +26,8 @@ class Member(Client):
         while True:
             answer = await self.answer()
             match answer.WhichOneof("frame"):
-                case "shared":
-                    self.frames.append(answer.shared)
+                case "share_delivery":
+                    self.frames.append(answer.share_delivery)
                 case "error" if answer.error.HasField("subscription"):
                     self.ended.append(answer.error)
                 case _:
@@ -38,7 +38,7 @@ class Member(Client):
     ) -> pb.ServerFrame:
         options = {"start": EARLIEST, **options}
         self.send(
-            share=groups.Share(
+            share_subscribe=groups.ShareSubscribe(
                 subscription=subscription,
                 group=group,
                 member="m",
@@ -49,43 +49,43 @@ class Member(Client):
         )
         return await self.other()
 
-    async def shared(self) -> groups.Shared:
+    async def shared(self) -> groups.ShareDelivery:
         while not self.frames:
             answer = await self.answer()
-            if answer.WhichOneof("frame") == "shared":
-                self.frames.append(answer.shared)
+            if answer.WhichOneof("frame") == "share_delivery":
+                self.frames.append(answer.share_delivery)
             elif answer.WhichOneof("frame") == "error":
                 self.ended.append(answer.error)
         return self.frames.pop(0)
 
-    def now(self) -> list[groups.Shared]:
+    def now(self) -> list[groups.ShareDelivery]:
         """What there is without waiting."""
         while (frame := self.session.poll()) is not None:
             answer = pb.ServerFrame.FromString(frame)
-            if answer.WhichOneof("frame") == "shared":
-                self.frames.append(answer.shared)
+            if answer.WhichOneof("frame") == "share_delivery":
+                self.frames.append(answer.share_delivery)
         found, self.frames = self.frames, []
         return found
 
     async def take(self, count: int) -> list[tuple[int, bytes | None, int]]:
-        """That many records: offset, value and attempt of each."""
+        """That many records: offset, value and delivery_count of each."""
         got: list[tuple[int, bytes | None, int]] = []
         while len(got) < count:
-            got += leased(await self.shared())
+            got += acquired(await self.shared())
         assert len(got) == count, got
         return got
 
-    async def settle(
+    async def acknowledge(
         self,
         handle: int,
         *offsets: int,
-        kind: groups.Settlement = groups.SETTLEMENT_ACCEPT,
+        kind: groups.AcknowledgeType = groups.ACKNOWLEDGE_TYPE_ACCEPT,
         subscription: int = 1,
         **more: Any,
     ) -> list[tuple[int, int]]:
         """What of it was lost."""
         self.send(
-            settle=groups.Settle(
+            acknowledge=groups.Acknowledge(
                 subscription=subscription,
                 partition=handle,
                 kind=kind,
@@ -95,16 +95,18 @@ class Member(Client):
             )
         )
         answer = await self.other()
-        assert answer.WhichOneof("frame") == "settled", answer
-        return list(zip(answer.settled.lost_firsts, answer.settled.lost_ends, strict=True))
+        assert answer.WhichOneof("frame") == "acknowledged", answer
+        return list(zip(answer.acknowledged.lost_firsts, answer.acknowledged.lost_ends, strict=True))
 
 
-def leased(shared: groups.Shared) -> list[tuple[int, bytes | None, int]]:
+def acquired(shared: groups.ShareDelivery) -> list[tuple[int, bytes | None, int]]:
     values = {
         offset: value
         for batch in records.iterate(shared.batches)
         for offset, value in zip(batch.offsets, batch.values, strict=True)
     }
     return [
-        (offset, values[offset], lease.attempt) for lease in shared.leases for offset in range(lease.first, lease.end)
+        (offset, values[offset], lock.delivery_count)
+        for lock in shared.acquired
+        for offset in range(lock.first, lock.end)
     ]

@@ -32,7 +32,7 @@ def test_a_member_goes_on_where_its_group_is(up: Up) -> None:
     assert committed(up, "reader") == {0: 50, 1: 50}
     listed: Any = up.json("group", "list")
     (one,) = [one for one in listed if one["name"] == "reader"]
-    assert (one["kind"], one["state"], one["members"], one["topics"]) == ("partitioned", "empty", 0, ["read"])
+    assert (one["kind"], one["state"], one["members"], one["topics"]) == ("consumer", "empty", 0, ["read"])
 
 
 def test_a_reset_is_shown_asked_about_and_done(up: Up) -> None:

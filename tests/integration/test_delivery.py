@@ -236,7 +236,7 @@ async def test_a_shared_group_takes_every_event_once_and_sets_failures_aside() -
                 "in", group="g", shared=True, start="earliest", retries=2, backoff_ms=1, dead_letter="dead",
                 concurrency=4,
             )  # fmt: skip
-            async def handle(record: comet.SharedRecord[bytes]) -> None:
+            async def handle(record: comet.ShareRecord[bytes]) -> None:
                 await asyncio.sleep(0)
                 workers.add(app)
                 seen.note(record)

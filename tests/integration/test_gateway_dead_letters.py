@@ -1,4 +1,4 @@
-"""Dead letters over HTTP: found, counted, read, redriven once, discarded; with a shared group that fails for real."""
+"""Dead letters over HTTP: found, counted, read, redriven once, discarded; with a share group that fails for real."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_what_a_shared_group_gives_up_is_found_redriven_and_done(api: Api)
     async with comet.Producer(api.broker) as producer:
         for number in range(4):
             await producer.publish("orders", f"order {number}", key="k", partition=1)
-    async with comet.SharedConsumer(
+    async with comet.ShareConsumer(
         api.broker, "orders", group="work", start="earliest", dead_letter="failed"
     ) as consumer:
         for _ in range(4):

@@ -140,7 +140,7 @@ async def test_sockets_groups_and_replays_go_on(gateway: Gateway) -> None:
         assert (await socket.until("lost", id="g"))["missing"] == MISSING
         told = await socket.ask(
             type="subscribe", id="s", topic="one", start="earliest",
-            group={"name": "s", "kind": "shared", "dead_letter": "dead"},
+            group={"name": "s", "kind": "share", "dead_letter": "dead"},
         )  # fmt: skip
         assert told["type"] == "subscribed", told
         assert sorted(offsets(await socket.records("s", 4))) == READABLE

@@ -309,7 +309,7 @@ async def test_a_group_is_described_reset_and_deleted(filled: Api) -> None:
     assert (await filled.post("/groups/engine/reset", part))["partitions"][0]["after"] == "1"
     group = await filled.get("/groups/engine")
     assert (group["kind"], group["state"], group["members"], group["topics"]) == (
-        "partitioned",
+        "consumer",
         "empty",
         [],
         ["quotes"],

@@ -287,23 +287,23 @@ async def test_members_share_the_partitions_and_hear_of_it(gateway: Gateway, pro
 
 
 async def test_a_shared_group_gives_records_one_by_one(gateway: Gateway, producer: comet.Producer) -> None:
-    group = {"name": "work", "kind": "shared", "lease_ms": 60_000, "attempts_max": 3}
+    group = {"name": "work", "kind": "share", "lock_ms": 60_000, "deliveries_max": 3}
     async with gateway.socket() as first, gateway.socket() as second:
         await first.subscribe("s", "one", group=group, start="earliest")
         for number in range(4):
             await producer.publish("one", f"{number}")
         got = await first.records("s", 4)
-        assert [record["attempt"] for record in got] == [1] * 4
+        assert [record["delivery_count"] for record in got] == [1] * 4
         places = [{"partition": 0, "offset": record["offset"]} for record in got]
         acked = await first.ask(type="ack", id="s", records=places[:1])
         assert acked["results"] == [{"topic": "one", "partition": 0, "offset": "0"}]
         again = await first.ask(type="ack", id="s", records=places[:1])
-        assert again["results"][0]["problem"]["code"] == "LEASE_EXPIRED"
+        assert again["results"][0]["problem"]["code"] == "LOCK_EXPIRED"
         assert (await first.ask(type="extend", id="s", records=places[1:2]))["of"] == "extend"
         assert (await first.ask(type="reject", id="s", records=places[1:2], reason="odd"))["of"] == "reject"
         await first.ask(type="nack", id="s", records=places[2:3])
         (back,) = await first.records("s", 1)
-        assert (back["offset"], back["attempt"]) == ("2", 2)
+        assert (back["offset"], back["delivery_count"]) == ("2", 2)
         # What is in hand when a member goes is another's at once.
         await second.subscribe("s", "one", group=group)
         await first.connection.close()
@@ -311,7 +311,7 @@ async def test_a_shared_group_gives_records_one_by_one(gateway: Gateway, produce
         assert {record["offset"] for record in left} == {"2", "3"}
     async with comet.Admin(gateway.broker) as admin:
         info = await admin.describe_group("work")
-    assert info.summary.kind == "shared"
+    assert info.summary.kind == "share"
 
 
 # ---- replay
@@ -420,7 +420,7 @@ async def test_nothing_is_left_of_connections_that_are_gone(gateway: Gateway, pr
         async with gateway.socket() as one:
             await one.subscribe("a", "one")
             await one.subscribe("g", "two", group="engine")
-            await one.subscribe("s", "other", group={"name": "work", "kind": "shared"})
+            await one.subscribe("s", "other", group={"name": "work", "kind": "share"})
             await one.subscribe("r", "one", replay={"paused": True})
             await one.say(type="produce", id="p", topic="one", record={"text": "x"})
             one.connection.transport.abort()

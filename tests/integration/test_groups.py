@@ -235,7 +235,7 @@ async def test_positions_without_members(cluster: LocalCluster, member: Make) ->
     one = await member(group="spark")
     await one.until(lambda: len(one.owned) == 4)
     assert (one.owned["t", 0].offset, one.owned["t", 0].leader_epoch) == (4, 1)
-    other = await stream.ask(join=pb.Join(group="spark", topics=["t"], kind=pb.GROUP_KIND_SHARED))
+    other = await stream.ask(join=pb.Join(group="spark", topics=["t"], kind=pb.GROUP_KIND_SHARE))
     assert code(other.error.error) == "INVALID_ARGUMENT"
     await stream.close()
 
@@ -266,7 +266,7 @@ async def test_who_does_not_release_in_time_is_put_out(cluster: LocalCluster, me
 
 async def test_members_of_a_shared_group_get_everything(cluster: LocalCluster, member: Make) -> None:
     await make_topic(cluster)
-    members = [await member(group="s", kind=pb.GROUP_KIND_SHARED) for _ in range(3)]
+    members = [await member(group="s", kind=pb.GROUP_KIND_SHARE) for _ in range(3)]
     for one in members:
         await one.owns(4)
     await cluster.call("comet.v1.Admin/AddPartitions", admin.AddPartitionsRequest(name="t", total=6))

@@ -187,10 +187,10 @@ async def test_the_lag_has_a_history(cluster: LocalCluster) -> None:
 
 async def test_a_shared_group_shows_what_its_leaders_know(cluster: LocalCluster) -> None:
     member = Member(cluster.brokers[1])
-    await member.join("t", kind=pb.GROUP_KIND_SHARED)
+    await member.join("t", kind=pb.GROUP_KIND_SHARE)
     await member.owns(2)
     found = await ask(cluster, "DescribeGroup", admin.DescribeGroupRequest(name="g"))
-    assert found.summary.kind == pb.GROUP_KIND_SHARED and [lag.end for lag in found.lags] == [10, 0]
+    assert found.summary.kind == pb.GROUP_KIND_SHARE and [lag.end for lag in found.lags] == [10, 0]
     await member.leave()
     assert [one.name for one in (await ask(cluster, "ListGroups", admin.ListGroupsRequest())).groups] == ["g"]
     await ask(cluster, "DeleteGroup", admin.DeleteGroupRequest(name="g"))

@@ -18,7 +18,7 @@ from comet.wire.frames import parse_delivery
 from comet_broker import limits
 from comet_broker.broker import Broker
 from comet_broker.ports import Worker
-from tests.integration.lease_client import lease
+from tests.integration.acquire_client import acquire
 from tests.integration.local_cluster import until
 from tests.integration.share_client import Member
 from tests.integration.stream_client import MIB, Call, Client
@@ -359,9 +359,9 @@ async def test_what_was_aborted_and_is_deleted_while_it_is_read_is_not_fetched(
     assert found.log_start == 2
 
 
-@pytest.mark.parametrize("leases", [False, True])
+@pytest.mark.parametrize("locks", [False, True])
 async def test_what_was_aborted_and_is_deleted_while_it_is_read_is_not_shared_out(
-    broker: Broker, topic: types.Topic, call: Call, monkeypatch: pytest.MonkeyPatch, *, leases: bool
+    broker: Broker, topic: types.Topic, call: Call, monkeypatch: pytest.MonkeyPatch, *, locks: bool
 ) -> None:
     (one,) = await producers(broker, "tx")
     handle = await one.attach()
@@ -374,23 +374,23 @@ async def test_what_was_aborted_and_is_deleted_while_it_is_read_is_not_shared_ou
     member = Member(broker)
     held = HeldWorker(broker.worker)
     monkeypatch.setattr(broker, "worker", held)
-    if leases:
-        leasing = asyncio.ensure_future(lease(call, wait_ms=10_000))
+    if locks:
+        acquiring = asyncio.ensure_future(acquire(call, wait_ms=10_000))
     else:
         await member.share(handle)
         assert member.now() == []
     await held.done.wait()
     await partition.delete_before(2)
     held.free.set()
-    if leases:
-        assert [(record.offset, record.value, record.attempt) for record in await leasing] == [(2, b"next", 1)]
+    if locks:
+        assert [(record.offset, record.value, record.delivery_count) for record in await acquiring] == [(2, b"next", 1)]
     else:
         assert await member.take(1) == [(2, b"next", 1)]
 
 
-@pytest.mark.parametrize("leases", [False, True])
+@pytest.mark.parametrize("locks", [False, True])
 async def test_what_was_aborted_and_deleted_is_not_shared_out_from_memory(
-    broker: Broker, topic: types.Topic, call: Call, *, leases: bool
+    broker: Broker, topic: types.Topic, call: Call, *, locks: bool
 ) -> None:
     (one,) = await producers(broker, "tx")
     handle = await one.attach()
@@ -401,14 +401,16 @@ async def test_what_was_aborted_and_deleted_is_not_shared_out_from_memory(
     one.produce(handle, b"next")
     await one.answer()
     member = Member(broker)
-    if leases:
-        assert [record.offset for record in await lease(call, 1)] == [0]
+    if locks:
+        assert [record.offset for record in await acquire(call, 1)] == [0]
     else:
         await member.share(handle, in_flight=1)
         assert await member.take(1) == [(0, b"first", 1)]
     await broker.topics.by_handle[handle].delete_before(4)
-    if leases:
-        assert [(record.offset, record.value, record.attempt) for record in await lease(call)] == [(4, b"next", 1)]
+    if locks:
+        assert [(record.offset, record.value, record.delivery_count) for record in await acquire(call)] == [
+            (4, b"next", 1)
+        ]
     else:
-        await member.settle(handle, 0)
+        await member.acknowledge(handle, 0)
         assert await member.take(1) == [(4, b"next", 1)]

@@ -217,7 +217,7 @@ async def test_an_app_skips_it_or_stops_as_on_error_says(address: str, group: st
 
 
 async def test_a_shared_group_rejects_its_records(address: str) -> None:
-    async with comet.SharedConsumer(
+    async with comet.ShareConsumer(
         address, "quotes", group="s", start="earliest", dead_letter="dead"
     ) as one, comet.Consumer(address, "dead") as letters:  # fmt: skip
         found: list[int] = []
@@ -237,18 +237,18 @@ async def test_a_shared_group_rejects_its_records(address: str) -> None:
     assert all(letter.value is None for letter in dead)
 
 
-async def test_leases_reject_its_records(address: str) -> None:
-    async with comet.Leases(address) as leases, comet.Admin(address) as admin:
-        found = await leases.lease("s", "quotes", wait_ms=5_000, start="earliest")
+async def test_locks_reject_its_records(address: str) -> None:
+    async with comet.ShareClient(address) as shares, comet.Admin(address) as admin:
+        found = await shares.acquire("s", "quotes", wait_ms=5_000, start="earliest")
         assert [record.offset for record in found] == [0, 1, 7, 8]
-        await leases.ack([record.token for record in found])
-        assert await leases.lease("s", "quotes") == []
+        await shares.ack([record.token for record in found])
+        assert await shares.acquire("s", "quotes") == []
 
         async def settled() -> bool:
             return all(part.lag == 0 for part in (await admin.describe_group("s")).lags)
 
         while not await settled():
-            assert await leases.lease("s", "quotes") == []
+            assert await shares.acquire("s", "quotes") == []
 
 
 async def test_a_fetch_gives_what_is_before_and_behind_it(address: str) -> None:

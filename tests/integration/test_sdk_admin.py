@@ -99,7 +99,7 @@ async def test_only_members_commit_while_there_are_any(cluster: LocalCluster, ad
         await member.start()
         with pytest.raises(GroupNotEmpty):
             await admin.commit_positions("engine", {PLACES[0]: 0})
-    async with comet.SharedConsumer(cluster.addresses, "t", group="work", connect=cluster.network.connect) as sharer:
+    async with comet.ShareConsumer(cluster.addresses, "t", group="work", connect=cluster.network.connect) as sharer:
         await sharer.get(timeout_s=0.01)
         assert await admin.group_positions("work") == []
     with pytest.raises(InvalidArgument):

@@ -1,5 +1,5 @@
-"""Members of a shared group that come, go and settle as they like, while leaders come and go: nothing is lost, and
-nothing that was settled comes again."""
+"""Members of a share group that come, go and acknowledge as they like, while leaders come and go: nothing is lost, and
+nothing that was acknowledged comes again."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups
 from comet.v1 import types_pb2 as types
 from tests.integration.local_cluster import LocalCluster, until
-from tests.integration.share_client import EARLIEST, leased
+from tests.integration.share_client import EARLIEST, acquired
 from tests.integration.stream_client import Client
 
 RECORDS = 600
 KEYS = 40
-ACCEPT, RELEASE, REJECT = groups.SETTLEMENT_ACCEPT, groups.SETTLEMENT_RELEASE, groups.SETTLEMENT_REJECT
-KEEP = groups.SETTLEMENT_UNSPECIFIED
+ACCEPT, RELEASE, REJECT = (
+    groups.ACKNOWLEDGE_TYPE_ACCEPT,
+    groups.ACKNOWLEDGE_TYPE_RELEASE,
+    groups.ACKNOWLEDGE_TYPE_REJECT,
+)
+KEEP = groups.ACKNOWLEDGE_TYPE_UNSPECIFIED
 
 
 class Book:
@@ -34,10 +38,10 @@ class Book:
         self.said: set[int] = set()  # the same, said and perhaps not heard
         self.held: dict[int, tuple[int, object]] = {}  # offset -> epoch and member
         self.rejected: set[int] = set()
-        self.over = False  # the leader says that all is settled
+        self.over = False  # the leader says that all is acknowledged
 
     def given(self, member: object, epoch: int, offset: int) -> None:
-        assert offset not in self.done, f"{offset} was settled for good, and is given again"
+        assert offset not in self.done, f"{offset} was acknowledged for good, and is given again"
         for other, (since, holder) in self.held.items():
             if since != epoch:
                 continue
@@ -55,7 +59,7 @@ class Book:
 
 
 class Worker:
-    """One member: joins wherever the leader is, takes, and settles in a random way."""
+    """One member: joins wherever the leader is, takes, and acknowledges in a random way."""
 
     def __init__(self, cluster: LocalCluster, book: Book, random: Random) -> None:
         self.cluster = cluster
@@ -78,7 +82,7 @@ class Worker:
         client.send(attach=pb.Attach(topic="t"))
         handle = 0
         options = groups.ShareOptions(
-            by_key=self.book.by_key, start=EARLIEST, attempts_max=250, dead_letter="dead", lease_ms=60_000
+            by_key=self.book.by_key, start=EARLIEST, deliveries_max=250, dead_letter="dead", lock_ms=60_000
         )
         asked: dict[int, tuple[int, list[int]]] = {}
         while frames and not self.book.over:
@@ -90,24 +94,24 @@ class Worker:
             match answer.WhichOneof("frame"):
                 case "attached":
                     handle = answer.attached.partition
-                    share = groups.Share(
+                    share = groups.ShareSubscribe(
                         subscription=1, group="g", partitions=[handle], in_flight_max=20, options=options
                     )
-                    client.send(share=share)
-                case "shared":
+                    client.send(share_subscribe=share)
+                case "share_delivery":
                     frames -= 1
-                    self.settle(client, handle, answer.shared, asked)
-                case "settled":
+                    self.acknowledge(client, handle, answer.share_delivery, asked)
+                case "acknowledged":
                     kind, offsets = asked.pop(answer.request)
-                    assert not answer.settled.lost_firsts, "nobody else settles what is leased to this one"
+                    assert not answer.acknowledged.lost_firsts, "nobody else acknowledges what is acquired by this one"
                     if kind != RELEASE:
                         self.book.done.update(offsets)
                         self.book.rejected.update(offsets if kind == REJECT else ())
                 case "error":
                     return
 
-    def settle(self, client: Client, handle: int, shared: groups.Shared, asked: dict[int, Any]) -> None:
-        offsets = [offset for offset, _, _ in leased(shared)]
+    def acknowledge(self, client: Client, handle: int, shared: groups.ShareDelivery, asked: dict[int, Any]) -> None:
+        offsets = [offset for offset, _, _ in acquired(shared)]
         for offset in offsets:
             self.book.given(self, shared.leader_epoch, offset)
         self.random.shuffle(offsets)
@@ -121,7 +125,7 @@ class Worker:
                 self.book.said.update(chosen)
             self.book.free(self, *chosen)
             request = client.send(
-                settle=groups.Settle(
+                acknowledge=groups.Acknowledge(
                     subscription=1,
                     partition=handle,
                     kind=kind,
@@ -133,7 +137,7 @@ class Worker:
             asked[request] = (kind, chosen)
 
 
-def settled(cluster: LocalCluster) -> bool:
+def acknowledged(cluster: LocalCluster) -> bool:
     leader = cluster.leader("t")
     found = cluster.brokers[leader].shares.describe("g") if leader else []
     return bool(found) and found[0].floor == RECORDS
@@ -146,12 +150,12 @@ async def restart_leaders(cluster: LocalCluster, book: Book) -> None:
         if leader:
             await cluster.stop(leader)
             await cluster.start(leader)
-    await until(lambda: settled(cluster), f"all is settled, and not {len(book.done)} of {RECORDS}")
+    await until(lambda: acknowledged(cluster), f"all is acknowledged, and not {len(book.done)} of {RECORDS}")
     book.over = True
 
 
 @pytest.mark.parametrize("by_key", [False, True])
-async def test_nothing_is_lost_and_nothing_settled_comes_again(tmp_path: Path, *, by_key: bool) -> None:
+async def test_nothing_is_lost_and_nothing_acknowledged_comes_again(tmp_path: Path, *, by_key: bool) -> None:
     random = Random(by_key)
     async with LocalCluster(tmp_path) as cluster:
         for name in ("t", "dead"):

@@ -1,4 +1,4 @@
-"""Shared groups when their partition's leader goes, and with what they need on other brokers."""
+"""Share groups when their partition's leader goes, and with what they need on other brokers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def join(cluster: LocalCluster, **options: Any) -> tuple[Member, int]:
     await until(lambda: cluster.leader("t") != 0, "somebody leads")
     member = Member(cluster.brokers[cluster.leader("t")])
     handle = await member.attach()
-    assert (await member.share(handle, **options)).WhichOneof("frame") == "sharing"
+    assert (await member.share(handle, **options)).WhichOneof("frame") == "share_subscribed"
     return member, handle
 
 
@@ -49,9 +49,9 @@ async def end_of(member: Member) -> pb.StreamError:
 
 async def test_a_new_leader_goes_on_where_the_old_one_was(cluster: LocalCluster) -> None:
     await publish(cluster, *(b"%d" % number for number in range(10)))
-    member, handle = await join(cluster, attempts_max=9)
+    member, handle = await join(cluster, deliveries_max=9)
     await member.take(10)
-    assert await member.settle(handle, 0, 1, 4, 7) == []
+    assert await member.acknowledge(handle, 0, 1, 4, 7) == []
     ending = asyncio.ensure_future(end_of(member))
     leader = cluster.leader("t")
     await cluster.call("comet.v1.Admin/DrainBroker", admin.DrainBrokerRequest(broker=leader))
@@ -59,10 +59,10 @@ async def test_a_new_leader_goes_on_where_the_old_one_was(cluster: LocalCluster)
     await cluster.stop(leader)
     assert (ended.subscription, ended.partition) == (1, handle)
     assert ended.error.code == types.ERROR_CODE_NOT_LEADER
-    again, _ = await join(cluster, attempts_max=9)
+    again, _ = await join(cluster, deliveries_max=9)
     got = await again.take(6)
     assert [offset for offset, _, _ in got] == [2, 3, 5, 6, 8, 9]
-    assert {attempt for _, _, attempt in got} == {2}, "deliveries by the old leader count"
+    assert {count for _, _, count in got} == {2}, "deliveries by the old leader count"
 
 
 async def test_a_leader_that_does_not_lead_shares_nothing(cluster: LocalCluster) -> None:
@@ -70,7 +70,7 @@ async def test_a_leader_that_does_not_lead_shares_nothing(cluster: LocalCluster)
     follower = next(number for number in cluster.brokers if number != cluster.leader("t"))
     member = Member(cluster.brokers[follower])
     handle = await member.attach()
-    assert (await member.share(handle)).WhichOneof("frame") == "sharing"
+    assert (await member.share(handle)).WhichOneof("frame") == "share_subscribed"
     ended = (await member.answer()).error
     assert (ended.subscription, ended.partition) == (1, handle)
     assert ended.error.code == types.ERROR_CODE_NOT_LEADER
@@ -85,7 +85,7 @@ async def test_dead_letters_find_their_topic_on_another_broker(cluster: LocalClu
     await publish(cluster, b"bad")
     member, handle = await join(cluster, dead_letter=chosen)
     await member.take(1)
-    await member.settle(handle, 0, kind=groups.SETTLEMENT_REJECT, reason="no")
+    await member.acknowledge(handle, 0, kind=groups.ACKNOWLEDGE_TYPE_REJECT, reason="no")
     fetched = await cluster.call("comet.v1.Comet/Fetch", pb.FetchRequest(topic=chosen, wait_ms=10_000))
     assert isinstance(fetched, pb.FetchResponse)
     assert [record.value for record in fetched.records] == [b"bad"]
@@ -95,8 +95,8 @@ async def test_dead_letters_are_written_by_the_next_leader(cluster: LocalCluster
     await publish(cluster, b"bad", b"good")
     member, handle = await join(cluster, dead_letter="dead")
     await member.take(2)
-    await member.settle(handle, 0, kind=groups.SETTLEMENT_REJECT, reason="no")
-    await member.settle(handle, 1)
+    await member.acknowledge(handle, 0, kind=groups.ACKNOWLEDGE_TYPE_REJECT, reason="no")
+    await member.acknowledge(handle, 1)
     await cluster.stop(cluster.leader("t"))
     await cluster.call("comet.v1.Admin/CreateTopic", admin.CreateTopicRequest(name="dead", partitions=1, replicas=1))
     again, _ = await join(cluster, dead_letter="dead")
@@ -108,12 +108,12 @@ async def test_dead_letters_are_written_by_the_next_leader(cluster: LocalCluster
 
 async def test_a_leader_that_comes_back_takes_over_from_its_successor(cluster: LocalCluster) -> None:
     await publish(cluster, *(b"%d" % number for number in range(4)))
-    for settled in range(3):
-        member, handle = await join(cluster, attempts_max=99)
-        await member.take(4 - settled)
-        assert await member.settle(handle, settled) == []
+    for acknowledged in range(3):
+        member, handle = await join(cluster, deliveries_max=99)
+        await member.take(4 - acknowledged)
+        assert await member.acknowledge(handle, acknowledged) == []
         leader = cluster.leader("t")
         await cluster.stop(leader)
         await cluster.start(leader)
-    member, _ = await join(cluster, attempts_max=99)
+    member, _ = await join(cluster, deliveries_max=99)
     assert [offset for offset, _, _ in await member.take(1)] == [3]

@@ -1,4 +1,4 @@
-"""Shared groups while the metadata store is away, or answers get lost: nobody is told what is not kept."""
+"""Share groups while the metadata store is away, or answers get lost: nobody is told what is not kept."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.unit.cluster_world import FaultyStore
 
 
 class HeldStore(FaultyStore):
-    """Answers transactions about shared groups when it is let go, having done them at once."""
+    """Answers transactions about share groups when it is let go, having done them at once."""
 
     def __init__(self, clock: SystemClock) -> None:
         super().__init__(clock)
         self.free = asyncio.Event()
         self.free.set()
         self.done = asyncio.Event()
-        self.reading = asyncio.Event()  # cleared: what is read of shared groups waits, too
+        self.reading = asyncio.Event()  # cleared: what is read of share groups waits, too
         self.reading.set()
 
     async def get(self, key: str) -> KeyValue | None:
@@ -70,8 +70,8 @@ class World:
 
 def accept(member: Member, handle: int, offset: int) -> int:
     return member.send(
-        settle=groups.Settle(
-            subscription=1, partition=handle, kind=groups.SETTLEMENT_ACCEPT, firsts=[offset], ends=[offset + 1]
+        acknowledge=groups.Acknowledge(
+            subscription=1, partition=handle, kind=groups.ACKNOWLEDGE_TYPE_ACCEPT, firsts=[offset], ends=[offset + 1]
         )
     )
 
@@ -101,7 +101,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     assert not broker.tasks.failed
 
 
-async def test_settles_wait_for_the_store(world: World) -> None:
+async def test_acknowledges_wait_for_the_store(world: World) -> None:
     member, handle = await world.member()
     world.store.down = True
     requests = [accept(member, handle, offset) for offset in (0, 2)]
@@ -112,7 +112,7 @@ async def test_settles_wait_for_the_store(world: World) -> None:
     world.store.down = False
     answers = [await member.other() for _ in range(3)]
     assert {answer.request for answer in answers} == {*requests, later}
-    assert all(answer.WhichOneof("frame") == "settled" for answer in answers)
+    assert all(answer.WhichOneof("frame") == "acknowledged" for answer in answers)
     assert (await world.record()).floor == 3
 
 
@@ -134,8 +134,8 @@ async def test_what_comes_while_a_transaction_is_under_way_waits_for_the_next(wo
 async def test_an_answer_of_the_store_that_gets_lost_changes_nothing(world: World) -> None:
     member, handle = await world.member()
     world.store.lost_answers = 2
-    assert await member.settle(handle, 0) == []
-    assert await member.settle(handle, 1) == []
+    assert await member.acknowledge(handle, 0) == []
+    assert await member.acknowledge(handle, 1) == []
     assert (await world.record()).floor == 2
 
 

@@ -1,4 +1,4 @@
-"""Shared groups and records that cannot be read, or break whoever writes them elsewhere: they hold up no others."""
+"""Share groups and records that cannot be read, or break whoever writes them elsewhere: they hold up no others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.integration.stream_client import Call, Client
 from tests.poison import unchecked
 from tests.sim.waiting import until
 
-REJECT = groups.SETTLEMENT_REJECT
+REJECT = groups.ACKNOWLEDGE_TYPE_REJECT
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ async def test_a_dead_record_that_nobody_can_read_holds_up_no_other(broker: Brok
     await member.share(handle, dead_letter="dead")
     while not await until(lambda: broker.shares.describe("g")[0].in_flight == 3, within_s=0):
         await member.shared()
-    await member.settle(handle, 0, 1, 2, kind=REJECT)
+    await member.acknowledge(handle, 0, 1, 2, kind=REJECT)
     assert await until(lambda: broker.shares.describe("g")[0].dead == 0, within_s=30), "none is left"
     fetched = await call("comet.v1.Comet/Fetch", pb.FetchRequest(topic="dead"))
     assert [record.value for record in fetched.records if record.HasField("value")] == [b"bad"]
@@ -94,7 +94,7 @@ async def test_what_breaks_while_one_is_written_has_no_other_written_twice(
     member = Member(broker)
     await member.share(handle, dead_letter="dead")
     await member.take(2)
-    await member.settle(handle, 0, 1, kind=REJECT)
+    await member.acknowledge(handle, 0, 1, kind=REJECT)
     state = broker.shares.state("g", broker.topics.by_handle[handle].topic_id, 0)
     assert state is not None
     assert await until(lambda: set(tries) == {0, 1} and bool(broker.tasks.failed), within_s=30)
@@ -114,7 +114,7 @@ async def test_keys_that_nobody_can_read_keep_nobody_from_what_is_behind_them(br
     await member.share(handle, by_key=True)
     firsts: list[int] = []
     while len(firsts) < 3:
-        for lease in (await member.shared()).leases:
-            firsts += range(lease.first, lease.end)
+        for lock in (await member.shared()).acquired:
+            firsts += range(lock.first, lock.end)
         assert not member.ended
     assert firsts == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""A shared group's partition, record by record, as slow and plain as can be: what core.shares is held against."""
+"""A share group's partition, record by record, as slow and plain as can be: what core.shares is held against."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from comet_broker.core.shares import Granted, Holder, Options
 
 class Is(Enum):
     FREE = auto()
-    LEASED = auto()
-    SETTLED = auto()
+    ACQUIRED = auto()
+    ACKNOWLEDGED = auto()
     DEAD = auto()
     NOTHING = auto()  # no record that anybody is to have
 
@@ -28,7 +28,7 @@ class Record:
 
     @property
     def over(self) -> bool:
-        return self.state in {Is.SETTLED, Is.DEAD, Is.NOTHING}
+        return self.state in {Is.ACKNOWLEDGED, Is.DEAD, Is.NOTHING}
 
 
 class Oracle:
@@ -47,7 +47,7 @@ class Oracle:
         return len(self.records)
 
     def free(self, record: Record, now: float) -> bool:
-        if record.state is not Is.FREE or record.due > now or record.attempts >= self.options.attempts_max:
+        if record.state is not Is.FREE or record.due > now or record.attempts >= self.options.deliveries_max:
             return False
         if not self.options.by_key or record.key is None:
             return True
@@ -55,19 +55,19 @@ class Oracle:
         return all(one.over for one in earlier if one.key == record.key)
 
     def granted(self, holder: Holder, granted: list[Granted], now: float, end: int) -> None:
-        for first, upto, attempt in granted:
+        for first, upto, delivery_count in granted:
             for record in self.records[first:upto]:
                 assert self.free(record, now), f"{record} was given to {holder}"
                 assert record.offset < end, "nobody can read that yet"
                 record.attempts += 1
-                assert attempt == record.attempts
-                record.state, record.holder = Is.LEASED, holder
-                record.deadline = now + self.options.lease_s
+                assert delivery_count == record.attempts
+                record.state, record.holder = Is.ACQUIRED, holder
+                record.deadline = now + self.options.lock_s
 
     def give_back(self, record: Record, due: float = 0.0) -> None:
-        assert record.state is Is.LEASED
+        assert record.state is Is.ACQUIRED
         record.state, record.holder, record.due = Is.FREE, None, due
-        if record.attempts >= self.options.attempts_max:
+        if record.attempts >= self.options.deliveries_max:
             record.state = Is.DEAD
 
     def lost(self, holder: Holder, first: int, end: int) -> set[int]:
@@ -75,7 +75,7 @@ class Oracle:
             offset
             for offset in range(first, end)
             if offset >= len(self.records)
-            or self.records[offset].state is not Is.LEASED
+            or self.records[offset].state is not Is.ACQUIRED
             or self.records[offset].holder is not holder
         }
 
@@ -85,15 +85,15 @@ class Oracle:
 
     def expire(self, now: float) -> None:
         for record in self.records:
-            if record.state is Is.LEASED and record.deadline <= now:
+            if record.state is Is.ACQUIRED and record.deadline <= now:
                 self.give_back(record)
 
     def restart(self) -> None:
-        """A new leader: leases and delays are forgotten; what was delivered as often as may be is dead once found."""
+        """A new leader: locks and delays are forgotten; what was delivered as often as may be is dead once found."""
         for record in self.records:
-            if record.state is Is.LEASED:
+            if record.state is Is.ACQUIRED:
                 self.give_back(record)
             record.due = 0.0
 
     def open_of(self, holder: Holder) -> int:
-        return sum(record.holder is holder for record in self.records if record.state is Is.LEASED)
+        return sum(record.holder is holder for record in self.records if record.state is Is.ACQUIRED)

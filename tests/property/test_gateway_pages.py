@@ -38,7 +38,7 @@ async def _all(page: Callable[[str], Awaitable[Page]], limit: int) -> tuple[list
 
 @given(NAMES, PARTS, LIMITS)
 def test_of_groups(names: list[str], part: str, limit: int) -> None:
-    groups = [comet.GroupSummary(name, "shared", "empty", 0, 1, 1, ()) for name in sorted(names)]
+    groups = [comet.GroupSummary(name, "share", "empty", 0, 1, 1, ()) for name in sorted(names)]
 
     async def listed() -> list[comet.GroupSummary]:
         return groups

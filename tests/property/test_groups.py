@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from comet.errors import CometError
 from comet_broker.core.cluster import Place
-from comet_broker.core.group_members import PARTITIONED, Claim, View
+from comet_broker.core.group_members import CONSUMER, Claim, View
 from comet_broker.core.group_record import GroupRecord, Shape
 from comet_broker.core.groups import Group
 
@@ -48,7 +48,7 @@ class GroupWorld(RuleBasedStateMachine):
     def begin(self, partitions: int, members: int) -> None:
         self.now = 0.0
         self.catalog = {"a": Shape("ida", partitions), "b": Shape("idb", 3)}
-        self.group = Group(PARTITIONED)
+        self.group = Group(CONSUMER)
         self.group.topics(self.catalog)
         self.stored: GroupRecord | None = None
         self.writing: GroupRecord | None = None
@@ -206,7 +206,7 @@ class GroupWorld(RuleBasedStateMachine):
             self.stored = self.writing
         self.writing = None
         if self.stored is None:
-            self.group = Group(PARTITIONED)
+            self.group = Group(CONSUMER)
         else:
             assert GroupRecord.decode(self.stored.encode()) == self.stored
             self.group = Group.restore(self.stored, self.now)
@@ -254,7 +254,7 @@ class GroupWorld(RuleBasedStateMachine):
                 self.hear_all(index)
                 self.release(index)
         self.one_owner_each()
-        assert not self.group.dirty and not self.group.stale and not self.group.handing_over
+        assert not self.group.dirty and not self.group.stale and not self.group.rebalancing
         read = {topic for member in self.believers.values() for topic in member.topics}
         wanted = {(self.catalog[t].topic_id, index) for t in read for index in range(self.catalog[t].partitions)}
         assert set(self.group.owners) == wanted

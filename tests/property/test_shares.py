@@ -1,4 +1,4 @@
-"""Shared groups against an oracle that keeps every record by itself."""
+"""Share groups against an oracle that keeps every record by itself."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ STEPS = st.lists(
 )
 OPTIONS = st.builds(
     Options,
-    lease_s=st.just(10.0),
-    attempts_max=st.integers(1, 4),
+    lock_s=st.just(10.0),
+    deliveries_max=st.integers(1, 4),
     by_key=st.booleans(),
     dead_letters=st.booleans(),
 )
@@ -106,7 +106,9 @@ class Run:
         first = self.shares.floor + a % (WINDOW + 4) - 2
         return max(first, 0), max(first, 0) + 1 + (b % 6 if b % 2 else 0)
 
-    def settle(self, a: int, b: int, c: int, act: Callable[[Holder, int, int], list[tuple[int, int]]]) -> list[Record]:
+    def acknowledge(
+        self, a: int, b: int, c: int, act: Callable[[Holder, int, int], list[tuple[int, int]]]
+    ) -> list[Record]:
         """Says `act` of a range; checks who it was said for, and returns those."""
         holder, (first, end) = self.holders[c % 3], self.chosen(a, b)
         held, lost = self.oracle.held(holder, first, end), self.oracle.lost(holder, first, end)
@@ -115,28 +117,28 @@ class Run:
         return held
 
     def accept(self, a: int, b: int, c: int) -> None:
-        for record in self.settle(a, b, c, lambda holder, f, e: self.shares.accept(holder, [f], [e])):
-            record.state, record.holder = Is.SETTLED, None
+        for record in self.acknowledge(a, b, c, lambda holder, f, e: self.shares.accept(holder, [f], [e])):
+            record.state, record.holder = Is.ACKNOWLEDGED, None
 
     def release(self, a: int, b: int, c: int) -> None:
         delay_s = float(c % 7)
-        for record in self.settle(
+        for record in self.acknowledge(
             a, b, c, lambda holder, f, e: self.shares.release(self.now, holder, [f], [e], delay_s)
         ):
             self.oracle.give_back(record, self.now + delay_s if delay_s else 0.0)
 
     def reject(self, a: int, b: int, c: int) -> None:
-        for record in self.settle(a, b, c, lambda holder, f, e: self.shares.reject(holder, [f], [e], "bad")):
+        for record in self.acknowledge(a, b, c, lambda holder, f, e: self.shares.reject(holder, [f], [e], "bad")):
             record.state, record.holder = Is.DEAD, None
 
     def give_back(self, a: int, b: int, c: int) -> None:
-        for record in self.settle(a, b, c, lambda holder, f, e: self.shares.give_back(holder, [f], [e])):
+        for record in self.acknowledge(a, b, c, lambda holder, f, e: self.shares.give_back(holder, [f], [e])):
             record.attempts -= 1
             self.oracle.give_back(record)
 
     def extend(self, a: int, b: int, c: int) -> None:
-        for record in self.settle(a, b, c, lambda holder, f, e: self.shares.extend(self.now, holder, [f], [e])):
-            record.deadline = self.now + self.options.lease_s
+        for record in self.acknowledge(a, b, c, lambda holder, f, e: self.shares.extend(self.now, holder, [f], [e])):
+            record.deadline = self.now + self.options.lock_s
 
     def time(self, a: int, _: int, __: int) -> None:
         self.now += a % 8
@@ -149,7 +151,7 @@ class Run:
         holder = self.holders[c % 3]
         self.shares.drop(holder)
         for record in self.records:
-            if record.holder is holder and record.state is Is.LEASED:
+            if record.holder is holder and record.state is Is.ACQUIRED:
                 self.oracle.give_back(record)
         assert holder.open == 0
 
@@ -171,7 +173,7 @@ class Run:
         self.oracle.start = max(start, self.oracle.start)
         for record in self.records[: self.oracle.start]:
             if record.state is not Is.NOTHING:
-                record.state, record.holder = Is.SETTLED, None
+                record.state, record.holder = Is.ACKNOWLEDGED, None
 
     # ---- checks
 
@@ -180,8 +182,8 @@ class Run:
         assert shares.floor >= self.floor, "the floor never goes back"
         self.floor = shares.floor
         assert len(shares.snapshot().marks) <= WINDOW, "what is kept is bounded"
-        assert shares.floor <= max(oracle.floor, oracle.start), "what is not settled is not below the floor"
-        assert shares.in_flight == sum(record.state is Is.LEASED for record in self.records)
+        assert shares.floor <= max(oracle.floor, oracle.start), "what is not acknowledged is not below the floor"
+        assert shares.in_flight == sum(record.state is Is.ACQUIRED for record in self.records)
         for holder in self.holders:
             assert holder.open == oracle.open_of(holder)
         if self.options.dead_letters:
@@ -204,8 +206,8 @@ class Run:
             firsts, ends = [one.first for one in granted], [one.end for one in granted]
             assert not self.shares.accept(holder, firsts, ends)
             for record in self.records:
-                if record.state is Is.LEASED:
-                    record.state = Is.SETTLED
+                if record.state is Is.ACQUIRED:
+                    record.state = Is.ACKNOWLEDGED
         assert self.shares.floor == RECORDS, "nothing is left behind"
         assert not [record for record in self.records if not record.over], "nothing is lost"
         if self.options.dead_letters:
@@ -227,7 +229,7 @@ def test_the_machine_does_what_the_oracle_says(options: Options, seed: int, step
 @given(st.integers(0, 1_000), st.integers(1, 5), st.booleans())
 def test_few_dead_letters_may_wait_and_none_is_lost(seed: int, dead_max: int, by_key: bool) -> None:
     random = Random(seed)
-    options = Options(attempts_max=2, by_key=by_key, dead_letters=True)
+    options = Options(deliveries_max=2, by_key=by_key, dead_letters=True)
     shares = Shares(WindowSnapshot(0, b"", {}), options, window_max=30, dead_max=dead_max)
     holder = Holder()
     keys = [random.choice([None, 1, 2]) for _ in range(60)]

@@ -43,7 +43,7 @@ SESSION_MS = 3_000
 STALL_S_MAX = 60.0
 LIFE_S_MAX = 0.3
 QUIET_LOOKS = 20
-LEASES_PAUSED = 3
+LOCKS_PAUSED = 3
 BEHIND_ACKS = 500  # so many come while a follower is down
 RUNNING_SHARE = 0.5  # of the restores happen under running brokers
 
@@ -170,7 +170,7 @@ async def _strike(
     else:
         one.brokers[leader].signal(signal.SIGSTOP)
         try:
-            await asyncio.sleep(SESSION_MS / 1000 * LEASES_PAUSED)
+            await asyncio.sleep(SESSION_MS / 1000 * LOCKS_PAUSED)
         finally:
             one.brokers[leader].signal(signal.SIGCONT)
         await _acknowledged_after(report, time.perf_counter())

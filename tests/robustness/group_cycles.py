@@ -1,7 +1,7 @@
 """`python -m tests.robustness.group_cycles --minutes 5 [--seed N]`: members and brokers die and stand still.
 
 Three brokers and a real etcd; 5 members of a group that handles at least once, 5 of one that consumes, transforms and
-produces exactly once, 3 of a shared group, and 3 tellers of a bank, each a process. All the time some member is killed,
+produces exactly once, 3 of a share group, and 3 tellers of a bank, each a process. All the time some member is killed,
 paused for half a session to two, or leaves, and a broker is killed or paused, or a connection between two dies
 silently. Every 20 s the bank holds still and its
 book is added up. At the end everything is mended, the groups come to the end of their input, and all that the members
@@ -360,7 +360,7 @@ class Storm:
         for what, doing, letter in (
             ("handling at least once", of("alo"), "H"),
             ("a commit exactly once", of("eos"), "C"),
-            ("an acknowledgement in the shared group", of("share"), "K"),
+            ("an acknowledgement in the share group", of("share"), "K"),
             ("a transfer", told, "C"),
         ):
             report.silences_s[what] = group_notes.longest_silence_s(doing, letter, self.stopped)

@@ -31,7 +31,7 @@ import comet
 from comet.types import TopicPartition
 
 SESSION_MS: Final = 3_000
-LEASE_MS: Final = 3_000
+LOCK_MS: Final = 3_000
 ATTEMPTS_MAX: Final = 250  # members die all the time, and no record is to blame
 TRANSACTION_MS: Final = 8_000
 TRANSACTION_RECORDS: Final = 200
@@ -192,28 +192,28 @@ class Member:
     # ---- shared
 
     async def shared(self) -> None:
-        async with comet.SharedConsumer(
+        async with comet.ShareConsumer(
             self.addresses,
             self.topic,
             group=self.group,
             start="earliest",
             in_flight=30,
-            lease_ms=LEASE_MS,
-            attempts_max=ATTEMPTS_MAX,
+            lock_ms=LOCK_MS,
+            deliveries_max=ATTEMPTS_MAX,
             dead_letter=DEAD,
             session_timeout_ms=SESSION_MS,
         ) as consumer:
             while not self.leaving:
                 record = await consumer.get(LOOK_S)
                 if record is not None:
-                    self.note("H", record.partition, record.offset, record.attempt)
+                    self.note("H", record.partition, record.offset, record.delivery_count)
                     task = asyncio.create_task(self.settle(record))
                     self.tellings.add(task)
                     task.add_done_callback(self.tellings.discard)
             if self.tellings:
                 await asyncio.wait(self.tellings)
 
-    async def settle(self, record: comet.SharedRecord[bytes]) -> None:
+    async def settle(self, record: comet.ShareRecord[bytes]) -> None:
         await self.work()
         chance = self.random.random()
         where = record.partition, record.offset
@@ -224,7 +224,7 @@ class Member:
             return  # else it is forgotten, and its lease runs out
         try:
             await record.ack()
-        except comet.LeaseExpired:
+        except comet.LockExpired:
             self.note("E", *where)
         except comet.CometError as error:
             self.note("U", *where, error.code)

@@ -33,7 +33,7 @@ LAST = b"the last one"  # of a partition
 STALL_S_MAX = 60.0
 LIFE_S_MAX = 0.3  # how long a broker lives under load before it is killed
 SESSION_MS = 2_000
-LEASES_PAUSED = 3
+LOCKS_PAUSED = 3
 PAUSES = 0.2  # of what strikes a cluster
 HASTE = 0.2  # of the transactions: their writer gives up at some moment, as if it died
 HASTE_S_MAX = 0.03
@@ -91,7 +91,7 @@ async def run_cluster(folder: Path, cycles: int, seed: int, flush: str = "interv
             if random.random() < PAUSES:
                 one.brokers[number].signal(signal.SIGSTOP)
                 try:
-                    await asyncio.sleep(SESSION_MS / 1000 * LEASES_PAUSED)
+                    await asyncio.sleep(SESSION_MS / 1000 * LOCKS_PAUSED)
                 finally:
                     one.brokers[number].signal(signal.SIGCONT)
             else:

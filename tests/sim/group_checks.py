@@ -326,29 +326,29 @@ def nothing_read_early(history: GroupHistory, finding: Finding) -> None:
             )
 
 
-# ---- shared groups
+# ---- share groups
 
 
 def accepted_once(history: GroupHistory, finding: Finding) -> None:
-    """C34. What a member accepted, and was told is kept, is lent to nobody any more."""
+    """C34. What a member accepted, and was told is kept, is acquired by nobody any more."""
     kept: dict[tuple[str, Place, int], float] = {}
-    for one in history.lent:
+    for one in history.acquired:
         if one.settled in ("accept", "reject") and one.outcome is Outcome.OK:
             key = one.group, one.place, one.offset
             kept[key] = min(one.completed, kept.get(key, one.completed))
-    for lease in history.leases:
-        for offset in range(lease.first, lease.end):
-            at = kept.get((lease.group, lease.place, offset))
-            if not finding.holds(at is None or at >= lease.at):
+    for lock in history.locks:
+        for offset in range(lock.first, lock.end):
+            at = kept.get((lock.group, lock.place, offset))
+            if not finding.holds(at is None or at >= lock.at):
                 finding.violations.append(
-                    f"{lease.group}: {lease.place} offset {offset} was lent at {lease.at:.4f} s, settled at {at:.4f} s"
+                    f"{lock.group}: {lock.place} offset {offset} was acquired at {lock.at:.4f} s, settled at {at:.4f} s"
                 )
 
 
 def all_is_settled(history: GroupHistory, finding: Finding) -> None:
-    """C35. In the end every record of a shared group was accepted, or is in the dead-letter topic."""
+    """C35. In the end every record of a share group was accepted, or is in the dead-letter topic."""
     group = SHARED
-    if not any(one.group == group for one in history.lent):
+    if not any(one.group == group for one in history.acquired):
         return
     done = _accepted(history)
     dead = history.dead.get(group, Counter())
@@ -359,14 +359,14 @@ def all_is_settled(history: GroupHistory, finding: Finding) -> None:
 
 
 def not_settled(history: GroupHistory, dead: Collection[bytes] = ()) -> list[tuple[Place, int]]:
-    """Records for which the members of the shared group have to stay; `dead` is the content of the dead-letter topic.
+    """Records for which the members of the share group have to stay; `dead` is the content of the dead-letter topic.
 
     It goes by `history.ends`, not by the answers to producers: a record whose producer gave up may be in the log. A
     rejection without an answer counts once its record is a dead letter.
     """
     rejected = {
         (one.place, one.offset)
-        for one in history.lent
+        for one in history.acquired
         if one.group == SHARED and one.settled == "reject" and (one.outcome is Outcome.OK or one.value in dead)
     }
     done = _accepted(history) | rejected
@@ -374,14 +374,14 @@ def not_settled(history: GroupHistory, dead: Collection[bytes] = ()) -> list[tup
 
 
 def _accepted(history: GroupHistory) -> set[tuple[Place, int]]:
-    return {(one.place, one.offset) for one in history.lent if one.group == SHARED and one.settled == "accept"}
+    return {(one.place, one.offset) for one in history.acquired if one.group == SHARED and one.settled == "accept"}
 
 
 def dead_letters_were_tried(history: GroupHistory, finding: Finding) -> None:
-    """C35. What is in the dead-letter topic was rejected, or lent as often as the group allows."""
+    """C35. What is in the dead-letter topic was rejected, or acquired as often as the group allows."""
     for group, dead in history.dead.items():
-        rejected = {one.value for one in history.lent if one.group == group and one.settled == "reject"}
-        times = Counter(one.value for one in history.lent if one.group == group)
+        rejected = {one.value for one in history.acquired if one.group == group and one.settled == "reject"}
+        times = Counter(one.value for one in history.acquired if one.group == group)
         for value in dead:
             if not finding.holds(value in rejected or times[value] >= 1):
                 finding.violations.append(f"{group}: {name_of(value)} is a dead letter, and nobody had it")
@@ -391,7 +391,7 @@ def everything_ends(history: GroupHistory, finding: Finding) -> None:
     """C25. No call hangs."""
     calls: list[tuple[str, Outcome]] = [(f"a commit of {one.process}", one.outcome) for one in history.commits]
     calls += [(f"transaction {one.number} of {one.process}", one.outcome) for one in history.transactions]
-    calls += [(f"a settlement of {one.process}", one.outcome) for one in history.lent if one.settled]
+    calls += [(f"a settlement of {one.process}", one.outcome) for one in history.acquired if one.settled]
     for what, outcome in calls:
         if not finding.holds(outcome is not Outcome.PENDING):
             finding.violations.append(f"{what} never ended")

@@ -103,7 +103,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Lent:
-    """A record of a shared group was given to a member."""
+    """A record of a share group was given to a member."""
 
     group: str
     process: str
@@ -120,8 +120,8 @@ class Lent:
 
 
 @dataclass(slots=True)
-class Lease:
-    """The leader of a partition lent records, as its broker did it; [first, end)."""
+class Lock:
+    """The leader of a partition acquired records, as its broker did it; [first, end)."""
 
     group: str
     place: Place
@@ -138,8 +138,8 @@ class GroupHistory:
     looks: list[Look] = field(default_factory=list)
     transactions: list[Tx] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
-    lent: list[Lent] = field(default_factory=list)
-    leases: list[Lease] = field(default_factory=list)
+    acquired: list[Lent] = field(default_factory=list)
+    locks: list[Lock] = field(default_factory=list)
     evicted: dict[tuple[str, str], float] = field(default_factory=dict)  # group and member id: when it was put out
     # ---- after all was mended and every group had caught up
     inputs: dict[Place, dict[int, bytes]] = field(default_factory=dict)  # committed records of the topics read
@@ -157,5 +157,5 @@ class GroupHistory:
             "looks": len(self.looks),
             **dict(sorted(outcomes.items())),
             "seen": len(self.seen),
-            "lent": len(self.lent),
+            "acquired": len(self.acquired),
         }

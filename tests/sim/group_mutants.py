@@ -1,4 +1,4 @@
-"""Planted bugs of groups, shared groups and transactions: each is a mistake that somebody could make.
+"""Planted bugs of groups, share groups and transactions: each is a mistake that somebody could make.
 
 See `mutants` and `cluster_mutants` for those below. Each has a seed that is known to catch it, which a test runs.
 """
@@ -30,10 +30,10 @@ from comet_broker.core.share_window import ShareWindow
 from comet_broker.core.shares import Shares
 from comet_broker.metadata.store import KeyValue
 from comet_broker.partitions.transaction_enrolment import Enlistments
-from comet_broker.sharing.calls import LeaseCalls
+from comet_broker.sharing.calls import AcquireCalls
 from comet_broker.sharing.dead_letters import DeadLetters
 from comet_broker.sharing.kept import Kept
-from comet_broker.sharing.state import SharedPartition
+from comet_broker.sharing.state import SharePartition
 from tests.sim.group_checks import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, SHARED
 from tests.sim.group_scenario import GroupProfile
 from tests.sim.planting import Mutant, Patch
@@ -414,11 +414,11 @@ def hand_out_markers() -> list[Patch]:
     return [(Taking, "_hidden", lambda self, reader, batch: False)]
 
 
-# ---- shared groups
+# ---- share groups
 
 
 @mutant(
-    "a settlement is confirmed before it is kept",
+    "an acknowledgement is confirmed before it is kept",
     "C34",
     SHARED,
     "kill",
@@ -426,19 +426,19 @@ def hand_out_markers() -> list[Patch]:
     member_fault_every_s=12.0,
     caught_by=2,
 )
-def confirm_settlements_at_once() -> list[Patch]:
-    real = SharedPartition._settled
+def confirm_acknowledgements_at_once() -> list[Patch]:
+    real = SharePartition._acknowledged
 
-    def settled(self: SharedPartition, lost: Any, done: Any) -> Any:
+    def acknowledged(self: SharePartition, lost: Any, done: Any) -> Any:
         result = real(self, lost, lambda _: None)
         done(None)
         return result
 
-    return [(SharedPartition, "_settled", settled)]
+    return [(SharePartition, "_acknowledged", acknowledged)]
 
 
-@mutant("some of what was accepted is lent again when its lease runs out", "C34", SHARED)
-def lend_what_was_accepted() -> list[Patch]:
+@mutant("some of what was accepted is acquired again when its lock runs out", "C34", SHARED)
+def acquire_what_was_accepted() -> list[Patch]:
     real = Shares.accept
 
     def accept(self: Shares, holder: Any, firsts: Sequence[int], ends: Sequence[int]) -> Any:
@@ -449,12 +449,12 @@ def lend_what_was_accepted() -> list[Patch]:
     return [(Shares, "accept", accept)]
 
 
-@mutant("what is given back is lent to nobody any more", "C29 C35", SHARED)
+@mutant("what is given back is acquired by nobody any more", "C29 C35", SHARED)
 def forget_what_is_given_back() -> list[Patch]:
     return [(ShareWindow, "_give_again", lambda self, first, end, due, why: None)]
 
 
-@mutant("a rejected record is settled without a dead letter", "C35", SHARED)
+@mutant("a rejected record is acknowledged without a dead letter", "C35", SHARED)
 def drop_dead_letters() -> list[Patch]:
     async def write(self: DeadLetters, offset: int, dead: Any) -> bool:
         return True
@@ -462,8 +462,8 @@ def drop_dead_letters() -> list[Patch]:
     return [(DeadLetters, "_publish", write)]
 
 
-@mutant("a new leader begins behind all that was lent", "C35 C29", SHARED, "kill", "drain")
-def begin_behind_what_was_lent() -> list[Patch]:
+@mutant("a new leader begins behind all that was acquired", "C35 C29", SHARED, "kill", "drain")
+def begin_behind_what_was_acquired() -> list[Patch]:
     real = Kept.take
 
     def take(self: Kept) -> bytes:
@@ -477,7 +477,7 @@ def begin_behind_what_was_lent() -> list[Patch]:
 
 
 @mutant(
-    "a caller's settlement is confirmed though its lease is over",
+    "a caller's acknowledgement is confirmed though its lock is over",
     "C34 C35",
     SHARED,
     callers=3,
@@ -485,10 +485,10 @@ def begin_behind_what_was_lent() -> list[Patch]:
     caught_by=1,
 )
 def confirm_what_is_lost() -> list[Patch]:
-    real = LeaseCalls._settle
+    real = AcquireCalls._acknowledge
 
-    async def settle(self: LeaseCalls, request: Any, said: Any) -> Any:
+    async def acknowledge(self: AcquireCalls, request: Any, said: Any) -> Any:
         await real(self, request, said)
         return []
 
-    return [(LeaseCalls, "_settle", settle)]
+    return [(AcquireCalls, "_acknowledge", acknowledge)]

@@ -32,7 +32,7 @@ from comet.types import Flush
 from comet_broker.coordination.group import LiveGroup
 from comet_broker.core.share_window import Granted
 from comet_broker.sharing.chunk import Chunk
-from comet_broker.sharing.state import Acquirer, SharedPartition
+from comet_broker.sharing.state import Acquirer, SharePartition
 from tests.sim import cluster_faults
 from tests.sim.checker import SETTLE_S_MAX, Finding
 from tests.sim.cluster_profile import ClusterTopic
@@ -46,7 +46,7 @@ from tests.sim.group_checks import (
     check_groups,
     not_settled,
 )
-from tests.sim.group_history import GroupHistory, Lease
+from tests.sim.group_history import GroupHistory, Lock
 from tests.sim.group_workload import AUDIT, DEAD, IN, OUT, CommittedReader, Member, Observer
 from tests.sim.history import Place
 from tests.sim.loop import SimLoop, run
@@ -80,7 +80,7 @@ class GroupProfile:
     fault_every_s: float | None = None
     member_fault_every_s: float | None = None
     pause_s: float | None = None  # between two sends of a producer
-    callers: int | None = None  # of the members of a shared group, so many have no session
+    callers: int | None = None  # of the members of a share group, so many have no session
     passing: int | None = None  # members of a group that commits nothing; none if not said
     named: int | None = None  # of the members at exactly once, so many have a transactional id over all their lives
 
@@ -218,7 +218,7 @@ class GroupScenario:
         while not self.over:
             name = f"{group}-{number}.{life}"
             life += 1
-            leasing = group == SHARED and number < (self.profile.callers or 0)
+            acquiring = group == SHARED and number < (self.profile.callers or 0)
             named = number < (self.profile.named or 0)
             member = self.members[name] = Member(
                 world,
@@ -226,7 +226,7 @@ class GroupScenario:
                 group,
                 name,
                 instance=instance,
-                leasing=leasing,
+                acquiring=acquiring,
                 transactional_id=f"{group}-{number}" if named else "",
             )
             node = world.client(name, member.run())
@@ -331,9 +331,9 @@ class GroupScenario:
             world.history.complaints.append(f"after all was mended: {missing}")
 
     async def _unsettled(self) -> str:
-        """What the shared group has still to settle before its members may leave."""
+        """What the share group has still to settle before its members may leave."""
         missing = not_settled(self.history)
-        rejected = {(one.place, one.offset) for one in self.history.lent if one.settled == "reject"}
+        rejected = {(one.place, one.offset) for one in self.history.acquired if one.settled == "reject"}
         if rejected & set(missing):  # without an answer: the topic of dead letters knows
             dead: set[bytes] = set()
             for place, (end, _) in (await self._statuses(DEAD)).items():
@@ -381,26 +381,26 @@ class GroupScenario:
 @contextlib.contextmanager
 def watched(history: GroupHistory, now: Callable[[], float]) -> Iterator[None]:
     """Notes what coordinators and leaders do of their own accord: whom they put out, and what they lend."""
-    put_out, serve = LiveGroup.put_out, SharedPartition.serve
+    put_out, serve = LiveGroup.put_out, SharePartition.serve
 
     def noted_out(self: LiveGroup, member: str, error: CometError) -> None:
         history.evicted[self.name, member] = now()
         put_out(self, member, error)
 
-    def noted_lease(self: SharedPartition, seat: Acquirer) -> tuple[Chunk, Sequence[Granted]] | None:
+    def noted_lock(self: SharePartition, seat: Acquirer) -> tuple[Chunk, Sequence[Granted]] | None:
         served = serve(self, seat)
         place = self.partition.topic, self.partition.index
         for granted in () if served is None else served[1]:
-            history.leases.append(Lease(self.group, place, granted.first, granted.end, now()))
+            history.locks.append(Lock(self.group, place, granted.first, granted.end, now()))
         return served
 
     LiveGroup.put_out = noted_out  # type: ignore[method-assign]
-    SharedPartition.serve = noted_lease  # type: ignore[method-assign]
+    SharePartition.serve = noted_lock  # type: ignore[method-assign]
     try:
         yield
     finally:
         LiveGroup.put_out = put_out  # type: ignore[method-assign]
-        SharedPartition.serve = serve  # type: ignore[method-assign]
+        SharePartition.serve = serve  # type: ignore[method-assign]
 
 
 def simulate_passing(seed: int, profile: GroupProfile | None = None) -> Result:

@@ -12,11 +12,11 @@ from typing import Any, Final, Literal
 from comet.client.client import Client
 from comet.client.coordinator import Coordinator
 from comet.consumer.consumer import Consumer
-from comet.errors import CometError, Internal, InvalidArgument, LeaseExpired, ProducerFenced
+from comet.errors import CometError, Internal, InvalidArgument, LockExpired, ProducerFenced
 from comet.groups.group_consumer import GroupConsumer
 from comet.producer.transactional import Transaction, TransactionalProducer
-from comet.share.share_consumer import SharedConsumer, SharedRecord
-from comet.share.stateless import LeasedRecord, Leases
+from comet.share.share_client import AcquiredRecord, ShareClient
+from comet.share.share_consumer import ShareConsumer, ShareRecord
 from comet.types import TopicPartition
 from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
@@ -32,7 +32,7 @@ AUDIT: Final = "audit"
 DEAD: Final = "dead"
 SESSION_MS: Final = 4_000
 TRANSACTION_MS: Final = 3_000
-LEASE_MS: Final = 3_000
+LOCK_MS: Final = 3_000
 ATTEMPTS_MAX: Final = 200  # what dies with its member again and again is no dead letter here; a rejected record is
 HANDLING_S: Final = 0.02
 NOTED_OF: Final = 4  # transactions all but one set a note
@@ -53,7 +53,7 @@ class Member:
         name: str,
         *,
         instance: str = "",
-        leasing: bool = False,
+        acquiring: bool = False,
         transactional_id: str = "",
     ) -> None:
         self.name = name
@@ -62,7 +62,7 @@ class Member:
         self._world = world
         self._history = history
         self._instance = instance
-        self._leasing = leasing  # a caller: it takes from a shared group without being in it
+        self._acquiring = acquiring  # a caller: it takes from a share group without being in it
         self._id = transactional_id  # empty: its coordinator makes one up for each life
         self._random = world.random(name)
         self._consumer: GroupConsumer[bytes] | None = None
@@ -74,7 +74,7 @@ class Member:
             AT_LEAST_ONCE: self._at_least_once,
             AT_MOST_ONCE: self._at_most_once,
             EXACTLY_ONCE: self._exactly_once,
-            SHARED: self._leased if self._leasing else self._shared,
+            SHARED: self._acquired if self._acquiring else self._shared,
             PASSING: self._passing,
         }[self.group]
         try:
@@ -92,9 +92,9 @@ class Member:
         for one in calls:
             if one.process == self.name and one.outcome is Outcome.PENDING:
                 one.outcome = Outcome.UNKNOWN
-        for lent in history.lent:
-            if lent.process == self.name and lent.settled and lent.outcome is Outcome.PENDING:
-                lent.outcome = Outcome.UNKNOWN
+        for acquired in history.acquired:
+            if acquired.process == self.name and acquired.settled and acquired.outcome is Outcome.PENDING:
+                acquired.outcome = Outcome.UNKNOWN
 
     def _sdk(self) -> dict[str, Any]:
         world = self._world
@@ -269,15 +269,15 @@ class Member:
     # ---- shared
 
     async def _shared(self) -> None:
-        async with SharedConsumer(
+        async with ShareConsumer(
             self._world.addresses,
             IN,
             group=self.group,
             start="earliest",
             session_timeout_ms=SESSION_MS,
             in_flight=5,
-            lease_ms=LEASE_MS,
-            attempts_max=ATTEMPTS_MAX,
+            lock_ms=LOCK_MS,
+            deliveries_max=ATTEMPTS_MAX,
             dead_letter=DEAD,
             **self._sdk(),
         ) as consumer:
@@ -292,9 +292,9 @@ class Member:
                     lambda record=record: record.reject("not wanted"),  # type: ignore[misc]
                 )
 
-    async def _leased(self) -> None:
-        """The same, call by call; it may handle several records of one lease."""
-        async with Leases(self._world.addresses, **self._sdk()) as leases:
+    async def _acquired(self) -> None:
+        """The same, call by call; it may handle several records of one call."""
+        async with ShareClient(self._world.addresses, **self._sdk()) as client:
 
             async def said(outcomes: Awaitable[list[CometError | None]]) -> None:
                 (error,) = await outcomes
@@ -302,43 +302,45 @@ class Member:
                     raise error
 
             while not self.leaving:
-                found = await leases.lease(
+                found = await client.acquire(
                     self.group,
                     IN,
                     records_max=self._random.randint(1, 5),
                     wait_ms=self._random.choice((0, 500, 500)),
-                    lease_ms=LEASE_MS,
-                    attempts_max=ATTEMPTS_MAX,
+                    lock_ms=LOCK_MS,
+                    deliveries_max=ATTEMPTS_MAX,
                     dead_letter=DEAD,
                     start="earliest",
                 )
                 for record in found:
                     token = [record.token]
                     if self._random.random() < 0.01:
-                        await asyncio.sleep(1.2 * LEASE_MS / 1000)  # slower than its lease, and it goes on all the same
+                        await asyncio.sleep(1.2 * LOCK_MS / 1000)  # slower than its lock, and it goes on all the same
                     await self._handled(
                         record,
-                        lambda token=token: said(leases.ack(token)),  # type: ignore[misc]
-                        lambda token=token: said(leases.nack(token, delay_ms=200)),  # type: ignore[misc]
-                        lambda token=token: said(leases.reject(token, reason="not wanted")),  # type: ignore[misc]
+                        lambda token=token: said(client.ack(token)),  # type: ignore[misc]
+                        lambda token=token: said(client.nack(token, delay_ms=200)),  # type: ignore[misc]
+                        lambda token=token: said(client.reject(token, reason="not wanted")),  # type: ignore[misc]
                     )
                 if not found:
                     await asyncio.sleep(0.1)
 
     async def _handled(
         self,
-        record: SharedRecord[bytes] | LeasedRecord,
+        record: ShareRecord[bytes] | AcquiredRecord,
         ack: Callable[[], Awaitable[Any]],
         nack: Callable[[], Awaitable[Any]],
         reject: Callable[[], Awaitable[Any]],
     ) -> None:
         place = record.topic, record.partition
-        one = Lent(self.group, self.name, place, record.offset, record.value or b"", record.attempt, self._world.now())
-        self._history.lent.append(one)
+        one = Lent(
+            self.group, self.name, place, record.offset, record.value or b"", record.delivery_count, self._world.now()
+        )
+        self._history.acquired.append(one)
         await self._work()
         chance = self._random.random()
         if chance < 0.05:
-            return  # it forgets the record, and the lease runs out
+            return  # it forgets the record, and the lock runs out
         if chance < 0.08 and not self._world.stopping:
             await self._settled(one, "reject", reject)
         elif chance < 0.2:
@@ -352,7 +354,7 @@ class Member:
         one.settled, one.invoked = how, self._world.now()
         try:
             await settle()
-        except LeaseExpired as error:
+        except LockExpired as error:
             one.outcome, one.code = Outcome.UNKNOWN, error.code
             if error.details.get("outcome") != "unknown":
                 one.settled, one.outcome = "", Outcome.FAIL

@@ -13,8 +13,8 @@ from tests.sim.group_history import (
     Commitment,
     GroupHistory,
     Handled,
-    Lease,
     Lent,
+    Lock,
     Look,
     Ownership,
     Seen,
@@ -76,8 +76,8 @@ def right() -> GroupHistory:
                 history.seen.append(Seen("r", place, one, output(one, place[0]), at + 0.4))
     for number in range(COUNT):
         settled = "reject" if number == 3 else "accept"
-        history.leases.append(Lease(SHARED, PLACE, number, number + 1, number))
-        history.lent.append(
+        history.locks.append(Lock(SHARED, PLACE, number, number + 1, number))
+        history.acquired.append(
             Lent(SHARED, "m", PLACE, number, value(number), 1, number, settled, number, number + 0.1, Outcome.OK)
         )
     history.dead[SHARED] = Counter([value(3)])
@@ -215,12 +215,12 @@ def read_what_vanishes(history: GroupHistory) -> None:
     history.seen.append(Seen("r", OUT, 30, output(9, "out"), 40.0))
 
 
-def lend_what_was_accepted(history: GroupHistory) -> None:
-    history.leases.append(Lease(SHARED, PLACE, 5, 6, 30.0))
+def acquire_what_was_accepted(history: GroupHistory) -> None:
+    history.locks.append(Lock(SHARED, PLACE, 5, 6, 30.0))
 
 
 def settle_nothing(history: GroupHistory) -> None:
-    history.lent[5].settled = ""
+    history.acquired[5].settled = ""
 
 
 def lose_a_dead_letter(history: GroupHistory) -> None:
@@ -267,7 +267,7 @@ WRONG = [
     ("C36", find_a_note_of_what_is_not_there),
     ("C14", read_an_open_transaction),
     ("C14", read_what_vanishes),
-    ("C34", lend_what_was_accepted),
+    ("C34", acquire_what_was_accepted),
     ("C35", settle_nothing),
     ("C35", lose_a_dead_letter),
     ("C35", bury_what_nobody_had),
@@ -315,14 +315,16 @@ def test_members_stay_until_the_whole_log_is_settled_whatever_producers_were_tol
     assert not_settled(history) == []
     history.ends[PLACE] = COUNT + 1  # one more record in the log: its producer gave up
     assert not_settled(history) == [(PLACE, COUNT)]
-    history.lent.append(Lent(SHARED, "m", PLACE, COUNT, value(COUNT), 1, 20.0))  # lent, and forgotten by the member
+    history.acquired.append(
+        Lent(SHARED, "m", PLACE, COUNT, value(COUNT), 1, 20.0)
+    )  # acquired, and forgotten by the member
     assert not_settled(history) == [(PLACE, COUNT)]
-    history.lent.append(Lent(SHARED, "m", PLACE, COUNT, value(COUNT), 2, 24.0, "accept"))
+    history.acquired.append(Lent(SHARED, "m", PLACE, COUNT, value(COUNT), 2, 24.0, "accept"))
     assert not_settled(history) == []
 
 
 def test_a_rejection_without_an_answer_counts_once_its_record_is_a_dead_letter() -> None:
     history = right()
-    history.lent[3].outcome = Outcome.UNKNOWN
+    history.acquired[3].outcome = Outcome.UNKNOWN
     assert not_settled(history) == [(PLACE, 3)]
     assert not_settled(history, [value(3)]) == []

@@ -1,4 +1,4 @@
-"""Groups, shared groups and transactions under faults: no promise is broken, and every planted bug is found."""
+"""Groups, share groups and transactions under faults: no promise is broken, and every planted bug is found."""
 
 from __future__ import annotations
 

@@ -73,10 +73,10 @@ async def in_groups() -> None:
         await typed.commit(typed.positions())
         assert_type(typed.assignment(), list[comet.TopicPartition])
         assert_type(typed.committed(), dict[comet.TopicPartition, int])
-    async with comet.SharedConsumer("localhost:9092", "orders", group="work", type=Quote, in_flight=100) as sharer:
+    async with comet.ShareConsumer("localhost:9092", "orders", group="work", type=Quote, in_flight=100) as sharer:
         async for shared in sharer:
-            assert_type(shared, comet.SharedRecord[Quote])
-            assert_type(shared.attempt, int)
+            assert_type(shared, comet.ShareRecord[Quote])
+            assert_type(shared.delivery_count, int)
             await shared.ack()
             shared.nack(delay_ms=100)
 
@@ -137,7 +137,7 @@ def synchronously() -> None:
     with comet.sync.GroupConsumer("localhost:9092", "quotes", group="engine", type=Quote) as member:
         assert_type(member.get(), comet.Record[Quote] | None)
         assert_type(member.assignment(), list[comet.TopicPartition])
-    with comet.sync.SharedConsumer("localhost:9092", "orders", group="work") as sharer:
+    with comet.sync.ShareConsumer("localhost:9092", "orders", group="work") as sharer:
         for shared in sharer:
             assert_type(shared.value, bytes)
             shared.ack()
@@ -162,7 +162,7 @@ async def wrong() -> None:
     comet.GroupConsumer("localhost:9092", "quotes")  # type: ignore[call-overload]
     comet.GroupConsumer("localhost:9092", "quotes", group="g", on_lost=misunderstands)  # type: ignore[arg-type]
     comet.GroupConsumer("localhost:9092", "quotes", group="g", in_flight=5)  # type: ignore[call-overload]
-    comet.SharedConsumer("localhost:9092", "quotes", group="g", auto_commit=True)  # type: ignore[call-overload]
+    comet.ShareConsumer("localhost:9092", "quotes", group="g", auto_commit=True)  # type: ignore[call-overload]
     comet.Consumer("localhost:9092", "quotes", on_out_of_range="skip")  # type: ignore[call-overload]
     comet.Consumer("localhost:9092", "quotes", read_from="follower")  # type: ignore[call-overload]
     comet.Consumer("localhost:9092", "quotes", on_gap=misunderstands)  # type: ignore[arg-type]

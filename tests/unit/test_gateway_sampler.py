@@ -407,7 +407,7 @@ async def test_topics_have_sparklines_unless_there_are_too_many(world: World, sa
 
 @on_virtual_time
 async def test_a_topic_and_a_group_have_histories_of_their_own(world: World, sampler: Sampler) -> None:
-    group = {"group": "engine", "kind": "partitioned", "state": "stable", "members": 1, "topics": ["quotes"],
+    group = {"group": "engine", "kind": "consumer", "state": "stable", "members": 1, "topics": ["quotes"],
              "lag": 7, "lags": {"quotes": 7}, "age_s": 1.0, "drain_s": 2.0, "growing": False,
              "last_commit_us": 5, "trend": [1, None, 3]}  # fmt: skip
     world.groups[2] = [group]
@@ -432,7 +432,7 @@ async def test_a_topic_and_a_group_have_histories_of_their_own(world: World, sam
 
 @on_virtual_time
 async def test_a_group_that_nobody_took_over_from_a_lost_broker_was_deleted(world: World, sampler: Sampler) -> None:
-    world.groups[3] = [{"group": "engine", "kind": "shared", "state": "empty", "members": 0, "topics": ["quotes"]}]
+    world.groups[3] = [{"group": "engine", "kind": "share", "state": "empty", "members": 0, "topics": ["quotes"]}]
     await sampler.cluster()
     world.dead.add(3)
     world.alive.discard(3)

@@ -19,6 +19,7 @@ from comet_gateway.push.parse_subscribe import Joined, Played
 from comet_gateway.push.session import (
     GARBAGE_MAX,
     PERMITS_MAX,
+    Acknowledge,
     Action,
     CloseConnection,
     Commit,
@@ -27,7 +28,6 @@ from comet_gateway.push.session import (
     Open,
     PushSession,
     Say,
-    Settle,
     Steer,
     Write,
 )
@@ -128,9 +128,9 @@ def test_a_group_and_a_replay_are_asked_for() -> None:
         {"group": "g", "snapshot": "latest"},
         {"group": "g", "partitions": [1]},
         {"group": {"name": "-"}},
-        {"group": {"name": "g", "kind": "shared", "auto": True}},
-        {"group": {"name": "g", "kind": "shared"}, "permits": 3},
-        {"group": {"name": "g", "kind": "shared", "dead_letter": "../"}},
+        {"group": {"name": "g", "kind": "share", "auto": True}},
+        {"group": {"name": "g", "kind": "share"}, "permits": 3},
+        {"group": {"name": "g", "kind": "share", "dead_letter": "../"}},
     ],
 )
 def test_what_makes_no_sense_is_refused_and_takes_no_id(members: dict[str, Any]) -> None:
@@ -181,7 +181,7 @@ def test_what_is_about_no_subscription_is_refused(members: dict[str, Any]) -> No
     assert (error.id, error.of, error.problem["code"]) == ("other", members["type"], "SUBSCRIPTION_NOT_FOUND")
 
 
-PARTITIONED, SHARED = {"group": "g"}, {"group": {"name": "g", "kind": "shared"}}
+CONSUMER, SHARED = {"group": "g"}, {"group": {"name": "g", "kind": "share"}}
 RECORDS = [{"partition": 0, "offset": "1"}]
 
 
@@ -189,7 +189,7 @@ RECORDS = [{"partition": 0, "offset": "1"}]
     ("asked", "members", "action"),
     [
         ({"permits": 1}, {"type": "permit", "count": 7}, Grant("a", 7)),
-        ({"permits": 0, **PARTITIONED}, {"type": "permit", "count": 7}, Grant("a", 7)),
+        ({"permits": 0, **CONSUMER}, {"type": "permit", "count": 7}, Grant("a", 7)),
         ({}, {"type": "permit", "count": 7}, None),
         ({"replay": {}}, {"type": "permit", "count": 7}, None),
         ({"replay": {}}, {"type": "replay", "action": "pause"}, Steer),
@@ -197,13 +197,13 @@ RECORDS = [{"partition": 0, "offset": "1"}]
         ({"replay": {}}, {"type": "replay", "action": "speed"}, None),
         ({"replay": {}}, {"type": "replay", "action": "pause", "speed": 1}, None),
         ({}, {"type": "replay", "action": "pause"}, None),
-        (PARTITIONED, {"type": "ack", "cursor": "c"}, Commit("a", "c")),
-        (PARTITIONED, {"type": "ack", "records": RECORDS}, None),
-        (PARTITIONED, {"type": "nack", "records": RECORDS}, None),
-        (SHARED, {"type": "ack", "records": RECORDS}, Settle),
-        (SHARED, {"type": "nack", "records": RECORDS, "delay_ms": 5}, Settle),
-        (SHARED, {"type": "reject", "records": RECORDS, "reason": "no"}, Settle),
-        (SHARED, {"type": "extend", "records": RECORDS}, Settle),
+        (CONSUMER, {"type": "ack", "cursor": "c"}, Commit("a", "c")),
+        (CONSUMER, {"type": "ack", "records": RECORDS}, None),
+        (CONSUMER, {"type": "nack", "records": RECORDS}, None),
+        (SHARED, {"type": "ack", "records": RECORDS}, Acknowledge),
+        (SHARED, {"type": "nack", "records": RECORDS, "delay_ms": 5}, Acknowledge),
+        (SHARED, {"type": "reject", "records": RECORDS, "reason": "no"}, Acknowledge),
+        (SHARED, {"type": "extend", "records": RECORDS}, Acknowledge),
         (SHARED, {"type": "ack", "cursor": "c"}, None),
         (SHARED, {"type": "ack", "cursor": "c", "records": RECORDS}, None),
         (SHARED, {"type": "ack"}, None),

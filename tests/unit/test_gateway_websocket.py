@@ -17,7 +17,7 @@ from comet_gateway.http.traffic import Traffic
 from comet_gateway.metrics import Metrics
 from comet_gateway.push import frames
 from comet_gateway.push.connections import Connections
-from comet_gateway.push.group_member import SharedMember
+from comet_gateway.push.group_member import ShareMember
 from comet_gateway.push.parse_subscribe import join
 from comet_gateway.push.subscribe_request import Values
 from comet_gateway.push.websocket import WebSocketConnection
@@ -59,7 +59,7 @@ async def test_a_subscription_that_ends_before_its_first_turn_is_not_counted_for
     assert connections.statistics()["connections"] == 0
 
 
-async def test_a_frame_that_is_refused_has_settled_none_of_its_records() -> None:
+async def test_a_frame_that_is_refused_has_acknowledged_none_of_its_records() -> None:
     acked: list[int] = []
 
     class Record:
@@ -72,16 +72,16 @@ async def test_a_frame_that_is_refused_has_settled_none_of_its_records() -> None
         pass
 
     joined = join(
-        frames.GroupTerms("g", kind="shared"), topics=["t", "u"], pattern="", start="latest", values=Values.AUTO,
+        frames.GroupTerms("g", kind="share"), topics=["t", "u"], pattern="", start="latest", values=Values.AUTO,
         permits=None, now_us=0,
     )  # fmt: skip
     backend = cast(Backend, SimpleNamespace(bootstrap="127.0.0.1:1"))
-    member = SharedMember("a", joined, backend, AsgiWire(send), Limits())
-    member._hold(cast("comet.SharedRecord[bytes]", Record()))
+    member = ShareMember("a", joined, backend, AsgiWire(send), Limits())
+    member._hold(cast("comet.ShareRecord[bytes]", Record()))
     of_none = frames.Ack("a", records=[frames.RecordPlace(0, 7, "t"), frames.RecordPlace(0, 8)])
     with pytest.raises(Problem, match="say the topic"):
-        await member.settle(of_none)
-    answer = await member.settle(frames.Ack("a", records=[frames.RecordPlace(0, 7, "t")]))
+        await member.acknowledge(of_none)
+    answer = await member.acknowledge(frames.Ack("a", records=[frames.RecordPlace(0, 7, "t")]))
     assert isinstance(answer, frames.Acked)
     assert answer.results is not None
     assert answer.results[0].problem is None, "it is in hand still"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from comet_broker.coordination.group import LiveGroup
-from comet_broker.core.group_members import PARTITIONED, View
+from comet_broker.core.group_members import CONSUMER, View
 from comet_broker.core.groups import Group
 
 QUOTES, TRADES = "aa" * 16, "bb" * 16
@@ -14,7 +14,7 @@ QUOTES, TRADES = "aa" * 16, "bb" * 16
 def group(names: dict[str, str]) -> LiveGroup:
     unused: Any = None
     return LiveGroup(
-        "g", Group(PARTITIONED), prefix="", journal=unused, clock=lambda: 0.0,
+        "g", Group(CONSUMER), prefix="", journal=unused, clock=lambda: 0.0,
         name_of=lambda topic_id: names.get(topic_id, ""), evicted=unused, broke=unused,
     )  # fmt: skip
 

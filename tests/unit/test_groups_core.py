@@ -8,7 +8,7 @@ import pytest
 
 from comet.errors import InvalidArgument, LimitExceeded, MemberFenced, MemberUnknown
 from comet_broker import limits
-from comet_broker.core.group_members import PARTITIONED, SHARED, Claim
+from comet_broker.core.group_members import CONSUMER, SHARED, Claim
 from comet_broker.core.group_record import GroupRecord, Shape
 from comet_broker.core.groups import FENCED_MAX, PLAN_INTERVAL_S, Group
 from comet_broker.metadata.store import TRANSACTION_BYTES_MAX
@@ -19,7 +19,7 @@ A, B = Shape("ida", 4), Shape("idb", 2)
 class World:
     """A group whose store answers at once."""
 
-    def __init__(self, kind: int = PARTITIONED) -> None:
+    def __init__(self, kind: int = CONSUMER) -> None:
         self.now = 100.0
         self.group = Group(kind)
         self.kind = kind
@@ -183,7 +183,7 @@ def test_members_of_a_shared_group_all_have_everything() -> None:
     restored = Group.restore(world.group.record(), world.now)
     assert restored.kind == SHARED and restored.views() == world.group.views()
     with pytest.raises(InvalidArgument):
-        world.group.join(Claim(topics=("a",), kind=PARTITIONED), world.now, lambda: "x")
+        world.group.join(Claim(topics=("a",), kind=CONSUMER), world.now, lambda: "x")
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_members_of_a_shared_group_all_have_everything() -> None:
     ],
 )
 def test_claims_that_make_no_sense_are_refused(claim: Claim) -> None:
-    group = Group(PARTITIONED)
+    group = Group(CONSUMER)
     with pytest.raises(InvalidArgument):
         group.join(claim, 0.0, lambda: "m")
     assert not group.members and not group.dirty
@@ -219,7 +219,7 @@ def test_a_group_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_largest_group_fits_into_one_transaction() -> None:
-    group = Group(PARTITIONED)
+    group = Group(CONSUMER)
     names = tuple(f"{index:03}{'t' * 246}" for index in range(20))
     group.topics({name: Shape(f"{index:032x}", 1_000) for index, name in enumerate(names)})
     numbers = count(1)

@@ -140,7 +140,7 @@ def test_what_clients_read_is_counted_however_they_read_it() -> None:
                 await anext(aiter(consumer))
         async with comet.Reader(ADDRESS, connect=world.network.connect) as reader:
             await reader.fetch("quotes", 0, "earliest", records_max=4)
-        async with comet.SharedConsumer(
+        async with comet.ShareConsumer(
             ADDRESS, "quotes", group="work", start="earliest", connect=world.network.connect
         ) as shared:
             await (await anext(aiter(shared))).ack()
@@ -321,7 +321,7 @@ def test_a_group_has_its_lag_over_time() -> None:
         assert (await world.track("lag")).values[-1] == 80
         group = await _of_group(world, "engine")
         assert (group["lag"], group["lags"]) == (80, {"quotes": 40, "trades": 40})
-        assert (group["kind"], group["state"], group["members"]) == ("partitioned", "empty", 0)
+        assert (group["kind"], group["state"], group["members"]) == ("consumer", "empty", 0)
         assert group["topics"] == ["quotes", "trades"]
         assert (group["drain_s"], group["growing"]) == (None, False)
         assert group["age_s"] == pytest.approx(28, abs=2)
@@ -342,7 +342,7 @@ def test_a_group_has_its_lag_over_time() -> None:
 def test_a_shared_group_has_its_lag_too() -> None:
     async def test(world: World) -> None:
         await world.send(10)
-        async with comet.SharedConsumer(
+        async with comet.ShareConsumer(
             ADDRESS, "quotes", group="work", start="earliest", connect=world.network.connect
         ) as shared:
             records = aiter(shared)
@@ -351,7 +351,7 @@ def test_a_shared_group_has_its_lag_too() -> None:
             await world.until(0.5)
             await world.until(0.5)
             group = await _of_group(world, "work")
-            assert (group["kind"], group["state"], group["members"]) == ("shared", "stable", 1)
+            assert (group["kind"], group["state"], group["members"]) == ("share", "stable", 1)
             assert (group["lag"], group["lags"]) == (6, {"quotes": 6})
         for _ in range(12):  # nobody is a member: now and then the store is asked
             await world.until(0.5)

@@ -25,7 +25,7 @@ def test_every_public_class_and_method_is_documented(name: str) -> None:
         comet.Producer,
         comet.Consumer,
         comet.GroupConsumer,
-        comet.SharedConsumer,
+        comet.ShareConsumer,
         comet.Admin,
         comet.App,
         comet.Record,

@@ -69,7 +69,7 @@ def test_the_annotation_says_what_a_handler_gets(handler: Any, shape: HandlerSha
 @pytest.mark.parametrize(
     ("shared", "options"),
     [
-        (False, {"lease_ms": 5_000}),
+        (False, {"lock_ms": 5_000}),
         (False, {"in_flight": 5}),
         (False, {"by_key": True}),
         (True, {"instance": "one"}),

@@ -1,4 +1,4 @@
-"""How the states of shared groups are kept: gathered, fenced one by one, and looked up when nobody told the outcome."""
+"""How the states of share groups are kept: gathered, fenced one by one, and looked up when nobody told the outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of a shared group's partition, and how large it can get."""
+"""What is kept of a share group's partition, and how large it can get."""
 
 from __future__ import annotations
 

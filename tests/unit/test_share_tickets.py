@@ -1,4 +1,4 @@
-"""Leases that no stream holds: what is remembered of them, and for how long."""
+"""Locks that no stream holds: what is remembered of them, and for how long."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ def test_what_was_said_before_is_not_lost_when_it_is_said_again() -> None:
     opened(tickets, 7, 3)
     ticket = tickets.find(7)
     assert ticket is not None
-    assert tickets.settled(ticket, ACK, [0, 5], [3, 6], [(5, 6)]) == [(5, 6)]
-    assert tickets.settled(ticket, ACK, [0, 5], [3, 6], [(0, 3), (5, 6)]) == [(5, 6)], "what was never its stays lost"
-    assert tickets.settled(ticket, NACK, [0], [2], [(0, 2)]) == [(0, 2)], "that was not what was said"
-    assert tickets.settled(ticket, ACK, [1], [2], [(1, 2)]) == []
+    assert tickets.acknowledged(ticket, ACK, [0, 5], [3, 6], [(5, 6)]) == [(5, 6)]
+    assert tickets.acknowledged(ticket, ACK, [0, 5], [3, 6], [(0, 3), (5, 6)]) == [(5, 6)], (
+        "what was never its stays lost"
+    )
+    assert tickets.acknowledged(ticket, NACK, [0], [2], [(0, 2)]) == [(0, 2)], "that was not what was said"
+    assert tickets.acknowledged(ticket, ACK, [1], [2], [(1, 2)]) == []
 
 
 def test_an_open_ticket_stays_and_one_that_is_over_goes_in_time() -> None:
@@ -37,7 +39,7 @@ def test_an_open_ticket_stays_and_one_that_is_over_goes_in_time() -> None:
     first, second = opened(tickets, 1), opened(tickets, 2)
     ticket = tickets.find(1)
     assert ticket is not None
-    tickets.settled(ticket, ACK, [0], [1], [])
+    tickets.acknowledged(ticket, ACK, [0], [1], [])
     tickets.tick(0.0)
     first.open = second.open = 0
     tickets.tick(1.0)
@@ -65,7 +67,7 @@ def test_what_is_remembered_is_bounded_and_the_oldest_goes_first() -> None:
         opened(tickets, number, 3)
         ticket = tickets.find(number)
         assert ticket is not None
-        assert tickets.settled(ticket, ACK, [0], [3], []) == []
+        assert tickets.acknowledged(ticket, ACK, [0], [3], []) == []
     told = []
     for number in range(3):
         found = tickets.find(number)
@@ -74,11 +76,11 @@ def test_what_is_remembered_is_bounded_and_the_oldest_goes_first() -> None:
     assert told == [0, 3, 3]
 
 
-def test_settling_again_and_again_comes_to_the_same_whatever_happens_between() -> None:
-    """Against a machine: each settlement is said up to three times, mixed with those of others."""
+def test_acknowledging_again_and_again_comes_to_the_same_whatever_happens_between() -> None:
+    """Against a machine: each acknowledgement is said up to three times, mixed with those of others."""
     for seed in range(50):
         random = Random(seed)
-        shares = Shares(WindowSnapshot(0, b"", {}), Options(attempts_max=100), window_max=100, dead_max=10)
+        shares = Shares(WindowSnapshot(0, b"", {}), Options(deliveries_max=100), window_max=100, dead_max=10)
         tickets = make(tickets_max=100, told_max=10_000)
         said: list[tuple[int, int, int]] = []
         done: set[int] = set()
@@ -96,9 +98,9 @@ def test_settling_again_and_again_comes_to_the_same_whatever_happens_between() -
                     lost = shares.accept(ticket.holder, [offset], [offset + 1])
                 else:
                     lost = shares.release(0.0, ticket.holder, [offset], [offset + 1])
-                assert tickets.settled(ticket, kind, [offset], [offset + 1], lost) == []
+                assert tickets.acknowledged(ticket, kind, [offset], [offset + 1], lost) == []
                 assert offset not in done or kind == NACK or ticket.told[offset] == ACK
                 if kind == ACK:
                     done.add(offset)
         for record in range(shares.floor):
-            assert record in done, "nothing else was settled"
+            assert record in done, "nothing else was acknowledged"

@@ -1,4 +1,4 @@
-"""The cases of a shared group's partition that are worth a name; the rest is in tests/property/test_shares.py."""
+"""The cases of a share group's partition that are worth a name; the rest is in tests/property/test_shares.py."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ def test_records_go_to_one_member_each_in_order() -> None:
     assert shares.acquire(0.0, bert, 3, plain(10)) == [Granted(3, 6, 1)]
     assert (anna.open, bert.open, shares.in_flight) == (3, 3, 6)
     assert shares.accept(bert, [3], [6]) == []
-    assert shares.floor == 0, "what lies below is not settled"
+    assert shares.floor == 0, "what lies below is not acknowledged"
     assert shares.accept(anna, [0, 1, 2], [1, 2, 3]) == []
     assert shares.floor == 6
-    assert shares.settled_above == 0
+    assert shares.acknowledged_above == 0
 
 
-def test_what_is_not_leased_to_a_member_cannot_be_settled_by_it() -> None:
+def test_what_is_not_acquired_to_a_member_cannot_be_acknowledged_by_it() -> None:
     shares, anna, bert = make(), Holder(), Holder()
     shares.acquire(0.0, anna, 4, plain(10))
     assert shares.accept(bert, [0], [2]) == [(0, 2)]
     assert shares.accept(anna, [2], [7]) == [(4, 7)]
-    assert shares.accept(anna, [2], [3]) == [(2, 3)], "settled already"
+    assert shares.accept(anna, [2], [3]) == [(2, 3)], "acknowledged already"
     assert shares.accept(anna, [-5], [1]) == [(-5, 0)]
     assert shares.in_flight == anna.open == 1
 
 
-def test_a_lease_ends_and_the_record_comes_again_before_what_is_new() -> None:
-    shares, anna, bert = make(lease_s=5.0), Holder(), Holder()
+def test_a_lock_ends_and_the_record_comes_again_before_what_is_new() -> None:
+    shares, anna, bert = make(lock_s=5.0), Holder(), Holder()
     shares.acquire(0.0, anna, 2, plain(10))
     assert shares.due() == 5.0
     assert shares.expire(4.9) == 0
@@ -56,7 +56,7 @@ def test_a_lease_ends_and_the_record_comes_again_before_what_is_new() -> None:
 
 
 def test_what_nobody_has_seen_is_as_if_it_had_not_been_delivered() -> None:
-    shares, anna, bert = make(attempts_max=2), Holder(), Holder()
+    shares, anna, bert = make(deliveries_max=2), Holder(), Holder()
     shares.acquire(0.0, anna, 3, plain(3))
     assert shares.give_back(anna, [0, 7], [2, 8]) == [(7, 8)]
     assert (shares.delivered, shares.in_flight, anna.open) == (1, 1, 1)
@@ -77,8 +77,8 @@ def test_by_key_what_is_given_back_keeps_its_place_in_line() -> None:
     assert shares.acquire(0.0, anna, 9, keyed(1, 1)) == [Granted(0, 1, 1)]
 
 
-def test_an_extended_lease_lasts_from_then_on() -> None:
-    shares, anna = make(lease_s=5.0), Holder()
+def test_an_extended_lock_lasts_from_then_on() -> None:
+    shares, anna = make(lock_s=5.0), Holder()
     shares.acquire(0.0, anna, 2, plain(2))
     assert shares.extend(4.0, anna, [1], [2]) == []
     assert shares.expire(5.0) == 1
@@ -87,8 +87,8 @@ def test_an_extended_lease_lasts_from_then_on() -> None:
     assert anna.open == shares.in_flight == 0
 
 
-def test_leases_outlast_the_time_in_which_nobody_could_settle() -> None:
-    shares, anna = make(lease_s=5.0), Holder()
+def test_locks_outlast_the_time_in_which_nobody_could_acknowledge() -> None:
+    shares, anna = make(lock_s=5.0), Holder()
     shares.acquire(0.0, anna, 2, plain(2))
     shares.forgive(60.0)
     assert shares.expire(64.0) == 0
@@ -104,7 +104,7 @@ def test_what_cannot_be_read_is_given_to_nobody() -> None:
     assert shares.acquire(0.0, anna, 9, readable) == [Granted(1, 2, 2), Granted(2, 3, 1)]
     shares.pass_over(8, 12)
     assert shares.wanted(0.0, 20) == 12
-    assert shares.settled_above == 4, "up to the floor it is forgotten"
+    assert shares.acknowledged_above == 4, "up to the floor it is forgotten"
 
 
 def test_a_released_record_waits_as_long_as_was_asked() -> None:
@@ -119,14 +119,14 @@ def test_a_released_record_waits_as_long_as_was_asked() -> None:
 
 
 def test_after_so_many_deliveries_a_record_is_dead_and_holds_nothing_up() -> None:
-    shares, anna = make(attempts_max=2, dead_letters=True), Holder()
+    shares, anna = make(deliveries_max=2, dead_letters=True), Holder()
     shares.acquire(0.0, anna, 1, plain(2))
     shares.release(0.0, anna, [0], [1])
     shares.acquire(0.0, anna, 1, plain(2))
     shares.drop(anna)
     assert shares.dead == {0: Dead(2, "it was delivered 2 times; its member went away")}
     assert shares.floor == 1, "set aside"
-    again = make(shares.snapshot(), attempts_max=2, dead_letters=True)
+    again = make(shares.snapshot(), deliveries_max=2, dead_letters=True)
     assert again.dead == shares.dead, "and kept"
     again.buried(0)
     assert again.dead == {}
@@ -172,7 +172,7 @@ def test_what_nobody_is_to_have_is_passed_over() -> None:
     assert shares.floor == 10
 
 
-def test_nobody_runs_too_far_ahead_of_what_is_not_settled() -> None:
+def test_nobody_runs_too_far_ahead_of_what_is_not_acknowledged() -> None:
     shares, anna = make(window_max=10), Holder()
     assert shares.acquire(0.0, anna, 99, plain(50)) == [Granted(0, 10, 1)]
     shares.accept(anna, [1], [10])
@@ -208,7 +208,7 @@ def test_deleted_records_are_nobodys_any_more() -> None:
     assert (shares.floor, anna.open, shares.waiting) == (1_000_000, 0, 0)
 
 
-def test_old_leases_do_not_pile_up() -> None:
+def test_old_locks_do_not_pile_up() -> None:
     shares, anna = make(), Holder()
     shares.acquire(0.0, anna, 1, plain(1))
     for turn in range(10_000):
@@ -222,14 +222,14 @@ def test_a_long_run_keeps_only_its_window() -> None:
         (granted,) = shares.acquire(0.0, anna, 100, plain(20_000))
         assert granted == (first, first + 100, 1)
         assert shares.accept(anna, [first], [first + 100]) == []
-    assert len(shares._marks) == len(shares._leases) < 5_000
-    assert shares.settled == shares.floor == 20_000
+    assert len(shares._marks) == len(shares._locks) < 5_000
+    assert shares.acknowledged == shares.floor == 20_000
 
 
-def test_leasing_twice_is_a_bug_that_is_found() -> None:
+def test_acquiring_twice_is_a_bug_that_is_found() -> None:
     shares, anna = make(), Holder()
     shares.acquire(0.0, anna, 1, plain(1))
     shares._again.append((0, 1))
     shares._again_count += 1
-    with pytest.raises(AssertionError, match="never leased to two"):
+    with pytest.raises(AssertionError, match="never acquired by two"):
         shares.acquire(0.0, anna, 1, plain(1))

@@ -16,7 +16,7 @@ NOW_US = 1_800_000_000_000_000
 
 def one(name: str, **more: Any) -> Group:
     return Group(**{
-        "name": name, "kind": "partitioned", "state": "stable", "members": 1, "topics": ("quotes",), "coordinator": 1,
+        "name": name, "kind": "consumer", "state": "stable", "members": 1, "topics": ("quotes",), "coordinator": 1,
         **more,
     })  # fmt: skip
 
@@ -93,7 +93,7 @@ def test_partitions_of_a_group_with_whom_has_them() -> None:
 
 def test_a_shared_group_says_what_is_in_flight_and_dead() -> None:
     lags = (lag(0, in_flight=3, redelivered=2, dead_lettered=1), lag(1, in_flight=4))
-    document = group.view(detail(one("g", kind="shared", lag=40), lags=lags), PageRequest())
+    document = group.view(detail(one("g", kind="share", lag=40), lags=lags), PageRequest())
     assert [column.key for column in document.tables["partitions"].columns][-3:] == ["in_flight", "redelivered", "dead"]
     assert (document.fields["in_flight"].text, document.fields["dead_lettered"].text) == ("7", "1")
     assert "no positions" in document.fields["held"].text
@@ -103,7 +103,7 @@ def test_a_shared_group_says_what_is_in_flight_and_dead() -> None:
 def test_a_shared_group_says_why_dead_letters_are_not_written() -> None:
     why = "there is no topic 'orders.dead'"
     lags = [lag(n, dead_lettered=1, dead_waiting=n, dead_problem=why if n else "") for n in range(3)]
-    document = group.view(detail(one("g", kind="shared", lag=40), lags=tuple(lags)), PageRequest())
+    document = group.view(detail(one("g", kind="share", lag=40), lags=tuple(lags)), PageRequest())
     assert document.fields["waiting"].text == f"3 dead letters not written yet: {why}"
     cells = {row.cells[1].text: row.cells[-1] for row in document.tables["partitions"].rows}
     assert (cells["0"].text, cells["2"].text, cells["2"].title) == ("1", "1 + 2 waiting", why)

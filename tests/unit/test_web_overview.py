@@ -28,7 +28,7 @@ def topic(name: str, **known: object) -> Topic:
 
 def group(name: str, lag: int | None, **known: object) -> Group:
     lags = {} if lag is None else {"orders": lag}
-    base = Group(name, "partitioned", "stable", 2, ("orders",), 1, lag=lag, lags=lags, growing=False)
+    base = Group(name, "consumer", "stable", 2, ("orders",), 1, lag=lag, lags=lags, growing=False)
     return replace(base, **known)  # type: ignore[arg-type] # as given
 
 

@@ -229,7 +229,7 @@ def test_settings_are_written_so_that_they_read_back(name: str, value: str, text
 
 def group(name: str, lag: int | None, **changes: Any) -> Group:
     own = {} if lag is None else {"quotes": lag}
-    made = Group(name, "partitioned", "stable", 2, ("quotes",), 1, lag=lag, lags=own, last_commit_us=NOW)
+    made = Group(name, "consumer", "stable", 2, ("quotes",), 1, lag=lag, lags=own, last_commit_us=NOW)
     return replace(made, **changes)
 
 

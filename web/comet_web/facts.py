@@ -91,8 +91,8 @@ class Topic:
 @dataclass(frozen=True, slots=True)
 class Group:
     name: str
-    kind: str  # "partitioned", "shared"
-    state: str  # "empty", "stable", "handing over"
+    kind: str  # "consumer", "share"
+    state: str  # "empty", "stable", "rebalancing"
     members: int
     topics: tuple[str, ...]
     coordinator: int

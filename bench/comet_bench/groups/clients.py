@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import comet
     from comet import RecordBatch
     from comet.consumer.iteration import Taking
-    from comet.share.acknowledgements import Settling
+    from comet.share.acknowledgements import Acknowledging
     from comet_bench.worker import Link, Work
 
 Positions = dict[tuple[str, int], int]
@@ -151,11 +151,11 @@ async def chunks(
                 values, positions = [], {}
 
 
-# ---- a shared group
+# ---- a share group
 
 
 async def share(link: Link, config: Any) -> dict[str, Any]:
-    """`members` members of a shared group, each acknowledging record by record; says how many are known to be kept
+    """`members` members of a share group, each acknowledging record by record; says how many are known to be kept
     whenever it is asked."""
     import comet
 
@@ -163,7 +163,7 @@ async def share(link: Link, config: Any) -> dict[str, Any]:
     async with AsyncExitStack() as stack:
         consumers = [
             await stack.enter_async_context(
-                comet.SharedConsumer(
+                comet.ShareConsumer(
                     config["address"], config["topic"], group=config["group"], start="earliest",
                     in_flight=config["in_flight"],
                 )
@@ -194,16 +194,16 @@ class ShareClient:
     def __init__(self) -> None:
         self.kept = 0
         self.last = 0.0  # when the last of them was
-        self._said: deque[Settling] = deque()
+        self._said: deque[Acknowledging] = deque()
         self._more = asyncio.Event()
 
-    async def take(self, consumer: comet.SharedConsumer[bytes]) -> None:
+    async def take(self, consumer: comet.ShareConsumer[bytes]) -> None:
         async for record in consumer:
             self._said.append(record.ack())
             self._more.set()
 
     async def confirm(self) -> None:
-        from comet.errors import LeaseExpired
+        from comet.errors import LockExpired
 
         while True:
             await self._more.wait()
@@ -211,7 +211,7 @@ class ShareClient:
             while self._said:
                 try:
                     await self._said.popleft()
-                except LeaseExpired:
+                except LockExpired:
                     continue  # it comes again
                 self.kept += 1
                 self.last = time.perf_counter()

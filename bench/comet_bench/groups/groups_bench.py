@@ -1,10 +1,10 @@
-"""`comet bench groups`: what groups, shared groups and transactions cost, and how quickly partitions change hands.
+"""`comet bench groups`: what groups, share groups and transactions cost, and how quickly partitions change hands.
 
     explicit             a full topic of several partitions, read without a group
     group                the same data by the only member of a group; run by run after `explicit`
     at_least_once        consume, transform, produce in chunks of 1,000 records: acknowledged, then committed
     exactly_once         the same with a transaction for each chunk; run by run after `at_least_once`
-    shared_ack           a shared group, every record acknowledged by itself
+    shared_ack           a share group, every record acknowledged by itself
     takeover             from a member's leave, or its death, until another one reads what it owned
     rebalance_100x1000   from a join or a leave until everybody has what he is to have, and what others notice of it
 
@@ -351,7 +351,7 @@ ABOUT: Final = {
     "group": "the same as the only member of a group",
     "at_least_once": "consume, transform, produce, commit by 1,000 records",
     "exactly_once": "the same in transactions of 1,000 records",
-    "shared_ack": "a shared group, each record acknowledged by itself",
+    "shared_ack": "a share group, each record acknowledged by itself",
     "takeover": "from a member's leave or death until another reads on",
     "rebalance_100x1000": "a member more or less among 100, with 1,000 partitions",
 }

@@ -25,7 +25,7 @@ from comet_broker.coordination.group_summary import state_of, topics_of
 from comet_broker.coordination.groups import Groups
 from comet_broker.coordination.reset import reset
 from comet_broker.core import slots
-from comet_broker.core.group_members import PARTITIONED
+from comet_broker.core.group_members import CONSUMER
 from comet_broker.metadata.store import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class GroupAdmin:
         )
 
     async def _lags(self, groups: Groups, group: LiveGroup) -> list[pb.PartitionLag]:
-        if group.machine.kind == PARTITIONED:
+        if group.machine.kind == CONSUMER:
             return await partition_lags(self._broker, groups, group)
         return await shared_lags(self._broker, groups, group)
 
@@ -168,7 +168,7 @@ class GroupAdmin:
         group = _found(groups, request.name)
         if group.machine.members:
             raise GroupNotEmpty(f"group {group.name!r} has members ({len(group.machine.members)}); stop them first")
-        if group.machine.kind != PARTITIONED:
+        if group.machine.kind != CONSUMER:
             try:
                 await self._broker.shares.delete(group.name)
             except StoreUnavailable as error:
@@ -176,7 +176,7 @@ class GroupAdmin:
             if group.machine.members:
                 raise GroupNotEmpty(f"a member has joined group {group.name!r} just now")
         await groups.delete(group)
-        if group.machine.kind != PARTITIONED:
+        if group.machine.kind != CONSUMER:
             await asyncio.sleep(limits.SHARE_STANDS_S)  # from then on no leader leases in its name
         return pb.DeleteGroupResponse()
 

@@ -64,7 +64,7 @@ def _answer_one(broker: Broker, asked: pb.AskedEnd) -> tuple[pb.PartitionEnd, Co
     )
     status = broker.shares.find(asked.group, asked.topic_id, asked.partition) if asked.group else None
     if status is not None:
-        end.floor, end.settled, end.in_flight = status.floor, status.settled, status.in_flight
+        end.floor, end.acknowledged, end.in_flight = status.floor, status.acknowledged, status.in_flight
         end.redelivered, end.dead_lettered = status.redelivered, status.dead_lettered
         end.dead_waiting, end.dead_problem = status.dead, status.problem if status.dead else ""
     needs_offset = asked.HasField("offset")

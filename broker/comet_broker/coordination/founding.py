@@ -1,7 +1,7 @@
-"""Groups that are there without ever having had a member: their records are leased without sessions.
+"""Groups that are there without ever having had a member: their records are acquired without sessions.
 
-The leader that leases tells the group's coordinator, wherever that is, before it does: `found`. From then on the group
-is listed and described, is shared and nothing else, and stays until it is deleted.
+The leader that acquires tells the group's coordinator, wherever that is, before it does: `found`. From then on the
+group is listed and described, is shared and nothing else, and stays until it is deleted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from comet_broker.broker import Broker
 
 METHOD: Final = "comet.v1.Coordination/FoundGroup"
-FOUND_S_MAX: Final = 5.0  # after which whoever wants to lease is asked to try again
+FOUND_S_MAX: Final = 5.0  # after which whoever wants to acquire is asked to try again
 CALL_S_MAX: Final = 2.0
 RETRY_S: Final = 0.01
 RETRY_S_MAX: Final = 0.2

@@ -22,7 +22,7 @@ from comet_broker import limits
 from comet_broker.coordination.committed_offsets import Admitted, Marks, Positions, TopicPositions, mark_to_pb
 from comet_broker.coordination.journal import Journal, Operation, Written
 from comet_broker.core.cluster import Place
-from comet_broker.core.group_members import PARTITIONED, Claim, Member, View
+from comet_broker.core.group_members import CONSUMER, Claim, Member, View
 from comet_broker.core.group_record import GroupRecord
 from comet_broker.core.groups import Group
 from comet_broker.metadata.store import Delete, Put
@@ -90,8 +90,8 @@ class LiveGroup:
 
     @property
     def _empty(self) -> bool:
-        """The positions of a shared group are with the leaders: it stays until it is deleted."""
-        return not (self.machine.members or self.positions or (self.exists and self.machine.kind != PARTITIONED))
+        """The positions of a share group are with the leaders: it stays until it is deleted."""
+        return not (self.machine.members or self.positions or (self.exists and self.machine.kind != CONSUMER))
 
     def load(self, record: GroupRecord) -> None:
         self.machine = Group.restore(record, self._clock())
@@ -123,16 +123,16 @@ class LiveGroup:
             answer(error)
 
     async def found(self, topic_id: str) -> None:
-        """Makes sure that the store has the group, and that records of that topic are leased in its name."""
+        """Makes sure that the store has the group, and that records of that topic are acquired in its name."""
         operations = []
-        if self.machine.lease(topic_id) or not self.exists:
+        if self.machine.acquire(topic_id) or not self.exists:
             self.exists = True
             operations.append(self.record_operation())
         try:
             await self._journal.written(*operations)
         except CometError:
             if operations:
-                self.machine.leased.pop(topic_id, None)
+                self.machine.acquired.pop(topic_id, None)
             raise
 
     # ---- members
@@ -391,8 +391,8 @@ class LiveGroup:
         if self.positions.drop(topic_id):
             self._journal.write([Delete(self.offsets_key(topic_id))], _ignore)
             self.machine.dirty = True  # it may have been all that there was
-        if topic_id in self.machine.leased:
-            del self.machine.leased[topic_id]
+        if topic_id in self.machine.acquired:
+            del self.machine.acquired[topic_id]
             self.machine.dirty = True
 
     def committed(self, topics: Iterable[pb.TopicPartitions]) -> pb.Committed:

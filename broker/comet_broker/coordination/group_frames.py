@@ -1,4 +1,4 @@
-"""What one stream says about groups, shared groups and transactions, and where each word of it goes.
+"""What one stream says about groups, share groups and transactions, and where each word of it goes.
 
     Join, Leave, Heartbeat, Release, Commit, FetchCommitted  ─► the groups of the slot that the group belongs to
     OpenTransactions, EndTransaction                         ─► the transactions of that slot
@@ -79,10 +79,10 @@ class Desk:
                 self.line.spawn(request, self._open_transactions(request, frame))
             case "end_transaction":
                 self.line.spawn(request, self._end_transaction(request, frame))
-            case "share":
+            case "share_subscribe":
                 self.sharing.share(request, frame)
-            case "settle":
-                self.sharing.settle(request, frame)
+            case "acknowledge":
+                self.sharing.acknowledge(request, frame)
             case _:
                 return False
         return True

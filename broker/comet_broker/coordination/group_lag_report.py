@@ -44,7 +44,7 @@ async def partition_lags(broker: Broker, groups: Groups, group: LiveGroup) -> li
 
 
 async def shared_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[pb.PartitionLag]:
-    """Of every partition of its members' topics, those it is leased from, and those of which something is kept."""
+    """Of every partition of its members' topics, those it is acquired from, and those of which something is kept."""
     kept = (await kept_floors(broker)).get(group.name, {})
     places = sorted(kept.keys() | shared_places(groups, group))
     asked = [
@@ -78,17 +78,17 @@ async def shared_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[
         if end.HasField("floor"):
             oldest_us = next(times).append_time_us
             lag.committed = end.floor
-            lag.lag = max(0, end.high_watermark - max(end.floor, end.log_start) - end.settled)
+            lag.lag = max(0, end.high_watermark - max(end.floor, end.log_start) - end.acknowledged)
             lag.age_s = max(0, now_us - oldest_us) / 1_000_000 if lag.lag and oldest_us else 0.0
         found.append(lag)
     return sorted(found, key=lambda lag: (lag.topic, lag.partition))
 
 
 def shared_places(groups: Groups, group: LiveGroup) -> set[Place]:
-    """Of the topics of its members, and those it is leased from."""
+    """Of the topics of its members, and those it is acquired from."""
     machine = group.machine
-    leased = [shape for shape in groups.logs.catalog().values() if shape.topic_id in machine.leased]
-    shapes = {*machine.shapes.values(), *leased}
+    acquired = [shape for shape in groups.logs.catalog().values() if shape.topic_id in machine.acquired]
+    shapes = {*machine.shapes.values(), *acquired}
     return {(shape.topic_id, index) for shape in shapes for index in range(shape.partitions)}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from comet.v1 import admin_pb2 as pb
 from comet_broker.coordination.group import LiveGroup
 from comet_broker.coordination.groups import Groups
-from comet_broker.core.group_members import PARTITIONED
+from comet_broker.core.group_members import CONSUMER
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
@@ -33,7 +33,7 @@ def _standing(groups: Groups, group: LiveGroup) -> dict[str, Any]:
     seen = found if found is not None and found.lags else None
     return {
         "group": group.name,
-        "kind": "partitioned" if group.machine.kind == PARTITIONED else "shared",
+        "kind": "consumer" if group.machine.kind == CONSUMER else "share",
         "state": state_of(group),
         "members": len(group.machine.members),
         "topics": topics_of(groups, group),
@@ -64,15 +64,15 @@ def group_tracks(groups: Groups, group: LiveGroup, step_s: int, since_us: int) -
 def state_of(group: LiveGroup) -> str:
     if not group.machine.members:
         return "empty"
-    return "handing over" if group.machine.handing_over else "stable"
+    return "rebalancing" if group.machine.rebalancing else "stable"
 
 
 def topics_of(groups: Groups, group: LiveGroup) -> list[str]:
     """That it reads, or has read."""
     names = set(group.machine.shapes) | {name for name in group.positions.names.values() if name}
-    leased = group.machine.leased
-    if leased:
-        names |= {name for name, shape in groups.logs.catalog().items() if shape.topic_id in leased}
+    acquired = group.machine.acquired
+    if acquired:
+        names |= {name for name, shape in groups.logs.catalog().items() if shape.topic_id in acquired}
     return sorted(names)
 
 

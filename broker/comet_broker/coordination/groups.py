@@ -38,7 +38,7 @@ from comet_broker.coordination.journal import Operation, Written
 from comet_broker.coordination.lag import LagWatch
 from comet_broker.coordination.logs import Logs
 from comet_broker.core.cluster import DELETED, TOPICS
-from comet_broker.core.group_members import PARTITIONED, SHARED, Claim
+from comet_broker.core.group_members import CONSUMER, SHARED, Claim
 from comet_broker.core.group_record import GroupRecord
 from comet_broker.core.groups import Group
 from comet_broker.failures import Guard, Kind
@@ -198,7 +198,7 @@ class Groups:
         """Its generations are above those of every group of the slot that was deleted, also one of its name."""
         group = self._groups[name] = LiveGroup(
             name,
-            Group(PARTITIONED, self._slot.journal.generation_floor),
+            Group(CONSUMER, self._slot.journal.generation_floor),
             prefix=self._slot.prefix,
             journal=self._slot.journal,
             clock=self._broker.clock.monotonic,
@@ -236,7 +236,7 @@ class Groups:
             client=_plain(join.client),
             topics=tuple(sorted({check_topic_name(name) for name in join.topics})),
             pattern=join.pattern,
-            kind=join.kind or PARTITIONED,
+            kind=join.kind or CONSUMER,
             session_ms=join.session_timeout_ms or SESSION_MS,
             release_ms=join.release_timeout_ms or RELEASE_MS,
         )
@@ -255,12 +255,12 @@ class Groups:
         self._seats.setdefault(seat, set()).add((group.name, member))
 
     async def found(self, name: str, topic_id: str) -> None:
-        """The group is shared, and leased from without members, from that topic too; returns once that is stored."""
+        """The group is shared, and acquired from without members, from that topic too; returns once that is stored."""
         group = self.make(name)
         machine = group.machine
         if machine.kind != SHARED:
             if machine.members or group.exists or group.positions:
-                raise InvalidArgument(f"group {name!r} is of the other kind, partitioned; take another name")
+                raise InvalidArgument(f"group {name!r} is a consumer group; take another name")
             machine.kind = SHARED
         await group.found(topic_id)
 
@@ -364,8 +364,8 @@ class Groups:
             group = self.make(commit.group)
             if group.machine.members:
                 raise GroupNotEmpty(f"group {group.name!r} has members: only they commit its positions")
-        if group.machine.kind != PARTITIONED:
-            raise InvalidArgument(f"group {group.name!r} is shared: its records are settled one by one")
+        if group.machine.kind != CONSUMER:
+            raise InvalidArgument(f"group {group.name!r} is shared: its records are acknowledged one by one")
         return admit(group, commit, self.logs, up_to_date=self._up_to_date)
 
     def write(self, admitted: Admitted, operations: Sequence[Operation], done: Written) -> None:
@@ -414,7 +414,7 @@ class Groups:
         self._deleted.clear()
         for group in self:
             with self.guard(group.name, "following topics"):
-                for topic_id in deleted.intersection({*group.positions.names, *group.machine.leased}):
+                for topic_id in deleted.intersection({*group.positions.names, *group.machine.acquired}):
                     group.drop_topic(topic_id)
                 self._show_topics(group)
 

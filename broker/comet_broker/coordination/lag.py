@@ -1,7 +1,7 @@
 """How far the groups of a slot are behind, looked at every second.
 
 The leaders are asked for all partitions with a position, and for the time of the oldest record that is not committed
-where that has moved. Of a shared group they are asked how far it has come; what it has kept where they do not know is
+where that has moved. Of a share group they are asked how far it has come; what it has kept where they do not know is
 read from the store now and then. What was said last stays until something else is said. Owned by `Groups`.
 """
 
@@ -16,7 +16,7 @@ from comet.v1 import coordination_pb2 as coordination
 from comet_broker import limits
 from comet_broker.coordination.group_lag_report import kept_floors, shared_places
 from comet_broker.core.cluster import Place
-from comet_broker.core.group_members import PARTITIONED
+from comet_broker.core.group_members import CONSUMER
 from comet_broker.core.history import FINE_POINTS, Values, known, steps
 from comet_broker.core.lag import Pace, Point, Series, added_up
 from comet_broker.failures import Guard, Kind
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from comet_broker.coordination.groups import Groups
 
 LOOK_PLACES: Final = 200
-FLOORS_S: Final = 10.0  # between two looks at what the store has of shared groups
+FLOORS_S: Final = 10.0  # between two looks at what the store has of share groups
 TREND_STEP_S: Final = 30
 
 
@@ -39,7 +39,7 @@ class Behind:
     committed: int = 0
     log_start: int = 0
     end: int = 0
-    settled: int = 0  # of a shared group: records beyond the first that is not
+    acknowledged: int = 0  # of a share group: records beyond the first that is not
     oldest_at: int = -1  # the position that `oldest_us` belongs to
     oldest_us: int = 0  # when the record there was appended; 0: there is none
     pace: Pace = field(default_factory=Pace)
@@ -47,7 +47,7 @@ class Behind:
     @property
     def lag(self) -> int:
         """What the log has lost is not to be read any more."""
-        return max(0, self.end - max(self.committed, self.log_start) - self.settled)
+        return max(0, self.end - max(self.committed, self.log_start) - self.acknowledged)
 
     def age_s(self, now_us: int) -> float:
         return max(0, now_us - self.oldest_us) / 1_000_000 if self.lag and self.oldest_us else 0.0
@@ -76,7 +76,7 @@ class LagWatch:
         self._standing: dict[str, Standing] = {}  # by group
         self._trends: dict[str, tuple[int, list[float | None]]] = {}  # with the step it ends with
         self._looked = 0  # at which second
-        self._floors: dict[str, dict[Place, int]] = {}  # of shared groups, as the store has them
+        self._floors: dict[str, dict[Place, int]] = {}  # of share groups, as the store has them
         self._floors_at = -FLOORS_S
         self._looking: asyncio.Task[None] | None = None
 
@@ -120,13 +120,13 @@ class LagWatch:
         return self._behind.get(group.name, {})
 
     async def _look(self, groups: list[LiveGroup]) -> None:
-        if any(group.machine.kind != PARTITIONED and not group.machine.members for group in groups):
+        if any(group.machine.kind != CONSUMER and not group.machine.members for group in groups):
             await self._read_floors()  # whose partitions nobody else names
         wanted: list[tuple[LiveGroup, Place]] = []
         for group in groups:
             with self._guard(group):
                 known = self._behind.setdefault(group.name, {})
-                if group.machine.kind == PARTITIONED:
+                if group.machine.kind == CONSUMER:
                     places = set(group.positions.places()) | set(group.machine.owners)
                 else:
                     places = shared_places(self._groups, group) | self._floors.get(group.name, {}).keys()
@@ -143,7 +143,7 @@ class LagWatch:
         for group, place in wanted:
             before = self._behind.get(group.name, {}).get(place)
             asked = coordination.AskedEnd(topic_id=bytes.fromhex(place[0]), partition=place[1])
-            if group.machine.kind == PARTITIONED:
+            if group.machine.kind == CONSUMER:
                 mark = group.positions.get(place)
                 offset = 0 if mark is None else mark.offset
             else:
@@ -170,7 +170,7 @@ class LagWatch:
                 continue
             behind.seen = True
             behind.committed, behind.log_start, behind.end = committed, end.log_start, end.high_watermark
-            behind.settled = end.settled
+            behind.acknowledged = end.acknowledged
             if asked.HasField("offset"):
                 behind.oldest_at, behind.oldest_us = offset, end.append_time_us
             elif end.log_start > offset:
@@ -178,7 +178,7 @@ class LagWatch:
             behind.pace.note(now, behind.lag)
 
     def _floor(self, group: LiveGroup, place: Place, end: coordination.PartitionEnd) -> int | None:
-        """How far a shared group has come; None if neither the leader nor the store has anything of it."""
+        """How far a share group has come; None if neither the leader nor the store has anything of it."""
         return end.floor if end.HasField("floor") else self._floors.get(group.name, {}).get(place)
 
     async def _read_floors(self) -> None:
@@ -286,4 +286,4 @@ class LagWatch:
 
 def _stands(group: LiveGroup) -> bool:
     """There is something to be behind."""
-    return bool(group.positions.written) or group.machine.kind != PARTITIONED
+    return bool(group.positions.written) or group.machine.kind != CONSUMER

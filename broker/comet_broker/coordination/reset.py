@@ -18,7 +18,7 @@ from comet_broker.coordination.group import LiveGroup
 from comet_broker.coordination.groups import Groups
 from comet_broker.coordination.logs import unknown
 from comet_broker.core.cluster import Place
-from comet_broker.core.group_members import PARTITIONED
+from comet_broker.core.group_members import CONSUMER
 from comet_broker.core.group_record import Shape
 
 
@@ -87,7 +87,7 @@ def _check(group: LiveGroup | None, request: pb.ResetGroupRequest) -> None:
         return
     if group.machine.members:
         raise GroupNotEmpty(f"group {group.name!r} has members ({len(group.machine.members)}); stop them first")
-    if group.machine.kind != PARTITIONED:
+    if group.machine.kind != CONSUMER:
         raise InvalidArgument(f"group {group.name!r} is shared: it has no positions; delete it to begin anew")
 
 

@@ -50,7 +50,7 @@ class Coordination:
     # ---- groups
 
     async def found_group(self, request: coordination.FoundGroupRequest) -> coordination.FoundGroupResponse:
-        """For a leader that leases records without sessions."""
+        """For a leader that acquires records without sessions."""
         check_name(request.group)
         await found_here(self._broker, request)
         return coordination.FoundGroupResponse()

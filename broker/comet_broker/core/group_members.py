@@ -15,7 +15,7 @@ from comet.patterns import compiled
 from comet_broker import limits
 from comet_broker.core.cluster import Place
 
-PARTITIONED: Final = 1  # as GroupKind
+CONSUMER: Final = 1  # as GroupKind
 SHARED: Final = 2
 
 _INSTANCE: Final = re.compile(rf"[A-Za-z0-9._:/@-]{{0,{limits.INSTANCE_BYTES_MAX}}}")
@@ -30,7 +30,7 @@ class Claim:
     client: str = ""
     topics: tuple[str, ...] = ()
     pattern: str = ""
-    kind: int = PARTITIONED
+    kind: int = CONSUMER
     session_ms: int = 10_000
     release_ms: int = 60_000
 
@@ -58,7 +58,7 @@ class Member:
 
 
 def check(claim: Claim) -> None:
-    if claim.kind not in {PARTITIONED, SHARED}:
+    if claim.kind not in {CONSUMER, SHARED}:
         raise InvalidArgument(f"{claim.kind} is no kind of group")
     if not claim.topics and not claim.pattern:
         raise InvalidArgument("a member subscribes to topics, by name or by a pattern")

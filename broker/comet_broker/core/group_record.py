@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from comet_broker.core.cluster import Stored
-from comet_broker.core.group_members import PARTITIONED, Member
+from comet_broker.core.group_members import CONSUMER, Member
 
 if TYPE_CHECKING:
     from comet_broker.core.groups import Group
@@ -56,7 +56,7 @@ class GroupRecord(Stored, frozen=True):
     generation: int
     members: tuple[MemberRecord, ...]
     topics: tuple[TopicRecord, ...]
-    leased: tuple[str, ...] = ()  # ids of topics whose records are leased without members
+    acquired: tuple[str, ...] = ()  # ids of topics whose records are acquired without members
 
 
 def record_of(group: Group) -> GroupRecord:
@@ -80,7 +80,7 @@ def record_of(group: Group) -> GroupRecord:
         generation=group.generation,
         members=members,
         topics=tuple(topics),
-        leased=tuple(group.leased),
+        acquired=tuple(group.acquired),
     )
 
 
@@ -111,7 +111,7 @@ def _topics(group: Group) -> list[tuple[str, str, int]]:
 def fill(group: Group, record: GroupRecord, now: float) -> None:
     """Into a group that is new."""
     group.generation = record.generation
-    group.leased = dict.fromkeys(record.leased)
+    group.acquired = dict.fromkeys(record.acquired)
     for stored in record.members:
         group.members[stored.id] = Member(
             stored.id, stored.instance, stored.client, frozenset(stored.topics), stored.pattern,
@@ -126,5 +126,5 @@ def fill(group: Group, record: GroupRecord, now: float) -> None:
                 group.owners[topic.id, index] = Owner(ids[owner], since)
             if wanted != NOBODY:
                 group.target[topic.id, index] = ids[wanted]
-    if group.kind != PARTITIONED:
+    if group.kind != CONSUMER:
         group.target = dict.fromkeys(group.places(), "")

@@ -26,7 +26,7 @@ from comet_broker import limits
 from comet_broker.core import group_record
 from comet_broker.core.assignment import assign
 from comet_broker.core.cluster import Place
-from comet_broker.core.group_members import PARTITIONED, Claim, Member, View, check, size_of
+from comet_broker.core.group_members import CONSUMER, Claim, Member, View, check, size_of
 from comet_broker.core.group_record import GroupRecord, Owner, Shape
 
 PLAN_INTERVAL_S: Final = 0.05  # members that come or go within it are planned for together
@@ -51,7 +51,7 @@ class Group:
         self.shapes: dict[str, Shape] = {}  # of all topics that somebody subscribes to, by name
         self.owners: dict[Place, Owner] = {}
         self.target: dict[Place, str] = {}
-        self.leased: dict[str, None] = {}  # ids of topics whose records are leased without members
+        self.acquired: dict[str, None] = {}  # ids of topics whose records are acquired without members
         self.dirty = False
         self.stale = False  # the target is to be thought over
         self._planned_at = float("-inf")
@@ -65,7 +65,7 @@ class Group:
         """Raises what answers the join instead."""
         check(claim)
         if self.members and claim.kind != self.kind:
-            raise InvalidArgument("the group is of the other kind, partitioned or shared, as long as it has members")
+            raise InvalidArgument("the group is of the other kind (consumer or share) and has members: take another name")
         if claim.member:
             member = self.known(claim.member)
             member.heard, member.told = now, None
@@ -150,14 +150,14 @@ class Group:
                 del self.owners[place]
                 self.dirty = True
 
-    def lease(self, topic_id: str) -> bool:
-        """Records of that topic are leased in the group's name, by who is no member. True if that is new."""
-        assert self.kind != PARTITIONED
-        if topic_id in self.leased:
+    def acquire(self, topic_id: str) -> bool:
+        """Records of that topic are acquired in the group's name, by who is no member. True if that is new."""
+        assert self.kind != CONSUMER
+        if topic_id in self.acquired:
             return False
-        if len(self.leased) >= limits.JOIN_TOPICS_MAX:
-            raise LimitExceeded(f"the group leases from {limits.JOIN_TOPICS_MAX} topics, its limit")
-        self.leased[topic_id] = None
+        if len(self.acquired) >= limits.JOIN_TOPICS_MAX:
+            raise LimitExceeded(f"the group locks from {limits.JOIN_TOPICS_MAX} topics, its limit")
+        self.acquired[topic_id] = None
         return True
 
     # ---- time
@@ -239,13 +239,13 @@ class Group:
         if self.stale:
             self.stale = False
             self._planned_at = now
-            target = self._assign() if self.kind == PARTITIONED else dict.fromkeys(self.places(), "")
+            target = self._assign() if self.kind == CONSUMER else dict.fromkeys(self.places(), "")
             changed = changed or target != self.target
             self.target = target
         if changed:
             self.generation += 1
             self.dirty = True
-        if self.kind != PARTITIONED:
+        if self.kind != CONSUMER:
             return
         self._give({place: member for place, member in self.target.items() if place not in self.owners}, before)
         for member_id, view in self.views().items():
@@ -280,7 +280,7 @@ class Group:
     # ---- looking
 
     @property
-    def handing_over(self) -> bool:
+    def rebalancing(self) -> bool:
         return self.stale or any(self.target.get(place) != owner.member for place, owner in self.owners.items())
 
     def owns(self, member_id: str, place: Place, generation: int) -> bool:
@@ -294,7 +294,7 @@ class Group:
 
     def views(self) -> dict[str, View]:
         """Of all members."""
-        if self.kind != PARTITIONED:
+        if self.kind != CONSUMER:
             return {member_id: self._shared_view(member_id) for member_id in self.members}
         owned: dict[str, dict[Place, int]] = {member_id: {} for member_id in self.members}
         release: dict[str, list[Place]] = {member_id: [] for member_id in self.members}

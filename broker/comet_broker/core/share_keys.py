@@ -1,6 +1,6 @@
 """Which record of a key is first in line: what keeps the events of one key in order while many members take events.
 
-Pure. Records are added in the order of their offsets, and taken out when they are settled.
+Pure. Records are added in the order of their offsets, and taken out when they are acknowledged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ class KeyOrder:
     def __init__(self, base: int) -> None:
         self._base = base
         self._keys: list[int | None] = []
-        self._lines: dict[int, deque[int] | None] = {}  # of each key whose first record is not settled, those behind it
+        self._lines: dict[
+            int, deque[int] | None
+        ] = {}  # of each key whose first record is not acknowledged, those behind it
 
     @property
     def end(self) -> int:
@@ -37,7 +39,7 @@ class KeyOrder:
         return False
 
     def done(self, offset: int) -> int | None:
-        """The first record of its key is settled, or set aside: the next one of that key, if there is one."""
+        """The first record of its key is acknowledged, or set aside: the next one of that key, if there is one."""
         key = self._keys[offset - self._base]
         if key is None:
             return None

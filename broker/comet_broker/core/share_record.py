@@ -1,9 +1,9 @@
-"""What a leader keeps of a shared group's partition in the metadata store: one value.
+"""What a leader keeps of a share group's partition in the metadata store: one value.
 
     shares/<topic id>/<index>/<group>
 
-The marks are one byte for each record from the floor on, compressed: long runs are the rule. Leases are not kept; what
-was leased when a leader died is delivered again, and counts its attempts on.
+The marks are one byte for each record from the floor on, compressed: long runs are the rule. Locks are not kept; what
+was acquired when a leader died is delivered again, and counts its attempts on.
 
 Pure.
 """

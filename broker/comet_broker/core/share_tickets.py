@@ -1,11 +1,11 @@
-"""Leases that no stream holds: whoever shows the number of one may settle what is leased under it.
+"""Locks that no stream holds: whoever shows the number of one may acknowledge what is acquired under it.
 
-    open ─► settled, record by record, and each remembered ─► nothing is leased under it any more ─► for a while ─► gone
+    open ─► acknowledged, record by record, and each remembered ─► nothing is acquired under it ─► for a while ─► gone
 
-What was settled is remembered, so that a settlement that is said again, because its answer was lost, is answered as the
-first time. All of it is bounded: what is over is forgotten first, the oldest first.
+What was acknowledged is remembered, so that an acknowledgement that is said again, because its answer was lost, is
+answered as the first time. All of it is bounded: what is over is forgotten first, the oldest first.
 
-Pure, single-threaded; part of what core.shares is for, which does the leasing.
+Pure, single-threaded; part of what core.shares is for, which does the acquiring.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Range = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """One lease. `told` is what was said of the records that were leased under it, by offset."""
+    """One lock. `told` is what was said of the records that were acquired under it, by offset."""
 
     holder: Holder
     told: dict[int, int] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Tickets:
 
     @property
     def open(self) -> int:
-        """Those under which something is leased."""
+        """Those under which something is acquired."""
         return sum(ticket.holder.open > 0 for ticket in self._tickets.values())
 
     def find(self, number: int) -> Ticket | None:
@@ -60,14 +60,14 @@ class Tickets:
         return True
 
     def add(self, number: int, holder: Holder) -> None:
-        """Records were leased to the holder under that number, now for the first time or once more."""
+        """Records were acquired by the holder under that number, now for the first time or once more."""
         known = self._tickets.get(number)
-        assert known is None or known.holder is holder, "a number stands for one lease"
+        assert known is None or known.holder is holder, "a number stands for one lock"
         if known is None:
             assert len(self._tickets) < self._tickets_max
             self._tickets[number] = Ticket(holder)
 
-    def settled(
+    def acknowledged(
         self, ticket: Ticket, kind: int, firsts: Sequence[int], ends: Sequence[int], lost: Iterable[Range]
     ) -> list[Range]:
         """Remembers what was said, of all but what was `lost`. Returns what of that stays lost: where the same was said

@@ -1,8 +1,8 @@
-"""The records of one partition that a shared group has not finished with, and where each of them goes.
+"""The records of one partition that a share group has not finished with, and where each of them goes.
 
-One mark for each record from the floor on: how often it was delivered, or that it is settled. Records that may be given
-again stand in a heap by offset, those that are to wait in a heap by time. What is dead is set aside, so that it holds
-up nothing; when there are too many of those they stay where they are.
+One mark for each record from the floor on: how often it was delivered, or that it is acknowledged. Records that may be
+given again stand in a heap by offset, those that are to wait in a heap by time. What is dead is set aside, so that it
+holds up nothing; when there are too many of those they stay where they are.
 
 Pure, single-threaded; the lower half of core.shares, which adds who has what.
 """
@@ -18,7 +18,7 @@ from comet_broker.core.share_keys import KeyOrder
 
 Range = tuple[int, int]
 
-SETTLED: Final = 255  # in `_marks`; every other mark but DOOMED is how often the record was delivered
+ACKNOWLEDGED: Final = 255  # in `_marks`; every other mark but DOOMED is how often the record was delivered
 DOOMED: Final = 254  # dead, and waiting for room among those that are set aside
 ATTEMPTS_MAX: Final = 250
 TRIM_RECORDS: Final = 4096  # what lies below the floor is let go in pieces of this size
@@ -28,25 +28,25 @@ TRIM_RECORDS: Final = 4096  # what lies below the floor is let go in pieces of t
 class Options:
     """What the members of a group have agreed on."""
 
-    lease_s: float = 30.0
-    attempts_max: int = 5
+    lock_s: float = 30.0
+    deliveries_max: int = 5
     by_key: bool = False
     dead_letters: bool = False  # there is somewhere to write them to
 
     def __post_init__(self) -> None:
-        assert 1 <= self.attempts_max <= ATTEMPTS_MAX
-        assert self.lease_s > 0
+        assert 1 <= self.deliveries_max <= ATTEMPTS_MAX
+        assert self.lock_s > 0
 
 
 @dataclass(slots=True, eq=False)
 class Holder:
-    """Whom records are leased to. One may hold records of many partitions; `open` counts them all."""
+    """Acquires records. One may hold records of many partitions; `open` counts them all."""
 
     open: int = 0
 
 
 @dataclass(slots=True, eq=False)
-class Lease:
+class AcquisitionLock:
     """Records that one holder was given at one moment."""
 
     holder: Holder
@@ -58,7 +58,7 @@ class Lease:
 class Granted(NamedTuple):
     first: int
     end: int
-    attempt: int
+    delivery_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +95,15 @@ class ShareWindow:
         self.options = options
         self.floor = kept.floor
         self.dead: dict[int, Dead] = dict(kept.dead)
-        self.settled = 0
+        self.acknowledged = 0
         self.dead_lettered = 0
         self.dropped = 0  # dead, with nowhere to go
-        self.deleted = 0  # from the log, before they were settled
+        self.deleted = 0  # from the log, before they were acknowledged
         self._window_max = window_max
         self._dead_max = dead_max
         self._base = kept.floor  # offset of the first entry of the three lists
         self._marks = bytearray(kept.marks)
-        self._leases: list[Lease | None] = [None] * len(kept.marks)
+        self._locks: list[AcquisitionLock | None] = [None] * len(kept.marks)
         self._keys = KeyOrder(kept.floor) if options.by_key else None
         self._next = kept.floor  # looked at up to here
         self._again: list[Range] = []  # heap
@@ -111,7 +111,7 @@ class ShareWindow:
         self._waiting: list[tuple[float, int, int]] = []  # heap by the time they are due
         self._waiting_count = 0
         self._doomed: dict[int, None] = {}
-        self._pass_over_settled()
+        self._pass_over_acknowledged()
         self._advance()
 
     def snapshot(self) -> WindowSnapshot:
@@ -123,9 +123,9 @@ class ShareWindow:
         return self._waiting_count + self._again_count
 
     @property
-    def settled_above(self) -> int:
-        """Records above the floor that are settled."""
-        return self._marks.count(SETTLED, self.floor - self._base)
+    def acknowledged_above(self) -> int:
+        """Records above the floor that are acknowledged."""
+        return self._marks.count(ACKNOWLEDGED, self.floor - self._base)
 
     def wanted(self, now: float, end: int) -> int | None:
         """The record to be given next, of those below `end`; None if there is none that may be given now."""
@@ -134,7 +134,7 @@ class ShareWindow:
             return None
         if self._again:
             return self._again[0][0]
-        self._pass_over_settled()
+        self._pass_over_acknowledged()
         return self._next if self._next < min(end, self.floor + self._window_max) else None
 
     def is_new(self, offset: int) -> bool:
@@ -147,9 +147,9 @@ class ShareWindow:
 
     # ---- where records go
 
-    def _settle(self, first: int, end: int) -> None:
-        self._marks[first - self._base : end - self._base] = bytes((SETTLED,)) * (end - first)
-        self.settled += end - first
+    def _acknowledge(self, first: int, end: int) -> None:
+        self._marks[first - self._base : end - self._base] = bytes((ACKNOWLEDGED,)) * (end - first)
+        self.acknowledged += end - first
         if self._keys is not None:
             for offset in range(first, end):
                 self._unblock(self._keys, offset)
@@ -157,16 +157,16 @@ class ShareWindow:
     def _unblock(self, keys: KeyOrder, offset: int) -> None:
         """A record is out of the way of the next one of its key."""
         while (following := keys.done(offset)) is not None:
-            if self._marks[following - self._base] < self.options.attempts_max:
+            if self._marks[following - self._base] < self.options.deliveries_max:
                 heappush(self._again, (following, following + 1))
                 self._again_count += 1
                 return
-            self._set_aside(following, _too_often(self.options.attempts_max))
+            self._set_aside(following, _too_often(self.options.deliveries_max))
             offset = following
 
     def _give_again(self, first: int, end: int, due: float | None, why: str) -> None:
         for run, upto, mark in self._same_marks(first, end):
-            if mark >= self.options.attempts_max:
+            if mark >= self.options.deliveries_max:
                 self._put_away(run, upto, why)
             elif due is None:
                 heappush(self._again, (run, upto))
@@ -193,7 +193,7 @@ class ShareWindow:
 
     def _put_away(self, first: int, end: int, why: str = "") -> None:
         """These were delivered as often as they may be."""
-        reason = _too_often(self.options.attempts_max) + (f"; {why}" if why else "")
+        reason = _too_often(self.options.deliveries_max) + (f"; {why}" if why else "")
         for offset in range(first, end):
             self._die(offset, reason)
 
@@ -211,8 +211,8 @@ class ShareWindow:
             self._doomed[offset] = None
             return
         else:
-            self.dead[offset] = Dead(min(self._marks[at], self.options.attempts_max), reason)
-        self._marks[at] = SETTLED
+            self.dead[offset] = Dead(min(self._marks[at], self.options.deliveries_max), reason)
+        self._marks[at] = ACKNOWLEDGED
 
     def buried(self, offset: int) -> None:
         """A dead record is written where it belongs, or is gone for good."""
@@ -222,15 +222,15 @@ class ShareWindow:
         if self._doomed:
             doomed = next(iter(self._doomed))
             del self._doomed[doomed]
-            self._set_aside(doomed, _too_often(self.options.attempts_max))
+            self._set_aside(doomed, _too_often(self.options.deliveries_max))
             self._advance()
 
     # ---- the floor
 
-    def _pass_over_settled(self) -> None:
-        """What was settled before all this began need not be looked at."""
+    def _pass_over_acknowledged(self) -> None:
+        """What was acknowledged before all this began need not be looked at."""
         marks, at = self._marks, self._next - self._base
-        while at < len(marks) and marks[at] == SETTLED:
+        while at < len(marks) and marks[at] == ACKNOWLEDGED:
             if self._keys is not None:
                 self._keys.add(self._base + at, None)
             at += 1
@@ -238,12 +238,12 @@ class ShareWindow:
 
     def _advance(self) -> None:
         marks, at, end = self._marks, self.floor - self._base, self._next - self._base
-        while at < end and marks[at] == SETTLED:
+        while at < end and marks[at] == ACKNOWLEDGED:
             at += 1
         self.floor = self._base + at
         if at >= TRIM_RECORDS:
             del self._marks[:at]
-            del self._leases[:at]
+            del self._locks[:at]
             if self._keys is not None:
                 self._keys.trim(self.floor)
             self._base = self.floor
@@ -256,8 +256,8 @@ class ShareWindow:
         known = self._base + len(self._marks)
         if end > known:
             self._marks.extend(bytes(end - known))
-            self._leases.extend([None] * (end - known))
-        self._marks[first - self._base : end - self._base] = bytes((SETTLED,)) * (end - first)
+            self._locks.extend([None] * (end - known))
+        self._marks[first - self._base : end - self._base] = bytes((ACKNOWLEDGED,)) * (end - first)
         if self._keys is not None:
             for offset in range(first, end):
                 self._keys.add(offset, None)
@@ -267,7 +267,7 @@ class ShareWindow:
         """Nothing is known of any record from `offset` on, and nothing before it matters."""
         self._base = self.floor = self._next = offset
         self._marks.clear()
-        self._leases.clear()
+        self._locks.clear()
         if self._keys is not None:
             self._keys = KeyOrder(offset)
 

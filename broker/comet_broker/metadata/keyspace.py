@@ -17,7 +17,7 @@ from comet.errors import LimitExceeded
 from comet_broker.metadata.store import (
     COMPARES_MAX,
     KEY_BYTES_MAX,
-    LEASES_MAX,
+    LOCKS_MAX,
     OPERATIONS_MAX,
     TOTAL_BYTES_MAX,
     TRANSACTION_BYTES_MAX,
@@ -172,8 +172,8 @@ class Draft:
 
     def grant(self, ttl_ms: int) -> int:
         live = len(self.base.leases) + sum(1 if ttl is not None else -1 for ttl in self.leases.values())
-        if live >= LEASES_MAX:
-            raise LimitExceeded(f"the metadata store holds at most {LEASES_MAX} leases")
+        if live >= LOCKS_MAX:
+            raise LimitExceeded(f"the metadata store holds at most {LOCKS_MAX} leases")
         self.last_lease += 1
         self.leases[self.last_lease] = ttl_ms
         return self.last_lease

@@ -16,7 +16,7 @@ OPERATIONS_MAX: Final = 127  # of one transaction, and as many compares
 COMPARES_MAX: Final = OPERATIONS_MAX + 1  # with the one that a broker's guard adds
 TRANSACTION_BYTES_MAX: Final = 1_250_000  # keys and values of the operations
 TOTAL_BYTES_MAX: Final = 256 << 20  # all keys and values
-LEASES_MAX: Final = 10_000
+LOCKS_MAX: Final = 10_000
 LEASE_TTL_MS_MAX: Final = 24 * 3600 * 1000
 
 assert KEY_BYTES_MAX * OPERATIONS_MAX * 2 < TRANSACTION_BYTES_MAX < TOTAL_BYTES_MAX

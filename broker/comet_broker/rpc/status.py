@@ -49,7 +49,7 @@ STATUS: Final[dict[str, grpc.StatusCode]] = {
     "STALE_GENERATION": grpc.StatusCode.FAILED_PRECONDITION,
     "GROUP_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
     "GROUP_NOT_EMPTY": grpc.StatusCode.FAILED_PRECONDITION,
-    "LEASE_EXPIRED": grpc.StatusCode.FAILED_PRECONDITION,
+    "LOCK_EXPIRED": grpc.StatusCode.FAILED_PRECONDITION,
     "TRANSACTION_ABORTED": grpc.StatusCode.ABORTED,
     "TRANSACTION_NOT_OPEN": grpc.StatusCode.FAILED_PRECONDITION,
     "KEY_REUSED": grpc.StatusCode.INVALID_ARGUMENT,

@@ -1,7 +1,7 @@
-"""Lease and SettleLeases: records of shared groups for those who have no stream, one call at a time.
+"""Lock and Acknowledge: records of share groups for those who have no stream, one call at a time.
 
-    Lease          ─► the group is founded ─► its states here ─► a LeaseCall in line at each ─► answer
-    SettleLeases   ─► per settlement: its state here ─► the ticket of that number ─► kept ─► answer
+    Lock          ─► the group is founded ─► its states here ─► a AcquireCall in line at each ─► answer
+    Acknowledge   ─► per acknowledgement: its state here ─► the ticket of that number ─► kept ─► answer
 
 Any broker takes these calls; what another broker leads is passed on to it, once. States are opened some at a time, and
 looked at as they come, so that a call takes no longer for a topic of many partitions: what was not open in time goes on
@@ -33,15 +33,15 @@ from comet_broker.coordination.founding import found
 from comet_broker.coordination.group_frames import check_name
 from comet_broker.core.cluster import NOBODY, TopicSpec
 from comet_broker.partitions.partition import Partition
-from comet_broker.sharing.lease_call import LeaseCall
-from comet_broker.sharing.state import Agreed, Range, SharedPartition
-from comet_broker.sharing.terms import agreed_of, check_dead_letter, check_settlement, settle_here, start_of
+from comet_broker.sharing.acquire_call import AcquireCall
+from comet_broker.sharing.state import Agreed, Range, SharePartition
+from comet_broker.sharing.terms import acknowledge_here, agreed_of, check_acknowledgement, check_dead_letter, start_of
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
 
 FORWARD_S_MAX: Final = 30.0
-LEASE_FORWARD_S_MAX: Final = 5.0  # beyond what it waits for
+ACQUIRE_FORWARD_S_MAX: Final = 5.0  # beyond what it waits for
 TOGETHER_MAX: Final = 128  # partitions that one call opens at once
 TOGETHER_S: Final = 0.5  # after which those that are open are looked at without the others
 FOUNDED_S: Final = 30.0  # after which the coordinator is told again
@@ -49,20 +49,20 @@ FOUNDED_S: Final = 30.0  # after which the coordinator is told again
 Places = dict[str | None, list[int]]  # by the broker that leads them, None: this one
 
 
-class LeaseCalls:
+class AcquireCalls:
     """The coroutines behind the unary calls, protobuf in and out; raises CometErrors."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    # ---- leasing
+    # ---- acquiring
 
-    async def lease(self, request: pb.LeaseRequest) -> pb.LeaseResponse:
+    async def acquire(self, request: pb.AcquireRequest) -> pb.AcquireResponse:
         if self._broker.draining:
             raise Draining("this broker is about to stop", retry_after_ms=200)
         check_name(request.group)
-        if request.records_max > limits.LEASE_RECORDS_MAX:
-            raise InvalidArgument(f"records_max is at most {limits.LEASE_RECORDS_MAX}, not {request.records_max}")
+        if request.records_max > limits.ACQUIRE_RECORDS_MAX:
+            raise InvalidArgument(f"records_max is at most {limits.ACQUIRE_RECORDS_MAX}, not {request.records_max}")
         agreed, start = agreed_of(request.options), start_of(request.options)
         check_dead_letter(agreed, request.topic)
         await self._hear_of(request.topic)
@@ -70,20 +70,22 @@ class LeaseCalls:
         wait_s = min(request.wait_ms, limits.FETCH_WAIT_MS_MAX) / 1000
         address, indexes = self._where(spec, request)
         if address is not None:
-            passed_on = pb.LeaseRequest()
+            passed_on = pb.AcquireRequest()
             passed_on.CopyFrom(request)
             passed_on.partitions[:] = indexes
             passed_on.forwarded = True
             return await self._broker.peers.call(
-                address, "comet.v1.Comet/Lease", passed_on, pb.LeaseResponse, LEASE_FORWARD_S_MAX + wait_s
+                address, "comet.v1.Comet/Acquire", passed_on, pb.AcquireResponse, ACQUIRE_FORWARD_S_MAX + wait_s
             )
         table = self._broker.shares
-        if len(table.calls) >= limits.LEASE_CALLS_MAX:
-            raise LimitExceeded(f"{limits.LEASE_CALLS_MAX} calls wait for records here, the limit", retry_after_ms=1000)
+        if len(table.calls) >= limits.ACQUIRE_CALLS_MAX:
+            raise LimitExceeded(
+                f"{limits.ACQUIRE_CALLS_MAX} calls wait for records here, the limit", retry_after_ms=1000
+            )
         table.turn += 1
         at = table.turn % len(indexes)
         indexes = indexes[at:] + indexes[:at]
-        call = LeaseCall(self._broker.random.randrange(1, 1 << 64), request, indexes)
+        call = AcquireCall(self._broker.random.randrange(1, 1 << 64), request, indexes)
         table.calls.add(call)
         try:
             return await call.run(self._open(call, request, spec, indexes, agreed, start), wait_s)
@@ -94,7 +96,7 @@ class LeaseCalls:
         if topic not in self._broker.view.state.topics:
             await self._broker.look_for_topic(topic)  # it may have been made on another broker just now
 
-    def _where(self, spec: TopicSpec, request: pb.LeaseRequest) -> tuple[str | None, list[int]]:
+    def _where(self, spec: TopicSpec, request: pb.AcquireRequest) -> tuple[str | None, list[int]]:
         """One broker, None for this one, and the partitions that are meant: those named, or those that it leads."""
         for index in request.partitions:
             if index >= spec.partitions:
@@ -128,8 +130,8 @@ class LeaseCalls:
 
     async def _open(
         self,
-        call: LeaseCall,
-        request: pb.LeaseRequest,
+        call: AcquireCall,
+        request: pb.AcquireRequest,
         spec: TopicSpec,
         indexes: Sequence[int],
         agreed: Agreed,
@@ -138,11 +140,11 @@ class LeaseCalls:
         """Has the call stand in line at each of the partitions, some at a time. What takes longer than the call is
         done all the same, and the next one finds it so."""
         topic_id, left = bytes.fromhex(spec.id), deque(indexes)
-        opening: dict[asyncio.Task[SharedPartition | CometError], int] = {}
+        opening: dict[asyncio.Task[SharePartition | CometError], int] = {}
         while left or opening:
             await self._found(request.group, topic_id)
             chosen = {
-                self._broker.tasks.spawn(self._open_one(request, index, agreed, start), "open for a lease"): index
+                self._broker.tasks.spawn(self._open_one(request, index, agreed, start), "open for a lock"): index
                 for index in (left.popleft() for _ in range(min(len(left), TOGETHER_MAX)))
             }
             opening |= chosen
@@ -156,8 +158,8 @@ class LeaseCalls:
             call.rouse()
 
     async def _open_one(
-        self, request: pb.LeaseRequest, index: int, agreed: Agreed, start: Position
-    ) -> SharedPartition | CometError:
+        self, request: pb.AcquireRequest, index: int, agreed: Agreed, start: Position
+    ) -> SharePartition | CometError:
         try:
             partition = _led(self._broker, request.topic, index)
             return await self._broker.shares.open(partition, request.group, agreed, start)
@@ -174,64 +176,71 @@ class LeaseCalls:
             table.founded.clear()
         table.founded[group, topic_id] = now + FOUNDED_S
 
-    # ---- settling
+    # ---- acknowledging
 
-    async def settle(self, request: pb.SettleLeasesRequest) -> pb.SettleLeasesResponse:
+    async def acknowledge(self, request: pb.AcknowledgeRequest) -> pb.AcknowledgeResponse:
         check_name(request.group)
-        if len(request.settlements) > limits.SETTLEMENTS_MAX:
-            raise InvalidArgument(f"{limits.SETTLEMENTS_MAX} settlements at most, not {len(request.settlements)}")
-        for said in request.settlements:
-            check_settlement(said)
-        if sum(sum(said.ends) - sum(said.firsts) for said in request.settlements) > limits.SHARE_WINDOW_RECORDS_MAX:
-            raise InvalidArgument(f"{limits.SHARE_WINDOW_RECORDS_MAX} records at most are settled in one call")
+        if len(request.acknowledgements) > limits.ACKNOWLEDGEMENTS_MAX:
+            raise InvalidArgument(
+                f"{limits.ACKNOWLEDGEMENTS_MAX} acknowledgements at most, not {len(request.acknowledgements)}"
+            )
+        for said in request.acknowledgements:
+            check_acknowledgement(said)
+        if (
+            sum(sum(said.ends) - sum(said.firsts) for said in request.acknowledgements)
+            > limits.SHARE_WINDOW_RECORDS_MAX
+        ):
+            raise InvalidArgument(f"{limits.SHARE_WINDOW_RECORDS_MAX} records at most are acknowledged in one call")
         await self._hear_of(request.topic)
         places: dict[str | None, list[int]] = defaultdict(list)
-        for number, said in enumerate(request.settlements):
+        for number, said in enumerate(request.acknowledgements):
             places[self._whereabouts(request, said)].append(number)
-        answers: list[pb.LeaseSettled] = [pb.LeaseSettled()] * len(request.settlements)
-        found = await asyncio.gather(*(self._settle_at(address, request, one) for address, one in places.items()))
-        for numbers, settled in zip(places.values(), found, strict=True):
-            for number, one in zip(numbers, settled, strict=True):
+        answers: list[pb.AcknowledgeResult] = [pb.AcknowledgeResult()] * len(request.acknowledgements)
+        found = await asyncio.gather(*(self._acknowledge_at(address, request, one) for address, one in places.items()))
+        for numbers, acknowledged in zip(places.values(), found, strict=True):
+            for number, one in zip(numbers, acknowledged, strict=True):
                 answers[number] = one
-        return pb.SettleLeasesResponse(settled=answers)
+        return pb.AcknowledgeResponse(acknowledged=answers)
 
-    def _whereabouts(self, request: pb.SettleLeasesRequest, said: pb.LeaseSettlement) -> str | None:
+    def _whereabouts(self, request: pb.AcknowledgeRequest, said: pb.Acknowledgement) -> str | None:
         state = self._broker.topics.state_of(said.topic_id.hex(), said.partition)
         if request.forwarded or state is None or state.leader in (NOBODY, self._broker.config.broker_id):
             return None
         return self._broker.address_of(state.leader)
 
-    async def _settle_at(
-        self, address: str | None, request: pb.SettleLeasesRequest, numbers: Sequence[int]
-    ) -> Sequence[pb.LeaseSettled]:
-        chosen = [request.settlements[number] for number in numbers]
+    async def _acknowledge_at(
+        self, address: str | None, request: pb.AcknowledgeRequest, numbers: Sequence[int]
+    ) -> Sequence[pb.AcknowledgeResult]:
+        chosen = [request.acknowledgements[number] for number in numbers]
         if address is None:
-            return await asyncio.gather(*[self._settle_here(request, said) for said in chosen])
-        passed_on = pb.SettleLeasesRequest(group=request.group, topic=request.topic, settlements=chosen, forwarded=True)
+            return await asyncio.gather(*[self._acknowledge_here(request, said) for said in chosen])
+        passed_on = pb.AcknowledgeRequest(
+            group=request.group, topic=request.topic, acknowledgements=chosen, forwarded=True
+        )
         try:
             answer = await self._broker.peers.call(
-                address, "comet.v1.Comet/SettleLeases", passed_on, pb.SettleLeasesResponse, FORWARD_S_MAX
+                address, "comet.v1.Comet/Acknowledge", passed_on, pb.AcknowledgeResponse, FORWARD_S_MAX
             )
         except CometError as error:
-            return [pb.LeaseSettled(error=error_to_pb(error)) for _ in chosen]
-        return answer.settled
+            return [pb.AcknowledgeResult(error=error_to_pb(error)) for _ in chosen]
+        return answer.acknowledged
 
-    async def _settle_here(self, request: pb.SettleLeasesRequest, said: pb.LeaseSettlement) -> pb.LeaseSettled:
+    async def _acknowledge_here(self, request: pb.AcknowledgeRequest, said: pb.Acknowledgement) -> pb.AcknowledgeResult:
         """Returns once it is kept."""
         try:
-            lost = await self._settle(request, said)
+            lost = await self._acknowledge(request, said)
         except CometError as error:
-            return pb.LeaseSettled(error=error_to_pb(error))
-        return pb.LeaseSettled(lost_firsts=[first for first, _ in lost], lost_ends=[end for _, end in lost])
+            return pb.AcknowledgeResult(error=error_to_pb(error))
+        return pb.AcknowledgeResult(lost_firsts=[first for first, _ in lost], lost_ends=[end for _, end in lost])
 
-    async def _settle(self, request: pb.SettleLeasesRequest, said: pb.LeaseSettlement) -> list[Range]:
+    async def _acknowledge(self, request: pb.AcknowledgeRequest, said: pb.Acknowledgement) -> list[Range]:
         everything = list(zip(said.firsts, said.ends, strict=True))
         spec = self._broker.topics.spec(request.topic)
         if bytes.fromhex(spec.id) != said.topic_id or said.partition >= spec.partitions:
             return everything  # it was of a topic that is gone
         _led(self._broker, request.topic, said.partition)
         state = self._broker.shares.state(request.group, said.topic_id, said.partition)
-        ticket = None if state is None else state.tickets.find(said.lease)
+        ticket = None if state is None else state.tickets.find(said.lock_id)
         if state is None or ticket is None:
             return everything
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -245,9 +254,9 @@ class LeaseCalls:
                 future.set_exception(error)
 
         lost: list[Range] = []
-        settle_here(state, ticket.holder, said, lost, done)
-        if said.kind != pb.SETTLEMENT_EXTEND:
-            lost = state.tickets.settled(ticket, said.kind, said.firsts, said.ends, lost)
+        acknowledge_here(state, ticket.holder, said, lost, done)
+        if said.kind != pb.ACKNOWLEDGE_TYPE_EXTEND:
+            lost = state.tickets.acknowledged(ticket, said.kind, said.firsts, said.ends, lost)
         try:
             await future
         except NotLeader as error:

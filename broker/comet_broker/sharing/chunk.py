@@ -1,4 +1,4 @@
-"""A stretch of a partition's log at hand, from which records are leased: whole batches, and where each one lies.
+"""A stretch of a partition's log at hand, from which records are acquired: whole batches, and where each one lies.
 
 The bytes come from the tail or the log, as those of feeds do, and have been verified. Batches are looked at by the few
 bytes of their headers that say where they begin, end and whether they count; only a group by key has their keys read.
@@ -74,14 +74,14 @@ class Chunk:
 
     def frame(self, subscription: int, handle: int, leader_epoch: int, granted: Sequence[Granted]) -> bytes:
         """The frame with the records granted, and the batches that hold them."""
-        shared = groups_pb.Shared(
+        delivery = groups_pb.ShareDelivery(
             subscription=subscription,
             partition=handle,
             leader_epoch=leader_epoch,
-            leases=leases(granted),
+            acquired=acquired_ranges(granted),
             batches=self.batches(granted),
         )
-        return pb.ServerFrame(shared=shared).SerializeToString()
+        return pb.ServerFrame(share_delivery=delivery).SerializeToString()
 
     def batches(self, granted: Sequence[Granted]) -> bytes:
         """The batches with the granted records, which come in order."""
@@ -106,8 +106,11 @@ class Chunk:
         return b"".join([self.data[start:stop] for start, stop in stretches])
 
 
-def leases(granted: Sequence[Granted]) -> list[groups_pb.Lease]:
-    return [groups_pb.Lease(first=first, end=end, attempt=attempt) for first, end, attempt in granted]
+def acquired_ranges(granted: Sequence[Granted]) -> list[groups_pb.AcquiredRecords]:
+    return [
+        groups_pb.AcquiredRecords(first=first, end=end, delivery_count=delivery_count)
+        for first, end, delivery_count in granted
+    ]
 
 
 def _first(place: Place) -> int:

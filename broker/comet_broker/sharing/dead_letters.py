@@ -27,7 +27,7 @@ from comet_broker.core.shares import Dead
 from comet_broker.streams.subscriptions import read_waiting
 
 if TYPE_CHECKING:
-    from comet_broker.sharing.state import SharedPartition
+    from comet_broker.sharing.state import SharePartition
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +39,9 @@ PREFIX: Final = "comet-dead-letter-"
 
 
 class DeadLetters:
-    """Owned by one SharedPartition. Works while there are dead records and somewhere to write them to."""
+    """Owned by one SharePartition. Works while there are dead records and somewhere to write them to."""
 
-    def __init__(self, state: SharedPartition) -> None:
+    def __init__(self, state: SharePartition) -> None:
         self.problem = ""  # why what is dead was not written yet
         self._state = state
         self._task: asyncio.Task[None] | None = None

@@ -1,4 +1,4 @@
-"""Keeping the state of shared groups: many states to a transaction of the metadata store, one transaction under way.
+"""Keeping the state of share groups: many states to a transaction of the metadata store, one transaction under way.
 
     mark(state) ─► dirty ─► one transaction: for each state compare its key, put what it is by then ─► kept
 
@@ -30,7 +30,7 @@ from comet_broker.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-GATHER_S: Final = 0.002  # between two transactions, so that what is settled meanwhile shares the next one
+GATHER_S: Final = 0.002  # between two transactions, so that what is acknowledged meanwhile shares the next one
 RETRY_S: Final = 0.05
 RETRY_S_MAX: Final = 1.0
 _OVERHEAD_BYTES: Final = 256
@@ -77,7 +77,7 @@ class ShareJournal:
         """It has changed, and is to be kept as soon as may be."""
         self._dirty[state] = None
         if self._writer is None:
-            self._writer = self._tasks.spawn(self._run(), "keep shared groups")
+            self._writer = self._tasks.spawn(self._run(), "keep share groups")
 
     def forget(self, state: Keeping) -> None:
         self._dirty.pop(state, None)
@@ -95,7 +95,7 @@ class ShareJournal:
                         state.broke(error)
                 await asyncio.sleep(GATHER_S)
         except Closed:
-            log.info("the metadata store is closed; shared groups are no longer kept")
+            log.info("the metadata store is closed; share groups are no longer kept")
             self._dirty.clear()
         finally:
             self._writer = None
@@ -139,7 +139,7 @@ class ShareJournal:
                     return
                 taken = await self._look(taken)
             except StoreUnavailable as error:
-                log.warning("shared groups wait for the metadata store: %s", error)
+                log.warning("share groups wait for the metadata store: %s", error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_S_MAX)
 

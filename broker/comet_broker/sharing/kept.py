@@ -1,4 +1,4 @@
-"""What the metadata store is to have of a shared group at a partition, and who waits for that.
+"""What the metadata store is to have of a share group at a partition, and who waits for that.
 
     changed ─► the journal takes a snapshot of the machine ─► kept: whoever waited for what is in it is told
                                                            └► replaced: somebody else has written, or it was deleted
@@ -22,7 +22,7 @@ from comet_broker.partitions.partition import Partition
 if TYPE_CHECKING:
     from comet_broker.sharing.table import ShareTable
 
-Settled = Callable[[CometError | None], None]
+Acknowledged = Callable[[CometError | None], None]
 
 
 class Kept(ABC):
@@ -42,8 +42,8 @@ class Kept(ABC):
         self.touched = False  # it has changed in what may be kept a little later
         self._sequence = 0
         self._taken = b""  # what is being written
-        self._waiting: list[Settled] = []  # for what is to be taken next
-        self._writing: list[Settled] = []  # for what was taken
+        self._waiting: list[Acknowledged] = []  # for what is to be taken next
+        self._writing: list[Acknowledged] = []  # for what was taken
 
     def __str__(self) -> str:
         return f"group {self.group} at {self.partition}"

@@ -1,7 +1,7 @@
-"""Where the records of a shared group come from: memory, page cache, or disk, as those of a feed do.
+"""Where the records of a share group come from: memory, page cache, or disk, as those of a feed do.
 
-What was read and is not leased yet is kept, so that members in turn, and small leases of large batches, do not read the
-same again and again. All groups together keep a bounded number of chunks.
+What was read and is not acquired yet is kept, so that members in turn, and small locks of large batches, do not read
+the same again and again. All groups together keep a bounded number of chunks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from comet_broker.storage.log import Extent
 from comet_broker.streams.subscriptions import read_waiting
 
 if TYPE_CHECKING:
-    from comet_broker.sharing.state import SharedPartition
+    from comet_broker.sharing.state import SharePartition
 
 AGAIN_BYTES: Final = 64 << 10  # read for what comes again, which is seldom many in a row
 KEPT_MAX: Final = 2  # chunks of one group at one partition: of what is new, and of what comes again
@@ -46,9 +46,9 @@ class Chunks:
 
 
 class ShareReader:
-    """Owned by one SharedPartition."""
+    """Owned by one SharePartition."""
 
-    def __init__(self, state: SharedPartition) -> None:
+    def __init__(self, state: SharePartition) -> None:
         self.kept: list[Chunk] = []
         self._state = state
         self.loading: asyncio.Future[None] | None = None  # while something is read; done when that is over

@@ -1,11 +1,11 @@
-"""One shared group at one partition that this broker leads: who takes what, and what is kept of it.
+"""One share group at one partition that this broker leads: who takes what, and what is kept of it.
 
-    members in line ─► serve ─► what is wanted next ─► a chunk from the tail or the log ─► leases ─► Shared
-    Settle ─► the machine ─► kept in the metadata store ─► Settled
+    members in line ─► serve ─► what is wanted next ─► a chunk from the tail or the log ─► locks ─► Shared
+    Acknowledge ─► the machine ─► kept in the metadata store ─► Acknowledged
 
 Members stand in line; who was served goes to its end, and waits for the others' turn. How much one gets at a time is
 its share of what there is. Callers, who have no stream, stand in the same line for as long as a call takes; what is
-leased to one outlives the call, under a ticket.
+acquired by one outlives the call, under a ticket.
 
 Made by the table, for one epoch of the leader. It ends with that, or when nobody needs it any more; members are told
 and go to the new leader, which takes the state over from the store. Everything runs on the loop's thread.
@@ -28,7 +28,7 @@ from comet_broker.failures import Kind
 from comet_broker.partitions.partition import Partition
 from comet_broker.sharing.chunk import Chunk
 from comet_broker.sharing.dead_letters import DeadLetters
-from comet_broker.sharing.kept import Kept, Settled
+from comet_broker.sharing.kept import Acknowledged, Kept
 from comet_broker.sharing.reading import ShareReader
 
 if TYPE_CHECKING:
@@ -64,13 +64,13 @@ class Acquirer(Protocol):
         """It is its turn: it is to ask to be served."""
 
     def freed(self) -> None:
-        """Leases of its holder may have ended."""
+        """Locks of its holder may have ended."""
 
     def ended(self, error: CometError) -> None:
         """Nothing will come any more."""
 
 
-class SharedPartition(Kept):
+class SharePartition(Kept):
     """Implements partition.Reader and Waiter."""
 
     leader_only = True
@@ -135,7 +135,7 @@ class SharedPartition(Kept):
             raise LimitExceeded(f"{self} has {limits.SHARE_MEMBERS_MAX} members, its limit", retry_after_ms=1000)
 
     def leave(self, seat: Acquirer) -> None:
-        """The member is gone: what was leased to it is free at once."""
+        """The member is gone: what was acquired by it is free at once."""
         self.seats.pop(seat, None)
         self._line.pop(seat, None)
         if self.shares.drop(seat.holder):
@@ -151,24 +151,25 @@ class SharedPartition(Kept):
     # ---- callers
 
     def stand(self, caller: Acquirer) -> None:
-        """A caller gets in line; nothing is leased to it yet."""
+        """A caller gets in line; nothing is acquired by it yet."""
         self._check_room()
         self.callers[caller] = None
         self.queue(caller)
         self.dead_letters.start()
 
     def step_out(self, caller: Acquirer) -> None:
-        """The call is over. What was leased to it stays so; whoever is behind it gets the turn that it did not take."""
+        """The call is over. What was acquired by it stays so; whoever is behind it gets the turn that it did not
+        take."""
         self.callers.pop(caller, None)
         if caller in self._line:
             del self._line[caller]
             self._wake_soon()
 
-    def lend(self, caller: Acquirer, number: int) -> tuple[Chunk, Sequence[Granted]] | None:
-        """As `serve`; what it leases is settled under that number. Raises LimitExceeded."""
+    def acquire(self, caller: Acquirer, number: int) -> tuple[Chunk, Sequence[Granted]] | None:
+        """As `serve`; what it acquires is acknowledged under that number. Raises LimitExceeded."""
         if not self.tickets.has_room():
             raise LimitExceeded(
-                f"{self} has {limits.SHARE_TICKETS_MAX} leases open that no stream holds, its limit; settle some",
+                f"{self} has {limits.SHARE_TICKETS_MAX} locks open that no stream holds, its limit; acknowledge some",
                 retry_after_ms=1000,
             )
         served = self.serve(caller)
@@ -192,7 +193,7 @@ class SharedPartition(Kept):
     # ---- giving
 
     def serve(self, seat: Acquirer) -> tuple[Chunk, Sequence[Granted]] | None:
-        """Leases to the member what is its turn to get; None if there is nothing now."""
+        """Acquires to the member what is its turn to get; None if there is nothing now."""
         if not self._leads():
             return None
         now, end = self.now, self.partition.stable_end
@@ -234,11 +235,11 @@ class SharedPartition(Kept):
     def _leads(self) -> bool:
         if self.closed is None and self.partition.leader_epoch != self.epoch:
             self.close(self.partition.not_leader(f"the leader of {self.partition} has changed"))
-        # Who may have been replaced must not lend what its successor has had settled.
+        # Who may have been replaced must not acquire what its successor has had acknowledged.
         return self.closed is None and self.partition.leads and self.partition.site.alive()
 
     def _look_after(self) -> None:
-        """Something was leased or taken back: timers, dead letters."""
+        """Something was acquired or taken back: timers, dead letters."""
         if self.shares.dead:
             self.dead_letters.start()
         self._set_timer()
@@ -292,32 +293,32 @@ class SharedPartition(Kept):
         else:
             self.close(shown)
 
-    # ---- settling
+    # ---- acknowledging
 
-    def accept(self, holder: Holder, firsts: Sequence[int], ends: Sequence[int], done: Settled) -> list[Range]:
-        """Each of these answers what was not leased to the member, and calls `done` once the rest is kept."""
-        return self._settled(self.shares.accept(holder, firsts, ends), done)
+    def accept(self, holder: Holder, firsts: Sequence[int], ends: Sequence[int], done: Acknowledged) -> list[Range]:
+        """Each of these answers what was not acquired by the member, and calls `done` once the rest is kept."""
+        return self._acknowledged(self.shares.accept(holder, firsts, ends), done)
 
     def release(
-        self, holder: Holder, firsts: Sequence[int], ends: Sequence[int], delay_s: float, done: Settled
+        self, holder: Holder, firsts: Sequence[int], ends: Sequence[int], delay_s: float, done: Acknowledged
     ) -> list[Range]:
-        return self._settled(self.shares.release(self.now, holder, firsts, ends, delay_s), done)
+        return self._acknowledged(self.shares.release(self.now, holder, firsts, ends, delay_s), done)
 
     def reject(
-        self, holder: Holder, firsts: Sequence[int], ends: Sequence[int], reason: str, done: Settled
+        self, holder: Holder, firsts: Sequence[int], ends: Sequence[int], reason: str, done: Acknowledged
     ) -> list[Range]:
-        return self._settled(self.shares.reject(holder, firsts, ends, reason), done)
+        return self._acknowledged(self.shares.reject(holder, firsts, ends, reason), done)
 
-    def give_back(self, holder: Holder, firsts: Sequence[int], ends: Sequence[int], done: Settled) -> list[Range]:
-        return self._settled(self.shares.give_back(holder, firsts, ends), done)
+    def give_back(self, holder: Holder, firsts: Sequence[int], ends: Sequence[int], done: Acknowledged) -> list[Range]:
+        return self._acknowledged(self.shares.give_back(holder, firsts, ends), done)
 
     def extend(self, holder: Holder, firsts: Sequence[int], ends: Sequence[int]) -> list[Range]:
-        """Leases are not kept, so there is nothing to wait for."""
+        """Locks are not kept, so there is nothing to wait for."""
         lost = self.shares.extend(self.now, holder, firsts, ends)
         self._set_timer()
         return lost
 
-    def _settled(self, lost: list[Range], done: Settled) -> list[Range]:
+    def _acknowledged(self, lost: list[Range], done: Acknowledged) -> list[Range]:
         self._waiting.append(done)
         self.changed()
         self._look_after()
@@ -355,7 +356,7 @@ class SharedPartition(Kept):
         self.wake()
 
     def forgive(self) -> None:
-        """This broker stood still, so that nobody could settle anything."""
+        """This broker stood still, so that nobody could acknowledge anything."""
         self.shares.forgive(self.now)
 
     def tick(self) -> None:
@@ -423,12 +424,12 @@ class SharedPartition(Kept):
             "callers": len(self.callers),
             "tickets": len(self.tickets),
             "floor": shares.floor,
-            "settled_above": shares.settled_above,
+            "acknowledged_above": shares.acknowledged_above,
             "in_flight": shares.in_flight,
             "waiting": shares.waiting,
             "delivered": shares.delivered,
             "redelivered": shares.redelivered,
-            "settled": shares.settled,
+            "acknowledged": shares.acknowledged,
             "dead": len(shares.dead),
             "dead_lettered": shares.dead_lettered,
             "dropped": shares.dropped,

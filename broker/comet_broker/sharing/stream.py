@@ -1,8 +1,8 @@
-"""Shared groups on the leader's side: one stream's part in them.
+"""Share groups on the leader's side: one stream's part in them.
 
     Share   ─► a Subscription with a Seat at each partition    ─► Sharing
     poll    ─► the seats that were called, in turn              ─► Shared
-    Settle  ─► the state of the partition ─► kept               ─► Settled
+    Acknowledge  ─► the state of the partition ─► kept               ─► Acknowledged
 
 A partition that cannot be shared out here, or no longer, ends with a StreamError that names it and the subscription;
 the others go on.
@@ -23,12 +23,12 @@ from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
 from comet_broker.core.shares import Holder
 from comet_broker.partitions.partition import Partition
-from comet_broker.sharing.state import Agreed, Range, SharedPartition
+from comet_broker.sharing.state import Agreed, Range, SharePartition
 from comet_broker.sharing.terms import (
+    acknowledge_here,
     agreed_of,
+    check_acknowledgement,
     check_dead_letter,
-    check_settlement,
-    settle_here,
     start_of,
 )
 
@@ -58,7 +58,7 @@ class ShareSubscription:
         return free if free * REFILL >= self.in_flight_max else 0
 
     def freed(self) -> None:
-        """Leases have ended."""
+        """Locks have ended."""
         if self.parked and self.credit():
             parked, self.parked = self.parked, []
             for seat in parked:
@@ -71,7 +71,7 @@ class MemberAcquirer:
 
     bytes_max = 0
 
-    def __init__(self, sharing: Sharing, subscription: ShareSubscription, state: SharedPartition) -> None:
+    def __init__(self, sharing: Sharing, subscription: ShareSubscription, state: SharePartition) -> None:
         self.subscription = subscription
         self.state = state
         self.holder = subscription.holder
@@ -107,11 +107,11 @@ class Sharing:
         self._feed = feed
         self._subscriptions: dict[int, ShareSubscription] = {}
         self._called: deque[MemberAcquirer] = deque()
-        self._settling = 0  # settles that wait to be kept
+        self._acknowledging = 0  # acknowledges that wait to be kept
 
     # ---- joining
 
-    def share(self, request: int, share: pb.Share) -> None:
+    def share(self, request: int, share: pb.ShareSubscribe) -> None:
         """Opens a subscription, or adds partitions to one, or changes how much it may hold."""
         agreed, start = agreed_of(share.options), start_of(share.options)
         check_topic_name(share.group)
@@ -129,7 +129,7 @@ class Sharing:
             raise PartitionNotFound(f"partition handle {handle} is not, or no longer, valid here: attach again")
         return partition
 
-    def _check_subscription(self, share: pb.Share) -> None:
+    def _check_subscription(self, share: pb.ShareSubscribe) -> None:
         known = self._subscriptions.get(share.subscription)
         if known is not None and (known.group, known.member) != (share.group, share.member):
             raise InvalidArgument(f"subscription {share.subscription} is that of group {known.group!r}")
@@ -142,7 +142,7 @@ class Sharing:
             raise LimitExceeded(f"a stream shares at most {limits.SESSION_CURSORS_MAX} partitions; open another stream")
 
     async def _share(
-        self, request: int, share: pb.Share, partitions: Sequence[Partition], agreed: Agreed, start: Position
+        self, request: int, share: pb.ShareSubscribe, partitions: Sequence[Partition], agreed: Agreed, start: Position
     ) -> None:
         found = await asyncio.gather(*(self._open(one, share.group, agreed, start) for one in partitions))
         if self._line.closed:
@@ -157,7 +157,11 @@ class Sharing:
                 share.subscription, share.group, share.member
             )
         subscription.in_flight_max = share.in_flight_max
-        self._line.answer(events_pb2.ServerFrame(request=request, sharing=pb.Sharing(subscription=share.subscription)))
+        self._line.answer(
+            events_pb2.ServerFrame(
+                request=request, share_subscribed=pb.ShareSubscribed(subscription=share.subscription)
+            )
+        )
         for partition, state in zip(partitions, found, strict=True):
             error = state if isinstance(state, CometError) else self._sit(subscription, partition, state, agreed)
             if error is not None:
@@ -166,14 +170,14 @@ class Sharing:
 
     async def _open(
         self, partition: Partition, group: str, agreed: Agreed, start: Position
-    ) -> SharedPartition | CometError:
+    ) -> SharePartition | CometError:
         try:
             return await self._broker.shares.open(partition, group, agreed, start)
         except CometError as error:
             return error
 
     def _sit(
-        self, subscription: ShareSubscription, partition: Partition, state: SharedPartition, agreed: Agreed
+        self, subscription: ShareSubscription, partition: Partition, state: SharePartition, agreed: Agreed
     ) -> CometError | None:
         """Takes a seat; the error if that cannot be."""
         known = subscription.seats.get(partition.handle)
@@ -215,44 +219,46 @@ class Sharing:
                 return frame
         return None
 
-    # ---- settling
+    # ---- acknowledging
 
-    def settle(self, request: int, settle: pb.Settle) -> None:
+    def acknowledge(self, request: int, acknowledge: pb.Acknowledge) -> None:
         """Answers at once where nothing has to be kept."""
-        check_settlement(settle)
-        firsts, ends = settle.firsts, settle.ends
-        if self._settling >= limits.SHARE_SETTLES_MAX:
+        check_acknowledgement(acknowledge)
+        firsts, ends = acknowledge.firsts, acknowledge.ends
+        if self._acknowledging >= limits.SHARE_ACKNOWLEDGES_MAX:
             raise LimitExceeded(
-                f"{self._settling} settles of this stream wait to be kept; wait for one", retry_after_ms=50
+                f"{self._acknowledging} acknowledges of this stream wait to be kept; wait for one", retry_after_ms=50
             )
-        subscription = self._subscriptions.get(settle.subscription)
-        seat = None if subscription is None else subscription.seats.get(settle.partition)
-        if seat is None or subscription is None:  # it has ended meanwhile, and what was leased is free
-            self._settled(request, zip(firsts, ends, strict=True))
+        subscription = self._subscriptions.get(acknowledge.subscription)
+        seat = None if subscription is None else subscription.seats.get(acknowledge.partition)
+        if seat is None or subscription is None:  # it has ended meanwhile, and what was acquired is free
+            self._acknowledged(request, zip(firsts, ends, strict=True))
             return
-        self._settle(request, settle, seat)
+        self._acknowledge(request, acknowledge, seat)
         subscription.freed()
 
-    def _settle(self, request: int, settle: pb.Settle, seat: MemberAcquirer) -> None:
+    def _acknowledge(self, request: int, acknowledge: pb.Acknowledge, seat: MemberAcquirer) -> None:
         lost: list[Range] = []
 
         def done(error: CometError | None) -> None:
-            self._settling -= 1
+            self._acknowledging -= 1
             if not request:
                 return
             if error is None:
-                self._settled(request, lost)
+                self._acknowledged(request, lost)
             else:
                 self._line.fail(request, error)
 
-        self._settling += 1
-        settle_here(seat.state, seat.holder, settle, lost, done)
+        self._acknowledging += 1
+        acknowledge_here(seat.state, seat.holder, acknowledge, lost, done)
 
-    def _settled(self, request: int, lost: Iterable[Range]) -> None:
+    def _acknowledged(self, request: int, lost: Iterable[Range]) -> None:
         if request:
             ranges = list(lost)
-            settled = pb.Settled(lost_firsts=[first for first, _ in ranges], lost_ends=[end for _, end in ranges])
-            self._line.answer(events_pb2.ServerFrame(request=request, settled=settled))
+            acknowledged = pb.Acknowledged(
+                lost_firsts=[first for first, _ in ranges], lost_ends=[end for _, end in ranges]
+            )
+            self._line.answer(events_pb2.ServerFrame(request=request, acknowledged=acknowledged))
 
     # ---- leaving
 
@@ -291,6 +297,6 @@ class Sharing:
         self._line.answer(events_pb2.ServerFrame(error=ended))
 
     def close(self) -> None:
-        """The stream is over: what was leased to it is free again."""
+        """The stream is over: what was acquired by it is free again."""
         for number in list(self._subscriptions):
             self.remove(number)

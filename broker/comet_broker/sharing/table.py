@@ -26,16 +26,16 @@ from comet_broker.metadata.store import OPERATIONS_MAX, Delete, KeyValue, StoreU
 from comet_broker.partitions.partition import Partition
 from comet_broker.sharing.journal import ShareJournal
 from comet_broker.sharing.reading import Chunks
-from comet_broker.sharing.state import Agreed, SharedPartition
+from comet_broker.sharing.state import Agreed, SharePartition
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
-    from comet_broker.sharing.lease_call import LeaseCall
+    from comet_broker.sharing.acquire_call import AcquireCall
 
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
-LATE_S: Final = 1.0  # a clock that is as late as this has stood still, with all members' settling
+LATE_S: Final = 1.0  # a clock that is as late as this has stood still, with all members' acknowledging
 RETRY_S: Final = 0.5
 
 Key = tuple[bytes, int, str]
@@ -50,7 +50,7 @@ class ShareStatus:
     partition: int
     members: int
     floor: int
-    settled: int  # above the floor
+    acknowledged: int  # above the floor
     in_flight: int
     waiting: int  # to be delivered again
     redelivered: int
@@ -66,10 +66,10 @@ class ShareTable:
         self.journal = ShareJournal(broker.store, broker.tasks)
         self.chunks = Chunks(limits.SHARE_CHUNKS_MAX)
         self.founded: dict[tuple[str, bytes], float] = {}  # group and topic that its coordinator knows of, until when
-        self.calls: set[LeaseCall] = set()  # that wait for records, or are about to be answered
+        self.calls: set[AcquireCall] = set()  # that wait for records, or are about to be answered
         self.turn = 0  # which partition a call begins with
-        self._states: dict[Key, SharedPartition] = {}
-        self._opening: dict[Key, asyncio.Future[SharedPartition]] = {}
+        self._states: dict[Key, SharePartition] = {}
+        self._opening: dict[Key, asyncio.Future[SharePartition]] = {}
         self._ticking: asyncio.Task[None] | None = None
         self._tick_at = 0.0
         self._closed: CometError | None = None
@@ -77,7 +77,7 @@ class ShareTable:
 
     # ---- opening
 
-    async def open(self, partition: Partition, group: str, agreed: Agreed, start: Position) -> SharedPartition:
+    async def open(self, partition: Partition, group: str, agreed: Agreed, start: Position) -> SharePartition:
         """The group's state at the partition, which this broker leads. `start` is where a new group begins."""
         key = (partition.topic_id, partition.index, group)
         while True:
@@ -99,7 +99,7 @@ class ShareTable:
         return await asyncio.shield(opening)
 
     async def _open_for(
-        self, opening: asyncio.Future[SharedPartition], key: Key, partition: Partition, agreed: Agreed, start: Position
+        self, opening: asyncio.Future[SharePartition], key: Key, partition: Partition, agreed: Agreed, start: Position
     ) -> None:
         """Goes on where whoever asked has gone away: nobody finds a state that this leader has not claimed."""
         error: CometError | None = None
@@ -115,15 +115,15 @@ class ShareTable:
         finally:
             self._opened(opening, key, error)
 
-    def _opened(self, opening: asyncio.Future[SharedPartition], key: Key, error: CometError | None = None) -> None:
+    def _opened(self, opening: asyncio.Future[SharePartition], key: Key, error: CometError | None = None) -> None:
         """It is open, or it failed, or the broker stops."""
         if self._opening.get(key) is opening:
             del self._opening[key]
         if not opening.done():
             opening.set_exception(error or Draining("this broker is about to stop", retry_after_ms=200))
 
-    async def _still_stands(self, state: SharedPartition) -> bool:
-        """While a group has no members, it may have been deleted: then the state ends, and what is leased with it."""
+    async def _still_stands(self, state: SharePartition) -> bool:
+        """While a group has no members, it may have been deleted: then the state ends, and what is acquired with it."""
         now = self.broker.clock.monotonic()
         if now < state.stands_until:
             return True
@@ -140,7 +140,7 @@ class ShareTable:
         except StoreUnavailable as error:
             raise Unavailable(f"the metadata store does not answer: {error}", retry_after_ms=200) from error
 
-    async def _open(self, key: Key, partition: Partition, agreed: Agreed, start: Position) -> SharedPartition:
+    async def _open(self, key: Key, partition: Partition, agreed: Agreed, start: Position) -> SharePartition:
         epoch = partition.leader_epoch
         self._check(partition, epoch)
         item = await self._stored(share_key(partition.topic_id, partition.index, key[2]))
@@ -150,13 +150,13 @@ class ShareTable:
         else:
             kept = self._kept(partition, item)
         self._check(partition, epoch)
-        state = SharedPartition(self, partition, key[2], agreed, kept, 0 if item is None else item.mod_revision)
+        state = SharePartition(self, partition, key[2], agreed, kept, 0 if item is None else item.mod_revision)
         self._states[key] = state
         await state.claim()
         log.info("%s goes on from offset %d", state, state.shares.floor)
         if self._ticking is None:
             self._tick_at = self.broker.clock.monotonic() + TICK_S
-            self._ticking = self.broker.tasks.spawn(self._tick(), "look after shared groups")
+            self._ticking = self.broker.tasks.spawn(self._tick(), "look after share groups")
         return state
 
     def _check(self, partition: Partition, epoch: int) -> None:
@@ -177,7 +177,7 @@ class ShareTable:
         cut_at = partition.log.epochs.end_of(record.epoch, partition.log.log_end)
         return kept if kept.floor + len(kept.marks) <= cut_at else cut_to(kept, cut_at)
 
-    def drop(self, state: SharedPartition) -> None:
+    def drop(self, state: SharePartition) -> None:
         """The state has ended."""
         self.journal.forget(state)
         key = (state.partition.topic_id, state.partition.index, state.group)
@@ -205,11 +205,11 @@ class ShareTable:
             self._ticking = None
 
     def look_at_the_clock(self) -> None:
-        """If this broker stood still, members could not settle: their leases begin anew. Asked by all timers."""
+        """If this broker stood still, members could not acknowledge: their locks begin anew. Asked by all timers."""
         now = self.broker.clock.monotonic()
         if self._ticking is None or now - self._tick_at < LATE_S:
             return
-        log.warning("this broker stood still for %.1f s: the leases of shared groups begin anew", now - self._tick_at)
+        log.warning("this broker stood still for %.1f s: the locks of share groups begin anew", now - self._tick_at)
         self._tick_at = now + TICK_S
         for state in list(self._states.values()):
             try:
@@ -257,7 +257,7 @@ class ShareTable:
             with self.broker.failures.guard(Kind.SHARE, str(state), "close"):
                 state.close(error)
 
-    def state(self, group: str, topic_id: bytes, index: int) -> SharedPartition | None:
+    def state(self, group: str, topic_id: bytes, index: int) -> SharePartition | None:
         """The group's state at a partition, if it is there."""
         return self._states.get((topic_id, index, group))
 
@@ -287,7 +287,7 @@ class ShareTable:
         }
 
 
-def _status(state: SharedPartition) -> ShareStatus:
+def _status(state: SharePartition) -> ShareStatus:
     shares = state.shares
     return ShareStatus(
         topic=state.partition.topic,
@@ -295,7 +295,7 @@ def _status(state: SharedPartition) -> ShareStatus:
         partition=state.partition.index,
         members=len(state.seats),
         floor=shares.floor,
-        settled=shares.settled_above,
+        acknowledged=shares.acknowledged_above,
         in_flight=shares.in_flight,
         waiting=shares.waiting,
         redelivered=shares.redelivered,

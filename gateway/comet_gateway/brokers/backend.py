@@ -26,14 +26,14 @@ class Backend:
             for acks in (comet.Acks.NONE, comet.Acks.LEADER, comet.Acks.ALL)
         }
         self.reader = comet.Reader(config.bootstrap, name="gateway")
-        self.leases = comet.Leases(config.bootstrap, name="gateway")
+        self.share_client = comet.ShareClient(config.bootstrap, name="gateway")
         self.leaders = LeaderJob(self.admin)
         self.shelves = Shelves(self.admin, self.reader, config.limits)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            for client in (self.admin, self.reader, self.leases):
+            for client in (self.admin, self.reader, self.share_client):
                 await stack.enter_async_context(client)
             for producer in self.producers.values():
                 await stack.enter_async_context(producer)

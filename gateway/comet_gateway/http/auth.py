@@ -131,7 +131,7 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("GET", "/v1/groups/{group}/positions"): _VIEWER,
     ("PUT", "/v1/groups/{group}/positions"): _OPERATOR,
     ("POST", "/v1/groups/{group}/reset"): _OPERATOR,
-    ("POST", "/v1/groups/{group}/lease"): _OPERATOR,
+    ("POST", "/v1/groups/{group}/acquire"): _OPERATOR,
     ("POST", "/v1/groups/{group}/ack"): _OPERATOR,
     ("POST", "/v1/groups/{group}/nack"): _OPERATOR,
     ("POST", "/v1/groups/{group}/reject"): _OPERATOR,
@@ -157,7 +157,7 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
 UNAUDITED: Final[frozenset[tuple[str, str]]] = frozenset({
     ("POST", "/v1/topics/{topic}/records"),
     ("PUT", "/v1/groups/{group}/positions"),
-    ("POST", "/v1/groups/{group}/lease"),
+    ("POST", "/v1/groups/{group}/acquire"),
     ("POST", "/v1/groups/{group}/ack"),
     ("POST", "/v1/groups/{group}/nack"),
     ("POST", "/v1/groups/{group}/reject"),

@@ -68,11 +68,11 @@ class GroupTerms(Struct, forbid_unknown_fields=True, frozen=True):
     """The socket is a member of this group. The terms of a shared one are the group's: all members say the same."""
 
     name: Annotated[str, Meta(min_length=1, max_length=255)]
-    kind: Literal["partitioned", "shared"] = "partitioned"
-    auto: bool = False  # partitioned: what was delivered is committed when more is; without it only `ack` commits
-    in_flight: Annotated[int, Meta(ge=1, le=10_000)] = 100  # shared: records that are not settled, at most
-    lease_ms: Annotated[int, Meta(ge=100, le=3_600_000)] = 30_000
-    attempts_max: Annotated[int, Meta(ge=0, le=1_000)] = 0
+    kind: Literal["consumer", "share"] = "consumer"
+    auto: bool = False  # consumer group: what was delivered is committed when more is; without it only `ack` commits
+    in_flight: Annotated[int, Meta(ge=1, le=10_000)] = 100  # shared: records that are not acknowledged, at most
+    lock_ms: Annotated[int, Meta(ge=100, le=3_600_000)] = 30_000
+    deliveries_max: Annotated[int, Meta(ge=0, le=1_000)] = 0
     dead_letter: Annotated[str, Meta(max_length=249)] = ""
     by_key: bool = False
 
@@ -123,7 +123,7 @@ Places = Annotated[list[RecordPlace], Meta(min_length=1, max_length=10_000)]
 
 
 class Ack(Frame, tag="ack"):
-    """With a cursor: a partitioned group has come so far. With records: a shared group is done with them."""
+    """With a cursor: a consumer group has come so far. With records: a share group is done with them."""
 
     id: Id
     cursor: str | None = None
@@ -147,7 +147,7 @@ class RejectFrame(Frame, tag="reject"):
 
 
 class Extend(Frame, tag="extend"):
-    """These take longer: their leases begin anew."""
+    """These take longer: their locks begin anew."""
 
     id: Id
     records: Places
@@ -179,7 +179,7 @@ class Ping(Frame, tag="ping"):
     id: Id | None = None
 
 
-Settle = Ack | NackFrame | RejectFrame | Extend
+Acknowledge = Ack | NackFrame | RejectFrame | Extend
 ClientFrame = Subscribe | Unsubscribe | Permit | Ack | NackFrame | RejectFrame | Extend | Produce | ReplayFrame | Ping
 
 
@@ -206,7 +206,7 @@ class Header(Struct, frozen=True, omit_defaults=True):
 
 
 class RecordItem(Struct, frozen=True, omit_defaults=True):
-    """A record: exactly one of `value`, `text`, `base64`, `tombstone`. `attempt` only in shared groups."""
+    """A record: exactly one of `value`, `text`, `base64`, `tombstone`. `delivery_count` only in share groups."""
 
     partition: int
     offset: Digits
@@ -218,7 +218,7 @@ class RecordItem(Struct, frozen=True, omit_defaults=True):
     base64: str | None = None
     tombstone: Literal[True] | None = None
     headers: list[Header] | None = None
-    attempt: int | None = None
+    delivery_count: int | None = None
 
 
 class MissingItem(Struct, frozen=True):
@@ -338,7 +338,7 @@ class Receipt(Frame, tag="receipt"):
     results: Sequence[WrittenItem]
 
 
-class SettledItem(Struct, frozen=True, omit_defaults=True):
+class AcknowledgedItem(Struct, frozen=True, omit_defaults=True):
     """What became of what was said of one record: kept, or a problem."""
 
     topic: str
@@ -353,7 +353,7 @@ class Acked(Frame, tag="acked"):
     id: str
     of: Literal["ack", "nack", "reject", "extend"]
     cursor: str | None = None
-    results: Sequence[SettledItem] | None = None
+    results: Sequence[AcknowledgedItem] | None = None
 
 
 class Error(Frame, tag="error"):

@@ -1,8 +1,8 @@
 """A socket as a member of a group: records of what it owns, and what the client says of them.
 
-    partitioned    records ─► `ack` with the cursor of a frame commits up to there; with `auto` what was delivered is
+    consumer group records ─► `ack` with the cursor of a frame commits up to there; with `auto` what was delivered is
                    committed when more is. Partitions come and go: `assigned`, `revoked`
-    shared         records with their attempt ─► `ack`, `nack`, `reject`, `extend` for each
+    shared         records with their delivery_count ─► `ack`, `nack`, `reject`, `extend` for each
 
 A member leaves with its subscription or its connection: what it has not acknowledged goes to others at once.
 """
@@ -111,7 +111,7 @@ def pieces(batch: comet.RecordBatch[bytes], values: Values, bytes_max: int) -> I
 
 
 class GroupMembership:
-    """Of a partitioned group. Run by a task of its own, which the connection cancels to end it."""
+    """Of a consumer group. Run by a task of its own, which the connection cancels to end it."""
 
     def __init__(self, id_: str, joined: Joined, backend: Backend, wire: Wire, limits: Limits) -> None:
         self._id = id_
@@ -249,28 +249,28 @@ def _owned(places: Iterable[TopicPartition]) -> list[frames.Owned]:
 Key = tuple[str, int, int]  # topic, partition, offset
 
 
-class SharedMember:
-    """Of a shared group. Run by a task of its own, which the connection cancels to end it."""
+class ShareMember:
+    """Of a share group. Run by a task of its own, which the connection cancels to end it."""
 
     def __init__(self, id_: str, joined: Joined, backend: Backend, wire: Wire, limits: Limits) -> None:
         self._id = id_
         self._joined = joined
         self._wire = wire
         self._limits = limits
-        self._lease_s = joined.group.lease_ms / 1000
-        # What the client has in hand: at most `in_flight`, and no longer than its lease.
-        self._held: OrderedDict[Key, tuple[float, comet.SharedRecord[bytes]]] = OrderedDict()
+        self._lock_s = joined.group.lock_ms / 1000
+        # What the client has in hand: at most `in_flight`, and no longer than its lock.
+        self._held: OrderedDict[Key, tuple[float, comet.ShareRecord[bytes]]] = OrderedDict()
         self._head = b'{"type":"records","id":%b,"topic":' % frames.encode(id_)
         group = joined.group
-        self._consumer = comet.SharedConsumer(
+        self._consumer = comet.ShareConsumer(
             backend.bootstrap,
             *joined.topics,
             group=group.name,
             pattern=joined.pattern,
             start=joined.start,
             in_flight=group.in_flight,
-            lease_ms=group.lease_ms,
-            attempts_max=group.attempts_max,
+            lock_ms=group.lock_ms,
+            deliveries_max=group.deliveries_max,
             dead_letter=group.dead_letter,
             by_key=group.by_key,
             name="gateway",
@@ -291,7 +291,7 @@ class SharedMember:
             self._held.clear()
             await consumer.close()
 
-    async def _next(self, timeout_s: float | None = None) -> comet.SharedRecord[bytes] | None:
+    async def _next(self, timeout_s: float | None = None) -> comet.ShareRecord[bytes] | None:
         while True:
             try:
                 return await self._consumer.get(timeout_s)
@@ -301,7 +301,7 @@ class SharedMember:
                 count = int(told["end"]) - int(told["first"])
                 await self._wire.write([[frames.encode(frames.LostFrame(self._id, told["topic"], count, [missing]))]])
 
-    async def _gather(self, record: comet.SharedRecord[bytes] | None) -> list[Frame]:
+    async def _gather(self, record: comet.ShareRecord[bytes] | None) -> list[Frame]:
         """The record and those that are there already, as frames: one for each run of the same topic."""
         gathered: list[Frame] = []
         run: list[bytes] = []
@@ -321,11 +321,11 @@ class SharedMember:
     def _frame(self, topic: str, run: list[bytes]) -> Frame:
         return [self._head, frames.encode(topic), b',"records":[', b",".join(run), b"]}"]
 
-    def _written(self, record: comet.SharedRecord[bytes]) -> bytes:
+    def _written(self, record: comet.ShareRecord[bytes]) -> bytes:
         (one,) = each([record], self._joined.values)
-        return b'%b,"attempt":%d}' % (one[:-1], record.attempt)
+        return b'%b,"delivery_count":%d}' % (one[:-1], record.delivery_count)
 
-    def _hold(self, record: comet.SharedRecord[bytes]) -> None:
+    def _hold(self, record: comet.ShareRecord[bytes]) -> None:
         now = asyncio.get_running_loop().time()
         while self._held:
             key, (until, _) = next(iter(self._held.items()))
@@ -333,21 +333,21 @@ class SharedMember:
                 break
             del self._held[key]
         key = record.topic, record.partition, record.offset
-        self._held[key] = now + self._lease_s, record
+        self._held[key] = now + self._lock_s, record
         self._held.move_to_end(key)
 
     # ---- what the client says
 
-    async def settle(self, frame: frames.Settle) -> frames.ServerFrame:
+    async def acknowledge(self, frame: frames.Acknowledge) -> frames.ServerFrame:
         """The answer, once it is kept."""
         assert frame.records is not None
         waiting: list[tuple[Key, Awaitable[None] | None]] = []
-        # All are looked at before any is settled: a frame that is refused has changed nothing.
+        # All are looked at before any is acknowledged: a frame that is refused has changed nothing.
         keys = [(self._topic(one), one.partition, int(one.offset)) for one in frame.records]
         for key in keys:
             held = self._held.get(key)
             waiting.append((key, None if held is None else self._say(frame, key, held[1])))
-        results = [await _settled(key, what) for key, what in waiting]
+        results = [await _acknowledged(key, what) for key, what in waiting]
         return frames.Acked(self._id, of=_SAID[type(frame)][0], results=results)
 
     def _topic(self, one: frames.RecordPlace) -> str:
@@ -357,9 +357,9 @@ class SharedMember:
             raise Problem("INVALID_ARGUMENT", "say the topic of each record: the subscription has several")
         return self._joined.topics[0]
 
-    def _say(self, frame: frames.Settle, key: Key, record: comet.SharedRecord[bytes]) -> Awaitable[None]:
+    def _say(self, frame: frames.Acknowledge, key: Key, record: comet.ShareRecord[bytes]) -> Awaitable[None]:
         if isinstance(frame, frames.Extend):
-            self._held[key] = asyncio.get_running_loop().time() + self._lease_s, record
+            self._held[key] = asyncio.get_running_loop().time() + self._lock_s, record
             self._held.move_to_end(key)
         else:
             del self._held[key]
@@ -374,16 +374,16 @@ _SAID: Final[dict[type, tuple[Any, Callable[[Any, Any], Awaitable[None]]]]] = {
 }
 
 
-async def _settled(key: Key, what: Awaitable[None] | None) -> frames.SettledItem:
+async def _acknowledged(key: Key, what: Awaitable[None] | None) -> frames.AcknowledgedItem:
     topic, partition, offset = key
     problem: Problem | None = None
     if what is None:
         problem = Problem(
-            "LEASE_EXPIRED", f"record {offset} of {topic}/{partition} is not in hand here, or not any more"
+            "LOCK_EXPIRED", f"record {offset} of {topic}/{partition} is not in hand here, or not any more"
         )
     else:
         try:
             await what
         except CometError as error:
             problem = Problem.of(error)
-    return frames.SettledItem(topic, partition, str(offset), None if problem is None else problem.document())
+    return frames.AcknowledgedItem(topic, partition, str(offset), None if problem is None else problem.document())

@@ -146,8 +146,8 @@ def join(
     """A place in a group. Raises Problem."""
     if not GROUP_NAME.fullmatch(group.name):
         raise Problem("INVALID_ARGUMENT", f"{group.name[:100]!r} is no name of a group")
-    if group.kind == "shared" and (group.auto or permits is not None):
-        raise Problem("INVALID_ARGUMENT", "a shared group has `in_flight`, and neither `auto` nor `permits`")
+    if group.kind == "share" and (group.auto or permits is not None):
+        raise Problem("INVALID_ARGUMENT", "a share group has `in_flight`, and neither `auto` nor `permits`")
     if group.dead_letter:
         names([group.dead_letter])
     return Joined(_chosen(topics, pattern), pattern, _place("start", start, now_us), values, permits, group)

@@ -58,18 +58,18 @@ class Steer:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A partitioned group has come so far."""
+    """A consumer group has come so far."""
 
     id: str
     cursor: str
 
 
 @dataclass(frozen=True, slots=True)
-class Settle:
-    """Records of a shared group: what became of them."""
+class Acknowledge:
+    """Records of a share group: what became of them."""
 
     id: str
-    frame: frames.Settle
+    frame: frames.Acknowledge
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,12 @@ class CloseConnection:
     close: Close
 
 
-Action = Open | Drop | Grant | Steer | Commit | Settle | Write | Say | CloseConnection
+Action = Open | Drop | Grant | Steer | Commit | Acknowledge | Write | Say | CloseConnection
 
 
 @dataclass(slots=True)
 class _Subscription:
-    kind: str  # follow, replay, partitioned, shared
+    kind: str  # follow, replay, consumer, share
     permitted: int | None  # over its life; None: it was made without permits
     closing: bool = False  # its id is free when its end was said
 
@@ -169,7 +169,7 @@ class PushSession:
             case frames.Produce():
                 return [self._produce(frame, text)]
             case _:
-                return [self._settle(frame)]
+                return [self._acknowledge(frame)]
 
     def _subscribe(self, frame: frames.Subscribe, now_us: int) -> Action:
         if frame.id in self._open:
@@ -207,14 +207,14 @@ class PushSession:
             raise Problem("INVALID_ARGUMENT", '`speed` goes with the action "speed", and only with it')
         return Steer(frame.id, frame)
 
-    def _settle(self, frame: frames.Settle) -> Action:
+    def _acknowledge(self, frame: frames.Acknowledge) -> Action:
         if isinstance(frame, frames.Ack) and frame.cursor is not None and frame.records is None:
-            self._of_kind(frame.id, "partitioned", what="an ack with a cursor")
+            self._of_kind(frame.id, "consumer", what="an ack with a cursor")
             return Commit(frame.id, frame.cursor)
         if isinstance(frame, frames.Ack) and (frame.cursor is not None or frame.records is None):
-            raise Problem("INVALID_ARGUMENT", "give `cursor` (a partitioned group) or `records` (a shared one)")
-        self._of_kind(frame.id, "shared", what=f"{type_of(frame)} of records")
-        return Settle(frame.id, frame)
+            raise Problem("INVALID_ARGUMENT", "give `cursor` (a consumer group) or `records` (a shared one)")
+        self._of_kind(frame.id, "share", what=f"{type_of(frame)} of records")
+        return Acknowledge(frame.id, frame)
 
     def _produce(self, frame: frames.Produce, text: str | bytes) -> Action:
         self._may("write")
@@ -241,15 +241,15 @@ class PushSession:
 _KINDS: Final = {
     "follow": "one without a group",
     "replay": "a replay",
-    "partitioned": "in a partitioned group",
-    "shared": "in a shared group",
+    "consumer": "in a consumer group",
+    "share": "in a share group",
 }
 
 
 def asked_by(action: Action) -> str | None:
     """The type of the frame that an action comes of."""
     match action:
-        case Settle() | Write() | Steer():
+        case Acknowledge() | Write() | Steer():
             return type_of(action.frame)
         case Say() | CloseConnection():
             return None

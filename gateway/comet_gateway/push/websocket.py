@@ -1,6 +1,6 @@
 """`/v1/ws`: drives the session of one WebSocket.
 
-    receive ─► Session.take ─► actions ─┬► Follower, Member, SharedMember: a task per subscription ─┐
+    receive ─► Session.take ─► actions ─┬► Follower, Member, ShareMember: a task per subscription ─┐
                                         ├► Writing: produce ─► receipts                             ├─► Wire ─► client
                                         └► errors, pongs, ends ─────────────────────────────────────┘
 
@@ -27,7 +27,7 @@ from comet_gateway.http.problems import Problem
 from comet_gateway.push import frames, session
 from comet_gateway.push.close_codes import Close
 from comet_gateway.push.connections import Connections
-from comet_gateway.push.group_member import GroupMembership, SharedMember
+from comet_gateway.push.group_member import GroupMembership, ShareMember
 from comet_gateway.push.parse_subscribe import Joined, Played
 from comet_gateway.push.replay import Replay
 from comet_gateway.push.subscribe_request import SubscribeRequest
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 SUBPROTOCOL: Final = "comet.v1"
 FAREWELL_S: Final = 1.0  # that a client has to read what is said last
-Pump = SubscriptionPump | GroupMembership | SharedMember
+Pump = SubscriptionPump | GroupMembership | ShareMember
 
 
 class WebSocketConnection:
@@ -137,7 +137,7 @@ class WebSocketConnection:
                 self._spawn(self._dropped(action.id, task))
             case session.Grant():
                 pump = self._pumps[action.id][0]
-                assert not isinstance(pump, SharedMember)
+                assert not isinstance(pump, ShareMember)
                 pump.grant(action.count)
             case session.Steer():
                 pump = self._pumps[action.id][0]
@@ -147,10 +147,10 @@ class WebSocketConnection:
                 pump = self._pumps[action.id][0]
                 assert isinstance(pump, GroupMembership)
                 await self._ask(action.id, "ack", pump.commit(action.cursor))
-            case session.Settle():
+            case session.Acknowledge():
                 pump = self._pumps[action.id][0]
-                assert isinstance(pump, SharedMember)
-                await self._ask(action.id, session.type_of(action.frame), pump.settle(action.frame))
+                assert isinstance(pump, ShareMember)
+                await self._ask(action.id, session.type_of(action.frame), pump.acknowledge(action.frame))
             case _:
                 raise AssertionError(action)
 
@@ -165,7 +165,7 @@ class WebSocketConnection:
         wire, limits = self._wire, self._limits
         match asked:
             case Joined():
-                kind = GroupMembership if asked.group.kind == "partitioned" else SharedMember
+                kind = GroupMembership if asked.group.kind == "consumer" else ShareMember
                 return kind(id_, asked, self._backend, wire, limits)
             case Played():
                 backend = self._backend

@@ -40,7 +40,7 @@ def fragments(batch: comet.RecordBatch[bytes], values: Values = Values.AUTO) -> 
     ]
 
 
-Single = comet.Record[bytes] | comet.LeasedRecord | comet.SharedRecord[bytes]
+Single = comet.Record[bytes] | comet.AcquiredRecord | comet.ShareRecord[bytes]
 
 
 def each(records: Iterable[Single], values: Values = Values.AUTO) -> list[bytes]:

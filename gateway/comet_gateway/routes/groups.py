@@ -136,7 +136,7 @@ async def get_lag(
 
 @router.get("/groups/{group}/positions", operation_id="getPositions", responses=answers("GROUP_NOT_FOUND", *_MOVING))
 async def get_positions(admin: AdminClient, group: GroupName) -> Positions:
-    """Where a group goes on, by topic and partition. A shared group has no positions."""
+    """Where a group goes on, by topic and partition. A share group has no positions."""
     found = await admin.group_positions(group)
     return Positions(group=group, positions=[Position(**asdict(position)) for position in found])
 

@@ -10,14 +10,14 @@ from comet_gateway.schemas.common import Int64, Model, ProblemDocument
 from comet_gateway.schemas.lists import DRY_RUN_TEXT, PARTITION_MAX, Name, PositionText, Strict
 
 POSITIONS_MAX = 10_000
-State = Literal["empty", "stable", "handing over"]
+State = Literal["empty", "stable", "rebalancing"]
 
 
 class Group(Model):
     """A group, in short."""
 
     name: str = Field(examples=["engine"])
-    kind: Literal["partitioned", "shared"] = Field(description="Partitions to members, or single records.")
+    kind: Literal["consumer", "share"] = Field(description="Partitions to members, or single records.")
     state: State
     members: int
     coordinator: int = Field(description="Id of the broker that coordinates it.")
@@ -58,16 +58,16 @@ class Lag(Model):
     lag: Int64 = Field(description="Events.")
     age_s: float = Field(description="Of the oldest event that is not handled, in seconds; 0: there is none.")
     drain_s: float | None = Field(description="How long it takes at the pace of late; null: it does not get less.")
-    in_flight: Int64 = Field(description="Of a shared group: leased now.")
-    redelivered: Int64 = Field(description="Of a shared group.")
-    dead_lettered: Int64 = Field(description="Of a shared group.")
-    dead_waiting: Int64 = Field(description="Of a shared group: dead letters that could not be written yet.")
+    in_flight: Int64 = Field(description="Of a share group: acquired now.")
+    redelivered: Int64 = Field(description="Of a share group.")
+    dead_lettered: Int64 = Field(description="Of a share group.")
+    dead_waiting: Int64 = Field(description="Of a share group: dead letters that could not be written yet.")
     dead_problem: str = Field(description="Why not; empty: none waits, or nothing is in the way.")
 
 
 class GroupDetails(Model):
     name: str = Field(examples=["engine"])
-    kind: Literal["partitioned", "shared"]
+    kind: Literal["consumer", "share"]
     state: State
     coordinator: int
     generation: int

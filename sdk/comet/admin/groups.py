@@ -142,7 +142,7 @@ class GroupAdmin:
         return [group_protobuf.reset_from_pb(change) for change in answer.partitions]
 
     async def group_positions(self, name: str) -> list[GroupPosition]:
-        """Where a group goes on, by topic and partition; a shared group has no positions. Raises GroupNotFound.
+        """Where a group goes on, by topic and partition; a share group has no positions. Raises GroupNotFound.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -165,7 +165,7 @@ class GroupAdmin:
         for each partition; what is refused for now is tried again first. A position never goes back: where more is
         committed, that is the answer; to go back there is `reset_group`.
 
-        Raises GroupNotEmpty, and InvalidArgument for a shared group.
+        Raises GroupNotEmpty, and InvalidArgument for a share group.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:

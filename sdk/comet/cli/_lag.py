@@ -15,7 +15,7 @@ CURVE_CHARS: Final = 60
 
 
 def lag_table(lags: Sequence[PartitionLag], *, shared: bool) -> tuple[list[str], list[list[object]]]:
-    """Columns and rows; of a shared group also what is leased, and what was given out again."""
+    """Columns and rows; of a share group also what is acquired, and what was given out again."""
     columns = ["topic", "partition", "member", "committed", "end", "lag", "age", "drained in"]
     return columns + (["in flight", "redelivered", "dead letters"] if shared else []), lag_rows(lags, shared=shared)
 

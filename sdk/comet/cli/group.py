@@ -81,7 +81,7 @@ async def describe(name: Group, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_o
 
 
 def _print_lags(group: GroupInfo) -> None:
-    print_table(*lag_table(group.lags, shared=group.summary.kind == "shared"))
+    print_table(*lag_table(group.lags, shared=group.summary.kind == "share"))
     for line in unwritten(group.lags):
         note(line)
 

@@ -3,7 +3,7 @@
     requests ─► control frames ─┐                       ┌─► answers to requests, by number
     lanes with batches ready ───┴─► writer ═► reader ───┼─► acknowledgements, to the batch they are for
                                                         ├─► deliveries, to the sink of their partition
-                                                        ├─► leased records, to the sharer of their partition
+                                                        ├─► acquired records, to the sharer of their partition
                                                         └─► what a coordinator says unasked, to the group's listener
 
 Produce frames are pulled, not queued: a lane is asked for its next batch when the stream can take one. So what waits
@@ -66,9 +66,9 @@ class Sink(Protocol):
 
 
 class SharePartition(Protocol):
-    """One partition of a shared group. Must not wait and must not raise."""
+    """One partition of a share group. Must not wait and must not raise."""
 
-    def shared(self, shared: groups_pb.Shared) -> None: ...
+    def shared(self, shared: groups_pb.ShareDelivery) -> None: ...
     def ended(self, error: CometError) -> None: ...
 
 
@@ -409,9 +409,9 @@ class Connection:
 
     def _unasked(self, kind: str, frame: pb.ServerFrame) -> None:
         match kind:
-            case "shared":
-                if (sharer := self._sharers.get(frame.shared.partition)) is not None:
-                    sharer.shared(frame.shared)
+            case "share_delivery":
+                if (sharer := self._sharers.get(frame.share_delivery.partition)) is not None:
+                    sharer.shared(frame.share_delivery)
             case "aborted":
                 if (sink := self._sinks.get(frame.aborted.partition)) is not None:
                     sink.aborted(frame.aborted.transactions)

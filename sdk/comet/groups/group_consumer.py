@@ -117,7 +117,7 @@ class GroupConsumer(Owning[T]):
         self._interval_s = commit_interval_ms / 1000
         self._client = Client(addresses, name=name, connect=connect, random=random)
         join = join_frame(
-            group, topics, pattern, groups_pb.GROUP_KIND_PARTITIONED, name, instance, session_timeout_ms,
+            group, topics, pattern, groups_pb.GROUP_KIND_CONSUMER, name, instance, session_timeout_ms,
             release_timeout_ms,
         )  # fmt: skip
         self._static = bool(instance)

@@ -1,7 +1,7 @@
 """At least once: the position is committed after the handler's success, gathered every HANDLED_COMMIT_MS.
 
-    one at a time    take ─► settle ─► done ─► commit
-    several          take ─► dispatch ─► workers: settle ─► the lowest that is not done ─► commit
+    one at a time    take ─► acknowledge ─► done ─► commit
+    several          take ─► dispatch ─► workers: acknowledge ─► the lowest that is not done ─► commit
 
 What was handled and not committed when the process dies is handled again.
 """

@@ -46,9 +46,9 @@ class Policy:
         if self.delivery not in MODES:
             raise InvalidArgument(f"delivery is one of {', '.join(MODES)}, not {self.delivery!r}")
         if self.shared and self.delivery != "at_least_once":
-            raise InvalidArgument("a shared group delivers at least once: leave delivery out, or set shared=False")
+            raise InvalidArgument("a share group delivers at least once: leave delivery out, or set shared=False")
         if self.shared and signature.shape not in {HandlerShape.EVENT, HandlerShape.RECORD}:
-            raise InvalidArgument("members of a shared group take single events: not lists or batches")
+            raise InvalidArgument("members of a share group take single events: not lists or batches")
         if self.delivery == "at_most_once" and (self.retries or self.concurrency > 1):
             raise InvalidArgument("at most once means one call for each record, in order: no retries, no concurrency")
         if signature.transaction and self.delivery != "exactly_once":

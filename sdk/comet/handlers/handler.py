@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, get_args, get_origin
 from comet.consumer.record import Record, RecordBatch
 from comet.errors import InvalidArgument
 from comet.producer.transaction import Transaction
-from comet.share.share_consumer import SharedRecord
+from comet.share.share_consumer import ShareRecord
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class Signature:
 
 _SHAPES: Final = {
     Record: HandlerShape.RECORD,
-    SharedRecord: HandlerShape.RECORD,
+    ShareRecord: HandlerShape.RECORD,
     RecordBatch: HandlerShape.BATCH,
     list: HandlerShape.EVENTS,
 }

@@ -1,6 +1,6 @@
-"""A handler whose records come one by one out of a shared group, and are settled one by one.
+"""A handler whose records come one by one out of a share group, and are acknowledged one by one.
 
-lease ─► handler ─┬─ returned ─────────────────────────────────────► ack
+lock ─► handler ─┬─ returned ─────────────────────────────────────► ack
                   ├─ raised, and may be tried again ─► nack(delay): any member gets it, after a while
                   └─ raised for the last time ─► reject: to the dead-letter topic; without one, on_error decides
 """
@@ -12,23 +12,23 @@ import logging
 from typing import Any, Protocol
 
 from comet import limits
-from comet.errors import Closed, CometError, CorruptRecords, LeaseExpired, SerdeError
+from comet.errors import Closed, CometError, CorruptRecords, LockExpired, SerdeError
 from comet.handlers.binding import Binding
 from comet.handlers.handler import HandlerShape
 from comet.handlers.serving import Host, Serving, current_serving
-from comet.share.share_consumer import SharedConsumer, SharedRecord
+from comet.share.share_consumer import ShareConsumer, ShareRecord
 
 log = logging.getLogger("comet")
 
 
-class SharedHost(Host, Protocol):
-    def _shared_consumer_for(self, one: Binding) -> SharedConsumer[Any]: ...
+class ShareHost(Host, Protocol):
+    def _shared_consumer_for(self, one: Binding) -> ShareConsumer[Any]: ...
 
 
-class SharedWork(Serving):
-    host: SharedHost
+class ShareWorker(Serving):
+    host: ShareHost
 
-    def __init__(self, host: SharedHost, one: Binding) -> None:
+    def __init__(self, host: ShareHost, one: Binding) -> None:
         super().__init__(host, one)
         assert one.policy is not None
         self.policy = one.policy
@@ -49,7 +49,7 @@ class SharedWork(Serving):
                 record = await self._waiting(self._next(consumer))
                 if record is None:
                     break
-                task = loop.create_task(self._settle(record))
+                task = loop.create_task(self._acknowledge(record))
                 self._running.add(task)
                 task.add_done_callback(self._running.discard)
                 task.add_done_callback(lambda _: room.release())
@@ -64,11 +64,11 @@ class SharedWork(Serving):
                 task.cancel()
             await consumer.close()
 
-    async def _started(self, consumer: SharedConsumer[Any]) -> bool:
+    async def _started(self, consumer: ShareConsumer[Any]) -> bool:
         await consumer.start()
         return True
 
-    async def _next(self, consumer: SharedConsumer[Any]) -> SharedRecord[Any]:
+    async def _next(self, consumer: ShareConsumer[Any]) -> ShareRecord[Any]:
         while True:
             try:
                 return await consumer.__anext__()
@@ -81,7 +81,7 @@ class SharedWork(Serving):
                 one.dead_lettered += 1
                 log.error("comet: handler %s cannot be called: %s", one.name, error)
 
-    async def _settle(self, record: SharedRecord[Any]) -> None:
+    async def _acknowledge(self, record: ShareRecord[Any]) -> None:
         current_serving.set(self)
         one = self.one
         argument = record.value if one.signature.shape is HandlerShape.EVENT else record
@@ -93,9 +93,9 @@ class SharedWork(Serving):
             else:
                 await record.ack()
                 one.handled += 1
-        except LeaseExpired as error:
+        except LockExpired as error:
             log.warning(
-                "comet: handler %s took longer over %s/%d at %d than its lease: %s",
+                "comet: handler %s took longer over %s/%d at %d than its lock: %s",
                 one.name, record.topic, record.partition, record.offset, error,
             )  # fmt: skip
         except Exception as error:  # noqa: BLE001 - it is raised where the app waits
@@ -105,13 +105,13 @@ class SharedWork(Serving):
             self._failure = self._failure or error
             self._interrupt()
 
-    async def _failed(self, record: SharedRecord[Any], error: Exception) -> None:
+    async def _failed(self, record: ShareRecord[Any], error: Exception) -> None:
         one, policy = self.one, self.policy
-        if record.attempt <= policy.retries:
+        if record.delivery_count <= policy.retries:
             one.retried += 1
-            ceiling_ms = min(policy.backoff_ms * 2 ** min(record.attempt - 1, 30), limits.RETRY_BACKOFF_MS_MAX)
+            ceiling_ms = min(policy.backoff_ms * 2 ** min(record.delivery_count - 1, 30), limits.RETRY_BACKOFF_MS_MAX)
             delay_ms = round(ceiling_ms * (0.5 + self.host.random.random() / 2))
-            log.warning("comet: handler %s failed, attempt %d: %r", one.name, record.attempt, error)
+            log.warning("comet: handler %s failed, delivery_count %d: %r", one.name, record.delivery_count, error)
             await record.nack(delay_ms=delay_ms)
         elif policy.dead_letter or one.on_error == "skip":
             one.failed += 1

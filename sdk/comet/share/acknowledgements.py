@@ -1,7 +1,7 @@
-"""What a member of a shared group says about the records that are leased to it, gathered.
+"""What a member of a share group says about the records that are acquired by it, gathered.
 
-    ack, nack, reject, extend ─► per kind the offsets ─► at the end of the loop's turn one Settle of ranges per kind
-                                                    ◄── Settled: kept, but for ranges that were lost
+    ack, nack, reject, extend ─► per kind the offsets ─► after the loop's turn one Acknowledge of ranges per kind
+                                                    ◄── Acknowledged: kept, but for ranges that were lost
 
 Whoever awaits one hears of its own record. What nobody awaits is logged where it went wrong.
 """
@@ -16,19 +16,19 @@ from typing import Final, TypeAlias
 from comet import limits
 from comet.client.client import Client
 from comet.client.connection import Connection
-from comet.errors import Closed, CometError, LeaseExpired, LimitExceeded, Timeout
+from comet.errors import Closed, CometError, LimitExceeded, LockExpired, Timeout
 from comet.types import TopicPartition
 from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
 
 log = logging.getLogger("comet")
 
-ACCEPT: Final = groups_pb.SETTLEMENT_ACCEPT
-RELEASE: Final = groups_pb.SETTLEMENT_RELEASE
-REJECT: Final = groups_pb.SETTLEMENT_REJECT
-EXTEND: Final = groups_pb.SETTLEMENT_EXTEND
+ACCEPT: Final = groups_pb.ACKNOWLEDGE_TYPE_ACCEPT
+RELEASE: Final = groups_pb.ACKNOWLEDGE_TYPE_RELEASE
+REJECT: Final = groups_pb.ACKNOWLEDGE_TYPE_REJECT
+EXTEND: Final = groups_pb.ACKNOWLEDGE_TYPE_EXTEND
 
-Said: TypeAlias = "tuple[groups_pb.Settlement, int, str]"  # kind, delay_ms, reason
+Said: TypeAlias = "tuple[groups_pb.AcknowledgeType, int, str]"  # kind, delay_ms, reason
 
 
 def ranges_of(offsets: Iterable[int]) -> list[tuple[int, int]]:
@@ -51,8 +51,8 @@ def ranges_of(offsets: Iterable[int]) -> list[tuple[int, int]]:
     return found
 
 
-class Settle:
-    """One Settle frame, from the first record that is put into it until its answer."""
+class Acknowledge:
+    """One Acknowledge frame, from the first record that is put into it until its answer."""
 
     __slots__ = ("_error", "_lost", "_waiters", "done", "offsets")
 
@@ -77,70 +77,73 @@ class Settle:
         return waiter
 
     def check(self, offset: int) -> None:
-        """Raises what became of one record, unless it is settled."""
+        """Raises what became of one record, unless it is acknowledged."""
         if self._error is not None:
             raise self._error.with_traceback(None)
         if any(first <= offset < end for first, end in self._lost):
-            raise LeaseExpired(f"the lease of record {offset} has expired: it is another member's by now, or set aside")
+            raise LockExpired(f"the lock of record {offset} has expired: it is another member's by now, or set aside")
 
 
-class Settling:
-    """A record that is being settled. Awaited it returns once that is kept, and raises LeaseExpired where it is not."""
+class Acknowledging:
+    """A record that is being acknowledged. Awaited it returns once that is kept, and raises LockExpired where it is
+    not."""
 
-    __slots__ = ("_offset", "_settle")
+    __slots__ = ("_acknowledge", "_offset")
 
-    def __init__(self, settle: Settle, offset: int) -> None:
-        self._settle = settle
+    def __init__(self, acknowledge: Acknowledge, offset: int) -> None:
+        self._acknowledge = acknowledge
         self._offset = offset
 
     def __await__(self) -> Generator[None, None, None]:
-        if not self._settle.done:
-            yield from self._settle.wait()
-        self._settle.check(self._offset)
+        if not self._acknowledge.done:
+            yield from self._acknowledge.wait()
+        self._acknowledge.check(self._offset)
 
 
 class Lot:
-    """The leases of one partition on one connection; they end with it."""
+    """The locks of one partition on one connection; they end with it."""
 
     def __init__(
         self, client: Client, connection: Connection, subscription: int, place: TopicPartition, handle: int,
-        lease_s: float,
+        lock_s: float,
     ) -> None:  # fmt: skip
-        self.held: dict[int, float] = {}  # offset: when its lease ends, as far as is known here
+        self.held: dict[int, float] = {}  # offset: when its lock ends, as far as is known here
         self.connection = connection
         self._client = client
         self._subscription = subscription
         self._handle = handle
         self._place = place
-        self._lease_s = lease_s
-        self._pending: dict[Said, Settle] = {}
+        self._lock_s = lock_s
+        self._pending: dict[Said, Acknowledge] = {}
         self._under_way: set[asyncio.Task[None]] = set()
 
     @property
     def over(self) -> bool:
-        """The stream has ended, and with it all leases."""
+        """The stream has ended, and with it all locks."""
         return self.connection.lost is not None
 
-    def settle(self, kind: groups_pb.Settlement, offset: int, delay_ms: int = 0, reason: str = "") -> Settling:
+    def acknowledge(
+        self, kind: groups_pb.AcknowledgeType, offset: int, delay_ms: int = 0, reason: str = ""
+    ) -> Acknowledging:
         """Says it with the next frame."""
         key = kind, delay_ms, reason
-        settle = self._pending.get(key)
-        if settle is None:
+        acknowledge = self._pending.get(key)
+        if acknowledge is None:
             if not self._pending:
                 asyncio.get_running_loop().call_soon(self._flush)
-            settle = self._pending[key] = Settle()
-        settle.offsets.append(offset)
+            acknowledge = self._pending[key] = Acknowledge()
+        acknowledge.offsets.append(offset)
         if kind != EXTEND:
             self.held.pop(offset, None)
-        return Settling(settle, offset)
+        return Acknowledging(acknowledge, offset)
 
     def extend(self, before: float) -> None:
-        """All leases that end before that moment begin anew."""
+        """All locks that end before that moment begin anew."""
         for offset, ends in self.held.items():
             if ends < before:
-                self.settle(EXTEND, offset)
+                self.acknowledge(EXTEND, offset)
 
-    async def settled(self) -> None:
+    async def acknowledged(self) -> None:
         """Returns once everything that was said is answered."""
         self._flush()
         while self._under_way:
@@ -148,40 +151,42 @@ class Lot:
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, {}
-        for key, settle in pending.items():
-            task = self._client.spawn(self._send(key, settle))
+        for key, acknowledge in pending.items():
+            task = self._client.spawn(self._send(key, acknowledge))
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
 
-    async def _send(self, key: Said, settle: Settle) -> None:
+    async def _send(self, key: Said, acknowledge: Acknowledge) -> None:
         kind, delay_ms, reason = key
-        ranges = ranges_of(settle.offsets)
-        frame = groups_pb.Settle(
+        ranges = ranges_of(acknowledge.offsets)
+        frame = groups_pb.Acknowledge(
             subscription=self._subscription, partition=self._handle, kind=kind,
             firsts=[first for first, _ in ranges], ends=[end for _, end in ranges], delay_ms=delay_ms, reason=reason,
         )  # fmt: skip
         lost: list[tuple[int, int]] = []
         error: CometError | None = Closed("the consumer was closed before it was known whether that is kept")
-        until = asyncio.get_running_loop().time() + self._lease_s
+        until = asyncio.get_running_loop().time() + self._lock_s
         try:
             if self.over:
-                raise LeaseExpired("the connection that the record came on was lost, and its lease with it")
+                raise LockExpired("the connection that the record came on was lost, and its lock with it")
             answer = await self._say(frame)
             lost, error = list(zip(answer.lost_firsts, answer.lost_ends, strict=True)), None
         except CometError as problem:
             error = _unknown(problem) if problem.retriable else problem
         finally:
-            heard = settle.finish(lost, error)
+            heard = acknowledge.finish(lost, error)
         if kind == EXTEND and error is None:
-            self._extended(settle.offsets, lost, until)
+            self._extended(acknowledge.offsets, lost, until)
         if not heard and (lost or error is not None):
-            self._report(kind, len(settle.offsets), lost, error)
+            self._report(kind, len(acknowledge.offsets), lost, error)
 
-    async def _say(self, settle: groups_pb.Settle) -> groups_pb.Settled:
+    async def _say(self, acknowledge: groups_pb.Acknowledge) -> groups_pb.Acknowledged:
         """The leader's answer; where too much waits there, a little later."""
         while True:
             try:
-                return (await self.connection.call(pb.ClientFrame(settle=settle), limits.COMMIT_TIMEOUT_MS)).settled
+                return (
+                    await self.connection.call(pb.ClientFrame(acknowledge=acknowledge), limits.COMMIT_TIMEOUT_MS)
+                ).acknowledged
             except LimitExceeded as error:
                 await asyncio.sleep(max(error.retry_after_ms, limits.BACKOFF_FIRST_MS) / 1000)
 
@@ -194,10 +199,10 @@ class Lot:
                 self.held.pop(offset, None)
 
     def _report(
-        self, kind: groups_pb.Settlement, count: int, lost: list[tuple[int, int]], error: CometError | None
+        self, kind: groups_pb.AcknowledgeType, count: int, lost: list[tuple[int, int]], error: CometError | None
     ) -> None:
-        what = groups_pb.Settlement.Name(kind).removeprefix("SETTLEMENT_").lower()
-        why = error if error is not None else f"the leases of {lost} had expired; those come again, or were set aside"
+        what = groups_pb.AcknowledgeType.Name(kind).removeprefix("ACKNOWLEDGEMENT_").lower()
+        why = error if error is not None else f"the locks of {lost} had expired; those come again, or were set aside"
         log.warning("comet: %s/%d: %s of %d records: %s", *self._place, what, count, why)
 
 

@@ -1,11 +1,11 @@
-"""Leasing and settling by unary calls, whoever leads the partitions by then.
+"""Acquiring and acknowledging by unary calls, whoever leads the partitions by then.
 
-    take      each leader in turn, without waiting, until enough has come            Lease
-    await     all leaders at once, and nothing is taken by that                      Lease, peek
-    settle    each leader what its records are about, again until it has answered    SettleLeases
+    take      each leader in turn, without waiting, until enough has come            Lock
+    await     all leaders at once, and nothing is taken by that                      Lock, peek
+    acknowledge    each leader what its records are about, again until it has answered    Acknowledge
 
-Nothing that a broker has leased is lost on the way here: a call that takes is never given up. Whoever does not want its
-answer any more has the records handed back, unseen.
+Nothing that a broker has acquired is lost on the way here: a call that takes is never given up. Whoever does not want
+its answer any more has the records handed back, unseen.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from comet.consumer.record import HeaderList
 from comet.errors import (
     CometError,
     CorruptRecords,
-    LeaseExpired,
     LimitExceeded,
+    LockExpired,
     NotLeader,
     Timeout,
     TopicNotFound,
@@ -42,21 +42,21 @@ log = logging.getLogger("comet")
 
 M = TypeVar("M", bound=Message)
 
-LEASE: Final = "comet.v1.Comet/Lease"
-SETTLE: Final = "comet.v1.Comet/SettleLeases"
+ACQUIRE: Final = "comet.v1.Comet/Acquire"
+ACKNOWLEDGE: Final = "comet.v1.Comet/Acknowledge"
 PATIENCE_S: Final = 1.0  # with brokers that are slow, beyond the time that a call is to wait
-SETTLED_TOGETHER_MAX: Final = 5_000  # records in one call
+ACKNOWLEDGED_TOGETHER_MAX: Final = 5_000  # records in one call
 
 
 class Taken(NamedTuple):
-    """A record that was leased, as it came."""
+    """A record that was acquired, as it came."""
 
     token: Token
     key: bytes | None
     value: bytes | None
     timestamp_us: int
     headers: HeaderList
-    attempt: int
+    delivery_count: int
 
 
 class Leader(NamedTuple):
@@ -69,13 +69,13 @@ class Leader(NamedTuple):
 class Said(NamedTuple):
     """What is to become of records."""
 
-    kind: pb.Settlement
+    kind: pb.AcknowledgeType
     delay_ms: int = 0
     reason: str = ""
 
 
-class LeaseCalls:
-    """Owned by a Leases."""
+class AcquireCalls:
+    """Owned by a Locks."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -119,9 +119,9 @@ class LeaseCalls:
         await self._client.connection(address)
         return await self._client.unary_at(address, method, request, response, timeout_ms)
 
-    # ---- leasing
+    # ---- acquiring
 
-    async def lease(self, request: pb.LeaseRequest, wait_s: float) -> list[Taken]:
+    async def acquire(self, request: pb.AcquireRequest, wait_s: float) -> list[Taken]:
         loop = asyncio.get_running_loop()
         wait_until = loop.time() + wait_s
         give_up = wait_until + limits.REQUEST_TIMEOUT_MS / 1000
@@ -147,7 +147,7 @@ class LeaseCalls:
                 await asyncio.sleep(min(backoff.next_s(problem.retry_after_ms), max(give_up - now, 0)))
 
     async def _take(
-        self, request: pb.LeaseRequest, leaders: list[Leader], until: float
+        self, request: pb.AcquireRequest, leaders: list[Leader], until: float
     ) -> tuple[list[Taken], CometError | None]:
         """What there is now, and what was in the way. Leaders that could not be asked are taken off the list. Those
         whose turn is not before `until` are the first another time."""
@@ -184,12 +184,12 @@ class LeaseCalls:
         return found, problem
 
     async def _take_from(
-        self, leader: Leader, request: pb.LeaseRequest, records_max: int, bytes_max: int
-    ) -> pb.LeaseResponse:
+        self, leader: Leader, request: pb.AcquireRequest, records_max: int, bytes_max: int
+    ) -> pb.AcquireResponse:
         """The call goes on where this is cancelled, and what it brings is handed back."""
         asking = _about(request, leader, records_max=records_max, bytes_max=bytes_max)
-        call: asyncio.Task[pb.LeaseResponse] = self._client.spawn(
-            self._ask(leader.address, LEASE, asking, pb.LeaseResponse, limits.REQUEST_TIMEOUT_MS)
+        call: asyncio.Task[pb.AcquireResponse] = self._client.spawn(
+            self._ask(leader.address, ACQUIRE, asking, pb.AcquireResponse, limits.REQUEST_TIMEOUT_MS)
         )
         try:
             return await share(call)
@@ -197,21 +197,21 @@ class LeaseCalls:
             call.add_done_callback(lambda done: self._unwanted(request, done))
             raise
 
-    def _unwanted(self, request: pb.LeaseRequest, call: asyncio.Task[pb.LeaseResponse]) -> None:
+    def _unwanted(self, request: pb.AcquireRequest, call: asyncio.Task[pb.AcquireResponse]) -> None:
         if call.cancelled() or call.exception() is not None:
-            return  # there is nothing, or nobody knows: then the leases run out
+            return  # there is nothing, or nobody knows: then the locks run out
         self.hand_back([token for one in call.result().ranges for token in _tokens(request.group, request.topic, one)])
 
-    async def _await(self, request: pb.LeaseRequest, leaders: Sequence[Leader], until: float) -> CometError | None:
+    async def _await(self, request: pb.AcquireRequest, leaders: Sequence[Leader], until: float) -> CometError | None:
         """Returns when there may be something to take, or the time is up; or what is in the way of waiting."""
         left_ms = max(int((until - asyncio.get_running_loop().time()) * 1000), 1)
-        calls: set[asyncio.Task[pb.LeaseResponse]] = {
+        calls: set[asyncio.Task[pb.AcquireResponse]] = {
             self._client.spawn(
                 self._ask(
                     leader.address,
-                    LEASE,
+                    ACQUIRE,
                     _about(request, leader, peek=True, wait_ms=left_ms),
-                    pb.LeaseResponse,
+                    pb.AcquireResponse,
                     left_ms + limits.REQUEST_TIMEOUT_MS,
                 )
             )
@@ -234,27 +234,29 @@ class LeaseCalls:
     def hand_back(self, tokens: Sequence[Token]) -> None:
         """In the background: whoever asked for these does not want them any more."""
         if tokens and not self._client.closed:
-            back = self._client.spawn(self.settle(tokens, Said(pb.SETTLEMENT_RETURN)))
+            back = self._client.spawn(self.acknowledge(tokens, Said(pb.ACKNOWLEDGE_TYPE_RETURN)))
             back.add_done_callback(look_at)
 
-    def _readable(self, group: str, topic: str, leased: pb.LeasedRange) -> list[Taken]:
-        """The records that are leased. Those of a batch that cannot be read are rejected in the background."""
+    def _readable(self, group: str, topic: str, acquired: pb.AcquiredRange) -> list[Taken]:
+        """The records that are acquired. Those of a batch that cannot be read are rejected in the background."""
         found: list[Taken] = []
-        for one in _taken(group, topic, leased):
+        for one in _taken(group, topic, acquired):
             if isinstance(one, Taken):
                 found.append(one)
                 continue
             log.error("comet: group %s: rejected: %s", group, one)
             first, end = range_of(one)
-            lost = [token for token in _tokens(group, topic, leased) if first <= token.offset < end]
+            lost = [token for token in _tokens(group, topic, acquired) if first <= token.offset < end]
             if not self._client.closed:
-                rejecting = self._client.spawn(self.settle(lost, Said(pb.SETTLEMENT_REJECT, reason=one.message)))
+                rejecting = self._client.spawn(
+                    self.acknowledge(lost, Said(pb.ACKNOWLEDGE_TYPE_REJECT, reason=one.message))
+                )
                 rejecting.add_done_callback(look_at)
         return found
 
-    # ---- settling
+    # ---- acknowledging
 
-    async def settle(self, tokens: Sequence[Token], said: Said) -> list[CometError | None]:
+    async def acknowledge(self, tokens: Sequence[Token], said: Said) -> list[CometError | None]:
         """One answer for each token. What is refused for good is refused; everything else is said again for a while."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + limits.REQUEST_TIMEOUT_MS / 1000
@@ -263,7 +265,7 @@ class LeaseCalls:
         unsure: set[Token] = set()  # that were said before, and nobody knows whether they were heard
         pending = list(dict.fromkeys(tokens))
         while pending:
-            outcomes = await self._settle_once(pending, said, max(int((give_up - loop.time()) * 1000), 1))
+            outcomes = await self._acknowledge_once(pending, said, max(int((give_up - loop.time()) * 1000), 1))
             wait_s = backoff.next_s(max((_advice(error) for error in outcomes.values()), default=0))
             late = loop.time() + wait_s >= give_up
             again: list[Token] = []
@@ -281,7 +283,7 @@ class LeaseCalls:
                 await asyncio.sleep(wait_s)
         return [answers[token] for token in tokens]
 
-    async def _settle_once(
+    async def _acknowledge_once(
         self, tokens: Sequence[Token], said: Said, timeout_ms: int
     ) -> dict[Token, CometError | None]:
         """All of them, at their leaders."""
@@ -303,46 +305,46 @@ class LeaseCalls:
                     calls.setdefault((address, token.group, topic), []).append(token)
         answered = await asyncio.gather(
             *(
-                self._settle_at(address, chosen[at : at + SETTLED_TOGETHER_MAX], said, timeout_ms)
+                self._acknowledge_at(address, chosen[at : at + ACKNOWLEDGED_TOGETHER_MAX], said, timeout_ms)
                 for (address, _, _), chosen in calls.items()
-                for at in range(0, len(chosen), SETTLED_TOGETHER_MAX)
+                for at in range(0, len(chosen), ACKNOWLEDGED_TOGETHER_MAX)
             )
         )
         for one in answered:
             outcomes.update(one)
         return outcomes
 
-    async def _settle_at(
+    async def _acknowledge_at(
         self, address: str, tokens: Sequence[Token], said: Said, timeout_ms: int
     ) -> dict[Token, CometError | None]:
         """Those of one group and topic, at one broker."""
         places: dict[tuple[int, bytes, int], list[Token]] = {}
         for token in sorted(tokens, key=_offset):
-            places.setdefault((token.partition, token.topic_id, token.lease), []).append(token)
-        request = pb.SettleLeasesRequest(group=tokens[0].group, topic=tokens[0].topic, forwarded=True)
-        for (partition, topic_id, lease), chosen in places.items():
-            request.settlements.add(
-                partition=partition, topic_id=topic_id, lease=lease, kind=said.kind,
+            places.setdefault((token.partition, token.topic_id, token.lock), []).append(token)
+        request = pb.AcknowledgeRequest(group=tokens[0].group, topic=tokens[0].topic, forwarded=True)
+        for (partition, topic_id, lock), chosen in places.items():
+            request.acknowledgements.add(
+                partition=partition, topic_id=topic_id, lock_id=lock, kind=said.kind,
                 firsts=[token.offset for token in chosen], ends=[token.offset + 1 for token in chosen],
                 delay_ms=said.delay_ms, reason=said.reason,
             )  # fmt: skip
         try:
-            answer = await self._ask(address, SETTLE, request, pb.SettleLeasesResponse, timeout_ms)
+            answer = await self._ask(address, ACKNOWLEDGE, request, pb.AcknowledgeResponse, timeout_ms)
         except CometError as error:
             return dict.fromkeys(tokens, error)
-        if len(answer.settled) != len(places):
+        if len(answer.acknowledged) != len(places):
             return dict.fromkeys(tokens, Unavailable(f"{address} has answered something else than was asked"))
         outcomes: dict[Token, CometError | None] = {}
-        for chosen, settled in zip(places.values(), answer.settled, strict=True):
-            if settled.HasField("error"):
-                outcomes.update(dict.fromkeys(chosen, error_from_pb(settled.error)))
+        for chosen, acknowledged in zip(places.values(), answer.acknowledged, strict=True):
+            if acknowledged.HasField("error"):
+                outcomes.update(dict.fromkeys(chosen, error_from_pb(acknowledged.error)))
                 continue
             lost = {
                 offset
-                for first, end in zip(settled.lost_firsts, settled.lost_ends, strict=True)
+                for first, end in zip(acknowledged.lost_firsts, acknowledged.lost_ends, strict=True)
                 for offset in range(first, end)
             }
-            outcomes.update((token, LeaseExpired("") if token.offset in lost else None) for token in chosen)
+            outcomes.update((token, LockExpired("") if token.offset in lost else None) for token in chosen)
         return outcomes
 
 
@@ -350,9 +352,9 @@ def _offset(token: Token) -> int:
     return token.offset
 
 
-def _about(request: pb.LeaseRequest, leader: Leader, **more: Any) -> pb.LeaseRequest:
+def _about(request: pb.AcquireRequest, leader: Leader, **more: Any) -> pb.AcquireRequest:
     """The request as that leader is sent it: to be refused by who does not lead, rather than passed on."""
-    asking = pb.LeaseRequest(forwarded=True, partitions=leader.partitions)
+    asking = pb.AcquireRequest(forwarded=True, partitions=leader.partitions)
     asking.MergeFrom(request)
     for name, value in more.items():
         setattr(asking, name, value)
@@ -374,41 +376,41 @@ def _may_be_kept(error: CometError) -> bool:
 
 
 def _told(token: Token, error: CometError | None, *, unsure: bool) -> CometError | None:
-    if isinstance(error, LeaseExpired):
+    if isinstance(error, LockExpired):
         place = f"record {token.offset} of {token.topic}/{token.partition}"
         if unsure:
-            why = "it may have been settled a moment ago, when no answer came"
-            return LeaseExpired(f"{place} is not leased so any more; {why}", details={"outcome": "unknown"})
-        return LeaseExpired(f"{place} is not leased so any more")
+            why = "it may have been acknowledged a moment ago, when no answer came"
+            return LockExpired(f"{place} is not acquired so any more; {why}", details={"outcome": "unknown"})
+        return LockExpired(f"{place} is not acquired so any more")
     if error is not None and unsure and error.retriable:
         return Timeout(f"no answer in time; it may or may not be kept: {error.message}")
     return error
 
 
-def _tokens(group: str, topic: str, leased: pb.LeasedRange) -> Iterator[Token]:
-    for one in leased.records:
+def _tokens(group: str, topic: str, acquired: pb.AcquiredRange) -> Iterator[Token]:
+    for one in acquired.records:
         for offset in range(one.first, one.end):
-            yield Token(group, topic, leased.topic_id, leased.partition, leased.lease, offset)
+            yield Token(group, topic, acquired.topic_id, acquired.partition, acquired.lock_id, offset)
 
 
-def _taken(group: str, topic: str, leased: pb.LeasedRange) -> Iterator[Taken | CorruptRecords]:
-    """Those records of the batches that are leased; in the place of a batch that cannot be read its error."""
-    attempts = {offset: one.attempt for one in leased.records for offset in range(one.first, one.end)}
-    data = memoryview(leased.batches)
+def _taken(group: str, topic: str, acquired: pb.AcquiredRange) -> Iterator[Taken | CorruptRecords]:
+    """Those records of the batches that are acquired; in the place of a batch that cannot be read its error."""
+    counts = {offset: one.delivery_count for one in acquired.records for offset in range(one.first, one.end)}
+    data = memoryview(acquired.batches)
     for at, header in headers(data):
         try:
-            batch = opened(header, data, at, topic, leased.partition)
+            batch = opened(header, data, at, topic, acquired.partition)
         except CorruptRecords as error:
             yield error
             continue
         header_columns: Callable[[int], HeaderList] = _headers_of(batch)
         values, keys, timestamps = batch.values, batch.keys, batch.timestamps
         for index, offset in enumerate(batch.offsets):
-            attempt = attempts.pop(offset, 0)
-            if attempt:
+            delivery_count = counts.pop(offset, 0)
+            if delivery_count:
                 yield Taken(
-                    Token(group, topic, leased.topic_id, leased.partition, leased.lease, offset),
-                    keys[index], values[index], timestamps[index], header_columns(index), attempt,
+                    Token(group, topic, acquired.topic_id, acquired.partition, acquired.lock_id, offset),
+                    keys[index], values[index], timestamps[index], header_columns(index), delivery_count,
                 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Keeps the partitions of a shared group's member shared with it, on their leaders, and queues what is leased to it.
+"""Keeps the partitions of a share group's member shared with it, on their leaders, and queues what is acquired by it.
 
 It is the intake of a consumer with another request, Share for Subscribe, and other deliveries: a Shared frame names the
 records that are for this member among those of the batches that it carries. Only these are decoded, when they are
@@ -32,7 +32,7 @@ class Terms:
 
     group: str
     in_flight: int
-    lease_s: float
+    lock_s: float
     options: groups_pb.ShareOptions
 
 
@@ -49,11 +49,11 @@ class ShareFeed(BrokerSubscription):
         self._in_flight = max(terms.in_flight // max(brokers, 1), 1)
 
     async def _subscribe(self, chosen: list[tuple[PartitionSubscription, Attachment]], leader_only: bool) -> None:
-        assert leader_only, "only the leader knows what is leased"
+        assert leader_only, "only the leader knows what is acquired"
         if not chosen:
             return
         terms = self._terms
-        share = groups_pb.Share(
+        share = groups_pb.ShareSubscribe(
             subscription=self.number, group=terms.group, member=self._member, in_flight_max=self._in_flight,
             options=terms.options, partitions=[attachment.handle for _, attachment in chosen],
         )  # fmt: skip
@@ -61,12 +61,12 @@ class ShareFeed(BrokerSubscription):
             assert isinstance(reader, ShareReader)
             reader.feed, reader.attachment = self, attachment
             reader.lot = Lot(
-                self._client, self.connection, self.number, reader.place, attachment.handle, terms.lease_s
+                self._client, self.connection, self.number, reader.place, attachment.handle, terms.lock_s
             )  # fmt: skip
             self.readers.add(reader)
             self.connection.add_sharer(attachment.handle, reader)
         try:
-            await self.connection.call(pb.ClientFrame(share=share))
+            await self.connection.call(pb.ClientFrame(share_subscribe=share))
         except BaseException as error:
             if not isinstance(error, CometError) or isinstance(error, Timeout):
                 self.connection.fail(Unavailable("a share was not answered"))
@@ -76,16 +76,16 @@ class ShareFeed(BrokerSubscription):
         self.opened = True
 
     def taken(self, size: int) -> None:
-        """The leases are the credit."""
+        """The locks are the credit."""
 
 
 class ShareReader(PartitionSubscription):
-    """One partition that is shared. Hears what is leased of it to this member."""
+    """One partition that is shared. Hears what is acquired of it to this member."""
 
     lot: Lot | None = None
-    heard: Callable[[ShareReader, groups_pb.Shared, Lot], None]
+    heard: Callable[[ShareReader, groups_pb.ShareDelivery, Lot], None]
 
-    def shared(self, shared: groups_pb.Shared) -> None:
+    def shared(self, shared: groups_pb.ShareDelivery) -> None:
         if self.lot is not None and not self.retired:
             self.heard(self, shared, self.lot)
 
@@ -95,12 +95,12 @@ class ShareReader(PartitionSubscription):
         super().leave_feed()
 
 
-# A record that is leased: the columns that it is in and where, the attempt, and the lease.
-Leased = tuple[ShareReader, records.Batch, int, int, Lot]
+# A record that is acquired: the columns that it is in and where, the delivery_count, and the lock.
+Acquired = tuple[ShareReader, records.Batch, int, int, Lot]
 
 
-class CorruptLeases(NamedTuple):
-    """Records that are leased in a batch that cannot be read."""
+class CorruptAcquired(NamedTuple):
+    """Records that are acquired in a batch that cannot be read."""
 
     error: CorruptRecords
     offsets: list[int]
@@ -108,7 +108,7 @@ class CorruptLeases(NamedTuple):
 
 
 class ShareIntake(Intake):
-    """Owned by a SharedConsumer."""
+    """Owned by a ShareConsumer."""
 
     def __init__(self, client: Client, terms: Terms, member: Callable[[], str]) -> None:
         super().__init__(
@@ -117,8 +117,8 @@ class ShareIntake(Intake):
         )  # fmt: skip
         self._terms = terms
         self._member = member
-        self._shared: deque[tuple[ShareReader, groups_pb.Shared, Lot]] = deque()
-        self.lots: set[Lot] = set()  # with leases, or that had some
+        self._shared: deque[tuple[ShareReader, groups_pb.ShareDelivery, Lot]] = deque()
+        self.lots: set[Lot] = set()  # with locks, or that had some
 
     def _new_reader(self, place: TopicPartition, start: Position) -> PartitionSubscription:
         reader = ShareReader(place, start, self._arrived, self._troubled)
@@ -128,56 +128,56 @@ class ShareIntake(Intake):
     def _new_feed(self, connection: Connection, brokers: int) -> BrokerSubscription:
         return ShareFeed(self._client, connection, self._terms, self._member, brokers)
 
-    def _heard(self, reader: ShareReader, shared: groups_pb.Shared, lot: Lot) -> None:
+    def _heard(self, reader: ShareReader, shared: groups_pb.ShareDelivery, lot: Lot) -> None:
         self.received_bytes += len(shared.batches)
-        until = asyncio.get_running_loop().time() + self._terms.lease_s
-        for lease in shared.leases:
-            lot.held.update(dict.fromkeys(range(lease.first, lease.end), until))
+        until = asyncio.get_running_loop().time() + self._terms.lock_s
+        for lock in shared.acquired:
+            lot.held.update(dict.fromkeys(range(lock.first, lock.end), until))
         self.lots.add(lot)
         self._shared.append((reader, shared, lot))
         self._arrive()
 
-    def take_leased(self) -> Iterator[Leased | CorruptLeases] | None:
+    def take_acquired(self) -> Iterator[Acquired | CorruptAcquired] | None:
         """The records of one Shared frame; None when there is none. Raises what stopped a partition."""
         if self._shared:
-            return _leased(*self._shared.popleft())
+            return _acquired(*self._shared.popleft())
         if self._queue:
             self.take()
         return None
 
     def _lost(self, connection: Connection, error: CometError) -> None:
-        """The leases that came on it have ended, taken or not."""
+        """The locks that came on it have ended, taken or not."""
         self._shared = deque(one for one in self._shared if not one[2].over)
         self.lots = {lot for lot in self.lots if not lot.over}
         super()._lost(connection, error)
 
 
-def _leased(reader: ShareReader, shared: groups_pb.Shared, lot: Lot) -> Iterator[Leased | CorruptLeases]:
-    leases = iter(shared.leases)
-    lease: Any = next(leases, None)
+def _acquired(reader: ShareReader, shared: groups_pb.ShareDelivery, lot: Lot) -> Iterator[Acquired | CorruptAcquired]:
+    locks = iter(shared.acquired)
+    lock: Any = next(locks, None)
     data = memoryview(shared.batches)
     for at, header in headers(data):
         base, end = header.base_offset, header.next_offset
         try:
             batch = opened(header, data, at, *reader.place)
         except CorruptRecords as error:
-            lost = [offset for one in shared.leases for offset in range(max(one.first, base), min(one.end, end))]
-            yield CorruptLeases(error, lost, lot)
-            while lease is not None and lease.end <= end:
-                lease = next(leases, None)
+            lost = [offset for one in shared.acquired for offset in range(max(one.first, base), min(one.end, end))]
+            yield CorruptAcquired(error, lost, lot)
+            while lock is not None and lock.end <= end:
+                lock = next(locks, None)
             continue
         offsets = batch.offsets
         dense = len(offsets) == end - base
-        while lease is not None and lease.first < end:
-            if lease.end > base:
-                first, last = max(lease.first, base), min(lease.end, end)
+        while lock is not None and lock.first < end:
+            if lock.end > base:
+                first, last = max(lock.first, base), min(lock.end, end)
                 if dense:
                     for offset in range(first, last):
-                        yield reader, batch, offset - base, lease.attempt, lot
+                        yield reader, batch, offset - base, lock.delivery_count, lot
                 else:
                     for index, offset in enumerate(offsets):
                         if first <= offset < last:
-                            yield reader, batch, index, lease.attempt, lot
-            if lease.end > end:
+                            yield reader, batch, index, lock.delivery_count, lot
+            if lock.end > end:
                 break  # it goes on in the next batch
-            lease = next(leases, None)
+            lock = next(locks, None)

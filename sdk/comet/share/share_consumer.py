@@ -1,10 +1,10 @@
-"""A member of a shared group: takes single records from all partitions of its topics, and settles each by itself.
+"""A member of a share group: takes single records from all partitions of its topics, and acknowledges each by itself.
 
     coordinator ─► Member ─► all partitions of the topics
-    leaders ─► ShareIntake ─► SharedRecord ─► ack | nack | reject | extend ─► the leader that leased it
+    leaders ─► ShareIntake ─► ShareRecord ─► ack | nack | reject | extend ─► the leader that acquired it
 
-There may be more members than partitions. A record is leased to one member at a time; what is not settled in time, or
-was given back, goes to another.
+There may be more members than partitions. A record is acquired by one member at a time; what is not acknowledged in
+time, or was given back, goes to another.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from comet.groups.membership import Changes
 from comet.groups.options import join_frame
 from comet.handlers.watchdog import PROCESS, Watch
 from comet.producer.producer import wall_clock_us
-from comet.share.acknowledgements import ACCEPT, EXTEND, REJECT, RELEASE, Lot, Settling
-from comet.share.fetcher import CorruptLeases, Leased, ShareIntake, Terms
+from comet.share.acknowledgements import ACCEPT, EXTEND, REJECT, RELEASE, Acknowledging, Lot
+from comet.share.fetcher import Acquired, CorruptAcquired, ShareIntake, Terms
 from comet.types import Earliest, StartLike, TopicPartition, check_topic_name, position
 from comet.v1 import groups_pb2 as groups_pb
 from comet.wire import protobuf
@@ -41,30 +41,31 @@ T = TypeVar("T")
 _TURN_RECORDS: Final = 256
 
 
-class SharedRecord(Generic[T]):
-    """One record, leased to this member until it is settled. `attempt` counts how often it was given out, from 1.
+class ShareRecord(Generic[T]):
+    """One record, acquired by this member until it is acknowledged. `delivery_count` counts how often it was given out,
+    from 1.
 
     `ack`, `nack`, `reject` and `extend` take effect also where they are not awaited; awaited they return once it is
-    kept, and raise LeaseExpired where the record is not this member's any more.
+    kept, and raise LockExpired where the record is not this member's any more.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
     ...         await producer.publish("quotes", b"EURUSD 1.08")
-    ...     async with comet.SharedConsumer(address, "quotes", group="work", start="earliest") as consumer:
+    ...     async with comet.ShareConsumer(address, "quotes", group="work", start="earliest") as consumer:
     ...         record = await consumer.get()
     ...         await record.nack()
     ...         record = await consumer.get()
-    ...         print(record.value, record.attempt)
+    ...         print(record.value, record.delivery_count)
     ...         await record.ack()
     >>> run(example)
     b'EURUSD 1.08' 2
     """
 
-    __slots__ = ("_lot", "attempt", "headers", "key", "offset", "partition", "timestamp_us", "topic", "value")
+    __slots__ = ("_lot", "delivery_count", "headers", "key", "offset", "partition", "timestamp_us", "topic", "value")
 
     def __init__(
         self, topic: str, partition: int, offset: int, key: bytes | None, value: T, timestamp_us: int,
-        headers: HeaderList, attempt: int, lot: Lot,
+        headers: HeaderList, delivery_count: int, lot: Lot,
     ) -> None:  # fmt: skip
         self.topic = topic
         self.partition = partition
@@ -73,37 +74,37 @@ class SharedRecord(Generic[T]):
         self.value = value
         self.timestamp_us = timestamp_us
         self.headers = headers
-        self.attempt = attempt
+        self.delivery_count = delivery_count
         self._lot = lot
 
     def __repr__(self) -> str:
-        return f"<SharedRecord {self.topic}/{self.partition} at {self.offset}, attempt {self.attempt}>"
+        return f"<ShareRecord {self.topic}/{self.partition} at {self.offset}, delivery_count {self.delivery_count}>"
 
-    def ack(self) -> Settling:
+    def ack(self) -> Acknowledging:
         """It is done."""
-        return self._lot.settle(ACCEPT, self.offset)
+        return self._lot.acknowledge(ACCEPT, self.offset)
 
-    def nack(self, delay_ms: int = 0) -> Settling:
+    def nack(self, delay_ms: int = 0) -> Acknowledging:
         """It is to be given out again, not before `delay_ms` are over; after too many attempts it is a dead letter."""
-        return self._lot.settle(RELEASE, self.offset, delay_ms)
+        return self._lot.acknowledge(RELEASE, self.offset, delay_ms)
 
-    def reject(self, reason: str = "") -> Settling:
+    def reject(self, reason: str = "") -> Acknowledging:
         """It is never to be given out again: it goes to the dead-letter topic, or is dropped where there is none."""
-        return self._lot.settle(REJECT, self.offset, 0, reason)
+        return self._lot.acknowledge(REJECT, self.offset, 0, reason)
 
-    def extend(self) -> Settling:
-        """It takes longer: the lease begins anew."""
-        return self._lot.settle(EXTEND, self.offset)
+    def extend(self) -> Acknowledging:
+        """It takes longer: the lock begins anew."""
+        return self._lot.acknowledge(EXTEND, self.offset)
 
 
-class SharedSettings(TypedDict, total=False):
-    """The settings of a SharedConsumer, beside its group and the type of its values."""
+class ShareSettings(TypedDict, total=False):
+    """The settings of a ShareConsumer, beside its group and the type of its values."""
 
     pattern: str
     start: StartLike
     in_flight: int
-    lease_ms: int
-    attempts_max: int
+    lock_ms: int
+    deliveries_max: int
     dead_letter: str
     by_key: bool
     renew: bool
@@ -114,21 +115,21 @@ class SharedSettings(TypedDict, total=False):
     clock_us: Callable[[], int]
 
 
-class SharedConsumer(Generic[T]):
+class ShareConsumer(Generic[T]):
     """Takes single records of topics together with the other members of its group, of which there may be more than
-    there are partitions. Async; `comet.sync.SharedConsumer` is the same for synchronous code.
+    there are partitions. Async; `comet.sync.ShareConsumer` is the same for synchronous code.
 
-    At most `in_flight` records are leased to it at a time, each for `lease_ms`. A record that is not settled by then,
-    or that was given back, goes to another member; after `attempts_max` times (0: 5) it goes to the topic `dead_letter`
-    with its bytes and why, or is dropped where none is named. With `renew` leases are extended for as long as this
-    consumer's event loop runs. With `by_key`, records of one key go to one member at a time, in order.
+    At most `in_flight` records are acquired by it at a time, each for `lock_ms`. A record that is not acknowledged by
+    then, or that was given back, goes to another member; after `deliveries_max` times (0: 5) it goes to the topic
+    `dead_letter` with its bytes and why, or is dropped where none is named. With `renew` locks are extended for as long
+    as this consumer's event loop runs. With `by_key`, records of one key go to one member at a time, in order.
 
     These settings belong to the group: all members say the same. A group that is new begins at `start`.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
     ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
-    ...     async with comet.SharedConsumer(address, "quotes", group="work", start="earliest") as consumer:
+    ...     async with comet.ShareConsumer(address, "quotes", group="work", start="earliest") as consumer:
     ...         async for record in consumer:
     ...             print(record.value)
     ...             await record.ack()
@@ -142,16 +143,16 @@ class SharedConsumer(Generic[T]):
 
     @overload
     def __init__(
-        self: SharedConsumer[bytes], addresses: Addresses, *topics: str, group: str, **settings: Unpack[SharedSettings]
+        self: ShareConsumer[bytes], addresses: Addresses, *topics: str, group: str, **settings: Unpack[ShareSettings]
     ) -> None: ...
     @overload
     def __init__(
-        self, addresses: Addresses, *topics: str, group: str, type: type[T], **settings: Unpack[SharedSettings]
+        self, addresses: Addresses, *topics: str, group: str, type: type[T], **settings: Unpack[ShareSettings]
     ) -> None: ...
     @overload
     def __init__(
-        self: SharedConsumer[Any], addresses: Addresses, *topics: str, group: str, type: Any,
-        **settings: Unpack[SharedSettings],
+        self: ShareConsumer[Any], addresses: Addresses, *topics: str, group: str, type: Any,
+        **settings: Unpack[ShareSettings],
     ) -> None: ...  # fmt: skip
     def __init__(
         self,
@@ -162,8 +163,8 @@ class SharedConsumer(Generic[T]):
         pattern: str = "",
         start: StartLike = "latest",
         in_flight: int = limits.IN_FLIGHT_RECORDS,
-        lease_ms: int = limits.LEASE_MS,
-        attempts_max: int = 0,
+        lock_ms: int = limits.LOCK_MS,
+        deliveries_max: int = 0,
         dead_letter: str = "",
         by_key: bool = False,
         renew: bool = False,
@@ -175,23 +176,23 @@ class SharedConsumer(Generic[T]):
     ) -> None:
         if not 1 <= in_flight <= limits.IN_FLIGHT_RECORDS_MAX:
             raise InvalidArgument(f"in_flight must be from 1 to {limits.IN_FLIGHT_RECORDS_MAX}")
-        if lease_ms < limits.LEASE_MS_MIN or attempts_max < 0:
-            raise InvalidArgument(f"lease_ms must be at least {limits.LEASE_MS_MIN}, and attempts_max at least 0")
+        if lock_ms < limits.LOCK_MS_MIN or deliveries_max < 0:
+            raise InvalidArgument(f"lock_ms must be at least {limits.LOCK_MS_MIN}, and deliveries_max at least 0")
         self._serde = serde_of(type)
         self._client = Client(addresses, name=name, connect=connect, random=random)
         join = join_frame(
-            group, topics, pattern, groups_pb.GROUP_KIND_SHARED, name, "", session_timeout_ms, 0
+            group, topics, pattern, groups_pb.GROUP_KIND_SHARE, name, "", session_timeout_ms, 0
         )  # fmt: skip
         self._member = Member(self._client, join, self._changed, Watch(PROCESS if connect is None else None))
         options = groups_pb.ShareOptions(
-            lease_ms=lease_ms, attempts_max=attempts_max, by_key=by_key,
+            lock_ms=lock_ms, deliveries_max=deliveries_max, by_key=by_key,
             dead_letter=check_topic_name(dead_letter) if dead_letter else "",
             start=protobuf.position_to_pb(position(start, now_us=clock_us())),
         )  # fmt: skip
-        terms = Terms(group, in_flight, lease_ms / 1000, options)
+        terms = Terms(group, in_flight, lock_ms / 1000, options)
         self._intake = ShareIntake(self._client, terms, lambda: self._member.state.member)
-        self._renew_s = lease_ms / 1000 if renew else 0.0
-        self._leased: Iterator[Leased | CorruptLeases] | None = None
+        self._renew_s = lock_ms / 1000 if renew else 0.0
+        self._acquired: Iterator[Acquired | CorruptAcquired] | None = None
         self._starting: asyncio.Task[None] | None = None
         self._closed = False
         self._since_turn = 0
@@ -213,7 +214,7 @@ class SharedConsumer(Generic[T]):
     async def _start(self) -> None:
         await self._member.start()
         if self._renew_s:
-            self._client.spawn(self._renew_leases())
+            self._client.spawn(self._renew_locks())
         reading = self._client.spawn(self._intake.start())
         reading.add_done_callback(look_at)
         await asyncio.wait({reading}, timeout=limits.FIRST_POSITION_MS / 1000)
@@ -221,20 +222,20 @@ class SharedConsumer(Generic[T]):
             reading.result()
 
     async def close(self) -> None:
-        """Waits for what was said about records to be kept, and leaves the group. What was not settled goes to others
-        at once."""
+        """Waits for what was said about records to be kept, and leaves the group. What was not acknowledged goes to
+        others at once."""
         if self._closed:
             return
         self._closed = True
-        settled = [asyncio.ensure_future(lot.settled()) for lot in self._intake.lots if not lot.over]
-        if settled:
-            await asyncio.wait(settled, timeout=limits.LEAVE_TIMEOUT_MS / 1000)
-            for one in settled:
+        acknowledged = [asyncio.ensure_future(lot.acknowledged()) for lot in self._intake.lots if not lot.over]
+        if acknowledged:
+            await asyncio.wait(acknowledged, timeout=limits.LEAVE_TIMEOUT_MS / 1000)
+            for one in acknowledged:
                 one.cancel()
         await self._member.leave(farewell=True)
         await self._intake.close()
         await self._client.close()
-        self._leased = None
+        self._acquired = None
 
     async def __aenter__(self) -> Self:
         try:
@@ -250,7 +251,7 @@ class SharedConsumer(Generic[T]):
         await self.close()
 
     def _changed(self, changes: Changes) -> None:
-        # Leases are the leaders' matter: a member that is put out goes on with them, and joins anew.
+        # Locks are the leaders' matter: a member that is put out goes on with them, and joins anew.
         if not changes.join:
             for place in self._intake.readers.keys() - self._member.state.owned.keys():
                 self._intake.unassign(place)
@@ -264,7 +265,7 @@ class SharedConsumer(Generic[T]):
         if changes.over is not None:
             self._intake.fail(changes.over)
 
-    async def _renew_leases(self) -> None:
+    async def _renew_locks(self) -> None:
         """Extends what has run for half its time."""
         loop = asyncio.get_running_loop()
         while True:
@@ -278,25 +279,25 @@ class SharedConsumer(Generic[T]):
         """Records, one by one, for as long as the consumer is open."""
         return self
 
-    async def __anext__(self) -> SharedRecord[T]:
+    async def __anext__(self) -> ShareRecord[T]:
         while True:
             if self._since_turn >= _TURN_RECORDS:
                 self._since_turn = 0
                 await asyncio.sleep(0)
-            if self._leased is not None:
-                leased = next(self._leased, None)
-                if leased is not None:
+            if self._acquired is not None:
+                acquired = next(self._acquired, None)
+                if acquired is not None:
                     self._since_turn += 1
-                    if isinstance(leased, CorruptLeases):
-                        self._reject(leased)
+                    if isinstance(acquired, CorruptAcquired):
+                        self._reject(acquired)
                         continue
-                    record = self._record(*leased)
+                    record = self._record(*acquired)
                     if record is not None:
                         return record
                     continue
-                self._leased = None
-            self._leased = self._intake.take_leased()
-            if self._leased is None:
+                self._acquired = None
+            self._acquired = self._intake.take_acquired()
+            if self._acquired is None:
                 self._since_turn = 0
                 await self._wait()
 
@@ -306,11 +307,11 @@ class SharedConsumer(Generic[T]):
         else:
             await self._intake.arrival()
 
-    async def get(self, timeout_s: float | None = None) -> SharedRecord[T] | None:
+    async def get(self, timeout_s: float | None = None) -> ShareRecord[T] | None:
         """The next record; None if none came in time.
 
         >>> async def example(address: str) -> None:
-        ...     async with comet.SharedConsumer(address, "quotes", group="work") as consumer:
+        ...     async with comet.ShareConsumer(address, "quotes", group="work") as consumer:
         ...         print(await consumer.get(timeout_s=0.01))
         >>> run(example)
         None
@@ -321,18 +322,18 @@ class SharedConsumer(Generic[T]):
         except TimeoutError:
             return None
 
-    def _reject(self, corrupt: CorruptLeases) -> None:
-        """Rejects what is leased of a batch that cannot be read, and raises the error; the next record comes next."""
+    def _reject(self, corrupt: CorruptAcquired) -> None:
+        """Rejects what is acquired of a batch that cannot be read, and raises the error; the next record comes next."""
         error, offsets, lot = corrupt
         self._corrupt += 1
         held = [offset for offset in offsets if offset in lot.held and not lot.over]
         for offset in held:
-            lot.settle(REJECT, offset, 0, error.message)
+            lot.acknowledge(REJECT, offset, 0, error.message)
         if held:
             raise error
 
-    def _record(self, reader: Any, batch: Any, index: int, attempt: int, lot: Lot) -> SharedRecord[T] | None:
-        """None: the lease has ended before it was taken."""
+    def _record(self, reader: Any, batch: Any, index: int, delivery_count: int, lot: Lot) -> ShareRecord[T] | None:
+        """None: the lock has ended before it was taken."""
         offset = batch.offsets[index]
         ends = lot.held.get(offset)
         if ends is None or lot.over or ends < asyncio.get_running_loop().time():
@@ -344,7 +345,7 @@ class SharedConsumer(Generic[T]):
             try:
                 value = self._serde.decode(value)
             except SerdeError as error:
-                lot.settle(REJECT, offset, 0, error.message)
+                lot.acknowledge(REJECT, offset, 0, error.message)
                 place = {"topic": reader.topic, "partition": str(reader.partition), "offset": str(offset)}
                 raise SerdeError(
                     f"record {offset} of {reader.topic}/{reader.partition}, which is rejected: {error.message}",
@@ -352,9 +353,9 @@ class SharedConsumer(Generic[T]):
                 ) from error.__cause__
         self._received += 1
         headers = batch.headers[index] if batch.header_columns is not None else []
-        return SharedRecord(
+        return ShareRecord(
             reader.topic, reader.partition, offset, batch.keys[index], value, batch.timestamps[index], headers,
-            attempt, lot,
+            delivery_count, lot,
         )  # fmt: skip
 
     # ---- who it is
@@ -373,7 +374,7 @@ class SharedConsumer(Generic[T]):
         """The partitions that are shared with this member.
 
         >>> async def example(address: str) -> None:
-        ...     async with comet.SharedConsumer(address, "quotes", group="work") as consumer:
+        ...     async with comet.ShareConsumer(address, "quotes", group="work") as consumer:
         ...         print(consumer.assignment())
         >>> run(example)
         [TopicPartition(topic='quotes', partition=0)]
@@ -381,11 +382,11 @@ class SharedConsumer(Generic[T]):
         return sorted(self._intake.readers)
 
     def statistics(self) -> dict[str, int]:
-        """Counters since the start, and what is leased now.
+        """Counters since the start, and what is acquired now.
 
         >>> async def example(address: str) -> None:
-        ...     async with comet.SharedConsumer(address, "quotes", group="work") as consumer:
-        ...         print(consumer.statistics()["leased"])
+        ...     async with comet.ShareConsumer(address, "quotes", group="work") as consumer:
+        ...         print(consumer.statistics()["acquired"])
         >>> run(example)
         0
         """
@@ -394,7 +395,7 @@ class SharedConsumer(Generic[T]):
             "received_records": self._received,
             "expired": self._expired,
             "corrupt_batches": self._corrupt,
-            "leased": sum(len(lot.held) for lot in self._intake.lots if not lot.over),
+            "acquired": sum(len(lot.held) for lot in self._intake.lots if not lot.over),
             "partitions": len(self._intake.readers),
             "reconnects": self._intake.reconnects,
         }

@@ -1,9 +1,9 @@
-"""Tokens: what names one leased record to whichever broker, gateway or program comes to settle it.
+"""Tokens: what names one acquired record to whichever broker, gateway or program comes to acknowledge it.
 
-    version 1 | checksum 4 | lease 8 | topic id 16 | partition 4 | offset 8 | length of group 1 | group | topic
+    version 1 | checksum 4 | lock 8 | topic id 16 | partition 4 | offset 8 | length of group 1 | group | topic
 
 Little-endian, in URL-safe base64 without padding. Opaque to users, and read strictly: a token that was cut, mistyped or
-made by something else is refused. What guards a lease is its number, 64 random bits.
+made by something else is refused. What guards a lock is its number, 64 random bits.
 
 Pure.
 """
@@ -26,19 +26,19 @@ _CHECKED: Final = struct.Struct("<BI").size  # the checksum is of what comes aft
 
 
 class Token(NamedTuple):
-    """Which record, leased in whose name, under which number."""
+    """Which record, acquired in whose name, under which number."""
 
     group: str
     topic: str
     topic_id: bytes
     partition: int
-    lease: int
+    lock: int
     offset: int
 
     def text(self) -> str:
         group = self.group.encode()
         names = group + self.topic.encode()
-        fixed = _FIXED.pack(VERSION, 0, self.lease, self.topic_id, self.partition, self.offset, len(group))
+        fixed = _FIXED.pack(VERSION, 0, self.lock, self.topic_id, self.partition, self.offset, len(group))
         data = fixed + names
         checksum = crc32(data[_CHECKED:]).to_bytes(4, "little")
         return urlsafe_b64encode(data[:1] + checksum + data[_CHECKED:]).rstrip(b"=").decode()
@@ -48,16 +48,16 @@ class Token(NamedTuple):
         """Raises InvalidArgument for whatever `text` did not give."""
         token = cls._parse(text) if isinstance(text, str) and len(text) <= CHARS_MAX else None
         if token is None or token.text() != text:
-            raise InvalidArgument("that is no token of a lease: take it as it came with the record")
+            raise InvalidArgument("that is no token of a lock: take it as it came with the record")
         return token
 
     @classmethod
     def _parse(cls, text: str) -> Self | None:
         try:
             data = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
-            version, _, lease, topic_id, partition, offset, size = _FIXED.unpack_from(data)
+            version, _, lock, topic_id, partition, offset, size = _FIXED.unpack_from(data)
             names = data[_FIXED.size :].decode("ascii")
             group, topic = check_topic_name(names[:size]), check_topic_name(names[size:])
         except (Error, struct.error, ValueError, InvalidArgument):
             return None
-        return cls(group, topic, topic_id, partition, lease, offset) if version == VERSION and offset >= 0 else None
+        return cls(group, topic, topic_id, partition, lock, offset) if version == VERSION and offset >= 0 else None

@@ -28,9 +28,9 @@ from comet.groups.committed_offsets import CommitPartition, GroupPosition, Offse
 from comet.producer import delivery, producer
 from comet.producer.partitioner import Headers, Key
 from comet.sync.background import call, computed, made
-from comet.sync.groups import GroupConsumer, SharedConsumer, SharedRecord, next_table, tables_of
+from comet.sync.groups import GroupConsumer, ShareConsumer, ShareRecord, next_table, tables_of
 from comet.sync.range_reader import Reader
-from comet.sync.share import Leases
+from comet.sync.share import ShareClient
 from comet.types import (
     Acks,
     ClusterInfo,
@@ -51,8 +51,17 @@ if TYPE_CHECKING:
     import pyarrow
 
 __all__ = [
-    "Admin", "BulkDelivery", "Consumer", "Delivery", "GroupConsumer", "Leases", "Producer", "Reader", "SharedConsumer",
-    "SharedRecord", "call",
+    "Admin",
+    "BulkDelivery",
+    "Consumer",
+    "Delivery",
+    "GroupConsumer",
+    "Producer",
+    "Reader",
+    "ShareClient",
+    "ShareConsumer",
+    "ShareRecord",
+    "call",
 ]  # fmt: skip
 
 T = TypeVar("T")

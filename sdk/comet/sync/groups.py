@@ -1,4 +1,4 @@
-"""GroupConsumer and SharedConsumer without async: the asynchronous ones, on the loop of comet.sync.
+"""GroupConsumer and ShareConsumer without async: the asynchronous ones, on the loop of comet.sync.
 
 Their heartbeats are sent on that loop, so that a program that computes for long loses no membership.
 """
@@ -161,21 +161,21 @@ class GroupConsumer(Generic[T]):
         call(self._consumer.__aexit__(kind, error, traceback))
 
 
-class SharedRecord(Generic[T]):
-    """comet.SharedRecord for synchronous code: what is said about it returns once it is kept.
+class ShareRecord(Generic[T]):
+    """comet.ShareRecord for synchronous code: what is said about it returns once it is kept.
 
     >>> with comet.sync.Producer(address) as producer:
     ...     _ = producer.publish("quotes", b"EURUSD 1.08")
-    >>> with comet.sync.SharedConsumer(address, "quotes", group="work", start="earliest") as consumer:
+    >>> with comet.sync.ShareConsumer(address, "quotes", group="work", start="earliest") as consumer:
     ...     record = consumer.get()
-    ...     print(record.value, record.attempt)
+    ...     print(record.value, record.delivery_count)
     ...     record.ack()
     b'EURUSD 1.08' 1
     """
 
     __slots__ = ("_record",)
 
-    def __init__(self, record: share_consumer.SharedRecord[T]) -> None:
+    def __init__(self, record: share_consumer.ShareRecord[T]) -> None:
         self._record = record
 
     def __repr__(self) -> str:
@@ -210,9 +210,9 @@ class SharedRecord(Generic[T]):
         return self._record.headers
 
     @property
-    def attempt(self) -> int:
+    def delivery_count(self) -> int:
         """How often it was given out, from 1."""
-        return self._record.attempt
+        return self._record.delivery_count
 
     def ack(self) -> None:
         """It is done."""
@@ -227,7 +227,7 @@ class SharedRecord(Generic[T]):
         call(_wait(self._record.reject, reason))
 
     def extend(self) -> None:
-        """It takes longer: the lease begins anew."""
+        """It takes longer: the lock begins anew."""
         call(_wait(self._record.extend))
 
 
@@ -235,12 +235,12 @@ async def _wait(say: Any, *arguments: Any) -> None:
     await say(*arguments)
 
 
-class SharedConsumer(Generic[T]):
-    """comet.SharedConsumer for synchronous code; takes the same settings.
+class ShareConsumer(Generic[T]):
+    """comet.ShareConsumer for synchronous code; takes the same settings.
 
     >>> with comet.sync.Producer(address) as producer:
     ...     _ = producer.send_many("quotes", [b"1", b"2"]).result()
-    >>> with comet.sync.SharedConsumer(address, "quotes", group="work", start="earliest") as consumer:
+    >>> with comet.sync.ShareConsumer(address, "quotes", group="work", start="earliest") as consumer:
     ...     for record in consumer:
     ...         print(record.value)
     ...         record.ack()
@@ -254,11 +254,11 @@ class SharedConsumer(Generic[T]):
     def __init__(self, addresses: Addresses, *topics: str, group: str, type: type[T], **settings: Any) -> None: ...
     @overload
     def __init__(
-        self: SharedConsumer[Any], addresses: Addresses, *topics: str, group: str, type: Any, **settings: Any
+        self: ShareConsumer[Any], addresses: Addresses, *topics: str, group: str, type: Any, **settings: Any
     ) -> None: ...
     @overload
     def __init__(
-        self: SharedConsumer[bytes], addresses: Addresses, *topics: str, group: str, **settings: Any
+        self: ShareConsumer[bytes], addresses: Addresses, *topics: str, group: str, **settings: Any
     ) -> None: ...
     def __init__(
         self,
@@ -269,31 +269,31 @@ class SharedConsumer(Generic[T]):
         **settings: Any,
     ) -> None:
         settings = {"group": group, "type": type, **settings}
-        self._consumer: share_consumer.SharedConsumer[T] = call(
-            made(share_consumer.SharedConsumer, addresses, settings, *topics)
+        self._consumer: share_consumer.ShareConsumer[T] = call(
+            made(share_consumer.ShareConsumer, addresses, settings, *topics)
         )
 
-    def __iter__(self) -> Iterator[SharedRecord[T]]:
+    def __iter__(self) -> Iterator[ShareRecord[T]]:
         while True:
             record = self.get()
             assert record is not None, "without a time-out there is always one"
             yield record
 
-    def get(self, timeout_s: float | None = None) -> SharedRecord[T] | None:
+    def get(self, timeout_s: float | None = None) -> ShareRecord[T] | None:
         """The next record; None if none came in time."""
         record = call(self._consumer.get(timeout_s))
-        return None if record is None else SharedRecord(record)
+        return None if record is None else ShareRecord(record)
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are shared with this member."""
         return call(computed(self._consumer.assignment))
 
     def statistics(self) -> dict[str, int]:
-        """Counters since the start, and what is leased now."""
+        """Counters since the start, and what is acquired now."""
         return call(computed(self._consumer.statistics))
 
     def close(self) -> None:
-        """Leaves the group; what was not settled goes to others at once."""
+        """Leaves the group; what was not acknowledged goes to others at once."""
         call(self._consumer.close())
 
     def __enter__(self) -> Self:

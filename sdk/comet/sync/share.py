@@ -1,4 +1,4 @@
-"""The leases of comet.sync."""
+"""The share client of comet.sync."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any, Self
 from comet import limits
 from comet.client.client import Addresses
 from comet.errors import CometError
-from comet.share import stateless
+from comet.share import share_client
 from comet.sync.background import call, made
 from comet.types import StartLike
 
 
-class Leases:
-    """comet.Leases for synchronous code; takes the same settings.
+class ShareClient:
+    """comet.ShareClient for synchronous code; takes the same settings.
 
     >>> with comet.sync.Producer(address) as producer:
     ...     _ = producer.publish("quotes", b"EURUSD 1.08")
-    >>> with comet.sync.Leases(address) as leases:
-    ...     [record] = leases.lease("work", "quotes", start="earliest")
-    ...     print(record.value, leases.ack([record.token]))
+    >>> with comet.sync.ShareClient(address) as shares:
+    ...     [record] = shares.acquire("work", "quotes", start="earliest")
+    ...     print(record.value, shares.ack([record.token]))
     b'EURUSD 1.08' [None]
     """
 
     def __init__(self, addresses: Addresses, **settings: Any) -> None:
-        self._leases: stateless.Leases = call(made(stateless.Leases, addresses, settings))
+        self._client: share_client.ShareClient = call(made(share_client.ShareClient, addresses, settings))
 
-    def lease(
+    def acquire(
         self,
         group: str,
         topic: str,
@@ -36,43 +36,43 @@ class Leases:
         records_max: int = 100,
         bytes_max: int = 1 << 20,
         wait_ms: int = 0,
-        lease_ms: int = limits.LEASE_MS,
-        attempts_max: int = 5,
+        lock_ms: int = limits.LOCK_MS,
+        deliveries_max: int = 5,
         dead_letter: str = "",
         by_key: bool = False,
         start: StartLike = "latest",
-    ) -> list[stateless.LeasedRecord]:
-        """Up to so many records for `lease_ms`; see comet.Leases.lease."""
+    ) -> list[share_client.AcquiredRecord]:
+        """Up to so many records for `lock_ms`; see comet.ShareClient.acquire."""
         return call(
-            self._leases.lease(
-                group, topic, records_max=records_max, bytes_max=bytes_max, wait_ms=wait_ms, lease_ms=lease_ms,
-                attempts_max=attempts_max, dead_letter=dead_letter, by_key=by_key, start=start,
+            self._client.acquire(
+                group, topic, records_max=records_max, bytes_max=bytes_max, wait_ms=wait_ms, lock_ms=lock_ms,
+                deliveries_max=deliveries_max, dead_letter=dead_letter, by_key=by_key, start=start,
             )
         )  # fmt: skip
 
     def ack(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
         """They are done."""
-        return call(self._leases.ack(tokens, group=group))
+        return call(self._client.ack(tokens, group=group))
 
     def nack(self, tokens: Sequence[str], *, delay_ms: int = 0, group: str = "") -> list[CometError | None]:
         """They are to be given out again, not before `delay_ms` are over."""
-        return call(self._leases.nack(tokens, delay_ms=delay_ms, group=group))
+        return call(self._client.nack(tokens, delay_ms=delay_ms, group=group))
 
     def reject(self, tokens: Sequence[str], *, reason: str = "", group: str = "") -> list[CometError | None]:
         """They are never to be given out again."""
-        return call(self._leases.reject(tokens, reason=reason, group=group))
+        return call(self._client.reject(tokens, reason=reason, group=group))
 
     def extend(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
-        """They take longer: their leases begin anew."""
-        return call(self._leases.extend(tokens, group=group))
+        """They take longer: their locks begin anew."""
+        return call(self._client.extend(tokens, group=group))
 
     def give_back(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
         """Nobody has looked at them: they are given out again at once, as if they had not been before."""
-        return call(self._leases.give_back(tokens, group=group))
+        return call(self._client.give_back(tokens, group=group))
 
     def close(self) -> None:
         """Closes the connections."""
-        call(self._leases.close())
+        call(self._client.close())
 
     def __enter__(self) -> Self:
         return self

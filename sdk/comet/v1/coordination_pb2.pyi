@@ -91,7 +91,7 @@ class PartitionEndsResponse(_message.Message):
     def __init__(self, ends: _Optional[_Iterable[_Union[PartitionEnd, _Mapping]]] = ...) -> None: ...
 
 class PartitionEnd(_message.Message):
-    __slots__ = ("code", "log_start", "high_watermark", "stable_end", "append_time_us", "offset_at", "floor", "settled", "in_flight", "redelivered", "dead_lettered", "dead_waiting", "dead_problem")
+    __slots__ = ("code", "log_start", "high_watermark", "stable_end", "append_time_us", "offset_at", "floor", "acknowledged", "in_flight", "redelivered", "dead_lettered", "dead_waiting", "dead_problem")
     CODE_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
@@ -99,7 +99,7 @@ class PartitionEnd(_message.Message):
     APPEND_TIME_US_FIELD_NUMBER: _ClassVar[int]
     OFFSET_AT_FIELD_NUMBER: _ClassVar[int]
     FLOOR_FIELD_NUMBER: _ClassVar[int]
-    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     REDELIVERED_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERED_FIELD_NUMBER: _ClassVar[int]
@@ -112,13 +112,13 @@ class PartitionEnd(_message.Message):
     append_time_us: int
     offset_at: int
     floor: int
-    settled: int
+    acknowledged: int
     in_flight: int
     redelivered: int
     dead_lettered: int
     dead_waiting: int
     dead_problem: str
-    def __init__(self, code: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., stable_end: _Optional[int] = ..., append_time_us: _Optional[int] = ..., offset_at: _Optional[int] = ..., floor: _Optional[int] = ..., settled: _Optional[int] = ..., in_flight: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., dead_waiting: _Optional[int] = ..., dead_problem: _Optional[str] = ...) -> None: ...
+    def __init__(self, code: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., stable_end: _Optional[int] = ..., append_time_us: _Optional[int] = ..., offset_at: _Optional[int] = ..., floor: _Optional[int] = ..., acknowledged: _Optional[int] = ..., in_flight: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., dead_waiting: _Optional[int] = ..., dead_problem: _Optional[str] = ...) -> None: ...
 
 class FoundGroupRequest(_message.Message):
     __slots__ = ("group", "topic_id")

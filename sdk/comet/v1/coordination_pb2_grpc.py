@@ -99,7 +99,7 @@ class CoordinationServicer:
         raise NotImplementedError('Method not implemented!')
 
     def FoundGroup(self, request, context):
-        """A leader, to the coordinator of a group: its records are leased without members. From now on the group is there,
+        """A leader, to the coordinator of a group: its records are acquired without members. From now on the group is there,
         and shared, until it is deleted; refused where it is of the other kind.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

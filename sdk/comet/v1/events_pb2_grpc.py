@@ -60,15 +60,15 @@ class CometStub:
                 request_serializer=comet_dot_v1_dot_events__pb2.FetchRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_events__pb2.FetchResponse.FromString,
                 _registered_method=True)
-        self.Lease = channel.unary_unary(
-                '/comet.v1.Comet/Lease',
-                request_serializer=comet_dot_v1_dot_groups__pb2.LeaseRequest.SerializeToString,
-                response_deserializer=comet_dot_v1_dot_groups__pb2.LeaseResponse.FromString,
+        self.Acquire = channel.unary_unary(
+                '/comet.v1.Comet/Acquire',
+                request_serializer=comet_dot_v1_dot_groups__pb2.AcquireRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_groups__pb2.AcquireResponse.FromString,
                 _registered_method=True)
-        self.SettleLeases = channel.unary_unary(
-                '/comet.v1.Comet/SettleLeases',
-                request_serializer=comet_dot_v1_dot_groups__pb2.SettleLeasesRequest.SerializeToString,
-                response_deserializer=comet_dot_v1_dot_groups__pb2.SettleLeasesResponse.FromString,
+        self.Acknowledge = channel.unary_unary(
+                '/comet.v1.Comet/Acknowledge',
+                request_serializer=comet_dot_v1_dot_groups__pb2.AcknowledgeRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_groups__pb2.AcknowledgeResponse.FromString,
                 _registered_method=True)
 
 
@@ -107,14 +107,14 @@ class CometServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Lease(self, request, context):
-        """Shared groups without a stream: for clients that come and go, such as those behind a gateway; see groups.proto.
+    def Acquire(self, request, context):
+        """Share groups without a stream: for clients that come and go, such as those behind a gateway; see groups.proto.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def SettleLeases(self, request, context):
+    def Acknowledge(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -148,15 +148,15 @@ def add_CometServicer_to_server(servicer, server):
                     request_deserializer=comet_dot_v1_dot_events__pb2.FetchRequest.FromString,
                     response_serializer=comet_dot_v1_dot_events__pb2.FetchResponse.SerializeToString,
             ),
-            'Lease': grpc.unary_unary_rpc_method_handler(
-                    servicer.Lease,
-                    request_deserializer=comet_dot_v1_dot_groups__pb2.LeaseRequest.FromString,
-                    response_serializer=comet_dot_v1_dot_groups__pb2.LeaseResponse.SerializeToString,
+            'Acquire': grpc.unary_unary_rpc_method_handler(
+                    servicer.Acquire,
+                    request_deserializer=comet_dot_v1_dot_groups__pb2.AcquireRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_groups__pb2.AcquireResponse.SerializeToString,
             ),
-            'SettleLeases': grpc.unary_unary_rpc_method_handler(
-                    servicer.SettleLeases,
-                    request_deserializer=comet_dot_v1_dot_groups__pb2.SettleLeasesRequest.FromString,
-                    response_serializer=comet_dot_v1_dot_groups__pb2.SettleLeasesResponse.SerializeToString,
+            'Acknowledge': grpc.unary_unary_rpc_method_handler(
+                    servicer.Acknowledge,
+                    request_deserializer=comet_dot_v1_dot_groups__pb2.AcknowledgeRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_groups__pb2.AcknowledgeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -305,7 +305,7 @@ class Comet:
             _registered_method=True)
 
     @staticmethod
-    def Lease(request,
+    def Acquire(request,
             target,
             options=(),
             channel_credentials=None,
@@ -318,9 +318,9 @@ class Comet:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/comet.v1.Comet/Lease',
-            comet_dot_v1_dot_groups__pb2.LeaseRequest.SerializeToString,
-            comet_dot_v1_dot_groups__pb2.LeaseResponse.FromString,
+            '/comet.v1.Comet/Acquire',
+            comet_dot_v1_dot_groups__pb2.AcquireRequest.SerializeToString,
+            comet_dot_v1_dot_groups__pb2.AcquireResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -332,7 +332,7 @@ class Comet:
             _registered_method=True)
 
     @staticmethod
-    def SettleLeases(request,
+    def Acknowledge(request,
             target,
             options=(),
             channel_credentials=None,
@@ -345,9 +345,9 @@ class Comet:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/comet.v1.Comet/SettleLeases',
-            comet_dot_v1_dot_groups__pb2.SettleLeasesRequest.SerializeToString,
-            comet_dot_v1_dot_groups__pb2.SettleLeasesResponse.FromString,
+            '/comet.v1.Comet/Acknowledge',
+            comet_dot_v1_dot_groups__pb2.AcknowledgeRequest.SerializeToString,
+            comet_dot_v1_dot_groups__pb2.AcknowledgeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -11,26 +11,26 @@ DESCRIPTOR: _descriptor.FileDescriptor
 class GroupKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     GROUP_KIND_UNSPECIFIED: _ClassVar[GroupKind]
-    GROUP_KIND_PARTITIONED: _ClassVar[GroupKind]
-    GROUP_KIND_SHARED: _ClassVar[GroupKind]
+    GROUP_KIND_CONSUMER: _ClassVar[GroupKind]
+    GROUP_KIND_SHARE: _ClassVar[GroupKind]
 
-class Settlement(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+class AcknowledgeType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    SETTLEMENT_UNSPECIFIED: _ClassVar[Settlement]
-    SETTLEMENT_ACCEPT: _ClassVar[Settlement]
-    SETTLEMENT_RELEASE: _ClassVar[Settlement]
-    SETTLEMENT_REJECT: _ClassVar[Settlement]
-    SETTLEMENT_EXTEND: _ClassVar[Settlement]
-    SETTLEMENT_RETURN: _ClassVar[Settlement]
+    ACKNOWLEDGE_TYPE_UNSPECIFIED: _ClassVar[AcknowledgeType]
+    ACKNOWLEDGE_TYPE_ACCEPT: _ClassVar[AcknowledgeType]
+    ACKNOWLEDGE_TYPE_RELEASE: _ClassVar[AcknowledgeType]
+    ACKNOWLEDGE_TYPE_REJECT: _ClassVar[AcknowledgeType]
+    ACKNOWLEDGE_TYPE_EXTEND: _ClassVar[AcknowledgeType]
+    ACKNOWLEDGE_TYPE_RETURN: _ClassVar[AcknowledgeType]
 GROUP_KIND_UNSPECIFIED: GroupKind
-GROUP_KIND_PARTITIONED: GroupKind
-GROUP_KIND_SHARED: GroupKind
-SETTLEMENT_UNSPECIFIED: Settlement
-SETTLEMENT_ACCEPT: Settlement
-SETTLEMENT_RELEASE: Settlement
-SETTLEMENT_REJECT: Settlement
-SETTLEMENT_EXTEND: Settlement
-SETTLEMENT_RETURN: Settlement
+GROUP_KIND_CONSUMER: GroupKind
+GROUP_KIND_SHARE: GroupKind
+ACKNOWLEDGE_TYPE_UNSPECIFIED: AcknowledgeType
+ACKNOWLEDGE_TYPE_ACCEPT: AcknowledgeType
+ACKNOWLEDGE_TYPE_RELEASE: AcknowledgeType
+ACKNOWLEDGE_TYPE_REJECT: AcknowledgeType
+ACKNOWLEDGE_TYPE_EXTEND: AcknowledgeType
+ACKNOWLEDGE_TYPE_RETURN: AcknowledgeType
 
 class FindCoordinatorRequest(_message.Message):
     __slots__ = ("name",)
@@ -243,20 +243,20 @@ class FetchCommitted(_message.Message):
     def __init__(self, group: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ...) -> None: ...
 
 class ShareOptions(_message.Message):
-    __slots__ = ("lease_ms", "attempts_max", "dead_letter", "by_key", "start")
-    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
-    ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("lock_ms", "deliveries_max", "dead_letter", "by_key", "start")
+    LOCK_MS_FIELD_NUMBER: _ClassVar[int]
+    DELIVERIES_MAX_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTER_FIELD_NUMBER: _ClassVar[int]
     BY_KEY_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
-    lease_ms: int
-    attempts_max: int
+    lock_ms: int
+    deliveries_max: int
     dead_letter: str
     by_key: bool
     start: _types_pb2.Position
-    def __init__(self, lease_ms: _Optional[int] = ..., attempts_max: _Optional[int] = ..., dead_letter: _Optional[str] = ..., by_key: _Optional[bool] = ..., start: _Optional[_Union[_types_pb2.Position, _Mapping]] = ...) -> None: ...
+    def __init__(self, lock_ms: _Optional[int] = ..., deliveries_max: _Optional[int] = ..., dead_letter: _Optional[str] = ..., by_key: _Optional[bool] = ..., start: _Optional[_Union[_types_pb2.Position, _Mapping]] = ...) -> None: ...
 
-class Share(_message.Message):
+class ShareSubscribe(_message.Message):
     __slots__ = ("subscription", "group", "member", "partitions", "in_flight_max", "options")
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -272,37 +272,37 @@ class Share(_message.Message):
     options: ShareOptions
     def __init__(self, subscription: _Optional[int] = ..., group: _Optional[str] = ..., member: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ..., in_flight_max: _Optional[int] = ..., options: _Optional[_Union[ShareOptions, _Mapping]] = ...) -> None: ...
 
-class Sharing(_message.Message):
+class ShareSubscribed(_message.Message):
     __slots__ = ("subscription",)
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     subscription: int
     def __init__(self, subscription: _Optional[int] = ...) -> None: ...
 
-class Shared(_message.Message):
-    __slots__ = ("subscription", "partition", "leader_epoch", "leases", "batches")
+class ShareDelivery(_message.Message):
+    __slots__ = ("subscription", "partition", "leader_epoch", "acquired", "batches")
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    LEASES_FIELD_NUMBER: _ClassVar[int]
+    ACQUIRED_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     subscription: int
     partition: int
     leader_epoch: int
-    leases: _containers.RepeatedCompositeFieldContainer[Lease]
+    acquired: _containers.RepeatedCompositeFieldContainer[AcquiredRecords]
     batches: bytes
-    def __init__(self, subscription: _Optional[int] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., batches: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, subscription: _Optional[int] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., acquired: _Optional[_Iterable[_Union[AcquiredRecords, _Mapping]]] = ..., batches: _Optional[bytes] = ...) -> None: ...
 
-class Lease(_message.Message):
-    __slots__ = ("first", "end", "attempt")
+class AcquiredRecords(_message.Message):
+    __slots__ = ("first", "end", "delivery_count")
     FIRST_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
-    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
     first: int
     end: int
-    attempt: int
-    def __init__(self, first: _Optional[int] = ..., end: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
+    delivery_count: int
+    def __init__(self, first: _Optional[int] = ..., end: _Optional[int] = ..., delivery_count: _Optional[int] = ...) -> None: ...
 
-class Settle(_message.Message):
+class Acknowledge(_message.Message):
     __slots__ = ("subscription", "partition", "kind", "firsts", "ends", "delay_ms", "reason")
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -313,14 +313,14 @@ class Settle(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     subscription: int
     partition: int
-    kind: Settlement
+    kind: AcknowledgeType
     firsts: _containers.RepeatedScalarFieldContainer[int]
     ends: _containers.RepeatedScalarFieldContainer[int]
     delay_ms: int
     reason: str
-    def __init__(self, subscription: _Optional[int] = ..., partition: _Optional[int] = ..., kind: _Optional[_Union[Settlement, str]] = ..., firsts: _Optional[_Iterable[int]] = ..., ends: _Optional[_Iterable[int]] = ..., delay_ms: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, subscription: _Optional[int] = ..., partition: _Optional[int] = ..., kind: _Optional[_Union[AcknowledgeType, str]] = ..., firsts: _Optional[_Iterable[int]] = ..., ends: _Optional[_Iterable[int]] = ..., delay_ms: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
-class Settled(_message.Message):
+class Acknowledged(_message.Message):
     __slots__ = ("lost_firsts", "lost_ends")
     LOST_FIRSTS_FIELD_NUMBER: _ClassVar[int]
     LOST_ENDS_FIELD_NUMBER: _ClassVar[int]
@@ -396,7 +396,7 @@ class AbortedTransaction(_message.Message):
     end: int
     def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., first: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
-class LeaseRequest(_message.Message):
+class AcquireRequest(_message.Message):
     __slots__ = ("group", "topic", "partitions", "records_max", "bytes_max", "wait_ms", "options", "peek", "forwarded")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -418,47 +418,47 @@ class LeaseRequest(_message.Message):
     forwarded: bool
     def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ..., records_max: _Optional[int] = ..., bytes_max: _Optional[int] = ..., wait_ms: _Optional[int] = ..., options: _Optional[_Union[ShareOptions, _Mapping]] = ..., peek: _Optional[bool] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
-class LeaseResponse(_message.Message):
+class AcquireResponse(_message.Message):
     __slots__ = ("ranges", "missing")
     RANGES_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
-    ranges: _containers.RepeatedCompositeFieldContainer[LeasedRange]
+    ranges: _containers.RepeatedCompositeFieldContainer[AcquiredRange]
     missing: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, ranges: _Optional[_Iterable[_Union[LeasedRange, _Mapping]]] = ..., missing: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, ranges: _Optional[_Iterable[_Union[AcquiredRange, _Mapping]]] = ..., missing: _Optional[_Iterable[int]] = ...) -> None: ...
 
-class LeasedRange(_message.Message):
-    __slots__ = ("partition", "topic_id", "leader_epoch", "lease", "records", "batches")
+class AcquiredRange(_message.Message):
+    __slots__ = ("partition", "topic_id", "leader_epoch", "lock_id", "records", "batches")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    LEASE_FIELD_NUMBER: _ClassVar[int]
+    LOCK_ID_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     partition: int
     topic_id: bytes
     leader_epoch: int
-    lease: int
-    records: _containers.RepeatedCompositeFieldContainer[Lease]
+    lock_id: int
+    records: _containers.RepeatedCompositeFieldContainer[AcquiredRecords]
     batches: bytes
-    def __init__(self, partition: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., leader_epoch: _Optional[int] = ..., lease: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., batches: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, partition: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., leader_epoch: _Optional[int] = ..., lock_id: _Optional[int] = ..., records: _Optional[_Iterable[_Union[AcquiredRecords, _Mapping]]] = ..., batches: _Optional[bytes] = ...) -> None: ...
 
-class SettleLeasesRequest(_message.Message):
-    __slots__ = ("group", "topic", "settlements", "forwarded")
+class AcknowledgeRequest(_message.Message):
+    __slots__ = ("group", "topic", "acknowledgements", "forwarded")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
-    SETTLEMENTS_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGEMENTS_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
-    settlements: _containers.RepeatedCompositeFieldContainer[LeaseSettlement]
+    acknowledgements: _containers.RepeatedCompositeFieldContainer[Acknowledgement]
     forwarded: bool
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., settlements: _Optional[_Iterable[_Union[LeaseSettlement, _Mapping]]] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., acknowledgements: _Optional[_Iterable[_Union[Acknowledgement, _Mapping]]] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
-class LeaseSettlement(_message.Message):
-    __slots__ = ("partition", "topic_id", "lease", "kind", "firsts", "ends", "delay_ms", "reason")
+class Acknowledgement(_message.Message):
+    __slots__ = ("partition", "topic_id", "lock_id", "kind", "firsts", "ends", "delay_ms", "reason")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
-    LEASE_FIELD_NUMBER: _ClassVar[int]
+    LOCK_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     FIRSTS_FIELD_NUMBER: _ClassVar[int]
     ENDS_FIELD_NUMBER: _ClassVar[int]
@@ -466,21 +466,21 @@ class LeaseSettlement(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     partition: int
     topic_id: bytes
-    lease: int
-    kind: Settlement
+    lock_id: int
+    kind: AcknowledgeType
     firsts: _containers.RepeatedScalarFieldContainer[int]
     ends: _containers.RepeatedScalarFieldContainer[int]
     delay_ms: int
     reason: str
-    def __init__(self, partition: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., lease: _Optional[int] = ..., kind: _Optional[_Union[Settlement, str]] = ..., firsts: _Optional[_Iterable[int]] = ..., ends: _Optional[_Iterable[int]] = ..., delay_ms: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, partition: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., lock_id: _Optional[int] = ..., kind: _Optional[_Union[AcknowledgeType, str]] = ..., firsts: _Optional[_Iterable[int]] = ..., ends: _Optional[_Iterable[int]] = ..., delay_ms: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
-class SettleLeasesResponse(_message.Message):
-    __slots__ = ("settled",)
-    SETTLED_FIELD_NUMBER: _ClassVar[int]
-    settled: _containers.RepeatedCompositeFieldContainer[LeaseSettled]
-    def __init__(self, settled: _Optional[_Iterable[_Union[LeaseSettled, _Mapping]]] = ...) -> None: ...
+class AcknowledgeResponse(_message.Message):
+    __slots__ = ("acknowledged",)
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    acknowledged: _containers.RepeatedCompositeFieldContainer[AcknowledgeResult]
+    def __init__(self, acknowledged: _Optional[_Iterable[_Union[AcknowledgeResult, _Mapping]]] = ...) -> None: ...
 
-class LeaseSettled(_message.Message):
+class AcknowledgeResult(_message.Message):
     __slots__ = ("lost_firsts", "lost_ends", "error")
     LOST_FIRSTS_FIELD_NUMBER: _ClassVar[int]
     LOST_ENDS_FIELD_NUMBER: _ClassVar[int]

@@ -20,7 +20,7 @@ from comet.v1 import groups_pb2 as pb
 def summary_from_pb(message: admin.GroupSummary) -> GroupSummary:
     return GroupSummary(
         name=message.name,
-        kind="shared" if message.kind == pb.GROUP_KIND_SHARED else "partitioned",
+        kind="share" if message.kind == pb.GROUP_KIND_SHARE else "consumer",
         state=message.state,
         members=message.members,
         coordinator=message.coordinator,

@@ -31,7 +31,7 @@ _OWNED: Final = (
     Column("id", "Member id", hidden=True),
 )
 _SHARED: Final = (
-    Column("in_flight", "In flight", numeric=True, title="Given to members and not settled yet"),
+    Column("in_flight", "In flight", numeric=True, title="Given to members and not acknowledged yet"),
     Column("redelivered", "Redelivered", numeric=True),
     Column("dead", "Dead letters", numeric=True, title="Given up after too many deliveries, or rejected"),
 )
@@ -48,7 +48,7 @@ MEMBERS: Final = (
 
 def view(detail: GroupDetail, asked: PageRequest) -> Document:
     group, now_us = detail.group, detail.cluster.time_us
-    shared = group.kind == "shared"
+    shared = group.kind == "share"
     clients = {member.id: member.client for member in detail.members}
     last = _SHARED if shared else _OWNED
     columns = (*_PLACE, *last)
@@ -100,8 +100,8 @@ def held(detail: GroupDetail, asked: PageRequest) -> str:
     """Why its positions cannot be set now; empty: they can."""
     if refusal := asked.refusal(OPERATOR):
         return refusal
-    if detail.group.kind == "shared":
-        return "a shared group has no positions: single records are given out"
+    if detail.group.kind == "share":
+        return "a share group has no positions: single records are given out"
     if detail.reset_allowed or not detail.members:
         return ""
     names = sorted({member.client or member.id for member in detail.members})

@@ -26,8 +26,8 @@ COLUMNS: Final = (
     Column("commit", "Last commit", numeric=True),
 )
 TOPICS_SHOWN: Final = 3
-_STATES: Final = {"stable": "good", "handing over": "warn", "empty": "muted"}
-_KINDS: Final = {"shared": "shares single records", "partitioned": "partitions to members"}
+_STATES: Final = {"stable": "good", "rebalancing": "warn", "empty": "muted"}
+_KINDS: Final = {"share": "shares single records", "consumer": "partitions to members"}
 
 
 def view(cluster: Cluster, asked: PageRequest) -> Document:
@@ -77,8 +77,8 @@ def _row(group: Group, now_us: int) -> Row:
 
 
 def state(group: Group) -> Cell:
-    shared = ", shared" if group.kind == "shared" else ""
-    about = {"stable": "all members know what is theirs", "empty": "nobody is in it", "handing over": "members change"}
+    shared = ", shared" if group.kind == "share" else ""
+    about = {"stable": "all members know what is theirs", "empty": "nobody is in it", "rebalancing": "members change"}
     return Cell(group.state + shared, tone=_STATES.get(group.state, ""), title=about.get(group.state, ""))
 
 

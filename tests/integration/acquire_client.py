@@ -1,4 +1,4 @@
-"""Leases without a stream, call by call."""
+"""Locks without a stream, call by call."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from tests.integration.stream_client import Call
 
 EARLIEST = types.Position(earliest=True)
 ACCEPT, RELEASE, REJECT, EXTEND, RETURN = (
-    groups.SETTLEMENT_ACCEPT,
-    groups.SETTLEMENT_RELEASE,
-    groups.SETTLEMENT_REJECT,
-    groups.SETTLEMENT_EXTEND,
-    groups.SETTLEMENT_RETURN,
+    groups.ACKNOWLEDGE_TYPE_ACCEPT,
+    groups.ACKNOWLEDGE_TYPE_RELEASE,
+    groups.ACKNOWLEDGE_TYPE_REJECT,
+    groups.ACKNOWLEDGE_TYPE_EXTEND,
+    groups.ACKNOWLEDGE_TYPE_RETURN,
 )
 
 
 class One(NamedTuple):
-    """A record that was leased."""
+    """A record that was acquired."""
 
     partition: int
     offset: int
     value: bytes | None
-    attempt: int
+    delivery_count: int
     topic_id: bytes
-    lease: int
+    lock_id: int
 
 
 def request(count: int = 100, *, group: str = "g", topic: str = "t", wait_ms: int = 0, **more: Any) -> Any:
     names = groups.ShareOptions.DESCRIPTOR.fields_by_name
     options = {name: more.pop(name) for name in list(more) if name in names}
-    return groups.LeaseRequest(
+    return groups.AcquireRequest(
         group=group,
         topic=topic,
         records_max=count,
@@ -44,39 +44,39 @@ def request(count: int = 100, *, group: str = "g", topic: str = "t", wait_ms: in
     )
 
 
-async def lease(call: Call, count: int = 100, **more: Any) -> list[One]:
-    answer = await call("comet.v1.Comet/Lease", request(count, **more))
-    return [one for leased in answer.ranges for one in taken(leased)]
+async def acquire(call: Call, count: int = 100, **more: Any) -> list[One]:
+    answer = await call("comet.v1.Comet/Acquire", request(count, **more))
+    return [one for acquired in answer.ranges for one in taken(acquired)]
 
 
-def taken(leased: groups.LeasedRange) -> list[One]:
+def taken(acquired: groups.AcquiredRange) -> list[One]:
     values = {
         offset: value
-        for batch in records.iterate(leased.batches)
+        for batch in records.iterate(acquired.batches)
         for offset, value in zip(batch.offsets, batch.values, strict=True)
     }
     return [
-        One(leased.partition, offset, values[offset], one.attempt, leased.topic_id, leased.lease)
-        for one in leased.records
+        One(acquired.partition, offset, values[offset], one.delivery_count, acquired.topic_id, acquired.lock_id)
+        for one in acquired.records
         for offset in range(one.first, one.end)
     ]
 
 
-async def settle(
+async def acknowledge(
     call: Call,
     ones: Sequence[One],
-    kind: groups.Settlement = ACCEPT,
+    kind: groups.AcknowledgeType = ACCEPT,
     *,
     group: str = "g",
     topic: str = "t",
     **more: Any,
 ) -> list[bool]:
     """Of each record whether that is kept. Raises where the broker says anything else."""
-    settlements = [
-        groups.LeaseSettlement(
+    acknowledgements = [
+        groups.Acknowledgement(
             partition=one.partition,
             topic_id=one.topic_id,
-            lease=one.lease,
+            lock_id=one.lock_id,
             kind=kind,
             firsts=[one.offset],
             ends=[one.offset + 1],
@@ -85,10 +85,11 @@ async def settle(
         for one in ones
     ]
     answer = await call(
-        "comet.v1.Comet/SettleLeases", groups.SettleLeasesRequest(group=group, topic=topic, settlements=settlements)
+        "comet.v1.Comet/Acknowledge",
+        groups.AcknowledgeRequest(group=group, topic=topic, acknowledgements=acknowledgements),
     )
-    assert not [one.error for one in answer.settled if one.HasField("error")], answer
-    return [not one.lost_firsts for one in answer.settled]
+    assert not [one.error for one in answer.acknowledged if one.HasField("error")], answer
+    return [not one.lost_firsts for one in answer.acknowledged]
 
 
 def offsets(ones: Sequence[One]) -> list[int]:

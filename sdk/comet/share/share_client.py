@@ -1,4 +1,5 @@
-"""Records of shared groups without a session: leased by one call, settled by another, from wherever that comes."""
+"""Records of share groups without a session: acquired by one call, acknowledged by another, from wherever that
+comes."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from comet.client.client import Addresses, Client
 from comet.consumer.record import HeaderList
 from comet.errors import CometError, InvalidArgument
 from comet.producer.producer import wall_clock_us
-from comet.share.calls import LeaseCalls, Said, Taken
+from comet.share.calls import AcquireCalls, Said, Taken
 from comet.share.tokens import Token
 from comet.types import StartLike, check_topic_name, position
 from comet.v1 import groups_pb2 as pb
@@ -20,18 +21,19 @@ from comet.wire import protobuf
 from comet.wire.transport import Connect
 
 
-class LeasedRecord(NamedTuple):
-    """One record, leased to whoever has its token. `attempt` counts how often it was given out, from 1.
+class AcquiredRecord(NamedTuple):
+    """One record, acquired for whoever has its token. `delivery_count` counts how often it was given out, from 1.
 
-    The token is text, good for a URL, and opaque. It can be settled by any program with `Leases`, or by any gateway.
+    The token is text, good for a URL, and opaque. It can be acknowledged by any program with `Locks`, or by any
+    gateway.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
     ...         await producer.publish("quotes", b"EURUSD 1.08")
-    ...     async with comet.Leases(address) as leases:
-    ...         [record] = await leases.lease("work", "quotes", start="earliest")
-    ...         print(record.topic, record.partition, record.offset, record.value, record.attempt)
-    ...         await leases.ack([record.token])
+    ...     async with comet.ShareClient(address) as shares:
+    ...         [record] = await shares.acquire("work", "quotes", start="earliest")
+    ...         print(record.topic, record.partition, record.offset, record.value, record.delivery_count)
+    ...         await shares.ack([record.token])
     >>> run(example)
     quotes 0 0 b'EURUSD 1.08' 1
     """
@@ -43,28 +45,28 @@ class LeasedRecord(NamedTuple):
     value: bytes | None
     timestamp_us: int
     headers: HeaderList
-    attempt: int
+    delivery_count: int
     token: str
 
 
-class Leases:
-    """Leases records of shared groups and settles them, with nothing to keep in between but the tokens.
+class ShareClient:
+    """Acquires records of share groups and acknowledges them, with nothing to keep in between but the tokens.
 
     For programs that come and go: a job that takes some records and ends, a gateway. Whoever stays takes them with
-    SharedConsumer; both may take from one group. Async; `comet.sync.Leases` is the same for synchronous code.
+    ShareConsumer; both may take from one group. Async; `comet.sync.ShareClient` is the same for synchronous code.
 
-    A lease ends `lease_ms` after it was given, if the record is not settled or extended by then; and when another
-    broker comes to lead the partition. Then the record is given out again, and its token is LeaseExpired.
+    A lock ends `lock_ms` after it was given, if the record is not acknowledged or extended by then; and when another
+    broker comes to lead the partition. Then the record is given out again, and its token is LockExpired.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
     ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
-    ...     async with comet.Leases(address) as leases:
-    ...         one, two, three = await leases.lease("work", "quotes", start="earliest")
-    ...         print(await leases.ack([one.token, three.token]))
-    ...         await leases.nack([two.token])
-    ...         [again] = await leases.lease("work", "quotes")
-    ...         print(again.value, again.attempt)
+    ...     async with comet.ShareClient(address) as shares:
+    ...         one, two, three = await shares.acquire("work", "quotes", start="earliest")
+    ...         print(await shares.ack([one.token, three.token]))
+    ...         await shares.nack([two.token])
+    ...         [again] = await shares.acquire("work", "quotes")
+    ...         print(again.value, again.delivery_count)
     >>> run(example)
     [None, None]
     b'2' 2
@@ -80,10 +82,10 @@ class Leases:
         clock_us: Callable[[], int] = wall_clock_us,
     ) -> None:
         self._client = Client(addresses, name=name, connect=connect, random=random)
-        self._calls = LeaseCalls(self._client)
+        self._calls = AcquireCalls(self._client)
         self._clock_us = clock_us
 
-    async def lease(
+    async def acquire(
         self,
         group: str,
         topic: str,
@@ -91,67 +93,67 @@ class Leases:
         records_max: int = 100,
         bytes_max: int = 1 << 20,
         wait_ms: int = 0,
-        lease_ms: int = limits.LEASE_MS,
-        attempts_max: int = 5,
+        lock_ms: int = limits.LOCK_MS,
+        deliveries_max: int = 5,
         dead_letter: str = "",
         by_key: bool = False,
         start: StartLike = "latest",
-    ) -> list[LeasedRecord]:
-        """Up to so many records for `lease_ms`; waits for the first up to `wait_ms`, and where brokers are slow about a
+    ) -> list[AcquiredRecord]:
+        """Up to so many records for `lock_ms`; waits for the first up to `wait_ms`, and where brokers are slow about a
         second more. About `bytes_max`, as the records are stored, but one record at least where there is one.
 
         The rest is the group's: whoever asks for other terms than those who are taking from it now is refused with
-        InvalidArgument, as with SharedConsumer. A group that is new begins at `start`.
+        InvalidArgument, as with ShareConsumer. A group that is new begins at `start`.
 
-        Of a call that is cancelled nothing stays leased. Where the connection to a broker breaks while it answers, what
-        it gave is leased to nobody until `lease_ms` are over.
+        Of a call that is cancelled nothing stays acquired. Where the connection to a broker breaks while it answers,
+        what it gave is acquired by nobody until `lock_ms` are over.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
         ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
-        ...     async with comet.Leases(address) as leases:
-        ...         found = await leases.lease("work", "quotes", records_max=2, wait_ms=1000, start="earliest")
+        ...     async with comet.ShareClient(address) as shares:
+        ...         found = await shares.acquire("work", "quotes", records_max=2, wait_ms=1000, start="earliest")
         ...         print([record.value for record in found])
         >>> run(example)
         [b'1', b'2']
         """
         check_topic_name(group)
         check_topic_name(topic)
-        _within("records_max", records_max, 1, limits.LEASE_RECORDS_MAX)
+        _within("records_max", records_max, 1, limits.ACQUIRE_RECORDS_MAX)
         _within("bytes_max", bytes_max, 1, limits.UINT32_MAX)
         _within("wait_ms", wait_ms, 0, limits.UINT32_MAX)
-        _within("lease_ms", lease_ms, limits.LEASE_MS_MIN, limits.UINT32_MAX)
-        _within("attempts_max", attempts_max, 0, limits.UINT32_MAX)
+        _within("lock_ms", lock_ms, limits.LOCK_MS_MIN, limits.UINT32_MAX)
+        _within("deliveries_max", deliveries_max, 0, limits.UINT32_MAX)
         options = pb.ShareOptions(
-            lease_ms=lease_ms,
-            attempts_max=attempts_max,
+            lock_ms=lock_ms,
+            deliveries_max=deliveries_max,
             by_key=by_key,
             dead_letter=check_topic_name(dead_letter) if dead_letter else "",
             start=protobuf.position_to_pb(position(start, now_us=self._clock_us())),
         )
-        request = pb.LeaseRequest(
+        request = pb.AcquireRequest(
             group=group, topic=topic, records_max=records_max, bytes_max=bytes_max, options=options
         )
-        return list(map(_record, await self._calls.lease(request, wait_ms / 1000)))
+        return list(map(_record, await self._calls.acquire(request, wait_ms / 1000)))
 
     async def ack(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
-        """They are done. For each None once that is kept, or LeaseExpired, or what kept the broker from it.
+        """They are done. For each None once that is kept, or LockExpired, or what kept the broker from it.
 
-        LeaseExpired has `outcome: unknown` in its details where an earlier try may have been kept, by a leader that
-        went away without an answer. All that settles may be said again where no answer came: what was kept once is
+        LockExpired has `outcome: unknown` in its details where an earlier try may have been kept, by a leader that
+        went away without an answer. All that acknowledges may be said again where no answer came: what was kept once is
         answered alike for a minute, by the same leader. With `group`, tokens of another one are refused with
         InvalidArgument.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
         ...         await producer.publish("quotes", b"EURUSD 1.08")
-        ...     async with comet.Leases(address) as leases:
-        ...         [record] = await leases.lease("work", "quotes", start="earliest")
-        ...         print(await leases.ack([record.token]), await leases.ack([record.token]))
+        ...     async with comet.ShareClient(address) as shares:
+        ...         [record] = await shares.acquire("work", "quotes", start="earliest")
+        ...         print(await shares.ack([record.token]), await shares.ack([record.token]))
         >>> run(example)
         [None] [None]
         """
-        return await self._settle(tokens, group, Said(pb.SETTLEMENT_ACCEPT))
+        return await self._acknowledge(tokens, group, Said(pb.ACKNOWLEDGE_TYPE_ACCEPT))
 
     async def nack(self, tokens: Sequence[str], *, delay_ms: int = 0, group: str = "") -> list[CometError | None]:
         """They are to be given out again, not before `delay_ms` are over; after too many attempts they are
@@ -160,16 +162,16 @@ class Leases:
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
         ...         await producer.publish("quotes", b"EURUSD 1.08")
-        ...     async with comet.Leases(address) as leases:
-        ...         [record] = await leases.lease("work", "quotes", start="earliest")
-        ...         await leases.nack([record.token], delay_ms=20)
-        ...         [record] = await leases.lease("work", "quotes", wait_ms=5000)
-        ...         print(record.attempt)
+        ...     async with comet.ShareClient(address) as shares:
+        ...         [record] = await shares.acquire("work", "quotes", start="earliest")
+        ...         await shares.nack([record.token], delay_ms=20)
+        ...         [record] = await shares.acquire("work", "quotes", wait_ms=5000)
+        ...         print(record.delivery_count)
         >>> run(example)
         2
         """
         _within("delay_ms", delay_ms, 0, limits.UINT32_MAX)
-        return await self._settle(tokens, group, Said(pb.SETTLEMENT_RELEASE, delay_ms))
+        return await self._acknowledge(tokens, group, Said(pb.ACKNOWLEDGE_TYPE_RELEASE, delay_ms))
 
     async def reject(self, tokens: Sequence[str], *, reason: str = "", group: str = "") -> list[CometError | None]:
         """They are never to be given out again: they go to the dead-letter topic, or are dropped where there is
@@ -178,27 +180,27 @@ class Leases:
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
         ...         await producer.publish("quotes", b"nonsense")
-        ...     async with comet.Leases(address) as leases:
-        ...         [record] = await leases.lease("work", "quotes", start="earliest")
-        ...         print(await leases.reject([record.token], reason="not a quote"))
+        ...     async with comet.ShareClient(address) as shares:
+        ...         [record] = await shares.acquire("work", "quotes", start="earliest")
+        ...         print(await shares.reject([record.token], reason="not a quote"))
         >>> run(example)
         [None]
         """
-        return await self._settle(tokens, group, Said(pb.SETTLEMENT_REJECT, reason=reason))
+        return await self._acknowledge(tokens, group, Said(pb.ACKNOWLEDGE_TYPE_REJECT, reason=reason))
 
     async def extend(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
-        """They take longer: their leases begin anew.
+        """They take longer: their locks begin anew.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
         ...         await producer.publish("quotes", b"EURUSD 1.08")
-        ...     async with comet.Leases(address) as leases:
-        ...         [record] = await leases.lease("work", "quotes", start="earliest")
-        ...         print(await leases.extend([record.token]))
+        ...     async with comet.ShareClient(address) as shares:
+        ...         [record] = await shares.acquire("work", "quotes", start="earliest")
+        ...         print(await shares.extend([record.token]))
         >>> run(example)
         [None]
         """
-        return await self._settle(tokens, group, Said(pb.SETTLEMENT_EXTEND))
+        return await self._acknowledge(tokens, group, Said(pb.ACKNOWLEDGE_TYPE_EXTEND))
 
     async def give_back(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
         """Nobody has looked at them: they are given out again at once, as if they had not been before.
@@ -206,17 +208,17 @@ class Leases:
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
         ...         await producer.publish("quotes", b"EURUSD 1.08")
-        ...     async with comet.Leases(address) as leases:
-        ...         [record] = await leases.lease("work", "quotes", start="earliest")
-        ...         await leases.give_back([record.token])
-        ...         [record] = await leases.lease("work", "quotes")
-        ...         print(record.attempt)
+        ...     async with comet.ShareClient(address) as shares:
+        ...         [record] = await shares.acquire("work", "quotes", start="earliest")
+        ...         await shares.give_back([record.token])
+        ...         [record] = await shares.acquire("work", "quotes")
+        ...         print(record.delivery_count)
         >>> run(example)
         1
         """
-        return await self._settle(tokens, group, Said(pb.SETTLEMENT_RETURN))
+        return await self._acknowledge(tokens, group, Said(pb.ACKNOWLEDGE_TYPE_RETURN))
 
-    async def _settle(self, tokens: Sequence[str], group: str, said: Said) -> list[CometError | None]:
+    async def _acknowledge(self, tokens: Sequence[str], group: str, said: Said) -> list[CometError | None]:
         self._client.check_open()
         if isinstance(tokens, str):
             raise InvalidArgument("give a list of tokens, also where it is one")
@@ -235,7 +237,7 @@ class Leases:
                 continue
             parsed.append(token)
             places.append(place)
-        for place, answer in zip(places, await self._calls.settle(parsed, said), strict=True):
+        for place, answer in zip(places, await self._calls.acknowledge(parsed, said), strict=True):
             answers[place] = answer
         return answers
 
@@ -257,9 +259,9 @@ def _within(name: str, value: int, least: int, most: int) -> None:
         raise InvalidArgument(f"{name} must be from {least} to {most}, not {value!r}")
 
 
-def _record(taken: Taken) -> LeasedRecord:
+def _record(taken: Taken) -> AcquiredRecord:
     token = taken.token
-    return LeasedRecord(
+    return AcquiredRecord(
         token.topic, token.partition, token.offset, taken.key, taken.value, taken.timestamp_us, taken.headers,
-        taken.attempt, token.text(),
+        taken.delivery_count, token.text(),
     )  # fmt: skip

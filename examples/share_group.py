@@ -1,6 +1,6 @@
 """Shared work: any number of workers take single jobs from one topic, also more workers than partitions.
 
-Each job is leased to one worker, and acknowledged when its handler returns. A worker that dies leaves its jobs to the
+Each job is acquired by one worker, and acknowledged when its handler returns. A worker that dies leaves its jobs to the
 others. A job that fails three times goes to the dead-letter topic.
 
 Start a broker with `comet up`, make the topics with `comet topic create jobs` and `comet topic create jobs-failed`,

@@ -1,4 +1,5 @@
-"""Members of shared groups on real brokers: every record is settled, whoever vanishes, and bad ones are set aside."""
+"""Members of share groups on real brokers: every record is acknowledged, whoever vanishes, and bad ones are set
+aside."""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
         yield one
 
 
-def sharer(cluster: LocalCluster, **settings: Any) -> comet.SharedConsumer[bytes]:
+def sharer(cluster: LocalCluster, **settings: Any) -> comet.ShareConsumer[bytes]:
     chosen = {"group": "g", "start": "earliest", "in_flight": 20, "connect": cluster.network.connect, **settings}
-    return comet.SharedConsumer(cluster.addresses, "work", **chosen)
+    return comet.ShareConsumer(cluster.addresses, "work", **chosen)
 
 
 async def write(cluster: LocalCluster, values: list[bytes]) -> None:
@@ -47,13 +48,13 @@ class Crew:
         self.done = asyncio.Event()
         self._expected = expected
 
-    async def work(self, consumer: comet.SharedConsumer[bytes]) -> None:
+    async def work(self, consumer: comet.ShareConsumer[bytes]) -> None:
         try:
             async for record in consumer:
                 try:
                     await record.ack()
                     self.acked[record.value] += 1
-                except comet.LeaseExpired:
+                except comet.LockExpired:
                     continue  # it comes again
                 except comet.Timeout:
                     self.unknown.add(record.value)
@@ -63,7 +64,7 @@ class Crew:
             return
 
 
-async def test_more_members_than_partitions_settle_every_record_once(cluster: LocalCluster) -> None:
+async def test_more_members_than_partitions_acknowledge_every_record_once(cluster: LocalCluster) -> None:
     values = [b"%d" % n for n in range(RECORDS)]
     crew = Crew(set(values))
     members = [sharer(cluster) for _ in range(MEMBERS)]
@@ -78,19 +79,19 @@ async def test_more_members_than_partitions_settle_every_record_once(cluster: Lo
     await asyncio.gather(*tasks)
     assert crew.acked == Counter(values)
     async with sharer(cluster) as late:
-        assert await late.get(timeout_s=0.2) is None, "all of it is settled"
+        assert await late.get(timeout_s=0.2) is None, "all of it is acknowledged"
 
 
 async def test_what_a_member_had_when_it_vanished_comes_to_another_at_once(cluster: LocalCluster) -> None:
     values = [b"%d" % n for n in range(20)]
     await write(cluster, values)
-    first = sharer(cluster, lease_ms=60_000)
+    first = sharer(cluster, lock_ms=60_000)
     await first.start()
     taken = await first.get(timeout_s=30)
     assert taken is not None
     await first._client.close()
     crew = Crew(set(values))
-    async with sharer(cluster, lease_ms=60_000) as second:
+    async with sharer(cluster, lock_ms=60_000) as second:
         task = asyncio.create_task(crew.work(second))
         async with asyncio.timeout(30):
             await crew.done.wait()
@@ -98,7 +99,7 @@ async def test_what_a_member_had_when_it_vanished_comes_to_another_at_once(clust
     assert set(crew.acked) == set(values)
 
 
-async def test_a_leader_that_stops_forgets_nothing_that_was_settled(cluster: LocalCluster) -> None:
+async def test_a_leader_that_stops_forgets_nothing_that_was_acknowledged(cluster: LocalCluster) -> None:
     values = [b"%d" % n for n in range(RECORDS)]
     await write(cluster, values)
     crew = Crew(set(values))
@@ -125,17 +126,17 @@ async def test_what_fails_too_often_is_set_aside_with_why() -> None:
         await producer.publish("work", b"good", key="a")
         await producer.publish("work", b"bad", key="b", headers={"h": b"1"})
         await producer.publish("work", b"worse", key="c")
-        settings: Any = {"group": "g", "start": "earliest", "attempts_max": 3, "dead_letter": "dead"}
+        settings: Any = {"group": "g", "start": "earliest", "deliveries_max": 3, "dead_letter": "dead"}
         attempts: Counter[bytes] = Counter()
         async with (
-            comet.SharedConsumer(broker.address, "work", **settings) as consumer,
+            comet.ShareConsumer(broker.address, "work", **settings) as consumer,
             comet.Consumer(broker.address, "dead") as dead,
         ):
             while attempts[b"bad"] < 3 or not attempts[b"worse"]:
                 record = await consumer.get(timeout_s=30)
                 assert record is not None
                 attempts[record.value] += 1
-                assert record.attempt == attempts[record.value]
+                assert record.delivery_count == attempts[record.value]
                 match record.value:
                     case b"good":
                         await record.ack()
@@ -159,7 +160,7 @@ async def test_why_dead_letters_are_not_written_is_told_to_who_looks_at_the_grou
     async with comet.testing.broker(["work"]) as broker, comet.Admin(broker.address) as admin:
         async with comet.Producer(broker.address) as producer:
             await producer.publish("work", b"worse")
-        async with comet.SharedConsumer(broker.address, "work", **settings) as consumer:
+        async with comet.ShareConsumer(broker.address, "work", **settings) as consumer:
             record = await consumer.get(timeout_s=30)
             assert record is not None
             await record.reject("it makes no sense")
@@ -185,7 +186,7 @@ async def test_records_of_one_key_go_to_one_member_at_a_time_in_order() -> None:
         busy: set[bytes] = set()
         done = asyncio.Event()
 
-        async def work(consumer: comet.SharedConsumer[bytes]) -> None:
+        async def work(consumer: comet.ShareConsumer[bytes]) -> None:
             async for record in consumer:
                 assert record.key is not None
                 assert record.key not in busy, "another member has a record of that key"
@@ -198,7 +199,7 @@ async def test_records_of_one_key_go_to_one_member_at_a_time_in_order() -> None:
                     done.set()
 
         settings: Any = {"group": "g", "start": "earliest", "by_key": True, "in_flight": 3}
-        members = [comet.SharedConsumer(broker.address, "work", **settings) for _ in range(3)]
+        members = [comet.ShareConsumer(broker.address, "work", **settings) for _ in range(3)]
         for member in members:
             await member.start()
         tasks = [asyncio.create_task(work(member)) for member in members]

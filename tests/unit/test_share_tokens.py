@@ -1,4 +1,4 @@
-"""Tokens of leases: what goes in comes out, and nothing else is taken for one."""
+"""Tokens of locks: what goes in comes out, and nothing else is taken for one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOKENS = st.builds(
     topic=NAMES,
     topic_id=st.binary(min_size=16, max_size=16),
     partition=st.integers(0, 2**32 - 1),
-    lease=st.integers(0, 2**64 - 1),
+    lock=st.integers(0, 2**64 - 1),
     offset=st.integers(0, 2**63 - 1),
 )
 ONE = Token("work", "quotes", bytes(range(16)), 3, 0x0123456789ABCDEF, 42)

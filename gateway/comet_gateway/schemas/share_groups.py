@@ -1,4 +1,4 @@
-"""Leases of a shared group's records as documents: what is asked for, and what becomes of each token."""
+"""Locks of a share group's records as documents: what is asked for, and what becomes of each token."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from comet_gateway.schemas.common import Model, ProblemDocument
 from comet_gateway.schemas.lists import Name, PositionText, Strict
 from comet_gateway.schemas.records_api import RECORD_OUT
 
-RECORDS_MAX: Final = 1_000  # of one lease; one settlement takes as many
+RECORDS_MAX: Final = 1_000  # of one lock; one acknowledgement takes as many
 BYTES_MAX: Final = 4 << 20
 WAIT_MS_MAX: Final = 30_000
-LEASE_MS_MAX: Final = 12 * 3_600_000
+LOCK_MS_MAX: Final = 12 * 3_600_000
 ATTEMPTS_MAX: Final = 250
 DELAY_MS_MAX: Final = 24 * 3_600_000
 REASON_CHARS_MAX: Final = 200
@@ -28,8 +28,8 @@ def _example(**members: Any) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [members]})
 
 
-class LeaseAsked(Strict):
-    """What to lease, and on which terms. Those from `lease_ms` on are the group's: whoever takes from it at the same
+class AcquireBody(Strict):
+    """What to acquire, and on which terms. Those from `lock_ms` on are the group's: whoever takes from it at the same
     time says the same."""
 
     model_config = _example(topic="quotes", limit=10, wait_ms=5000, start="earliest", dead_letter="quotes-failed")
@@ -40,8 +40,8 @@ class LeaseAsked(Strict):
         1 << 20, ge=1, le=BYTES_MAX, description="About so many bytes, as they are stored; but one record at least."
     )
     wait_ms: int = Field(0, ge=0, le=WAIT_MS_MAX, description="How long to wait for the first record.")
-    lease_ms: int = Field(30_000, ge=100, le=LEASE_MS_MAX, description="How long they are leased for.")
-    attempts_max: int = Field(
+    lock_ms: int = Field(30_000, ge=100, le=LOCK_MS_MAX, description="How long they are acquired for.")
+    deliveries_max: int = Field(
         5, ge=1, le=ATTEMPTS_MAX, description="How often a record is given out; then it is a dead letter."
     )
     dead_letter: Name | None = Field(None, description="The topic for dead letters; without one they are dropped.")
@@ -75,42 +75,46 @@ class Reject(Tokens):
     reason: str = Field("", max_length=REASON_CHARS_MAX, description="Goes with the dead letter.")
 
 
-class Settled(Model):
+class Acknowledged(Model):
     """What became of one token."""
 
-    settled: bool = Field(description="It is kept: that survives the broker.")
+    acknowledged: bool = Field(description="It is kept: that survives the broker.")
     problem: ProblemDocument | None = Field(None, description="Why it is not.")
 
 
-class Settlements(Model):
+class Acknowledgements(Model):
     """One for each token, in order."""
 
-    results: list[Settled]
+    results: list[Acknowledged]
 
 
-_LEASED: Final[dict[str, Any]] = {
+_ACQUIRED: Final[dict[str, Any]] = {
     **RECORD_OUT,
-    "title": "LeasedRecord",
+    "title": "AcquiredRecord",
     "properties": {
         **RECORD_OUT["properties"],
-        "attempt": {"type": "integer", "minimum": 1, "description": "How often it was given out, with this time."},
-        "token": {"type": "string", "description": "What it takes to settle it, at any gateway. Opaque."},
+        "delivery_count": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "How often it was given out, with this time.",
+        },
+        "token": {"type": "string", "description": "What it takes to acknowledge it, at any gateway. Opaque."},
     },
-    "required": [*RECORD_OUT["required"], "attempt", "token"],
+    "required": [*RECORD_OUT["required"], "delivery_count", "token"],
 }
-LEASED: Final[dict[str, Any]] = {
+ACQUIRED: Final[dict[str, Any]] = {
     "description": "The records; none where there was none in time.",
     "content": {
         "application/json": {
             "schema": {
-                "type": "object", "title": "LeasedRecords", "required": ["records"], "additionalProperties": False,
-                "properties": {"records": {"type": "array", "items": _LEASED}},
+                "type": "object", "title": "AcquiredRecords", "required": ["records"], "additionalProperties": False,
+                "properties": {"records": {"type": "array", "items": _ACQUIRED}},
             },
             "example": {
                 "records": [
                     {
                         "partition": 0, "offset": "42", "timestamp_us": "1767225600000000", "key": "EURUSD",
-                        "value": {"bid": 1.08}, "attempt": 1, "token": _EXAMPLE,
+                        "value": {"bid": 1.08}, "delivery_count": 1, "token": _EXAMPLE,
                     }
                 ]
             },

@@ -1,4 +1,4 @@
-"""Members of shared groups: what is leased, settled, lost and given again. On virtual time."""
+"""Members of share groups: what is acquired, acknowledged, lost and given again. On virtual time."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from comet.app import App
-from comet.errors import Closed, InvalidArgument, LeaseExpired, LimitExceeded, MemberUnknown, SerdeError, Timeout
+from comet.errors import Closed, InvalidArgument, LimitExceeded, LockExpired, MemberUnknown, SerdeError, Timeout
 from comet.share.acknowledgements import ranges_of
-from comet.share.share_consumer import SharedConsumer, SharedRecord
+from comet.share.share_consumer import ShareConsumer, ShareRecord
 from comet.v1 import groups_pb2 as groups_pb
 from tests.sim.loop import run
 from tests.unit.sdk_fake import ADDRESS
@@ -34,18 +34,18 @@ def scenario(topics: dict[str, int] | None = None) -> Callable[[Scenario], Calla
     return make
 
 
-def sharer(broker: ShareBroker, **settings: Any) -> SharedConsumer[Any]:
+def sharer(broker: ShareBroker, **settings: Any) -> ShareConsumer[Any]:
     chosen = {"group": "work", "connect": broker.connect, "random": Random(5), "start": "earliest", **settings}
-    return SharedConsumer(ADDRESS, "quotes", **chosen)
+    return ShareConsumer(ADDRESS, "quotes", **chosen)
 
 
 def fill(broker: ShareBroker, count: int, partition: int = 0, per_batch: int = 1) -> None:
     write(broker, [b"%d" % n for n in range(count)], partition, per_batch)
-    broker.lend()
+    broker.acquire()
 
 
-async def take(consumer: SharedConsumer[Any], count: int) -> list[SharedRecord[Any]]:
-    found: list[SharedRecord[Any]] = []
+async def take(consumer: ShareConsumer[Any], count: int) -> list[ShareRecord[Any]]:
+    found: list[ShareRecord[Any]] = []
     for _ in range(count):
         record = await consumer.get(timeout_s=20)
         assert record is not None, f"nothing came after {found}"
@@ -54,7 +54,7 @@ async def take(consumer: SharedConsumer[Any], count: int) -> list[SharedRecord[A
 
 
 def said(broker: ShareBroker) -> list[tuple[int, list[tuple[int, int]]]]:
-    return [(one.kind, list(zip(one.firsts, one.ends, strict=True))) for one in broker.settlements]
+    return [(one.kind, list(zip(one.firsts, one.ends, strict=True))) for one in broker.acknowledgements]
 
 
 @scenario({"quotes": 2})
@@ -66,7 +66,7 @@ async def test_members_share_the_records_of_all_partitions(broker: ShareBroker) 
         for consumer in (a, b) * 3:
             for record in await take(consumer, 1):
                 assert record.value == b"%d" % record.offset
-                assert record.attempt == 1
+                assert record.delivery_count == 1
                 seen.append((record.partition, record.offset))
                 await record.ack()
         assert len(set(seen)) == 6
@@ -84,18 +84,18 @@ async def test_what_is_said_in_one_turn_goes_out_as_ranges(broker: ShareBroker) 
     fill(broker, 10, per_batch=10)
     async with sharer(broker) as c:
         records = await take(c, 10)
-        settling = [record.ack() for record in records if record.offset not in {3, 7}]
-        settling += [records[3].nack(), records[7].reject("it is broken")]
-        for one in settling:
+        acknowledging = [record.ack() for record in records if record.offset not in {3, 7}]
+        acknowledging += [records[3].nack(), records[7].reject("it is broken")]
+        for one in acknowledging:
             await one
         accept, release, reject = (
-            groups_pb.SETTLEMENT_ACCEPT, groups_pb.SETTLEMENT_RELEASE, groups_pb.SETTLEMENT_REJECT,
+            groups_pb.ACKNOWLEDGE_TYPE_ACCEPT, groups_pb.ACKNOWLEDGE_TYPE_RELEASE, groups_pb.ACKNOWLEDGE_TYPE_REJECT,
         )  # fmt: skip
         assert said(broker) == [(accept, [(0, 3), (4, 7), (8, 10)]), (release, [(3, 4)]), (reject, [(7, 8)])]
-        assert broker.settlements[2].reason == "it is broken"
+        assert broker.acknowledgements[2].reason == "it is broken"
         again = await take(c, 1)
-        assert (again[0].offset, again[0].attempt) == (3, 2)
-        assert c.statistics()["leased"] == 1
+        assert (again[0].offset, again[0].delivery_count) == (3, 2)
+        assert c.statistics()["acquired"] == 1
 
 
 @scenario()
@@ -105,20 +105,20 @@ async def test_a_record_may_be_given_back_for_a_while(broker: ShareBroker) -> No
         (record,) = await take(c, 1)
         await record.nack(delay_ms=5_000)
         assert await c.get(timeout_s=4.9) is None
-        assert (await take(c, 1))[0].attempt == 2
+        assert (await take(c, 1))[0].delivery_count == 2
 
 
 @scenario()
-async def test_whoever_waits_hears_that_the_lease_was_lost_and_nobody_else(broker: ShareBroker) -> None:
+async def test_whoever_waits_hears_that_the_lock_was_lost_and_nobody_else(broker: ShareBroker) -> None:
     fill(broker, 3, per_batch=3)
     async with sharer(broker) as c:
         records = await take(c, 3)
         broker.expire(1)
-        settling = [record.ack() for record in records]
-        await settling[0]
-        with pytest.raises(LeaseExpired):
-            await settling[1]
-        await settling[2]
+        acknowledging = [record.ack() for record in records]
+        await acknowledging[0]
+        with pytest.raises(LockExpired):
+            await acknowledging[1]
+        await acknowledging[2]
 
 
 def test_what_nobody_waits_for_is_logged_where_it_is_lost(caplog: pytest.LogCaptureFixture) -> None:
@@ -137,16 +137,16 @@ def test_what_nobody_waits_for_is_logged_where_it_is_lost(caplog: pytest.LogCapt
 
 
 @scenario()
-async def test_a_lost_connection_ends_its_leases_and_sharing_goes_on(broker: ShareBroker) -> None:
+async def test_a_lost_connection_ends_its_locks_and_sharing_goes_on(broker: ShareBroker) -> None:
     fill(broker, 4, per_batch=4)
     async with sharer(broker) as c:
         first, second = await take(c, 2)
         await first.ack()
         broker.cut()
-        with pytest.raises(LeaseExpired):
+        with pytest.raises(LockExpired):
             await second.ack()
         again = await take(c, 3)
-        assert [(record.offset, record.attempt) for record in again] == [(1, 2), (2, 2), (3, 2)]
+        assert [(record.offset, record.delivery_count) for record in again] == [(1, 2), (2, 2), (3, 2)]
         for record in again:
             await record.ack()
 
@@ -171,10 +171,10 @@ async def test_what_was_not_taken_when_the_connection_was_lost_is_not_kept(broke
         for _ in range(5):
             broker.cut()
             await asyncio.sleep(2)
-        assert c.statistics()["leased"] == 50
+        assert c.statistics()["acquired"] == 50
         assert len(c._intake._shared) == 1
         records = await take(c, 50)
-        assert {record.attempt for record in records} == {6}
+        assert {record.delivery_count for record in records} == {6}
 
 
 @scenario()
@@ -182,40 +182,40 @@ async def test_a_connection_lost_with_the_answer_leaves_it_unknown(broker: Share
     fill(broker, 1)
     async with sharer(broker) as c:
         (record,) = await take(c, 1)
-        broker.refuse = lambda kind, frame: broker.cut() if kind == "settle" else None
+        broker.refuse = lambda kind, frame: broker.cut() if kind == "acknowledge" else None
         with pytest.raises(Timeout):
             await record.ack()
 
 
 @scenario()
-async def test_leases_are_extended_where_that_was_asked_for(broker: ShareBroker) -> None:
+async def test_locks_are_extended_where_that_was_asked_for(broker: ShareBroker) -> None:
     fill(broker, 2, per_batch=2)
-    async with sharer(broker, lease_ms=4_000, renew=True) as c:
+    async with sharer(broker, lock_ms=4_000, renew=True) as c:
         (record,) = await take(c, 1)
         await asyncio.sleep(20)
-        extended = [one for one in said(broker) if one[0] == groups_pb.SETTLEMENT_EXTEND]
+        extended = [one for one in said(broker) if one[0] == groups_pb.ACKNOWLEDGE_TYPE_EXTEND]
         assert len(extended) >= 5
         assert extended[0][1] == [(0, 2)], "also what waits to be taken"
         await record.ack()
         await (await take(c, 1))[0].ack()
-    async with sharer(broker, lease_ms=4_000) as c:
+    async with sharer(broker, lock_ms=4_000) as c:
         fill(broker, 1)
-        broker.settlements.clear()
+        broker.acknowledgements.clear()
         await asyncio.sleep(5)
-        assert await c.get(timeout_s=1) is None, "its lease had ended before it was taken"
+        assert await c.get(timeout_s=1) is None, "its lock had ended before it was taken"
         assert c.statistics()["expired"] == 1
-        assert broker.settlements == []
+        assert broker.acknowledgements == []
 
 
 @scenario()
 async def test_what_was_said_is_kept_before_it_closes(broker: ShareBroker) -> None:
     fill(broker, 5, per_batch=5)
     full = iter([LimitExceeded("wait", retry_after_ms=500)])
-    broker.refuse = lambda kind, frame: next(full, None) if kind == "settle" else None
+    broker.refuse = lambda kind, frame: next(full, None) if kind == "acknowledge" else None
     async with sharer(broker) as c:
         for record in await take(c, 3):
             record.ack()
-    assert said(broker) == [(groups_pb.SETTLEMENT_ACCEPT, [(0, 3)])]
+    assert said(broker) == [(groups_pb.ACKNOWLEDGE_TYPE_ACCEPT, [(0, 3)])]
     assert broker.left == ["member-1"]
 
 
@@ -229,22 +229,27 @@ async def test_a_value_that_cannot_be_decoded_is_rejected_and_raised(broker: Sha
         assert caught.value.details["offset"] == "1"
         assert (await take(c, 1))[0].value == 3
         await asyncio.sleep(0.1)
-        assert said(broker) == [(groups_pb.SETTLEMENT_REJECT, [(1, 2)])]
+        assert said(broker) == [(groups_pb.ACKNOWLEDGE_TYPE_REJECT, [(1, 2)])]
 
 
 @scenario({"quotes": 2})
 async def test_in_flight_and_the_groups_settings_are_said_to_the_leader(broker: ShareBroker) -> None:
-    settings = {"in_flight": 7, "attempts_max": 3, "dead_letter": "dead", "by_key": True, "lease_ms": 1_000}
+    settings = {"in_flight": 7, "deliveries_max": 3, "dead_letter": "dead", "by_key": True, "lock_ms": 1_000}
     async with sharer(broker, **settings):
         (share,) = broker.shares_asked
         assert (share.in_flight_max, len(share.partitions), share.member) == (7, 2, "member-1")
         options = share.options
-        assert (options.attempts_max, options.dead_letter, options.by_key, options.lease_ms) == (3, "dead", True, 1_000)
+        assert (options.deliveries_max, options.dead_letter, options.by_key, options.lock_ms) == (
+            3,
+            "dead",
+            True,
+            1_000,
+        )
         assert options.start.earliest
 
 
 @scenario()
-async def test_a_member_that_is_put_out_joins_again_and_goes_on_with_its_leases(broker: ShareBroker) -> None:
+async def test_a_member_that_is_put_out_joins_again_and_goes_on_with_its_locks(broker: ShareBroker) -> None:
     fill(broker, 2, per_batch=2)
     async with sharer(broker) as c:
         first, second = await take(c, 2)
@@ -269,19 +274,19 @@ async def test_what_the_leader_refuses_is_raised(broker: ShareBroker) -> None:
 async def test_a_leader_that_has_too_much_to_keep_is_told_again(broker: ShareBroker) -> None:
     fill(broker, 1)
     full = iter([LimitExceeded("wait", retry_after_ms=50)] * 3)
-    broker.refuse = lambda kind, frame: next(full, None) if kind == "settle" else None
+    broker.refuse = lambda kind, frame: next(full, None) if kind == "acknowledge" else None
     async with sharer(broker) as c:
         await (await take(c, 1))[0].ack()
-        assert said(broker) == [(groups_pb.SETTLEMENT_ACCEPT, [(0, 1)])]
+        assert said(broker) == [(groups_pb.ACKNOWLEDGE_TYPE_ACCEPT, [(0, 1)])]
 
 
 @scenario()
 async def test_who_waits_for_what_was_said_hears_that_it_is_closed(broker: ShareBroker) -> None:
     fill(broker, 1)
     full = LimitExceeded("wait", retry_after_ms=500)
-    broker.refuse = lambda kind, frame: full if kind == "settle" else None
+    broker.refuse = lambda kind, frame: full if kind == "acknowledge" else None
 
-    async def ack(record: SharedRecord[Any]) -> None:
+    async def ack(record: ShareRecord[Any]) -> None:
         await record.ack()
 
     async with sharer(broker) as c:
@@ -298,7 +303,7 @@ async def test_a_handler_that_fails_ends_its_app_though_nothing_more_comes(broke
     app = App(ADDRESS, connect=broker.connect, random=Random(4))
 
     @app.on("quotes", group="work", shared=True, start="earliest", retries=0)
-    async def handle(_: SharedRecord[bytes]) -> None:
+    async def handle(_: ShareRecord[bytes]) -> None:
         raise KeyError
 
     async with asyncio.timeout(60):
@@ -314,7 +319,7 @@ def test_offsets_become_ranges(offsets: list[int], ranges: list[tuple[int, int]]
     assert ranges_of(offsets) == ranges
 
 
-@pytest.mark.parametrize("settings", [{"in_flight": 0}, {"lease_ms": 0}, {"attempts_max": -1}, {"dead_letter": "/"}])
+@pytest.mark.parametrize("settings", [{"in_flight": 0}, {"lock_ms": 0}, {"deliveries_max": -1}, {"dead_letter": "/"}])
 def test_what_makes_no_sense_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
         sharer(ShareBroker(), **settings)

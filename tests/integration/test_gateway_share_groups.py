@@ -1,4 +1,4 @@
-"""Leases over HTTP: lease, ack, nack, reject, extend, through gateways that hold nothing in between."""
+"""Locks over HTTP: lock, ack, nack, reject, extend, through gateways that hold nothing in between."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tests.integration.local_cluster import LocalCluster, until
 class Gateway:
     """One gateway, in this process, without a network before it."""
 
-    def __init__(self, app: FastAPI, client: httpx.AsyncClient, leases: comet.Leases) -> None:
+    def __init__(self, app: FastAPI, client: httpx.AsyncClient, shares: comet.ShareClient) -> None:
         self.app = app
         self.client = client
-        self.leases = leases
+        self.shares = shares
 
     async def post(self, path: str, body: Any, *, status: int = 200) -> Any:
         answer = await self.client.post(f"/v1/groups/{path}", json=body)
@@ -34,20 +34,20 @@ class Gateway:
             assert answer.headers["content-type"] == "application/problem+json"
         return answer.json()
 
-    async def lease(self, group: str = "g", **more: Any) -> list[Any]:
+    async def acquire(self, group: str = "g", **more: Any) -> list[Any]:
         body = {"topic": "quotes", "start": "earliest", **more}
-        found: list[Any] = (await self.post(f"{group}/lease", body))["records"]
+        found: list[Any] = (await self.post(f"{group}/acquire", body))["records"]
         return found
 
 
 @asynccontextmanager
 async def gateway(addresses: str | list[str], **settings: Any) -> AsyncIterator[Gateway]:
     app = create_app()
-    async with comet.Leases(addresses, **settings) as leases:
-        app.state.backend = SimpleNamespace(leases=leases)
+    async with comet.ShareClient(addresses, **settings) as shares:
+        app.state.backend = SimpleNamespace(share_client=shares)
         transport = httpx.ASGITransport(app, client=("127.0.0.1", 5))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            yield Gateway(app, client, leases)
+            yield Gateway(app, client, shares)
 
 
 @pytest.fixture
@@ -72,28 +72,30 @@ def tokens(*records: Any) -> dict[str, Any]:
     return {"tokens": [record["token"] for record in records]}
 
 
-async def test_records_are_leased_as_they_are_read_with_attempts_and_tokens(
+async def test_records_are_acquired_as_they_are_read_with_attempts_and_tokens(
     broker: comet.testing.TestBroker, http: Gateway
 ) -> None:
     await write(broker.address, {"bid": 1.08}, key="EURUSD", headers={"source": "demo"}, timestamp_us=5)
     await write(broker.address, b"\xff", None, key=b"\xff")
-    first, second, third = await http.lease()
+    first, second, third = await http.acquire()
     token = first.pop("token")
     assert first == {
         "partition": 0, "offset": "0", "timestamp_us": "5", "key": "EURUSD", "value": {"bid": 1.08},
-        "headers": [{"name": "source", "value": "demo"}], "attempt": 1,
+        "headers": [{"name": "source", "value": "demo"}], "delivery_count": 1,
     }  # fmt: skip
     assert (second["base64"], second["key_base64"], third["tombstone"]) == ("/w==", "/w==", True)
-    assert await http.post("g/ack", {"tokens": [token]}) == {"results": [{"settled": True}]}
-    assert await http.lease() == []
-    assert await http.post("g/nack", tokens(second, third)) == {"results": [{"settled": True}] * 2}
-    again = await http.lease(values="base64", limit=1)
-    assert [(one["offset"], one["attempt"]) for one in again] == [("1", 2)]
+    assert await http.post("g/ack", {"tokens": [token]}) == {"results": [{"acknowledged": True}]}
+    assert await http.acquire() == []
+    assert await http.post("g/nack", tokens(second, third)) == {"results": [{"acknowledged": True}] * 2}
+    again = await http.acquire(values="base64", limit=1)
+    assert [(one["offset"], one["delivery_count"]) for one in again] == [("1", 2)]
 
 
-async def test_another_gateway_settles_and_any_number_of_times(broker: comet.testing.TestBroker, http: Gateway) -> None:
+async def test_another_gateway_acknowledges_and_any_number_of_times(
+    broker: comet.testing.TestBroker, http: Gateway
+) -> None:
     await write(broker.address, 1, 2, 3, 4)
-    one, two, three, four = await http.lease(dead_letter="dead")
+    one, two, three, four = await http.acquire(dead_letter="dead")
     async with gateway(broker.address) as other:
         for _ in range(2):
             await other.post("g/ack", tokens(one))
@@ -104,55 +106,57 @@ async def test_another_gateway_settles_and_any_number_of_times(broker: comet.tes
         dead = await consumer.get(timeout_s=10)
         assert dead is not None
         assert dict(dead.headers)["comet-dead-letter-reason"] == b"no such symbol"
-    (again,) = await http.lease(dead_letter="dead", wait_ms=10_000)
-    assert (again["offset"], again["attempt"]) == ("2", 2)
+    (again,) = await http.acquire(dead_letter="dead", wait_ms=10_000)
+    assert (again["offset"], again["delivery_count"]) == ("2", 2)
 
 
-async def test_what_cannot_be_settled_is_told_token_by_token(broker: comet.testing.TestBroker, http: Gateway) -> None:
+async def test_what_cannot_be_acknowledged_is_told_token_by_token(
+    broker: comet.testing.TestBroker, http: Gateway
+) -> None:
     await write(broker.address, 1, 2)
-    one, two = await http.lease()
+    one, two = await http.acquire()
     await http.post("g/ack", tokens(one))
     mixed = await http.post("g/nack", {"tokens": [one["token"], two["token"], "nonsense"]}, status=207)
     late, kept, wrong = mixed["results"]
-    assert (late["settled"], late["problem"]["code"], late["problem"]["status"]) == (False, "LEASE_EXPIRED", 409)
-    assert kept == {"settled": True}
+    assert (late["acknowledged"], late["problem"]["code"], late["problem"]["status"]) == (False, "LOCK_EXPIRED", 409)
+    assert kept == {"acknowledged": True}
     assert wrong["problem"]["code"] == "MALFORMED_TOKEN"
-    assert (await http.post("g/ack", tokens(two), status=409))["code"] == "LEASE_EXPIRED"
+    assert (await http.post("g/ack", tokens(two), status=409))["code"] == "LOCK_EXPIRED"
     assert (await http.post("g/ack", {"tokens": ["x", "y"]}, status=400))["code"] == "MALFORMED_TOKEN"
     problem = await http.post("h/ack", tokens(one), status=400)
     assert problem["code"] == "MALFORMED_TOKEN"
     assert "group 'g'" in problem["detail"]
 
 
-async def test_a_lease_ends_in_time_and_an_extended_one_later(broker: comet.testing.TestBroker, http: Gateway) -> None:
+async def test_a_lock_ends_in_time_and_an_extended_one_later(broker: comet.testing.TestBroker, http: Gateway) -> None:
     await write(broker.address, 1, 2)
     # Long enough for the one that is extended not to end because this machine stands still for a moment.
-    one, two = await http.lease(lease_ms=3_000)
-    waiting = asyncio.ensure_future(http.lease(lease_ms=3_000, wait_ms=20_000))
+    one, two = await http.acquire(lock_ms=3_000)
+    waiting = asyncio.ensure_future(http.acquire(lock_ms=3_000, wait_ms=20_000))
     while not waiting.done():
         await http.post("g/extend", tokens(one))
         await asyncio.wait([waiting], timeout=0.05)
-    assert [(again["offset"], again["attempt"]) for again in waiting.result()] == [("1", 2)]
-    assert (await http.post("g/ack", tokens(one, two), status=207))["results"][0] == {"settled": True}
+    assert [(again["offset"], again["delivery_count"]) for again in waiting.result()] == [("1", 2)]
+    assert (await http.post("g/ack", tokens(one, two), status=207))["results"][0] == {"acknowledged": True}
 
 
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [
-        ("g/lease", {}, 422),
-        ("g/lease", {"topic": "no spaces"}, 422),
-        ("g/lease", {"topic": "quotes", "limit": 0}, 422),
-        ("g/lease", {"topic": "quotes", "limit": "5"}, 422),
-        ("g/lease", {"topic": "quotes", "limit": 1_001}, 422),
-        ("g/lease", {"topic": "quotes", "wait_ms": 30_001}, 422),
-        ("g/lease", {"topic": "quotes", "lease_ms": 1}, 422),
-        ("g/lease", {"topic": "quotes", "nonsense": 1}, 422),
-        ("g/lease", {"topic": "quotes", "values": "xml"}, 422),
-        ("g/lease", {"topic": "quotes", "start": "nonsense"}, 400),
-        ("g/lease", {"topic": "quotes", "start": str(2**63)}, 400),
-        ("g/lease", {"topic": "quotes", "dead_letter": "quotes"}, 400),
-        ("g/lease", {"topic": "nothing"}, 404),
-        ("-/lease", {"topic": "quotes"}, 422),
+        ("g/acquire", {}, 422),
+        ("g/acquire", {"topic": "no spaces"}, 422),
+        ("g/acquire", {"topic": "quotes", "limit": 0}, 422),
+        ("g/acquire", {"topic": "quotes", "limit": "5"}, 422),
+        ("g/acquire", {"topic": "quotes", "limit": 1_001}, 422),
+        ("g/acquire", {"topic": "quotes", "wait_ms": 30_001}, 422),
+        ("g/acquire", {"topic": "quotes", "lock_ms": 1}, 422),
+        ("g/acquire", {"topic": "quotes", "nonsense": 1}, 422),
+        ("g/acquire", {"topic": "quotes", "values": "xml"}, 422),
+        ("g/acquire", {"topic": "quotes", "start": "nonsense"}, 400),
+        ("g/acquire", {"topic": "quotes", "start": str(2**63)}, 400),
+        ("g/acquire", {"topic": "quotes", "dead_letter": "quotes"}, 400),
+        ("g/acquire", {"topic": "nothing"}, 404),
+        ("-/acquire", {"topic": "quotes"}, 422),
         ("g/ack", {"tokens": []}, 422),
         ("g/ack", {"tokens": "x"}, 422),
         ("g/ack", {"tokens": ["x" * 1001]}, 422),
@@ -167,8 +171,8 @@ async def test_what_makes_no_sense_is_refused(http: Gateway, path: str, body: An
 
 async def test_other_terms_than_those_in_use_are_refused(broker: comet.testing.TestBroker, http: Gateway) -> None:
     await write(broker.address, 1)
-    assert len(await http.lease()) == 1
-    problem = await http.post("g/lease", {"topic": "quotes", "lease_ms": 5_000}, status=400)
+    assert len(await http.acquire()) == 1
+    problem = await http.post("g/acquire", {"topic": "quotes", "lock_ms": 5_000}, status=400)
     assert problem["code"] == "INVALID_ARGUMENT"
 
 
@@ -207,32 +211,34 @@ class Caller:
         self._gone.set()
 
 
-async def test_who_goes_away_while_it_waits_has_leased_nothing(broker: comet.testing.TestBroker, http: Gateway) -> None:
+async def test_who_goes_away_while_it_waits_has_acquired_nothing(
+    broker: comet.testing.TestBroker, http: Gateway
+) -> None:
     for _ in range(3):
-        caller = Caller(http.app, "g/lease", {"topic": "quotes", "wait_ms": 30_000, "start": "earliest"})
+        caller = Caller(http.app, "g/acquire", {"topic": "quotes", "wait_ms": 30_000, "start": "earliest"})
         await asyncio.wait([caller.task], timeout=0.05)
         assert not caller.task.done()
         caller.go()
         await asyncio.wait([caller.task], timeout=10)
         assert caller.task.done()
     await write(broker.address, 1)
-    assert [one["attempt"] for one in await http.lease(wait_ms=10_000)] == [1]
+    assert [one["delivery_count"] for one in await http.acquire(wait_ms=10_000)] == [1]
 
 
 async def test_who_has_gone_before_the_answer_keeps_nothing(broker: comet.testing.TestBroker, http: Gateway) -> None:
     await write(broker.address, 1, 2)
     for _ in range(10):
-        caller = Caller(http.app, "g/lease", {"topic": "quotes", "start": "earliest", "attempts_max": 1})
+        caller = Caller(http.app, "g/acquire", {"topic": "quotes", "start": "earliest", "deliveries_max": 1})
         caller.go()
         await caller.task
     found: list[Any] = []
     while len(found) < 2:
-        found += await http.lease(attempts_max=1, wait_ms=10_000)
-    assert [one["attempt"] for one in found] == [1, 1]
+        found += await http.acquire(deliveries_max=1, wait_ms=10_000)
+    assert [one["delivery_count"] for one in found] == [1, 1]
 
 
 async def test_a_gateway_that_stops_lets_nobody_wait(http: Gateway) -> None:
-    waiting = asyncio.ensure_future(http.post("g/lease", {"topic": "quotes", "wait_ms": 30_000}, status=503))
+    waiting = asyncio.ensure_future(http.post("g/acquire", {"topic": "quotes", "wait_ms": 30_000}, status=503))
     await asyncio.wait([waiting], timeout=0.05)
     http.app.state.draining.set()
     assert (await waiting)["code"] == "DRAINING"
@@ -241,7 +247,7 @@ async def test_a_gateway_that_stops_lets_nobody_wait(http: Gateway) -> None:
 # ---- a cluster
 
 
-async def test_the_leader_dies_between_lease_and_ack(tmp_path: Any) -> None:
+async def test_the_leader_dies_between_lock_and_ack(tmp_path: Any) -> None:
     async with LocalCluster(tmp_path) as cluster, gateway(cluster.addresses, connect=cluster.network.connect) as http:
         async with comet.Admin(cluster.addresses, connect=cluster.network.connect) as admin:
             await admin.create_topic("quotes", replicas=3)
@@ -249,12 +255,12 @@ async def test_the_leader_dies_between_lease_and_ack(tmp_path: Any) -> None:
         async with comet.Producer(cluster.addresses, connect=cluster.network.connect, acks="all") as producer:
             for number in range(3):
                 await producer.publish("quotes", {"n": number})
-        one, two, three = await http.lease()
+        one, two, three = await http.acquire()
         await http.post("g/ack", tokens(one))
         await cluster.stop(cluster.leader("quotes"))
         problem = await http.post("g/ack", tokens(two, three), status=409)
-        assert problem["code"] == "LEASE_EXPIRED"
-        again = await http.lease(wait_ms=20_000)
-        assert [(record["value"], record["attempt"]) for record in again] == [({"n": 1}, 2), ({"n": 2}, 2)]
+        assert problem["code"] == "LOCK_EXPIRED"
+        again = await http.acquire(wait_ms=20_000)
+        assert [(record["value"], record["delivery_count"]) for record in again] == [({"n": 1}, 2), ({"n": 2}, 2)]
         await http.post("g/ack", tokens(*again))
-        assert await http.lease() == []
+        assert await http.acquire() == []

@@ -1,9 +1,9 @@
-"""One call that leases records of a shared group: it stands in line at its states here, and takes what they have.
+"""One call that acquires records of a share group: it stands in line at its states here, and takes what they have.
 
-    stand ─► in line at a partition ─► called ─► leased under the call's number ─► answer
+    stand ─► in line at a partition ─► called ─► acquired under the call's number ─► answer
 
-What there is at partitions that it stands at does not wait for the others. Between the first record that is leased and
-the answer nothing is waited for: a call that is given up has leased nothing, or is being answered.
+What there is at partitions that it stands at does not wait for the others. Between the first record that is acquired
+and the answer nothing is waited for: a call that is given up has acquired nothing, or is being answered.
 
 Owned by the coroutine of the call; on the loop's thread.
 """
@@ -18,8 +18,8 @@ from comet.errors import CometError, InvalidArgument, Unavailable
 from comet.v1 import groups_pb2 as pb
 from comet_broker import limits
 from comet_broker.core.shares import Granted, Holder
-from comet_broker.sharing.chunk import Chunk, leases
-from comet_broker.sharing.state import Agreed, SharedPartition
+from comet_broker.sharing.chunk import Chunk, acquired_ranges
+from comet_broker.sharing.state import Agreed, SharePartition
 
 RECORDS: Final = 100  # where the call does not say how many
 PATIENCE_S: Final = 1.0  # with what is being opened or read, beyond the time that the call is to wait
@@ -28,7 +28,7 @@ PATIENCE_S: Final = 1.0  # with what is being opened or read, beyond the time th
 class Caller:
     """One call at one partition. Implements sharing.state.Seat."""
 
-    def __init__(self, call: LeaseCall, state: SharedPartition) -> None:
+    def __init__(self, call: AcquireCall, state: SharePartition) -> None:
         self.state = state
         self.holder = Holder()
         self.called = False
@@ -49,10 +49,10 @@ class Caller:
         self._call.ended(self, error)
 
 
-class LeaseCall:
+class AcquireCall:
     """Takes what its partitions have for it: at once, or what comes first while it waits."""
 
-    def __init__(self, number: int, request: pb.LeaseRequest, indexes: Sequence[int]) -> None:
+    def __init__(self, number: int, request: pb.AcquireRequest, indexes: Sequence[int]) -> None:
         self.records_left = request.records_max or RECORDS
         self.bytes_left = min(request.bytes_max or limits.MIB, limits.FETCH_BYTES_MAX)
         self._number = number
@@ -79,22 +79,22 @@ class LeaseCall:
         self._error = error
         self.rouse()
 
-    def stand(self, index: int, state: SharedPartition | CometError, agreed: Agreed) -> None:
+    def stand(self, index: int, state: SharePartition | CometError, agreed: Agreed) -> None:
         """Gets in line at a partition, or learns why that cannot be. Raises what the whole call is refused for."""
         self._ahead.pop(index)
         if isinstance(state, InvalidArgument):
             raise state
         error = state if isinstance(state, CometError) else state.closed
-        if isinstance(state, SharedPartition) and error is None:
+        if isinstance(state, SharePartition) and error is None:
             state.agree(agreed)
             if state.tickets.find(self._number) is None:
                 self._stand(state)
                 return
-            error = Unavailable(f"a lease of the same number is open at {state}", retry_after_ms=1)
+            error = Unavailable(f"a lock of the same number is open at {state}", retry_after_ms=1)
         self._error = error
         self._failed[index] = None
 
-    def _stand(self, state: SharedPartition) -> None:
+    def _stand(self, state: SharePartition) -> None:
         caller = Caller(self, state)
         self._callers[caller] = None
         try:
@@ -102,7 +102,7 @@ class LeaseCall:
         except CometError as error:
             self.ended(caller, error)
 
-    async def run(self, opening: Coroutine[Any, Any, None], wait_s: float) -> pb.LeaseResponse:
+    async def run(self, opening: Coroutine[Any, Any, None], wait_s: float) -> pb.AcquireResponse:
         """`opening` has it stand in line, and is over with it. Waits so long for a first record, and a little for what
         is not open or read yet."""
         loop = asyncio.get_running_loop()
@@ -113,7 +113,7 @@ class LeaseCall:
                 self._roused = loop.create_future()
                 found = self._take()
                 if found:
-                    return pb.LeaseResponse(ranges=found, missing=self._failed)
+                    return pb.AcquireResponse(ranges=found, missing=self._failed)
                 if self._refusal is not None:
                     raise self._refusal
                 waiting: list[asyncio.Future[None]] = []
@@ -126,7 +126,7 @@ class LeaseCall:
                 waiting += [one for caller in self._callers if (one := caller.state.loading) is not None]
                 left_s = give_up + (PATIENCE_S if waiting else 0) - loop.time()
                 if left_s <= 0:
-                    return pb.LeaseResponse(missing=[*self._failed, *self._ahead])
+                    return pb.AcquireResponse(missing=[*self._failed, *self._ahead])
                 await asyncio.wait([self._roused, *waiting], timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             opener.cancel()
@@ -134,9 +134,9 @@ class LeaseCall:
             for caller in self._callers:
                 caller.state.step_out(caller)
 
-    def _take(self) -> list[pb.LeasedRange]:
+    def _take(self) -> list[pb.AcquiredRange]:
         """All that there is now, up to what was asked for; one state after the other."""
-        found: list[pb.LeasedRange] = []
+        found: list[pb.AcquiredRange] = []
         refused: CometError | None = None
         for caller in list(self._callers):
             try:
@@ -149,7 +149,7 @@ class LeaseCall:
             raise refused
         return found
 
-    def _take_from(self, caller: Caller, found: list[pb.LeasedRange]) -> None:
+    def _take_from(self, caller: Caller, found: list[pb.AcquiredRange]) -> None:
         caller.called = False
         state = caller.state
         if self._peek:
@@ -158,22 +158,22 @@ class LeaseCall:
             return
         while self.records_left > 0 and self.bytes_left > 0:
             caller.bytes_max = self.bytes_left
-            served = state.lend(caller, self._number)
+            served = state.acquire(caller, self._number)
             if served is None:
                 return
-            leased = self._leased(state, *served)
-            self.bytes_left -= len(leased.batches)
-            state.partition.delivered_bytes += len(leased.batches)
-            self.records_left -= sum(one.end - one.first for one in leased.records)
-            found.append(leased)
+            acquired = self._acquired(state, *served)
+            self.bytes_left -= len(acquired.batches)
+            state.partition.delivered_bytes += len(acquired.batches)
+            self.records_left -= sum(one.end - one.first for one in acquired.records)
+            found.append(acquired)
             if state.is_waited_for_beside(caller):
                 return
 
-    def _leased(self, state: SharedPartition, chunk: Chunk, granted: Sequence[Granted]) -> pb.LeasedRange:
-        leased = _range(state, self._number)
-        leased.records.extend(leases(granted))
-        leased.batches = chunk.batches(granted)
-        return leased
+    def _acquired(self, state: SharePartition, chunk: Chunk, granted: Sequence[Granted]) -> pb.AcquiredRange:
+        acquired = _range(state, self._number)
+        acquired.records.extend(acquired_ranges(granted))
+        acquired.batches = chunk.batches(granted)
+        return acquired
 
 
 def look_at(task: asyncio.Task[None]) -> None:
@@ -182,7 +182,7 @@ def look_at(task: asyncio.Task[None]) -> None:
         task.exception()
 
 
-def _range(state: SharedPartition, number: int) -> pb.LeasedRange:
-    return pb.LeasedRange(
-        partition=state.partition.index, topic_id=state.partition.topic_id, leader_epoch=state.epoch, lease=number
+def _range(state: SharePartition, number: int) -> pb.AcquiredRange:
+    return pb.AcquiredRange(
+        partition=state.partition.index, topic_id=state.partition.topic_id, leader_epoch=state.epoch, lock_id=number
     )

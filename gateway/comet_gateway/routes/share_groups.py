@@ -1,0 +1,174 @@
+"""Records of share groups, acquired without a session: by one request, and acknowledged by others, through any gateway.
+
+lock ─► records with a token each ─► ack | nack | reject | extend, before the lock is over
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Request, Response
+
+import comet
+from comet.errors import CometError, InvalidArgument
+from comet_gateway.config import Limits
+from comet_gateway.http.client_disconnect import while_there
+from comet_gateway.http.problems import Problem, answers
+from comet_gateway.push.subscribe_request import Values
+from comet_gateway.records.record_json import each
+from comet_gateway.schemas.common import ProblemDocument
+from comet_gateway.schemas.lists import GroupName
+from comet_gateway.schemas.share_groups import (
+    ACQUIRED,
+    Acknowledged,
+    Acknowledgements,
+    AcquireBody,
+    Nack,
+    Reject,
+    Tokens,
+)
+
+router = APIRouter(prefix="/v1", tags=["share groups"])
+
+
+async def _client(request: Request) -> comet.ShareClient:
+    found: comet.ShareClient = request.app.state.backend.share_client
+    return found
+
+
+ShareClientFrom = Annotated[comet.ShareClient, Depends(_client)]
+
+_GROUP: Final = "$request.path.group"
+
+
+def _with_first_token(**more: Any) -> dict[str, Any]:
+    return {"parameters": {"group": _GROUP}, "requestBody": {"tokens": ["$response.body#/records/0/token"], **more}}
+
+
+_LINKS: Final = {
+    "ackRecords": {"operationId": "ackRecords", **_with_first_token()},
+    "nackRecords": {"operationId": "nackRecords", **_with_first_token(delay_ms=1000)},
+    "rejectRecords": {"operationId": "rejectRecords", **_with_first_token(reason="no such symbol")},
+    "extendRecords": {"operationId": "extendRecords", **_with_first_token()},
+    "describeGroup": {"operationId": "describeGroup", "parameters": {"group": _GROUP}},
+}
+_ACKNOWLEDGED: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "All are kept."},
+    207: {"model": Acknowledgements, "description": "Some are not; `problem` says why."},
+    **answers("MALFORMED_TOKEN", "LOCK_EXPIRED", "TOPIC_NOT_FOUND", "NOT_LEADER", "LEADERSHIP_LOST"),
+}
+
+
+@router.post(
+    "/groups/{group}/acquire",
+    operation_id="acquireRecords",
+    response_class=Response,
+    responses={
+        **answers("TOPIC_NOT_FOUND", "DATA_LOSS", "NOT_LEADER", "NOT_COORDINATOR", "COORDINATOR_LOADING", "LOG_FAILED"),
+        200: {**ACQUIRED, "links": _LINKS},
+    },
+)
+async def acquire(request: Request, client: ShareClientFrom, group: GroupName, body: AcquireBody) -> Response:
+    """Acquires records of a topic in the name of a share group, each with a token to acknowledge it with.
+
+    What is neither acknowledged nor extended within `lock_ms` is given out again, as is all that is acquired when
+    another broker comes to lead the partition. The group needs no members, and may have some: they share its records. A
+    group that is new is made by this, and stays until it is deleted.
+
+    Where the client goes away before the answer, nothing stays acquired, as far as the gateway can notice.
+    """
+    state = request.app.state
+    limits: Limits = state.config.limits
+    _within("limit", body.limit, limits.records_max)
+    _within("max_bytes", body.max_bytes, limits.answer_bytes_max)
+    _within("wait_ms", body.wait_ms, limits.wait_ms_max)
+    found = await while_there(
+        request,
+        client.acquire(
+            group,
+            body.topic,
+            records_max=body.limit,
+            bytes_max=body.max_bytes,
+            wait_ms=body.wait_ms,
+            lock_ms=body.lock_ms,
+            deliveries_max=body.deliveries_max,
+            dead_letter=body.dead_letter or "",
+            by_key=body.by_key,
+            start=body.start,
+        ),
+        state.draining,
+    )
+    if found and await request.is_disconnected():
+        await client.give_back([record.token for record in found])
+    state.metrics.records_out += len(found)
+    return Response(_document(found, Values(body.values)), media_type="application/json")
+
+
+def _within(name: str, value: int, most: int) -> None:
+    if value > most:
+        raise Problem("VALIDATION", f"{name} is at most {most} at this gateway, not {value}")
+
+
+def _document(found: Sequence[comet.AcquiredRecord], values: Values) -> bytes:
+    texts = [
+        b'%b,"delivery_count":%d,"token":"%b"}' % (text[:-1], record.delivery_count, record.token.encode())
+        for text, record in zip(each(found, values), found, strict=True)
+    ]
+    return b'{"records":[%b]}' % b",".join(texts)
+
+
+# ---- acknowledging
+
+
+@router.post(
+    "/groups/{group}/ack", operation_id="ackRecords", responses=_ACKNOWLEDGED, response_model_exclude_none=True
+)
+async def ack(client: ShareClientFrom, group: GroupName, body: Tokens, response: Response) -> Acknowledgements:
+    """These are done. May be said again where the answer was lost."""
+    return _acknowledged(await client.ack(body.tokens, group=group), response)
+
+
+@router.post(
+    "/groups/{group}/nack", operation_id="nackRecords", responses=_ACKNOWLEDGED, response_model_exclude_none=True
+)
+async def nack(client: ShareClientFrom, group: GroupName, body: Nack, response: Response) -> Acknowledgements:
+    """These are to be given out again, not before `delay_ms` are over; after `deliveries_max` they are dead letters."""
+    return _acknowledged(await client.nack(body.tokens, delay_ms=body.delay_ms, group=group), response)
+
+
+@router.post(
+    "/groups/{group}/reject", operation_id="rejectRecords", responses=_ACKNOWLEDGED, response_model_exclude_none=True
+)
+async def reject(client: ShareClientFrom, group: GroupName, body: Reject, response: Response) -> Acknowledgements:
+    """These are never to be given out again: they are dead letters."""
+    return _acknowledged(await client.reject(body.tokens, reason=body.reason, group=group), response)
+
+
+@router.post(
+    "/groups/{group}/extend", operation_id="extendRecords", responses=_ACKNOWLEDGED, response_model_exclude_none=True
+)
+async def extend(client: ShareClientFrom, group: GroupName, body: Tokens, response: Response) -> Acknowledgements:
+    """These take longer: their locks begin anew."""
+    return _acknowledged(await client.extend(body.tokens, group=group), response)
+
+
+def _acknowledged(outcomes: Sequence[CometError | None], response: Response) -> Acknowledgements:
+    """All of one kind that went wrong are one problem; else each token has its own."""
+    problems = [None if error is None else _problem(error) for error in outcomes]
+    wrong = [problem for problem in problems if problem is not None]
+    if len(wrong) == len(problems) and len({problem.code for problem in wrong}) == 1:
+        raise wrong[0]
+    if wrong:
+        response.status_code = 207
+    return Acknowledgements(results=[_result(problem) for problem in problems])
+
+
+def _problem(error: CometError) -> Problem:
+    return Problem("MALFORMED_TOKEN", error.message) if isinstance(error, InvalidArgument) else Problem.of(error)
+
+
+def _result(problem: Problem | None) -> Acknowledged:
+    if problem is None:
+        return Acknowledged(acknowledged=True, problem=None)
+    return Acknowledged(acknowledged=False, problem=ProblemDocument.model_validate(problem.document()))
