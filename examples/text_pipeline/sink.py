@@ -3,9 +3,9 @@
     lines.txt             the lines
     lines.txt.positions   {"bytes": how much of the file is good, "next": {partition: the next offset}}
 
-A batch is written to the file and synced; then the positions are replaced in one step; then the group's position is
-committed. Whatever is killed in between: what the positions do not know of is cut off at the start, and comes again;
-what they know of is passed over when it comes again.
+A batch is written to the file and synced; then the positions are replaced in one step; then the group's committed
+offset is committed. Whatever is killed in between: what the positions do not know of is cut off at the start, and comes
+again; what they know of is passed over when it comes again.
 
     python sink.py [BROKER] [FILE]
 """
@@ -26,7 +26,7 @@ import comet
 
 
 class LineFile:
-    """The file with its positions. One process at a time has it."""
+    """The file with its committed offsets. One process at a time has it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
         UnsupportedVersion,
     )
     from comet.event_loop import run
-    from comet.groups.committed_offsets import CommitPartition, GroupPosition
+    from comet.groups.committed_offsets import CommitResult, CommittedOffset
     from comet.groups.group_consumer import GroupConsumer
     from comet.producer.delivery import BulkDelivery, Delivery, FailedRange
     from comet.producer.producer import Producer
@@ -127,7 +127,8 @@ __all__ = [
     "ClusterInfo",
     "ClusterRecovery",
     "CometError",
-    "CommitPartition",
+    "CommitResult",
+    "CommittedOffset",
     "Consistency",
     "Consumer",
     "CoordinatorLoading",
@@ -149,7 +150,6 @@ __all__ = [
     "GroupMember",
     "GroupNotEmpty",
     "GroupNotFound",
-    "GroupPosition",
     "GroupSummary",
     "History",
     "HistoryTrack",
@@ -225,13 +225,13 @@ _OWN = {
     "BulkDelivery": "comet.producer.delivery",
     "ClusterEvent": "comet.admin.history",
     "ClusterRecovery": "comet.admin.recovery",
-    "CommitPartition": "comet.groups.committed_offsets",
+    "CommitResult": "comet.groups.committed_offsets",
     "Consumer": "comet.consumer.consumer",
     "Delivery": "comet.producer.delivery",
     "FailedRange": "comet.producer.delivery",
     "Fetched": "comet.consumer.range_reader",
     "GroupConsumer": "comet.groups.group_consumer",
-    "GroupPosition": "comet.groups.committed_offsets",
+    "CommittedOffset": "comet.groups.committed_offsets",
     "History": "comet.admin.history",
     "HistoryTrack": "comet.admin.history",
     "AcquiredRecord": "comet.share.share_client",

@@ -44,9 +44,7 @@ async def fill(broker: str, topics: int, partitions: int) -> None:
         for first in range(0, topics, AT_ONCE):
             await asyncio.gather(*map(make, range(first, min(topics, first + AT_ONCE))))
         for number in range(30):
-            await admin.commit_positions(
-                f"group-{number:02}", {(f"topic-{number:04}", p): 0 for p in range(partitions)}
-            )
+            await admin.commit_offsets(f"group-{number:02}", {(f"topic-{number:04}", p): 0 for p in range(partitions)})
 
 
 async def write(broker: str, topics: int) -> None:

@@ -26,6 +26,6 @@ async def seed(broker: str) -> None:
         await producer.send("orders", b'{"note": "%s"}' % MARKUP.replace('"', "'").encode(), key=b"=1+1")
         await producer.send("orders", bytes(range(256)), key=None)
         await producer.flush()
-        await admin.commit_positions(
+        await admin.commit_offsets(
             "engine", {comet.TopicPartition("quotes", 0): 0, comet.TopicPartition("quotes", 1): 2}
         )

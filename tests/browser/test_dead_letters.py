@@ -142,7 +142,7 @@ async def test_letters_chosen_before_the_page_is_all_there_are_chosen(page: Page
 
 async def test_all_of_a_reason_are_redriven_after_a_dry_run(page: Page, stage: Stage) -> None:
     async with made(stage, "again") as admin:
-        await admin.commit_positions("again-group", {("again", 0): 0})
+        await admin.commit_offsets("again-group", {("again", 0): 0})
         await page.goto(stage.at("/dead-letters/again-failed"))
         await live(page)
         await page.get_by_role("link", name="ValueError: order # is late").click()

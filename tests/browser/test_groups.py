@@ -45,7 +45,7 @@ async def made(stage: Stage, name: str, *, records: int = 40) -> AsyncIterator[c
         for number in range(records):
             await producer.send(name, b"%d" % number, partition=number % 2, timestamp_us=1_000_000 * (number + 1))
         await producer.flush()
-        await admin.commit_positions(name, {(name, 0): 5, (name, 1): 0})
+        await admin.commit_offsets(name, {(name, 0): 5, (name, 1): 0})
         yield admin
         if name in [group.name for group in await admin.list_groups()]:
             await admin.delete_group(name)
@@ -53,7 +53,7 @@ async def made(stage: Stage, name: str, *, records: int = 40) -> AsyncIterator[c
 
 
 async def positions(admin: comet.Admin, name: str) -> dict[int, int]:
-    return {one.partition: one.offset for one in await admin.group_positions(name)}
+    return {one.partition: one.offset for one in await admin.group_offsets(name)}
 
 
 # ---- looking
@@ -78,7 +78,7 @@ async def test_the_list_is_kept_up_to_date_and_sorted_by_lag(page: Page, stage: 
         found = row(page, "list-of-groups", "groups")
         await expect(found).to_contain_text("35")
         await expect(page.get_by_role("columnheader", name="Lag records")).to_have_attribute("aria-sort", "descending")
-        await admin.commit_positions("list-of-groups", {("list-of-groups", 1): 20})
+        await admin.commit_offsets("list-of-groups", {("list-of-groups", 1): 20})
         await expect(found).to_contain_text("15")
         await shot(page, "groups-light")
         await axe(page)
@@ -137,7 +137,7 @@ async def test_a_shared_group_shows_what_is_in_flight_and_no_positions_to_set(pa
             await page.goto(stage.at("/groups/sharers"))
             await live(page)
             await expect(page.get_by_role("columnheader", name="In flight")).to_be_visible()
-            await expect(page.get_by_text("a share group has no positions")).to_be_visible()
+            await expect(page.get_by_text("a share group has no committed offsets")).to_be_visible()
             await expect(button(page, "Reset offsets")).to_have_attribute("aria-disabled", "true")
         async with comet.Admin(stage.broker) as admin:
             await admin.delete_group("sharers")
@@ -155,7 +155,7 @@ async def test_lag_over_time_is_drawn_by_topic_and_reads_as_a_table(page: Page, 
 async def test_what_is_no_main_table_comes_in_pages_of_its_own(page: Page, stage: Stage) -> None:
     async with comet.Admin(stage.broker) as admin:
         await admin.create_topic("wide", partitions=130)
-        await admin.commit_positions("wide", {("wide", index): 0 for index in range(130)})
+        await admin.commit_offsets("wide", {("wide", index): 0 for index in range(130)})
         await page.goto(stage.at("/topics/wide/consumers?group=wide"))
         table = page.get_by_role("region", name="Lag by partition", exact=True)
         rows = table.locator("tbody tr")

@@ -312,7 +312,7 @@ async def test_groups_are_told_with_their_lag_partition_by_partition(page: Page,
         for number in range(9):
             await producer.send("read", b"x", partition=int(number > 5))
         await producer.flush()
-        await admin.commit_positions("readers", {("read", 0): 2, ("read", 1): 3})
+        await admin.commit_offsets("readers", {("read", 0): 2, ("read", 1): 3})
         await page.goto(stage.at("/topics/read/consumers"))
         await live(page)
         await expect(row(page, "readers").get_by_role("cell").nth(3)).to_have_text("4")

@@ -125,8 +125,8 @@ class Member:
         await self.until(lambda: len(self.owned) == count)
 
     def commit_frame(self, topic: str, offsets: dict[int, int], **more: Any) -> pb.Commit:
-        marks = [pb.Mark(partition=index, offset=offset) for index, offset in offsets.items()]
-        topics = [pb.TopicMarks(topic=topic, topic_id=self.ids[topic], marks=marks)]
+        entries = [pb.PartitionOffset(partition=index, offset=offset) for index, offset in offsets.items()]
+        topics = [pb.TopicOffsets(topic=topic, topic_id=self.ids[topic], offsets=entries)]
         generation = more.pop("generation", self.generation)
         return pb.Commit(group=self.group, member=self.id, generation=generation, topics=topics, **more)
 

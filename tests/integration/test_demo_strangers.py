@@ -206,7 +206,7 @@ async def test_a_group_goes_on_when_what_it_had_not_read_is_purged(work: Any, to
             done = 0
             while done <= 8 and not going_on.done():
                 await producer.publish(topic, order(10))
-                done = (await admin.group_positions(group))[0].offset
+                done = (await admin.group_offsets(group))[0].offset
 
 
 async def test_life_without_its_topic_ends_with_one_line_that_says_why() -> None:

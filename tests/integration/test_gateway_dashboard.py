@@ -32,7 +32,7 @@ async def gateway() -> AsyncIterator[Gateway]:
         async with comet.Admin(found.broker) as admin, comet.Producer(found.broker) as producer:
             await producer.send_many("quotes", [b"1", b"2", b"3"])
             await producer.flush()
-            await admin.commit_positions("engine", {comet.TopicPartition("quotes", 0): 0})
+            await admin.commit_offsets("engine", {comet.TopicPartition("quotes", 0): 0})
         yield found
 
 

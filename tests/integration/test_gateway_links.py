@@ -88,12 +88,12 @@ async def follow(api: Api, operation: Operation, parameters: dict[str, Any], bod
 
 
 async def test_what_is_linked_to_can_be_done(api: Api) -> None:
-    create, commit = api.operations["createTopic"], api.operations["commitPositions"]
+    create, commit = api.operations["createTopic"], api.operations["commitOffsets"]
     followed: set[str] = set()
     followed |= await follow(api, create, {}, {"name": "quotes", "partitions": 2})
-    assert {"describeTopic", "produce", "fetch", "commitPositions", "deleteTopic"} <= followed
+    assert {"describeTopic", "produce", "fetch", "commitOffsets", "deleteTopic"} <= followed
     topic, group = {"topic": "quotes"}, {"group": "work"}
-    position = {"positions": [{"topic": "quotes", "partition": 0, "offset": 0}]}
+    position = {"offsets": [{"topic": "quotes", "partition": 0, "offset": 0}]}
     for name, parameters in (("describePartition", {**topic, "partition": 1}), ("describeTopic", topic)):
         await api.call(create, {}, {"name": "quotes", "partitions": 2})
         followed |= await follow(api, api.operations[name], parameters)

@@ -278,21 +278,21 @@ async def test_positions_are_committed_and_read(filled: Api) -> None:
     def position(partition: int, offset: int, topic: str = "quotes") -> dict[str, Any]:
         return {"topic": topic, "partition": partition, "offset": str(offset)}
 
-    await filled.get("/groups/engine/positions", status=404)
-    done = await filled.ask("PUT", "/groups/engine/positions", {"positions": [position(0, 4), position(1, 7)]})
-    assert done["positions"] == [{**position(0, 4), "error": None}, {**position(1, 7), "error": None}]
-    found = (await filled.get("/groups/engine/positions"))["positions"]
+    await filled.get("/groups/engine/offsets", status=404)
+    done = await filled.ask("PUT", "/groups/engine/offsets", {"offsets": [position(0, 4), position(1, 7)]})
+    assert done["offsets"] == [{**position(0, 4), "error": None}, {**position(1, 7), "error": None}]
+    found = (await filled.get("/groups/engine/offsets"))["offsets"]
     assert found == [{**position(0, 4), "epoch": None}, {**position(1, 7), "epoch": None}]
-    body = {"positions": [position(0, 2), position(1, 99), position(7, 0), position(0, 0, "none")]}
-    mixed = await filled.ask("PUT", "/groups/engine/positions", body, status=207)
-    assert [one["offset"] for one in mixed["positions"]] == ["4", None, None, None]
-    assert [one["error"] and one["error"]["code"] for one in mixed["positions"]] == [
+    body = {"offsets": [position(0, 2), position(1, 99), position(7, 0), position(0, 0, "none")]}
+    mixed = await filled.ask("PUT", "/groups/engine/offsets", body, status=207)
+    assert [one["offset"] for one in mixed["offsets"]] == ["4", None, None, None]
+    assert [one["error"] and one["error"]["code"] for one in mixed["offsets"]] == [
         None, "OFFSET_OUT_OF_RANGE", "PARTITION_NOT_FOUND", "TOPIC_NOT_FOUND"
     ]  # fmt: skip
     wrong: Any
-    for wrong in ({"positions": []}, {"positions": [position(0, 1), position(0, 2)]}, {"positions": [{}]}):
-        await filled.ask("PUT", "/groups/engine/positions", wrong, status=422)
-    await filled.ask("PUT", "/groups/engine/positions", {"positions": [position(0, -1)]}, status=400)
+    for wrong in ({"offsets": []}, {"offsets": [position(0, 1), position(0, 2)]}, {"offsets": [{}]}):
+        await filled.ask("PUT", "/groups/engine/offsets", wrong, status=422)
+    await filled.ask("PUT", "/groups/engine/offsets", {"offsets": [position(0, -1)]}, status=400)
 
 
 async def test_a_group_is_described_reset_and_deleted(filled: Api) -> None:
@@ -319,9 +319,9 @@ async def test_a_group_is_described_reset_and_deleted(filled: Api) -> None:
     lag = await filled.get("/groups/engine/lag", points=1)
     assert [one["lag"] for one in lag["now"]] == ["9", "3", "1"]
     gone = await filled.delete("/groups/engine", dry_run=True)
-    assert (gone["positions"], gone["lag"]) == (3, "13")
+    assert (gone["offsets"], gone["lag"]) == (3, "13")
     assert await filled.delete("/groups/engine") == {**gone, "dry_run": False}
-    for path in ("", "/lag", "/positions"):
+    for path in ("", "/lag", "/offsets"):
         assert (await filled.get(f"/groups/engine{path}", status=404))["code"] == "GROUP_NOT_FOUND"
 
 
@@ -356,8 +356,8 @@ async def test_members_are_shown_and_keep_their_group(broker: comet.testing.Test
             assert (problem["code"], problem["hint"]) == ("GROUP_NOT_EMPTY", "Stop them first.")
             body: Any = {"to": "earliest", "topics": ["quotes"]}
             await filled.post("/groups/engine/reset", body, dry_run=dry_run, status=409)
-        body = {"positions": [{"topic": "quotes", "partition": 0, "offset": 1}]}
-        await filled.ask("PUT", "/groups/engine/positions", body, status=409)
+        body = {"offsets": [{"topic": "quotes", "partition": 0, "offset": 1}]}
+        await filled.ask("PUT", "/groups/engine/offsets", body, status=409)
         assert (await filled.delete("/topics/quotes", dry_run=True))["groups"] == [
             {"group": "engine", "state": "stable", "members": 1}
         ]
@@ -367,7 +367,7 @@ async def test_pages_of_groups_hold_each_once(broker: comet.testing.TestBroker, 
     await http.admin.create_topic("trades")
     names = sorted([f"engine-{number}" for number in range(7)] + ["Other"])
     for name in names:
-        await http.admin.commit_positions(name, {("trades" if name == "Other" else "quotes", 0): 0})
+        await http.admin.commit_offsets(name, {("trades" if name == "Other" else "quotes", 0): 0})
     for limit in (1, 3, 8, 100):
         found: list[str] = []
         after = ""
@@ -422,7 +422,7 @@ async def test_a_broker_alone_can_pass_on_nothing(http: Api) -> None:
 async def test_nobody_there_is_503_with_a_time_to_wait() -> None:
     held = HeldPorts(1)
     async with api(f"127.0.0.1:{held.numbers[0]}", timeout_ms=300) as http:
-        for path in ("/topics", "/topics/t", "/groups", "/groups/g/positions", "/brokers", "/cluster", "/brokers/1"):
+        for path in ("/topics", "/topics/t", "/groups", "/groups/g/offsets", "/brokers", "/cluster", "/brokers/1"):
             answer = await http.client.get(f"/v1{path}")
             assert (answer.status_code, answer.json()["code"]) == (503, "UNAVAILABLE"), path
             assert int(answer.headers["retry-after"]) >= 1

@@ -157,16 +157,16 @@ async def test_what_a_dead_leader_would_have_to_say_is_null(cluster: LocalCluste
 
 
 async def test_groups_are_read_and_set_while_their_coordinator_changes(cluster: LocalCluster, http: Api) -> None:
-    body = {"positions": [{"topic": "t", "partition": 0, "offset": "4"}]}
+    body = {"offsets": [{"topic": "t", "partition": 0, "offset": "4"}]}
     names = [f"engine-{number}" for number in range(6)]
     for name in names:
-        await http.ask("PUT", f"/groups/{name}/positions", body)
+        await http.ask("PUT", f"/groups/{name}/offsets", body)
     coordinator = {one["name"]: one["coordinator"] for one in (await http.get("/groups"))["items"]}
     assert sorted(coordinator) == names
     gone = next(iter(coordinator.values()))
     await cluster.stop(gone)
-    found = await asyncio.gather(*(http.get(f"/groups/{name}/positions") for name in names))
-    assert [one["positions"][0]["offset"] for one in found] == ["4"] * len(names)
+    found = await asyncio.gather(*(http.get(f"/groups/{name}/offsets") for name in names))
+    assert [one["offsets"][0]["offset"] for one in found] == ["4"] * len(names)
     for name in names:
-        await http.ask("PUT", f"/groups/{name}/positions", body)
+        await http.ask("PUT", f"/groups/{name}/offsets", body)
         assert (await http.get(f"/groups/{name}"))["coordinator"] != gone

@@ -96,7 +96,7 @@ async def test_a_partition_moves_only_when_it_is_released(cluster: LocalCluster,
     await fill(cluster, first.release[0].partitions[0])
     moving = first.release[0].partitions[0]
     answer = await first.commit("t", {moving: 7})
-    assert answer.committed.topics[0].marks[0].offset == 7
+    assert answer.committed.topics[0].offsets[0].offset == 7
     first.give_back()
     await second.until(lambda: bool(second.owned))
     assert second.owned["t", moving].offset == 7
@@ -188,7 +188,7 @@ async def test_a_commit_that_names_what_it_follows_is_refused_when_more_is_commi
 
     async def commit(offset: int, expected: int) -> str:
         frame = one.commit_frame("t", {0: offset})
-        frame.topics[0].marks[0].expected = expected
+        frame.topics[0].offsets[0].expected = expected
         answer = (await one.stream.ask(commit=frame)).committed
         return code(answer.refused[0].error) if answer.refused else ""
 
@@ -208,13 +208,13 @@ async def test_commits_are_fenced_and_bounded(cluster: LocalCluster, member: Mak
         answer = await one.commit("t", offsets, **more)
         return code(answer.committed.refused[0].error)
 
-    assert (await one.commit("t", {0: 10})).committed.topics[0].marks[0].offset == 10
+    assert (await one.commit("t", {0: 10})).committed.topics[0].offsets[0].offset == 10
     assert await refusal({0: 11}) == "OFFSET_OUT_OF_RANGE"
     assert await refusal({0: -1}) == "OFFSET_OUT_OF_RANGE"
     assert await refusal({7: 0}) == "PARTITION_NOT_FOUND"
     assert await refusal({0: 3}, generation=0) == "STALE_GENERATION"
     lower = (await one.commit("t", {0: 5})).committed
-    assert lower.topics[0].marks[0].offset == 10 and not lower.refused
+    assert lower.topics[0].offsets[0].offset == 10 and not lower.refused
     one.ids["t"] = bytes(16)
     assert await refusal({0: 10}) == "TOPIC_NOT_FOUND"
     nobody = await one.stream.ask(commit=pb.Commit(group="g"))
@@ -227,11 +227,15 @@ async def test_positions_without_members(cluster: LocalCluster, member: Make) ->
     await ready(cluster, "spark")
     topic_id = bytes.fromhex(cluster.brokers[1].view.state.topics["t"].value.id)
     stream = Stream(cluster.brokers[1])
-    marks = [pb.TopicMarks(topic="t", topic_id=topic_id, marks=[pb.Mark(partition=0, offset=4, leader_epoch=1)])]
-    answer = await stream.ask(commit=pb.Commit(group="spark", topics=marks))
-    assert answer.committed.topics == marks
+    entries = [
+        pb.TopicOffsets(
+            topic="t", topic_id=topic_id, offsets=[pb.PartitionOffset(partition=0, offset=4, leader_epoch=1)]
+        )
+    ]
+    answer = await stream.ask(commit=pb.Commit(group="spark", topics=entries))
+    assert answer.committed.topics == entries
     answer = await stream.ask(fetch_committed=pb.FetchCommitted(group="spark"))
-    assert answer.committed.topics == marks
+    assert answer.committed.topics == entries
     one = await member(group="spark")
     await one.until(lambda: len(one.owned) == 4)
     assert (one.owned["t", 0].offset, one.owned["t", 0].leader_epoch) == (4, 1)
@@ -289,7 +293,7 @@ async def test_a_group_survives_its_coordinator(tmp_path: Path) -> None:
             await one.join("t")
         await settled([first, second], 4)
         holder = first if ("t", 0) in first.owned else second
-        assert (await holder.commit("t", {0: 2})).committed.topics[0].marks[0].offset == 2
+        assert (await holder.commit("t", {0: 2})).committed.topics[0].offsets[0].offset == 2
         await cluster.stop(slot_owner)
         await first.until(lambda: first.evicted is not None)
         assert first.evicted is not None and code(first.evicted.error) == "NOT_COORDINATOR"

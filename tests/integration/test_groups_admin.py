@@ -103,28 +103,30 @@ async def test_positions_are_set_to_ends_offsets_times_and_shifts(cluster: Local
 
 
 async def test_each_partition_is_set_to_an_offset_of_its_own(cluster: LocalCluster) -> None:
-    def marks(**topics: dict[int, int]) -> list[pb.TopicMarks]:
+    def entries(**topics: dict[int, int]) -> list[pb.TopicOffsets]:
         return [
-            pb.TopicMarks(topic=name, marks=[pb.Mark(partition=index, offset=at) for index, at in offsets.items()])
+            pb.TopicOffsets(
+                topic=name, offsets=[pb.PartitionOffset(partition=index, offset=at) for index, at in offsets.items()]
+            )
             for name, offsets in topics.items()
         ]
 
-    changes = await reset(cluster, marks=marks(t={1: 3, 0: 4}))
+    changes = await reset(cluster, offsets=entries(t={1: 3, 0: 4}))
     assert [(one.partition, one.after) for one in changes] == [(1, 0), (0, 4)]
     assert "beyond the log's end" in changes[0].note
-    back = await reset(cluster, marks=marks(t={0: 1}), dry_run=True)
+    back = await reset(cluster, offsets=entries(t={0: 1}), dry_run=True)
     assert [(one.before, one.after, one.skipped) for one in back] == [(4, 1, -3)]
     for wrong in (
-        {"marks": marks(t={0: 1}), "topics": FIRST},
-        {"marks": marks(t={0: 1}), "shift": 1},
-        {"marks": marks(t={0: -1})},
-        {"marks": marks(t={2: 1})},
-        {"marks": [*marks(t={0: 1}), *marks(t={0: 2})]},
+        {"entries": entries(t={0: 1}), "topics": FIRST},
+        {"entries": entries(t={0: 1}), "shift": 1},
+        {"entries": entries(t={0: -1})},
+        {"entries": entries(t={2: 1})},
+        {"entries": [*entries(t={0: 1}), *entries(t={0: 2})]},
     ):
         with pytest.raises(InvalidArgument):
             await reset(cluster, **wrong)
     with pytest.raises(TopicNotFound):
-        await reset(cluster, marks=marks(other={0: 1}))
+        await reset(cluster, offsets=entries(other={0: 1}))
 
 
 async def test_a_reset_says_what_retention_has_taken(cluster: LocalCluster) -> None:

@@ -95,7 +95,7 @@ async def test_a_coordinator_asks_leaders_elsewhere_before_it_believes_a_commit(
         await one.join("t")
         await one.owns(4)
         answer = await one.commit("t", dict.fromkeys(range(4), 5))
-        assert [mark.offset for mark in answer.committed.topics[0].marks] == [5] * 4
+        assert [mark.offset for mark in answer.committed.topics[0].offsets] == [5] * 4
         answer = await one.commit("t", dict.fromkeys(range(4), 6))
         assert [code(refused.error) for refused in answer.committed.refused] == ["OFFSET_OUT_OF_RANGE"] * 4
         follower = next(number for number in cluster.brokers if number != leaders[0])
@@ -128,5 +128,5 @@ async def test_a_commit_that_nobody_can_vouch_for_is_refused_for_now(tmp_path: P
         assert [(lag.partition, lag.member) for lag in described.lags] == [(number, one.id) for number in range(4)]
         cluster.network.brokers[cluster.address(other)] = there
         answer = await one.commit("t", {index: 1})
-        assert answer.committed.topics[0].marks[0].offset == 1
+        assert answer.committed.topics[0].offsets[0].offset == 1
         await one.close()

@@ -85,7 +85,7 @@ class Worker(Member):
             return
         committed = answer.result().committed
         self.repeated += [("t", refused.partition) for refused in committed.refused]
-        for mark in committed.topics[0].marks if committed.topics else ():
+        for mark in committed.topics[0].offsets if committed.topics else ():
             place = ("t", mark.partition)
             self.acknowledged[place] = max(self.acknowledged.get(place, 0), mark.offset)
             if self.starts.get(place, mark.offset) < mark.offset:
@@ -100,7 +100,7 @@ class Worker(Member):
                 continue
             answer = await self.commit("t", {index: offset for (_, index), offset in wanted.items()})
             self.commits += 1
-            for mark in answer.committed.topics[0].marks if answer.committed.topics else ():
+            for mark in answer.committed.topics[0].offsets if answer.committed.topics else ():
                 place = ("t", mark.partition)
                 before = self.acknowledged.get(place, 0)
                 assert mark.offset >= wanted[place]
@@ -172,7 +172,7 @@ async def test_who_gets_a_partition_goes_on_where_the_last_one_left_off(cluster:
     await settled(list(workers), PARTITIONS)
     assert sum(acknowledged.values()) > PARTITIONS
     answer = await workers[0].stream.ask(fetch_committed=pb.FetchCommitted(group="g"))
-    found = {("t", mark.partition): mark.offset for mark in answer.committed.topics[0].marks}
+    found = {("t", mark.partition): mark.offset for mark in answer.committed.topics[0].offsets}
     assert found == acknowledged and not repeated
     for worker in workers:
         await worker.close()
@@ -193,5 +193,5 @@ async def test_what_waits_for_the_store_is_bounded(cluster: LocalCluster, monkey
     } == {"ERROR_CODE_LIMIT_EXCEEDED"}
     last = max(offset for offset, kind in enumerate(kinds, 1) if kind == "committed")
     found = (await one.stream.ask(fetch_committed=pb.FetchCommitted(group="g"))).committed
-    assert found.topics[0].marks[0].offset == last
+    assert found.topics[0].offsets[0].offset == last
     await one.close()

@@ -72,7 +72,7 @@ async def test_any_broker_tells_of_groups_that_others_coordinate(cluster: LocalC
     await admin.create_topic("t")
     names = [f"engine-{number}" for number in range(9)]
     for name in names:
-        (done,) = await admin.commit_positions(name, {("t", 0): 0})
+        (done,) = await admin.commit_offsets(name, {("t", 0): 0})
         assert done.error is None
     owners = {cluster.brokers[1].coordinator.owner(slots.slot_of(name)) for name in names}
     assert len(owners) == 3

@@ -1,4 +1,5 @@
-"""Admin on real brokers: pages of topics, positions of groups for who is no member, and brokers asked themselves."""
+"""Admin on real brokers: pages of topics, committed offsets of groups for who is no member, and brokers asked
+themselves."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ async def fill(cluster: LocalCluster, records: int = 10) -> None:
             await (await producer.send_many("t", [b"x"] * records, partition=place.partition))
 
 
-def codes(done: list[comet.CommitPartition]) -> list[str | None]:
+def codes(done: list[comet.CommitResult]) -> list[str | None]:
     return [None if one.error is None else one.error.code for one in done]
 
 
@@ -60,9 +61,9 @@ async def test_positions_of_every_coordinator_are_read_and_committed(cluster: Lo
     await fill(cluster)
     for number in range(12):  # in slots of all brokers
         name = f"engine-{number}"
-        done = await admin.commit_positions(name, {place: place.partition for place in PLACES})
+        done = await admin.commit_offsets(name, {place: place.partition for place in PLACES})
         assert [(one.offset, one.error) for one in done] == [(place.partition, None) for place in PLACES]
-        found = await admin.group_positions(name)
+        found = await admin.group_offsets(name)
         assert [(one.topic, one.partition, one.offset) for one in found] == [
             (place.topic, place.partition, place.partition) for place in PLACES
         ]
@@ -71,21 +72,21 @@ async def test_positions_of_every_coordinator_are_read_and_committed(cluster: Lo
 
 async def test_what_is_refused_is_told_for_each_partition(cluster: LocalCluster, admin: comet.Admin) -> None:
     await fill(cluster)
-    await admin.commit_positions("engine", {("t", 0): 5})
+    await admin.commit_offsets("engine", {("t", 0): 5})
     asked = {("t", 0): 3, ("t", 1): 10, ("t", 2): 11, ("t", 6): 0, ("other", 0): 0}
-    done = await admin.commit_positions("engine", asked)
+    done = await admin.commit_offsets("engine", asked)
     assert [(one.topic, one.partition) for one in done] == list(asked)
     assert codes(done) == [None, None, "OFFSET_OUT_OF_RANGE", "PARTITION_NOT_FOUND", "TOPIC_NOT_FOUND"]
     assert [one.offset for one in done] == [5, 10, None, None, None]  # nothing goes back
-    assert [(one.partition, one.offset) for one in await admin.group_positions("engine")] == [(0, 5), (1, 10)]
+    assert [(one.partition, one.offset) for one in await admin.group_offsets("engine")] == [(0, 5), (1, 10)]
 
 
 async def test_offsets_of_its_own_for_each_partition_may_go_back(cluster: LocalCluster, admin: comet.Admin) -> None:
     await fill(cluster)
-    await admin.commit_positions("engine", dict.fromkeys(PLACES, 5))
+    await admin.commit_offsets("engine", dict.fromkeys(PLACES, 5))
     changes = await admin.reset_group("engine", offsets={PLACES[1]: 2, PLACES[3]: 99})
     assert [(one.partition, one.before, one.after, one.skipped) for one in changes] == [(1, 5, 2, -3), (3, 5, 10, 5)]
-    assert [one.offset for one in await admin.group_positions("engine")] == [5, 2, 5, 10, 5, 5]
+    assert [one.offset for one in await admin.group_offsets("engine")] == [5, 2, 5, 10, 5, 5]
     with pytest.raises(InvalidArgument):
         await admin.reset_group("engine", "earliest", offsets={PLACES[1]: 2})
     with pytest.raises(InvalidArgument):
@@ -94,24 +95,24 @@ async def test_offsets_of_its_own_for_each_partition_may_go_back(cluster: LocalC
 
 async def test_only_members_commit_while_there_are_any(cluster: LocalCluster, admin: comet.Admin) -> None:
     with pytest.raises(GroupNotFound):
-        await admin.group_positions("engine")
+        await admin.group_offsets("engine")
     async with comet.GroupConsumer(cluster.addresses, "t", group="engine", connect=cluster.network.connect) as member:
         await member.start()
         with pytest.raises(GroupNotEmpty):
-            await admin.commit_positions("engine", {PLACES[0]: 0})
+            await admin.commit_offsets("engine", {PLACES[0]: 0})
     async with comet.ShareConsumer(cluster.addresses, "t", group="work", connect=cluster.network.connect) as sharer:
         await sharer.get(timeout_s=0.01)
-        assert await admin.group_positions("work") == []
+        assert await admin.group_offsets("work") == []
     with pytest.raises(InvalidArgument):
-        await admin.commit_positions("work", {PLACES[0]: 0})
+        await admin.commit_offsets("work", {PLACES[0]: 0})
 
 
 async def test_calls_to_coordinators_leave_nothing_on_their_connections(admin: comet.Admin) -> None:
-    await admin.commit_positions("engine", {PLACES[0]: 0})
+    await admin.commit_offsets("engine", {PLACES[0]: 0})
     connections = [peer.connection for peer in admin._client._peers.values() if peer.connection is not None]
     before = [len(connection._lost_callbacks) for connection in connections]
     for _ in range(20):
-        await admin.group_positions("engine")
+        await admin.group_offsets("engine")
     assert [len(connection._lost_callbacks) for connection in connections] == before
 
 

@@ -253,4 +253,4 @@ def test_a_member_without_a_loop_reads_batches_and_goes_back_to_what_is_committe
             assert consumer.member
             assert consumer.generation
         with comet.sync.Admin(broker.address) as admin:
-            assert [one.offset for one in admin.group_positions("g")] == [2]
+            assert [one.offset for one in admin.group_offsets("g")] == [2]

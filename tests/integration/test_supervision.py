@@ -296,7 +296,7 @@ async def test_a_group_that_fails_stands_still_and_no_other_of_its_slot(one: Loc
     await again.join("t", member=failing.id)
     again.hear()
     committed = await again.stream.ask(fetch_committed=pb.FetchCommitted(group=bad))
-    assert committed.committed.topics[0].marks[0].offset == 3
+    assert committed.committed.topics[0].offsets[0].offset == 3
     for member in (failing, well, second, third, again):
         await member.close()
 

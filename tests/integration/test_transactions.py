@@ -263,7 +263,7 @@ async def joined(world: World, session_timeout_ms: int = 10_000) -> Member:
 
 async def committed(world: World) -> dict[int, int]:
     answer = await world.ask("g", fetch_committed=pb.FetchCommitted(group="g"))
-    return {mark.partition: mark.offset for topic in answer.committed.topics for mark in topic.marks}
+    return {mark.partition: mark.offset for topic in answer.committed.topics for mark in topic.offsets}
 
 
 async def fill(world: World, count: int) -> None:

@@ -144,7 +144,7 @@ def test_what_it_owns_is_what_it_was_told_last(script: list[tuple[object, ...]])
                 since = world.heard.pop(place, -1)
                 world.granted.pop(place, None)
                 world.asked.discard(place)
-                world.act(world.state.refused_mark(place, since, StaleGeneration("another's")))
+                world.act(world.state.refused_offset(place, since, StaleGeneration("another's")))
             case ("take", TopicPartition() as place):  # to another member and back, unheard
                 world.granted.pop(place, None)
         world.check()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from comet.errors import InvalidArgument
 from comet.spark.planning import (
     FilterBounds,
-    OffsetMark,
+    OffsetAndEpoch,
     Range,
     between,
     capped,
@@ -31,7 +31,7 @@ ids = st.sampled_from(["", "old", "new"])
 topics = st.fixed_dictionaries({"a": ids, "b.c": ids, "d-e": ids})
 documents = st.builds(
     lambda found, names: {place: mark._replace(topic_id=names[place.topic]) for place, mark in found.items()},
-    st.dictionaries(places, st.builds(OffsetMark, offsets, st.integers(-1, 3), st.just("")), max_size=8),
+    st.dictionaries(places, st.builds(OffsetAndEpoch, offsets, st.integers(-1, 3), st.just("")), max_size=8),
     topics,
 )
 ranges = st.lists(
@@ -47,7 +47,7 @@ def _offsets(found: list[Range]) -> list[tuple[str, int, int]]:
 
 
 @given(documents)
-def test_an_offset_comes_back_from_its_document(found: dict[TopicPartition, OffsetMark]) -> None:
+def test_an_offset_comes_back_from_its_document(found: dict[TopicPartition, OffsetAndEpoch]) -> None:
     written = document(found)
     assert marks(written) == found
     assert [key for key in written if "/" in key] == [f"{place.topic}/{place.partition}" for place in sorted(found)]
@@ -57,11 +57,11 @@ def test_an_offset_comes_back_from_its_document(found: dict[TopicPartition, Offs
 
 def test_a_document_names_a_topic_once_and_may_be_of_before_it_did() -> None:
     found = {
-        TopicPartition("quotes", 1): OffsetMark(988, 3, "3f2a"),
-        TopicPartition("quotes", 0): OffsetMark(1042, 3, "3f2a"),
+        TopicPartition("quotes", 1): OffsetAndEpoch(988, 3, "3f2a"),
+        TopicPartition("quotes", 0): OffsetAndEpoch(1042, 3, "3f2a"),
     }
     assert json.dumps(document(found)) == '{"quotes": "3f2a", "quotes/0": [1042, 3], "quotes/1": [988, 3]}'
-    assert marks({"quotes/0": [1042, 3]}) == {TopicPartition("quotes", 0): OffsetMark(1042, 3)}
+    assert marks({"quotes/0": [1042, 3]}) == {TopicPartition("quotes", 0): OffsetAndEpoch(1042, 3)}
 
 
 @pytest.mark.parametrize("wrong", [{"a": [1, 2]}, {"a/x": [1, 2]}, {"a/1": 7}, {"a/1": [1]}, {"a/1": [1, 2, 3]}])
@@ -94,7 +94,7 @@ def test_tasks_are_no_more_than_allowed_and_read_all_once(whole: list[Range], pa
 
 @given(documents, documents, st.integers(1, 60))
 def test_a_limit_is_kept_and_nobody_goes_back(
-    start: dict[TopicPartition, OffsetMark], newest: dict[TopicPartition, OffsetMark], most: int
+    start: dict[TopicPartition, OffsetAndEpoch], newest: dict[TopicPartition, OffsetAndEpoch], most: int
 ) -> None:
     end = kept(start, newest)[0]
     allowed = capped(start, end, most)
@@ -106,8 +106,8 @@ def test_a_limit_is_kept_and_nobody_goes_back(
 
 
 @given(documents, st.integers(1, 10))
-def test_all_is_read_in_the_end(end: dict[TopicPartition, OffsetMark], most: int) -> None:
-    at: dict[TopicPartition, OffsetMark] = {}
+def test_all_is_read_in_the_end(end: dict[TopicPartition, OffsetAndEpoch], most: int) -> None:
+    at: dict[TopicPartition, OffsetAndEpoch] = {}
     read: list[tuple[str, int, int]] = []
     for _ in range(500):
         now = capped(at, end, most)
@@ -157,19 +157,19 @@ def _lets(one: tuple[str, int, int], kind: str, column: str, value: Any) -> bool
 
 def test_epochs_between_two_that_are_the_same_are_known() -> None:
     place = TopicPartition("a", 0)
-    start, end = {place: OffsetMark(10, 3, "x")}, {place: OffsetMark(40, 3, "x")}
-    assert capped(start, end, 10) == {place: OffsetMark(20, 3, "x")}
-    assert capped(start, {place: OffsetMark(40, 4, "x")}, 10) == {place: OffsetMark(20, -1, "x")}
+    start, end = {place: OffsetAndEpoch(10, 3, "x")}, {place: OffsetAndEpoch(40, 3, "x")}
+    assert capped(start, end, 10) == {place: OffsetAndEpoch(20, 3, "x")}
+    assert capped(start, {place: OffsetAndEpoch(40, 4, "x")}, 10) == {place: OffsetAndEpoch(20, -1, "x")}
     whole = between(start, end)
     assert whole == [Range("a", 0, 10, 40, 3, 3, "x")]
     assert [(part.epoch, part.last) for part in split(whole, 3)] == [(3, 3)] * 3
-    assert [part.epoch for part in split(between(start, {place: OffsetMark(40, 4, "x")}), 3)] == [3, -1, -1]
+    assert [part.epoch for part in split(between(start, {place: OffsetAndEpoch(40, 4, "x")}), 3)] == [3, -1, -1]
     assert whole[0].after(20).epoch == 3
 
 
 @given(documents, documents)
 def test_a_stream_goes_on_with_what_there_is(
-    start: dict[TopicPartition, OffsetMark], newest: dict[TopicPartition, OffsetMark]
+    start: dict[TopicPartition, OffsetAndEpoch], newest: dict[TopicPartition, OffsetAndEpoch]
 ) -> None:
     found, losses = kept(start, newest)
     lost = {loss.place for loss in losses}
@@ -193,13 +193,13 @@ def test_a_stream_goes_on_with_what_there_is(
 def test_a_topic_that_was_made_again_is_begun_with_however_long_it_is() -> None:
     """Epochs begin at 1 again, so that they say nothing."""
     places = [TopicPartition("a", number) for number in range(3)]
-    start = dict.fromkeys(places, OffsetMark(100, 1, "old"))
-    newest = {places[0]: OffsetMark(250, 1, "new"), places[1]: OffsetMark(7, 1, "new")}
+    start = dict.fromkeys(places, OffsetAndEpoch(100, 1, "old"))
+    newest = {places[0]: OffsetAndEpoch(250, 1, "new"), places[1]: OffsetAndEpoch(7, 1, "new")}
     found, losses = kept(start, newest)
     assert found == newest, "the third is not there any more, and would be another one if it came again"
     assert {loss.place for loss in losses} == set(places)
     assert [(one.start, one.end) for one in between(start, found)] == [(0, 250), (0, 7)]
     assert capped(start, found, 100)[places[0]].offset < 100
-    planned = between(start, {places[0]: OffsetMark(120, 1, "old")})
+    planned = between(start, {places[0]: OffsetAndEpoch(120, 1, "old")})
     assert there(planned, {places[0]: "new"})[0] == [] and there(planned, {places[0]: "new"})[1]
     assert there(planned, {places[0]: "old"}) == (planned, []) == there(planned, {})

@@ -173,7 +173,9 @@ class Observer:
                         continue
                     at = time.monotonic()
                     self.looks += [
-                        Look(group, mark.partition, mark.offset, at) for topic in answer.topics for mark in topic.marks
+                        Look(group, mark.partition, mark.offset, at)
+                        for topic in answer.topics
+                        for mark in topic.offsets
                     ]
                 await asyncio.sleep(0.2)
         finally:

@@ -48,13 +48,13 @@ class Restored:
             await admin.create_topic(TOPIC, replicas=3, min_insync=2)
             await one.well(TOPIC)
             await self.write(200)
-            await admin.commit_positions(GROUP, {(TOPIC, 0): 100})
+            await admin.commit_offsets(GROUP, {(TOPIC, 0): 100})
             await asyncio.to_thread(one.etcd.save, self.snapshot)
             revision = await one.etcd.revision()
             one.brokers[BEHIND].kill()
             await self.write(300)
             await one.well(TOPIC, replicas=2)
-            await admin.commit_positions(GROUP, {(TOPIC, 0): 166})
+            await admin.commit_offsets(GROUP, {(TOPIC, 0): 166})
         ahead = [broker for number, broker in one.brokers.items() if number != BEHIND]
 
         def known(data: Path) -> int:
@@ -71,7 +71,7 @@ class Restored:
             async with comet.Admin(self.one.addresses, timeout_ms=1_000) as admin:
                 while True:
                     try:
-                        found = [one.offset for one in await admin.group_positions(GROUP)]
+                        found = [one.offset for one in await admin.group_offsets(GROUP)]
                     except comet.GroupNotFound:
                         found = []
                     except comet.CometError:

@@ -15,7 +15,7 @@ from comet.groups.commits import Commits
 from comet.groups.group_consumer import GroupConsumer
 from comet.producer.transactional import Writer
 from comet_broker.coordination import fence
-from comet_broker.coordination.committed_offsets import Positions
+from comet_broker.coordination.committed_offsets import CommittedOffsets
 from comet_broker.coordination.coordinator import Coordinator, Slot
 from comet_broker.coordination.group import LiveGroup
 from comet_broker.coordination.groups import Groups
@@ -133,7 +133,7 @@ class _Deaf:
 
 
 @mutant("what was committed is not loaded by the next coordinator", "C21 C34 C29", AT_MOST_ONCE, "kill", "drain")
-def forget_positions() -> list[Patch]:
+def forget_offsets() -> list[Patch]:
     real = Groups.load
 
     def load(self: Groups, items: Mapping[str, KeyValue]) -> None:
@@ -163,7 +163,7 @@ def take_loading_for_nothing() -> list[Patch]:
 
 @mutant("a lower position overwrites a higher one", "C21 C20", AT_LEAST_ONCE, caught_by=1)
 def let_positions_go_back() -> list[Patch]:
-    return [(Positions, "latest", lambda self, place: None)]
+    return [(CommittedOffsets, "latest", lambda self, place: None)]
 
 
 @mutant("a position may lie beyond the end of the log", "C21 C29", AT_LEAST_ONCE)

@@ -425,7 +425,7 @@ class Observer:
         )
         commit = groups_pb.Commit(group=group, member=member, generation=generation)
         topic = commit.topics.add(topic=place[0], topic_id=self._world.topic_ids[place[0]])
-        topic.marks.add(partition=place[1], offset=offset)
+        topic.offsets.add(partition=place[1], offset=offset)
         try:
             answer = await coordinator.request(pb.ClientFrame(commit=commit), 3_000)
         except CometError:
@@ -441,7 +441,7 @@ class Observer:
 
 
 def _places(committed: groups_pb.Committed) -> dict[Place, int]:
-    return {(topic.topic, mark.partition): mark.offset for topic in committed.topics for mark in topic.marks}
+    return {(topic.topic, mark.partition): mark.offset for topic in committed.topics for mark in topic.offsets}
 
 
 class CommittedReader:

@@ -201,11 +201,11 @@ class StoreScenario(ClusterScenario):
             try:
                 end = (await admin.offsets("t0"))[0]
                 if end > committed.position:
-                    (told,) = await admin.commit_positions(GROUP, {("t0", 0): committed.position + 1})
+                    (told,) = await admin.commit_offsets(GROUP, {("t0", 0): committed.position + 1})
                     if told.error is None:
                         committed.position += 1
                 before = committed.position
-                read = [one.offset for one in await admin.group_positions(GROUP) if one.partition == 0]
+                read = [one.offset for one in await admin.group_offsets(GROUP) if one.partition == 0]
             except GroupNotFound:
                 read = []
             except CometError as error:

@@ -194,7 +194,7 @@ def test_a_stream_goes_on_where_its_checkpoint_says(spark: SparkSession, broker:
     read = [row for batch in first + again for row in batch]
     assert _offsets(read) == [(0, number) for number in range(9)] + [(1, number) for number in range(3)] + [(2, 0)]
     with comet.sync.Admin(broker.address) as admin:
-        told = {one.partition: one.offset for one in admin.group_positions("spark")}
+        told = {one.partition: one.offset for one in admin.group_offsets("spark")}
     assert told == {0: 9, 1: 3, 2: 1}
 
 

@@ -144,7 +144,7 @@ def synchronously() -> None:
     with comet.sync.Admin("localhost:9092") as admin:
         assert_type(admin.list_topics(), list[comet.TopicInfo])
         assert_type(admin.find_topics("q", limit=10), comet.TopicPage)
-        assert_type(admin.group_positions("engine"), list[comet.GroupPosition])
+        assert_type(admin.group_offsets("engine"), list[comet.CommittedOffset])
         assert_type(admin.move_partition("quotes", 0, [2, 1]), comet.TopicInfo)
         assert_type(admin.elect_leader("quotes", 0, 2, accept_loss=True), comet.TopicInfo)
         assert_type(admin.drain_broker(1, undo=True), int)
@@ -184,10 +184,10 @@ async def admin() -> None:
         assert_type(await admin.resume(1), int)
         assert_type(await admin.recover_cluster(accept="digest"), comet.ClusterRecovery)
         assert_type(await admin.offsets("quotes", "-1h"), dict[int, int])
-        assert_type(await admin.commit_positions("engine", {("quotes", 0): 4}), list[comet.CommitPartition])
+        assert_type(await admin.commit_offsets("engine", {("quotes", 0): 4}), list[comet.CommitResult])
         at = {comet.TopicPartition("quotes", 0): 4}
         assert_type(await admin.reset_group("engine", offsets=at), list[comet.ResetPartition])
-        await admin.commit_positions("engine", {"quotes": 4})  # type: ignore[arg-type]
+        await admin.commit_offsets("engine", {"quotes": 4})  # type: ignore[arg-type]
         statistics: dict[str, Any] = await admin.statistics(1)
         assert described
         assert statistics

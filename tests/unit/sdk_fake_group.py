@@ -121,7 +121,7 @@ class FakeMember:
                 found[one.topic, one.partition] = end
         commit = groups_pb.Commit(group="g", member=self.member)
         for (topic, partition), offset in found.items():
-            commit.topics.add(topic=topic).marks.add(partition=partition, offset=offset)
+            commit.topics.add(topic=topic).offsets.add(partition=partition, offset=offset)
         return commit
 
     def were_committed(self, offsets: groups_pb.Commit) -> None:
@@ -130,12 +130,12 @@ class FakeMember:
     def check(self, commit: groups_pb.Commit) -> None:
         """The fence of a transaction's commit, and what it does to the group."""
         member = self.fake.members[int(commit.member)]
-        marks = {(topic.topic, mark.partition): mark.offset for topic in commit.topics for mark in topic.marks}
+        entries = {(topic.topic, entry.partition): entry.offset for topic in commit.topics for entry in topic.offsets}
         if self.fake.refuse is not None:
             raise self.fake.refuse
-        if member.closed or any(place not in member.at for place in marks):
+        if member.closed or any(place not in member.at for place in entries):
             raise StaleGeneration("not yours")
-        self.fake.committed.update(marks)
+        self.fake.committed.update(entries)
 
     async def revoke(self, place: Place) -> None:
         """The coordinator takes a partition away, in good order."""

@@ -1,6 +1,6 @@
 """The broker of sdk_fake with groups: a coordinator that a test directs, or that gives everything to whoever joins.
 
-`give` says what a member owns from now on and what of that it is to release; `marks` is what is committed; `commits`,
+`give` says what a member owns from now on and what of that it is to release; `entries` is what is committed; `commits`,
 `released` and `left` are what members have said. `refuse` decides what is said to a request instead of an answer.
 """
 
@@ -78,9 +78,9 @@ class GroupStream(FakeStream):
     def _on_fetch_committed(self, request: int, fetch: groups_pb.FetchCommitted) -> None:
         self._check("fetch_committed", fetch)
         answer = groups_pb.Committed()
-        for (topic, partition), (offset, epoch) in sorted(self.broker.marks.items()):
+        for (topic, partition), (offset, epoch) in sorted(self.broker.committed.items()):
             found = answer.topics.add(topic=topic, topic_id=self.broker.ids[topic])
-            found.marks.add(partition=partition, offset=offset, leader_epoch=epoch)
+            found.offsets.add(partition=partition, offset=offset, leader_epoch=epoch)
         self.send(pb.ServerFrame(request=request, committed=answer))
 
 
@@ -99,13 +99,13 @@ class GroupBroker(FakeBroker):
         self.heartbeat_ms = 1_000
         self.members: dict[str, FakeStream] = {}
         self.owners: dict[Place, Owner] = {}
-        self.marks: dict[Place, tuple[int, int | None]] = {}
+        self.committed: dict[Place, tuple[int, int | None]] = {}
         self.heard: dict[str, int] = {}
         self.joins: list[groups_pb.Join] = []
         self.commits: list[groups_pb.Commit] = []
         self.released: list[Place] = []
         self.left: list[str] = []
-        self.refuse_mark: Callable[[Place], CometError | None] = lambda place: None
+        self.refuse_offset: Callable[[Place], CometError | None] = lambda place: None
         self.refuse: Callable[[str, Any], CometError | None] = lambda kind, frame: None
         self._members = 0
 
@@ -135,7 +135,7 @@ class GroupBroker(FakeBroker):
         assignment = groups_pb.Assignment(group=self.group_of(member), member=member, generation=self.generation)
         for (topic, partition), (owner, since) in sorted(self.owners.items()):
             if owner == member:
-                offset, epoch = self.marks.get((topic, partition), (None, None))
+                offset, epoch = self.committed.get((topic, partition), (None, None))
                 owned = assignment.owned.add(topic=topic, topic_id=self.ids[topic])
                 owned.partitions.add(partition=partition, since=since, offset=offset, leader_epoch=epoch)
         for topic, partition in release:
@@ -157,22 +157,24 @@ class GroupBroker(FakeBroker):
         answer = groups_pb.Committed()
         for topic in commit.topics:
             assert topic.topic_id == self.ids[topic.topic]
-            for mark in topic.marks:
-                place = topic.topic, mark.partition
+            for entry in topic.offsets:
+                place = topic.topic, entry.partition
                 owner, since = self.owners.get(place, ("", 0))
-                refusal = self.refuse_mark(place)
+                refusal = self.refuse_offset(place)
                 if refusal is not None:
-                    answer.refused.add(topic=topic.topic, partition=mark.partition, error=protobuf.error_to_pb(refusal))
+                    answer.refused.add(
+                        topic=topic.topic, partition=entry.partition, error=protobuf.error_to_pb(refusal)
+                    )
                     continue
                 if owner != commit.member or commit.generation < since:
                     error = protobuf.error_to_pb(StaleGeneration("it is another's"))
-                    answer.refused.add(topic=topic.topic, partition=mark.partition, error=error)
+                    answer.refused.add(topic=topic.topic, partition=entry.partition, error=error)
                     continue
-                known, _ = self.marks.get(place, (-1, None))
-                if mark.offset > known:
-                    self.marks[place] = mark.offset, mark.leader_epoch if mark.HasField("leader_epoch") else None
+                known, _ = self.committed.get(place, (-1, None))
+                if entry.offset > known:
+                    self.committed[place] = entry.offset, entry.leader_epoch if entry.HasField("leader_epoch") else None
                 committed = answer.topics.add(topic=topic.topic, topic_id=topic.topic_id)
-                committed.marks.add(partition=mark.partition, offset=self.marks[place][0])
+                committed.offsets.add(partition=entry.partition, offset=self.committed[place][0])
         return answer
 
     def answer(self, method: str, request: Any) -> Any:

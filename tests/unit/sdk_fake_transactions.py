@@ -111,8 +111,8 @@ class TransactionBroker(FakeBroker):
             if ending.commit and ending.HasField("offsets"):
                 self.check_group(ending.offsets)
                 for topic in ending.offsets.topics:
-                    for mark in topic.marks:
-                        self.offsets[ending.offsets.group, topic.topic, mark.partition] = mark.offset
+                    for entry in topic.offsets:
+                        self.offsets[ending.offsets.group, topic.topic, entry.partition] = entry.offset
             if ending.commit and ending.note:
                 self.notes[ending.producer_id] = ending.note
             self.outcomes[identity] = ending.commit

@@ -1,4 +1,4 @@
-"""Positions between admitted and written, and lag over time."""
+"""CommittedOffsets between admitted and written, and lag over time."""
 
 from __future__ import annotations
 
@@ -8,53 +8,53 @@ from itertools import pairwise
 import pytest
 
 from comet_broker.coordination.admin import thinned
-from comet_broker.coordination.committed_offsets import NONE, Mark, Positions, TopicPositions
+from comet_broker.coordination.committed_offsets import NONE, CommittedOffset, CommittedOffsets, StoredOffsets
 from comet_broker.core.history import COARSE_POINTS, FINE_POINTS, MINUTE_S
 from comet_broker.core.lag import SERIES_BYTES, Pace, Point, Series
 
 
-def positions() -> Positions:
-    made = Positions()
-    made.load("x", TopicPositions("t", (5, NONE), (1, NONE)))
+def offsets() -> CommittedOffsets:
+    made = CommittedOffsets()
+    made.load("x", StoredOffsets("t", (5, NONE), (1, NONE)))
     return made
 
 
 def test_what_is_told_is_written_and_what_fences_is_all_that_is_admitted() -> None:
-    p = positions()
-    p.gather({"x": {0: Mark(7), 1: Mark(1)}})
-    assert (p.get(("x", 0)), p.latest(("x", 0))) == (Mark(5, 1), Mark(7))
+    p = offsets()
+    p.gather({"x": {0: CommittedOffset(7), 1: CommittedOffset(1)}})
+    assert (p.get(("x", 0)), p.latest(("x", 0))) == (CommittedOffset(5, 1), CommittedOffset(7))
     flight = p.take_off()
-    p.gather({"x": {0: Mark(9)}})
-    assert p.latest(("x", 0)) == Mark(9) and p.get(("x", 1)) is None
+    p.gather({"x": {0: CommittedOffset(9)}})
+    assert p.latest(("x", 0)) == CommittedOffset(9) and p.get(("x", 1)) is None
     assert p.merged("x").offsets == (9, 1)
     p.land(flight, written=True)
-    assert p.get(("x", 0)) == Mark(7) and p.latest(("x", 0)) == Mark(9) and p.pending
+    assert p.get(("x", 0)) == CommittedOffset(7) and p.latest(("x", 0)) == CommittedOffset(9) and p.pending
     p.land(p.take_off(), written=True)
-    assert p.get(("x", 0)) == Mark(9) and not p.pending
+    assert p.get(("x", 0)) == CommittedOffset(9) and not p.pending
 
 
 def test_a_write_that_fails_leaves_what_others_have_admitted() -> None:
-    p = positions()
-    first = p.fly({"x": {0: Mark(6)}})
-    second = p.fly({"x": {0: Mark(8)}})
+    p = offsets()
+    first = p.fly({"x": {0: CommittedOffset(6)}})
+    second = p.fly({"x": {0: CommittedOffset(8)}})
     p.land(second, written=False)
-    assert p.latest(("x", 0)) == Mark(6)
+    assert p.latest(("x", 0)) == CommittedOffset(6)
     p.land(first, written=True)
-    assert p.get(("x", 0)) == Mark(6) and not p.pending
+    assert p.get(("x", 0)) == CommittedOffset(6) and not p.pending
 
 
 def test_a_topic_that_is_deleted_does_not_come_back_with_a_late_write() -> None:
-    p = positions()
-    flight = p.fly({"x": {0: Mark(6)}})
+    p = offsets()
+    flight = p.fly({"x": {0: CommittedOffset(6)}})
     assert p.drop("x") and not p.drop("x")
     p.land(flight, written=True)
     assert not p
 
 
 def test_values_are_the_same_after_the_store() -> None:
-    value = TopicPositions.of("t", {2: Mark(5, 1), 0: Mark(0)})
+    value = StoredOffsets.of("t", {2: CommittedOffset(5, 1), 0: CommittedOffset(0)})
     assert value.offsets == (0, NONE, 5)
-    assert dict(TopicPositions.decode(value.encode()).marks()) == {2: Mark(5, 1), 0: Mark(0)}
+    assert dict(StoredOffsets.decode(value.encode()).entries()) == {2: CommittedOffset(5, 1), 0: CommittedOffset(0)}
 
 
 def point(second: int) -> Point:

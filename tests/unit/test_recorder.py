@@ -304,10 +304,10 @@ def test_a_group_has_its_lag_over_time() -> None:
         await world.admin.create_topic("trades")
         await world.send(100)
         await world.send(40, "trades")
-        await world.admin.commit_positions("engine", {("quotes", 0): 10})
+        await world.admin.commit_offsets("engine", {("quotes", 0): 10})
         for _ in range(3):
             await world.until(0.5)
-        await world.admin.commit_positions("engine", {("quotes", 0): 60, ("trades", 0): 0})
+        await world.admin.commit_offsets("engine", {("quotes", 0): 60, ("trades", 0): 0})
         for _ in range(25):
             await world.until(0.5)
         found = await world.admin.history(groups=["engine", "unknown"])
@@ -327,7 +327,7 @@ def test_a_group_has_its_lag_over_time() -> None:
         assert group["age_s"] == pytest.approx(28, abs=2)
         assert world.clock.wall_us() - group["last_commit_us"] == pytest.approx(25e6, abs=1e6)
         assert len(group["trend"]) == 30
-        await world.admin.commit_positions("engine", {("quotes", 0): 100, ("trades", 0): 40})
+        await world.admin.commit_offsets("engine", {("quotes", 0): 100, ("trades", 0): 40})
         for _ in range(60):
             await world.until(0.5)
         group = await _of_group(world, "engine")
@@ -369,7 +369,7 @@ def test_a_group_tells_when_partitions_changed_hands() -> None:
         start = world.clock.wall_us()
         async with comet.GroupConsumer(ADDRESS, "quotes", group="engine", connect=world.network.connect):
             await world.until(0.5)
-        await world.admin.commit_positions("engine", {("quotes", 0): 0})
+        await world.admin.commit_offsets("engine", {("quotes", 0): 0})
         async with comet.GroupConsumer(ADDRESS, "quotes", group="engine", connect=world.network.connect):
             await world.until(0.5)
             rebalances = (await world.admin.describe_group("engine")).rebalances_us

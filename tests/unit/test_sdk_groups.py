@@ -62,13 +62,13 @@ async def test_it_reads_what_it_is_given_and_what_was_handed_back_is_committed(b
         assert c.assignment() == [ZERO, ONE, TopicPartition("trades", 0)]
         await take(c, 4)
         await asyncio.sleep(1)
-        assert sum(offset for offset, _ in broker.marks.values()) == 3, "the one in hand is not done with"
+        assert sum(offset for offset, _ in broker.committed.values()) == 3, "the one in hand is not done with"
         await take(c, 1)
         await asyncio.sleep(1)
-        assert sum(offset for offset, _ in broker.marks.values()) == 4
+        assert sum(offset for offset, _ in broker.committed.values()) == 4
         assert sum(c.committed().values()) == 4
         assert sum(c.positions().values()) == 5
-    assert sum(offset for offset, _ in broker.marks.values()) == 5, "the block ended well, so it was"
+    assert sum(offset for offset, _ in broker.committed.values()) == 5, "the block ended well, so it was"
     assert broker.left == ["member-1"]
 
 
@@ -83,7 +83,7 @@ async def test_what_was_in_hand_when_a_block_fails_comes_again(broker: GroupBrok
 
     with pytest.raises(ZeroDivisionError):
         await fail()
-    assert broker.marks["quotes", 0][0] == 2
+    assert broker.committed["quotes", 0][0] == 2
     async with member(broker) as c:
         assert (await take(c, 1))[0].offset == 2
 
@@ -95,10 +95,10 @@ async def test_a_batch_counts_once_the_next_is_asked_for(broker: GroupBroker) ->
         batch = await c.get_batch(timeout_s=5)
         assert batch is not None
         await asyncio.sleep(1)
-        assert broker.marks["quotes", 0][0] == 0, "where it began, and no further"
+        assert broker.committed["quotes", 0][0] == 0, "where it began, and no further"
         await c.get_batch(timeout_s=5)
         await asyncio.sleep(1)
-        assert broker.marks["quotes", 0] == (4, 1), "with the epoch that the record before was written in"
+        assert broker.committed["quotes", 0] == (4, 1), "with the epoch that the record before was written in"
 
 
 @scenario({"quotes": 2})
@@ -115,7 +115,7 @@ async def test_a_partition_that_is_asked_for_is_finished_committed_and_released(
         await quiet()
         assert broker.released == [ZERO]
         assert revoked == [[ZERO]]
-        assert broker.marks[ZERO][0] == 2
+        assert broker.committed[ZERO][0] == 2
         broker.give("member-1", [ONE])
         await quiet()
         assert c.assignment() == [ONE]
@@ -158,7 +158,7 @@ async def test_what_is_lost_is_handed_out_no_more_and_not_committed(broker: Grou
         await quiet()
         assert lost == [[ZERO]]
         assert await c.get(timeout_s=2) is None
-        assert broker.marks[ZERO][0] == 0
+        assert broker.committed[ZERO][0] == 0
         with pytest.raises(StaleGeneration):
             await c.commit({ZERO: 2})
 
@@ -169,7 +169,7 @@ async def test_a_partition_that_was_lost_and_won_again_begins_at_what_is_committ
     async with member(broker) as c:
         await take(c, 3)
         broker.owners.clear()
-        broker.marks[ZERO] = (5, 1)
+        broker.committed[ZERO] = (5, 1)
         broker.give("member-1", [ZERO])
         await quiet()
         assert [record.offset for record in await take(c, 1)] == [5]
@@ -210,7 +210,7 @@ async def test_a_coordinator_that_moves_finds_its_member_again_still_reading(bro
         await asyncio.sleep(1)
         assert [join.member for join in broker.joins] == ["", "member-1", "member-1"]
         assert [record.offset for record in await take(c, 2)] == [4, 5]
-    assert broker.marks[ZERO][0] == 6
+    assert broker.committed[ZERO][0] == 6
 
 
 @scenario()
@@ -226,7 +226,7 @@ async def test_heartbeats_tell_both_sides_who_is_there(broker: GroupBroker) -> N
 @scenario()
 async def test_loading_is_waited_for_and_never_taken_for_nothing(broker: GroupBroker) -> None:
     fill(broker, [b"%d" % n for n in range(4)])
-    broker.marks[ZERO] = (3, None)
+    broker.committed[ZERO] = (3, None)
     loading = iter([CoordinatorLoading("soon")] * 5)
     broker.refuse = lambda kind, frame: next(loading, None)
     async with member(broker) as c:
@@ -239,18 +239,18 @@ async def test_where_the_group_reads_a_topic_a_new_partition_is_read_from_its_be
     fill(broker, [b"old"])
     async with member(broker, start="latest") as c:
         await quiet()
-        assert broker.marks[ZERO][0] == 1, "where it begins is the group's position from then on"
+        assert broker.committed[ZERO][0] == 1, "where it begins is the group's committed offset from then on"
         broker.grow("quotes", 2)
         fill(broker, [b"new"], 1)
         broker.give("member-1", [ZERO, ONE])
         assert [record.value for record in await take(c, 1)] == [b"new"]
-    assert broker.marks == {ZERO: (1, None), ONE: (1, 1)}
+    assert broker.committed == {ZERO: (1, None), ONE: (1, 1)}
 
 
 @scenario()
 async def test_what_is_committed_and_deleted_is_raised_with_what_was_lost(broker: GroupBroker) -> None:
     fill(broker, [b"%d" % n for n in range(6)])
-    broker.marks[ZERO] = (1, None)
+    broker.committed[ZERO] = (1, None)
     broker.topics["quotes"][0].start = 4
     async with member(broker) as c:
         with pytest.raises(OffsetOutOfRange) as caught:
@@ -268,7 +268,7 @@ async def test_commits_gather_while_one_is_under_way(broker: GroupBroker) -> Non
         before = len(broker.commits)
         await asyncio.gather(*(c.commit(record) for record in records))
         assert len(broker.commits) - before <= 2
-        assert broker.marks[ZERO][0] == 100
+        assert broker.committed[ZERO][0] == 100
         await c.commit({ZERO: 50})
         assert c.committed() == {ZERO: 100}, "never back"
 
@@ -285,10 +285,10 @@ async def test_the_beginning_is_committed_and_nothing_behind_it_also_when_that_t
         await asyncio.sleep(20)
         loading = False
         await asyncio.sleep(5)
-        assert broker.marks[ZERO][0] == 0
+        assert broker.committed[ZERO][0] == 0
         await c.rewind()
         assert (await take(c, 1))[0].offset == 0
-    assert broker.marks[ZERO][0] == 0
+    assert broker.committed[ZERO][0] == 0
 
 
 @scenario()
@@ -297,13 +297,13 @@ async def test_without_automatic_commits_only_the_beginning_is_committed(broker:
     async with member(broker, auto_commit=False) as c:
         await take(c, 3)
         await asyncio.sleep(5)
-        assert broker.marks[ZERO][0] == 0
+        assert broker.committed[ZERO][0] == 0
         await c.commit()
-        assert broker.marks[ZERO][0] == 3
+        assert broker.committed[ZERO][0] == 3
         await take(c, 1)
         await c.rewind()
         assert [record.offset for record in await take(c, 2)] == [3, 4]
-    assert broker.marks[ZERO][0] == 3
+    assert broker.committed[ZERO][0] == 3
 
 
 @scenario({"quotes": 2})
@@ -323,7 +323,7 @@ async def test_a_callback_is_waited_for_before_anything_is_given_up(broker: Grou
         finished.set()
         await quiet()
         assert broker.released == [ZERO]
-        assert broker.marks[ZERO][0] == 3
+        assert broker.committed[ZERO][0] == 3
 
 
 @scenario()
@@ -336,13 +336,13 @@ async def test_a_value_that_cannot_be_decoded_is_not_done_with_until_the_next_is
 
     with pytest.raises(SerdeError):
         await fail()
-    assert broker.marks[ZERO][0] == 1
+    assert broker.committed[ZERO][0] == 1
     async with member(broker, type=int) as c:
         with pytest.raises(SerdeError):
             await c.get(timeout_s=5)
         assert [record.value for record in await take(c, 1)] == [3]
         await asyncio.sleep(1)
-        assert broker.marks[ZERO][0] == 2
+        assert broker.committed[ZERO][0] == 2
 
 
 @scenario({"quotes": 2})
@@ -353,15 +353,15 @@ async def test_a_mark_that_is_refused_for_now_is_committed_later_and_the_others_
         await take(c, 2)
         await quiet()
         away = iter([NotLeader("it cannot say how far the partition reaches")] * 5)
-        broker.refuse_mark = lambda place: next(away, None) if place == ZERO else None
+        broker.refuse_offset = lambda place: next(away, None) if place == ZERO else None
         both = asyncio.create_task(c.commit({ZERO: 1, ONE: 1}))
         await asyncio.sleep(0.01)
-        assert broker.marks[ONE][0] == 1
+        assert broker.committed[ONE][0] == 1
         await c.commit({ONE: 1})
         assert not both.done()
         await both
-        assert broker.marks[ZERO][0] == 1
-        broker.refuse_mark = lambda place: OffsetOutOfRange("beyond the end")
+        assert broker.committed[ZERO][0] == 1
+        broker.refuse_offset = lambda place: OffsetOutOfRange("beyond the end")
         with pytest.raises(OffsetOutOfRange):
             await c.commit({ZERO: 9})
 
@@ -409,7 +409,7 @@ async def test_each_partition_is_said_to_be_given_up_once_also_when_it_closes_me
         await quiet()
         assert revoked == [ONE], "a record of the other is in hand"
     assert revoked == [ONE, ZERO]
-    assert broker.marks[ZERO][0] == 1
+    assert broker.committed[ZERO][0] == 1
 
 
 @scenario({"quotes": 2})
@@ -424,7 +424,7 @@ async def test_whoever_commits_each_batch_can_commit_the_one_in_hand(broker: Gro
         await c.commit(batch)
         assert await c.get_batch(timeout_s=1) is None
         assert broker.released == [ZERO]
-        assert broker.marks[ZERO][0] == 3
+        assert broker.committed[ZERO][0] == 3
 
 
 @pytest.mark.parametrize(
@@ -448,4 +448,4 @@ async def test_without_automatic_commits_whoever_leaves_at_once_commits_nothing_
     async with member(broker, auto_commit=False) as c:
         await c.get_batch(timeout_s=5)
         assert c.committed() == {}, "the point of this test"
-    assert broker.marks["quotes", 0][0] == 0
+    assert broker.committed["quotes", 0][0] == 0

@@ -60,8 +60,8 @@ class Member:
 
     def offsets_to_commit(self, positions: Any) -> groups_pb.Commit:
         self.asked.append(positions)
-        mark = groups_pb.Mark(partition=0, offset=self.offset)
-        topics = [groups_pb.TopicMarks(topic="in", marks=[mark])]
+        mark = groups_pb.PartitionOffset(partition=0, offset=self.offset)
+        topics = [groups_pb.TopicOffsets(topic="in", offsets=[mark])]
         return groups_pb.Commit(group="g", member="m", generation=3, topics=topics)
 
     def were_committed(self, offsets: groups_pb.Commit) -> None:

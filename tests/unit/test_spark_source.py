@@ -62,7 +62,7 @@ class World:
             for name, topic in sorted(self.topics.items())
         ]
 
-    async def commit_positions(self, group: str, positions: dict[TopicPartition, int]) -> list[Any]:
+    async def commit_offsets(self, group: str, positions: dict[TopicPartition, int]) -> list[Any]:
         self.told.append(positions)
         return []
 

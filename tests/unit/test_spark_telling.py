@@ -9,13 +9,13 @@ import pytest
 
 from comet.errors import CometError, GroupNotEmpty, Timeout, Unavailable
 from comet.spark.group_progress import Telling
-from comet.spark.planning import Marks, OffsetMark
+from comet.spark.planning import Marks, OffsetAndEpoch
 from comet.types import TopicPartition
 from tests.unit.replica_world import settle
 
 
 def at(offset: int) -> Marks:
-    return {TopicPartition("quotes", 0): OffsetMark(offset, 1)}
+    return {TopicPartition("quotes", 0): OffsetAndEpoch(offset, 1)}
 
 
 class Coordinator:

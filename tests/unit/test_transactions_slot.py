@@ -204,7 +204,7 @@ async def test_positions_that_are_refused_abort_the_transaction(cluster: Cluster
         epoch = one.epoch
         expected: CometError = StaleGeneration("it owns the partition no more")
         if refuse == "mark":
-            cluster.groups.refused = [pb.RefusedMark(topic="t", partition=0, error=error_to_pb(expected))]
+            cluster.groups.refused = [pb.RefusedOffset(topic="t", partition=0, error=error_to_pb(expected))]
         elif refuse == "member":
             cluster.groups.error = expected = MemberUnknown("it was put out")
         else:

@@ -96,7 +96,7 @@ def test_a_shared_group_says_what_is_in_flight_and_dead() -> None:
     document = group.view(detail(one("g", kind="share", lag=40), lags=lags), PageRequest())
     assert [column.key for column in document.tables["partitions"].columns][-3:] == ["in_flight", "redelivered", "dead"]
     assert (document.fields["in_flight"].text, document.fields["dead_lettered"].text) == ("7", "1")
-    assert "no positions" in document.fields["held"].text
+    assert "no committed offsets" in document.fields["held"].text
     assert document.fields["waiting"].text == ""
 
 

@@ -67,7 +67,7 @@ class FakeGroups:
         self.on_evicted: list[Callable[[str, str], None]] = []
         self.journal = journal
         self.error: CometError | None = None
-        self.refused: list[pb.RefusedMark] = []
+        self.refused: list[pb.RefusedOffset] = []
         self.unknown_ends: CometError | None = None
         self.written_with: list[str] = []  # the keys of what is to be written with positions
 

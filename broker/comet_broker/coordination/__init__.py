@@ -1,1 +1,1 @@
-"""Coordinators: groups, their positions, and transactions, kept in the metadata store."""
+"""Coordinators: groups, their offsets, and transactions, kept in the metadata store."""

@@ -144,7 +144,7 @@ class GroupAdmin:
         found = [
             pb.LagPoint(
                 time_us=point.time_us,
-                topic=group.positions.names.get(topic_id) or groups.topic_name(topic_id),
+                topic=group.offsets.names.get(topic_id) or groups.topic_name(topic_id),
                 lag=point.lag,
                 age_s=point.age_s,
                 committed=point.committed,

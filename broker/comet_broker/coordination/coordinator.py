@@ -2,7 +2,7 @@
 
     cluster/coordinators/<slot>      who has the slot: broker, incarnation, epoch       (all brokers follow it)
     coordination/<slot>/head         the last write of that coordinator                 (see journal)
-    coordination/<slot>/...          its groups, positions and transactions             (read once, when it is claimed)
+    coordination/<slot>/...          its groups, offsets and transactions             (read once, when it is claimed)
 
     unclaimed ─► claim (compare-and-swap of owner and head) ─► load ─► ready ─► lost: another has claimed it, or is to
 

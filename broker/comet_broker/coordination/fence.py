@@ -1,4 +1,4 @@
-"""Which positions of a commit may be kept: the fence of owners and generations, and the ends of the logs.
+"""Which offsets of a commit may be kept: the fence of owners and generations, and the ends of the logs.
 
 no such topic, made again, no such partition   TOPIC_NOT_FOUND, PARTITION_NOT_FOUND
 not the member's, or not yet in its generation STALE_GENERATION
@@ -21,7 +21,7 @@ from comet.errors import (
 )
 from comet.v1 import groups_pb2 as pb
 from comet.wire.protobuf import error_to_pb
-from comet_broker.coordination.committed_offsets import NONE, Admitted, Mark, Marks
+from comet_broker.coordination.committed_offsets import NONE, Admitted, CommittedOffset, OffsetsByTopic
 from comet_broker.coordination.group import LiveGroup
 from comet_broker.coordination.logs import Logs
 from comet_broker.core.cluster import Place
@@ -31,54 +31,54 @@ def places(commit: pb.Commit, logs: Logs) -> Iterator[tuple[str, Place, int]]:
     """Topic, place and offset of what is to be looked up in the logs."""
     for topic in commit.topics:
         topic_id = topic.topic_id.hex()
-        for mark in topic.marks:
-            if _unknown_place(logs, topic.topic, topic_id, mark.partition) is None:
-                yield topic.topic, (topic_id, mark.partition), mark.offset
+        for entry in topic.offsets:
+            if _unknown_place(logs, topic.topic, topic_id, entry.partition) is None:
+                yield topic.topic, (topic_id, entry.partition), entry.offset
 
 
 def admit(group: LiveGroup, commit: pb.Commit, logs: Logs, *, up_to_date: bool) -> Admitted:
     """`up_to_date`: this broker has heard of every topic that a coordinator before it can have heard of."""
-    marks: Marks = {}
+    entries: OffsetsByTopic = {}
     asked: list[tuple[str, Place]] = []
-    refused: list[pb.RefusedMark] = []
+    refused: list[pb.RefusedOffset] = []
     for topic in commit.topics:
         topic_id = topic.topic_id.hex()
-        for mark in topic.marks:
-            place = (topic_id, mark.partition)
-            error = _unknown_place(logs, topic.topic, topic_id, mark.partition)
+        for entry in topic.offsets:
+            place = (topic_id, entry.partition)
+            error = _unknown_place(logs, topic.topic, topic_id, entry.partition)
             if error is None:
-                error = _refusal(group, commit, logs, topic.topic, place, mark)
+                error = _refusal(group, commit, logs, topic.topic, place, entry)
             elif not up_to_date:
                 error = CoordinatorLoading("the coordinator has not heard of all topics yet", retry_after_ms=20)
             if error is not None:
-                refused.append(pb.RefusedMark(topic=topic.topic, partition=mark.partition, error=error_to_pb(error)))
+                refused.append(pb.RefusedOffset(topic=topic.topic, partition=entry.partition, error=error_to_pb(error)))
                 continue
             asked.append((topic.topic, place))
-            latest = group.positions.latest(place)
-            if latest is None or mark.offset > latest.offset:
-                epoch = mark.leader_epoch if mark.HasField("leader_epoch") else NONE
-                marks.setdefault(topic_id, {})[mark.partition] = Mark(mark.offset, epoch)
-                group.positions.names.setdefault(topic_id, topic.topic)
-    return Admitted(group.positions, marks, asked, refused, group.name)
+            latest = group.offsets.latest(place)
+            if latest is None or entry.offset > latest.offset:
+                epoch = entry.leader_epoch if entry.HasField("leader_epoch") else NONE
+                entries.setdefault(topic_id, {})[entry.partition] = CommittedOffset(entry.offset, epoch)
+                group.offsets.names.setdefault(topic_id, topic.topic)
+    return Admitted(group.offsets, entries, asked, refused, group.name)
 
 
 def _refusal(
-    group: LiveGroup, commit: pb.Commit, logs: Logs, topic: str, place: Place, mark: pb.Mark
+    group: LiveGroup, commit: pb.Commit, logs: Logs, topic: str, place: Place, entry: pb.PartitionOffset
 ) -> CometError | None:
     if commit.member and not group.machine.owns(commit.member, place, commit.generation):
         return StaleGeneration(
             f"{topic}/{place[1]} is not this member's, or was not yet in generation {commit.generation}"
         )
-    latest = group.positions.latest(place)
+    latest = group.offsets.latest(place)
     committed = NONE if latest is None else latest.offset
-    if mark.HasField("expected") and committed > mark.expected:
+    if entry.HasField("expected") and committed > entry.expected:
         return StaleGeneration(
-            f"{topic}/{place[1]} is committed up to {committed}, not {mark.expected}: what lies between was handled",
+            f"{topic}/{place[1]} is committed up to {committed}, not {entry.expected}: what lies between was handled",
             details={"committed": str(committed)},
         )
-    if mark.offset < 0:
-        return OffsetOutOfRange(f"{mark.offset} is no offset")
-    return logs.refusal(place, mark.offset)
+    if entry.offset < 0:
+        return OffsetOutOfRange(f"{entry.offset} is no offset")
+    return logs.refusal(place, entry.offset)
 
 
 def _unknown_place(logs: Logs, topic: str, topic_id: str, partition: int) -> CometError | None:

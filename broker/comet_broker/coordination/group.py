@@ -3,7 +3,7 @@
     join, leave, release, topics, time ─► core.groups ─► plan ─► one write of the journal ─► answers, assignments
     commit ─► admitted ─► pending ─► one write for all that has gathered ─► answers
 
-While a record is on its way nothing is decided but what takes away, and nobody is told anything. The positions that
+While a record is on its way nothing is decided but what takes away, and nobody is told anything. The offsets that
 were admitted before a record go to the store before it, so that an assignment shows them. Owned by `Groups`.
 """
 
@@ -19,7 +19,13 @@ from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as pb
 from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
-from comet_broker.coordination.committed_offsets import Admitted, Marks, Positions, TopicPositions, mark_to_pb
+from comet_broker.coordination.committed_offsets import (
+    Admitted,
+    CommittedOffsets,
+    OffsetsByTopic,
+    StoredOffsets,
+    offset_to_pb,
+)
 from comet_broker.coordination.journal import Journal, Operation, Written
 from comet_broker.core.cluster import Place
 from comet_broker.core.group_members import CONSUMER, Claim, Member, View
@@ -54,7 +60,7 @@ class LiveGroup:
     ) -> None:
         self.name = name
         self.machine = machine
-        self.positions = Positions()
+        self.offsets = CommittedOffsets()
         self.seats: dict[str, Desk] = {}
         self.last_commit_us = 0  # 0: not since it is here
         self.rebalances_us: deque[int] = deque(maxlen=limits.REBALANCES_MAX)
@@ -70,7 +76,7 @@ class LiveGroup:
         self._closed: CometError | None = None
         self._waiting: list[Written] = []  # for the next record
         self._entering: set[str] = set()  # members that have not had the answer to their join
-        self._sending = 0  # writes of gathered positions
+        self._sending = 0  # writes of gathered offsets
         self._committers: list[Written] = []
         self._timer: asyncio.TimerHandle | None = None
 
@@ -90,21 +96,21 @@ class LiveGroup:
 
     @property
     def _empty(self) -> bool:
-        """The positions of a share group are with the leaders: it stays until it is deleted."""
-        return not (self.machine.members or self.positions or (self.exists and self.machine.kind != CONSUMER))
+        """The offsets of a share group are with the leaders: it stays until it is deleted."""
+        return not (self.machine.members or self.offsets or (self.exists and self.machine.kind != CONSUMER))
 
     def load(self, record: GroupRecord) -> None:
         self.machine = Group.restore(record, self._clock())
         self.exists = True
         self._generation = record.generation
 
-    def load_positions(self, topic_id: str, stored: TopicPositions) -> None:
-        self.positions.load(topic_id, stored)
+    def load_offsets(self, topic_id: str, stored: StoredOffsets) -> None:
+        self.offsets.load(topic_id, stored)
 
     def delete(self) -> Awaitable[object]:
         """All that the store has of it, in the order in which half of it does no harm. Queued at once, so that nothing
         that is written under its name later is deleted; done when it has taken effect."""
-        keys = [self.offsets_key(topic_id) for topic_id in self.positions.names]
+        keys = [self.offsets_key(topic_id) for topic_id in self.offsets.names]
         return asyncio.gather(
             *(self._journal.written(Delete(key)) for key in keys),
             self._journal.written(Delete(self.key), generation=self.machine.generation),
@@ -245,7 +251,7 @@ class LiveGroup:
             return
         try:
             self.machine.dirty = False
-            self._send_positions()
+            self._send_offsets()
             removed = self._empty
             self.exists = not removed
             operation = Delete(self.key) if removed else self.record_operation()
@@ -319,52 +325,52 @@ class LiveGroup:
                     continue
                 topic = topics[topic_id] = message.owned.add(topic=name, topic_id=bytes.fromhex(topic_id))
             assigned = topic.partitions.add(partition=index, since=since)
-            mark = self.positions.get(place)
-            if mark is not None:
-                assigned.offset = mark.offset
-                if mark.epoch >= 0:
-                    assigned.leader_epoch = mark.epoch
+            entry = self.offsets.get(place)
+            if entry is not None:
+                assigned.offset = entry.offset
+                if entry.epoch >= 0:
+                    assigned.leader_epoch = entry.epoch
         add_places(message.release, (place for place in view.release if names.get(place[0])), names.__getitem__)
         return message
 
-    # ---- positions
+    # ---- offsets
 
     def commit(self, admitted: Admitted, done: Written) -> None:
-        """Has the positions written, with others that have gathered. `done` is called once they are, and all that was
+        """Has the offsets written, with others that have gathered. `done` is called once they are, and all that was
         admitted before."""
-        if not admitted.marks and not self.positions.pending:
+        if not admitted.entries and not self.offsets.pending:
             done(None)
             return
         self._check_room(self._committers)
-        self.positions.gather(admitted.marks)
+        self.offsets.gather(admitted.entries)
         self._committers.append(done)
         if not self._sending:
-            self._send_positions()
+            self._send_offsets()
 
-    def _send_positions(self) -> None:
+    def _send_offsets(self) -> None:
         """Queues a write of all that has gathered; those who only wait for earlier ones wait for it, too."""
-        if not self.positions.gathered and not self._committers:
+        if not self.offsets.gathered and not self._committers:
             return
-        flight = self.positions.take_off()
+        flight = self.offsets.take_off()
         answers, self._committers = self._committers, []
         self._sending += 1
 
         def done(error: CometError | None) -> None:
             self._sending -= 1
             try:
-                self.positions.land(flight, written=error is None)
+                self.offsets.land(flight, written=error is None)
                 for answer in answers:
                     answer(error)
                 if not self._sending and self._closed is None:
-                    self._send_positions()
+                    self._send_offsets()
             except Exception as caught:  # noqa: BLE001 - as above
-                self._broke("landing positions", caught)
+                self._broke("landing offsets", caught)
 
         self._journal.write(self._operations(flight), done)
 
-    def _operations(self, flight: Marks) -> list[Operation]:
+    def _operations(self, flight: OffsetsByTopic) -> list[Operation]:
         operations: list[Operation] = [
-            Put(self.offsets_key(topic_id), self.positions.merged(topic_id).encode()) for topic_id in flight
+            Put(self.offsets_key(topic_id), self.offsets.merged(topic_id).encode()) for topic_id in flight
         ]
         if operations and not self.exists:
             self.exists = True
@@ -372,23 +378,23 @@ class LiveGroup:
         return operations
 
     def write(self, admitted: Admitted, operations: Sequence[Operation], done: Written) -> None:
-        """Positions and `operations` in one write."""
-        flight = self.positions.fly(admitted.marks)
+        """CommittedOffsets and `operations` in one write."""
+        flight = self.offsets.fly(admitted.entries)
 
         def written(error: CometError | None) -> None:
-            self.positions.land(flight, written=error is None)
+            self.offsets.land(flight, written=error is None)
             done(error)
 
         self._journal.write([*self._operations(flight), *operations], written)
 
     async def caught_up(self) -> None:
         """Waits until what is admitted now is written, and it is certain that nobody else coordinates the group."""
-        self._send_positions()
+        self._send_offsets()
         await self._journal.written()
 
     def drop_topic(self, topic_id: str) -> None:
         """The topic was deleted."""
-        if self.positions.drop(topic_id):
+        if self.offsets.drop(topic_id):
             self._journal.write([Delete(self.offsets_key(topic_id))], _ignore)
             self.machine.dirty = True  # it may have been all that there was
         if topic_id in self.machine.acquired:
@@ -399,13 +405,15 @@ class LiveGroup:
         """What is committed of the partitions named; of all when none is."""
         wanted = {topic.topic_id.hex(): set(topic.partitions) for topic in topics}
         answer = pb.Committed()
-        for topic_id, marks in sorted(self.positions.written.items()):
+        for topic_id, entries in sorted(self.offsets.written.items()):
             if wanted and topic_id not in wanted:
                 continue
             only = wanted.get(topic_id)
-            chosen = [mark_to_pb(index, mark) for index, mark in sorted(marks.items()) if not only or index in only]
-            name = self.positions.names[topic_id]
-            answer.topics.add(topic=name, topic_id=bytes.fromhex(topic_id), marks=chosen)
+            chosen = [
+                offset_to_pb(index, entry) for index, entry in sorted(entries.items()) if not only or index in only
+            ]
+            name = self.offsets.names[topic_id]
+            answer.topics.add(topic=name, topic_id=bytes.fromhex(topic_id), offsets=chosen)
         return answer
 
 

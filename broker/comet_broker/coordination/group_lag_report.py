@@ -24,9 +24,9 @@ async def partition_lags(broker: Broker, groups: Groups, group: LiveGroup) -> li
     found = []
     for place, one in sorted(behind.items()):
         owner = group.machine.owners.get(place)
-        mark = group.positions.get(place)
+        entry = group.offsets.get(place)
         lag = pb.PartitionLag(
-            topic=group.positions.names.get(place[0]) or groups.topic_name(place[0]),
+            topic=group.offsets.names.get(place[0]) or groups.topic_name(place[0]),
             partition=place[1],
             member="" if owner is None else owner.member,
             log_start=one.log_start,
@@ -34,8 +34,8 @@ async def partition_lags(broker: Broker, groups: Groups, group: LiveGroup) -> li
             lag=one.lag,
             age_s=one.age_s(now_us),
         )
-        if mark is not None:
-            lag.committed = mark.offset
+        if entry is not None:
+            lag.committed = entry.offset
         drain_s = one.pace.drain_s()
         if drain_s is not None:
             lag.drain_s = drain_s

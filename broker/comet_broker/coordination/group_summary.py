@@ -69,7 +69,7 @@ def state_of(group: LiveGroup) -> str:
 
 def topics_of(groups: Groups, group: LiveGroup) -> list[str]:
     """That it reads, or has read."""
-    names = set(group.machine.shapes) | {name for name in group.positions.names.values() if name}
+    names = set(group.machine.shapes) | {name for name in group.offsets.names.values() if name}
     acquired = group.machine.acquired
     if acquired:
         names |= {name for name, shape in groups.logs.catalog().items() if shape.topic_id in acquired}
@@ -77,4 +77,4 @@ def topics_of(groups: Groups, group: LiveGroup) -> list[str]:
 
 
 def name_of(groups: Groups, group: LiveGroup, topic_id: str) -> str:
-    return group.positions.names.get(topic_id) or groups.topic_name(topic_id)
+    return group.offsets.names.get(topic_id) or groups.topic_name(topic_id)

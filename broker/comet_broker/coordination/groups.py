@@ -1,7 +1,7 @@
 """The groups of one slot: finds the group that a frame is about, looks at commits, keeps the time, follows topics.
 
     groups/<group>                 core.groups.GroupRecord: members, who owns what, who is to own it
-    offsets/<group>/<topic id>     positions.TopicPositions: what is committed, the whole topic in one value
+    offsets/<group>/<topic id>     offsets.StoredOffsets: what is committed, the whole topic in one value
 
 One group is run by group.LiveGroup. Owned by the slot.
 """
@@ -31,7 +31,7 @@ from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as pb
 from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
-from comet_broker.coordination.committed_offsets import Admitted, TopicPositions
+from comet_broker.coordination.committed_offsets import Admitted, StoredOffsets
 from comet_broker.coordination.fence import admit, places
 from comet_broker.coordination.group import LiveGroup
 from comet_broker.coordination.journal import Operation, Written
@@ -96,7 +96,7 @@ class Groups:
                     if kind == "groups":
                         group.load(GroupRecord.decode(item.value))
                     else:
-                        group.load_positions(topic_id, TopicPositions.decode(item.value))
+                        group.load_offsets(topic_id, StoredOffsets.decode(item.value))
                 except (msgspec.DecodeError, ValueError, IndexError) as error:
                     log.error("what the metadata store has under %s cannot be read: %s", item.key, error)
                     self._unreadable.add(name)
@@ -243,7 +243,7 @@ class Groups:
         group = self.make(join.group)
         machine = group.machine
         if machine.kind != claim.kind and not machine.members:
-            if group.exists or group.positions:
+            if group.exists or group.offsets:
                 raise InvalidArgument(f"group {group.name!r} is of the other kind; delete it first")
             machine.kind = claim.kind
         try:
@@ -259,7 +259,7 @@ class Groups:
         group = self.make(name)
         machine = group.machine
         if machine.kind != SHARED:
-            if machine.members or group.exists or group.positions:
+            if machine.members or group.exists or group.offsets:
                 raise InvalidArgument(f"group {name!r} is a consumer group; take another name")
             machine.kind = SHARED
         await group.found(topic_id)
@@ -304,7 +304,7 @@ class Groups:
             if group is not None and group.seats.get(member) is seat:
                 del group.seats[member]
 
-    # ---- positions
+    # ---- offsets
 
     def commit(self, seat: Desk, request: int, commit: pb.Commit) -> None:
         """In the order in which frames come, where how far the logs reach is known: a member may commit and release
@@ -348,8 +348,8 @@ class Groups:
 
     async def learn_ends(self, commit: pb.Commit) -> None:
         """Makes sure that how far the logs reach is known here, as far as `admit` will ask."""
-        if sum(len(topic.marks) for topic in commit.topics) > limits.COMMIT_MARKS_MAX:
-            raise InvalidArgument(f"a commit holds at most {limits.COMMIT_MARKS_MAX} positions")
+        if sum(len(topic.offsets) for topic in commit.topics) > limits.COMMIT_OFFSETS_MAX:
+            raise InvalidArgument(f"a commit holds at most {limits.COMMIT_OFFSETS_MAX} offsets")
         await self.logs.learn(places(commit, self.logs))
 
     def admit(self, commit: pb.Commit) -> Admitted:
@@ -363,19 +363,19 @@ class Groups:
         else:
             group = self.make(commit.group)
             if group.machine.members:
-                raise GroupNotEmpty(f"group {group.name!r} has members: only they commit its positions")
+                raise GroupNotEmpty(f"group {group.name!r} has members: only they commit its offsets")
         if group.machine.kind != CONSUMER:
             raise InvalidArgument(f"group {group.name!r} is shared: its records are acknowledged one by one")
         return admit(group, commit, self.logs, up_to_date=self._up_to_date)
 
     def write(self, admitted: Admitted, operations: Sequence[Operation], done: Written) -> None:
-        """One write of the journal with the admitted positions and `operations`: both or neither. In the same turn as
+        """One write of the journal with the admitted offsets and `operations`: both or neither. In the same turn as
         `admit`. After done(None), `admitted.committed()` is the answer."""
         if self._closed is not None:
             done(self._closed)
         else:
             group = self.make(admitted.group)
-            if admitted.marks:
+            if admitted.entries:
                 group.last_commit_us = self._broker.clock.wall_us()
             group.write(admitted, operations, done)
 
@@ -414,7 +414,7 @@ class Groups:
         self._deleted.clear()
         for group in self:
             with self.guard(group.name, "following topics"):
-                for topic_id in deleted.intersection({*group.positions.names, *group.machine.acquired}):
+                for topic_id in deleted.intersection({*group.offsets.names, *group.machine.acquired}):
                     group.drop_topic(topic_id)
                 self._show_topics(group)
 

@@ -127,7 +127,7 @@ class LagWatch:
             with self._guard(group):
                 known = self._behind.setdefault(group.name, {})
                 if group.machine.kind == CONSUMER:
-                    places = set(group.positions.places()) | set(group.machine.owners)
+                    places = set(group.offsets.places()) | set(group.machine.owners)
                 else:
                     places = shared_places(self._groups, group) | self._floors.get(group.name, {}).keys()
                 for gone in known.keys() - places:
@@ -144,8 +144,8 @@ class LagWatch:
             before = self._behind.get(group.name, {}).get(place)
             asked = coordination.AskedEnd(topic_id=bytes.fromhex(place[0]), partition=place[1])
             if group.machine.kind == CONSUMER:
-                mark = group.positions.get(place)
-                offset = 0 if mark is None else mark.offset
+                entry = group.offsets.get(place)
+                offset = 0 if entry is None else entry.offset
             else:
                 asked.group = group.name
                 offset = 0 if before is None else before.committed
@@ -286,4 +286,4 @@ class LagWatch:
 
 def _stands(group: LiveGroup) -> bool:
     """There is something to be behind."""
-    return bool(group.positions.written) or group.machine.kind != CONSUMER
+    return bool(group.offsets.written) or group.machine.kind != CONSUMER

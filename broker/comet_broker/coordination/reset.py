@@ -1,4 +1,4 @@
-"""Sets positions of a group that has no members: to an end, an offset, a time, or so many events further or back.
+"""Sets offsets of a group that has no members: to an end, an offset, a time, or so many events further or back.
 
 places ─► the leaders say how far the partitions reach ─► where each is to be, and what that skips ─► one write
 """
@@ -13,7 +13,7 @@ from comet.v1 import admin_pb2 as pb
 from comet.v1 import coordination_pb2 as coordination
 from comet.v1 import types_pb2 as types
 from comet_broker import limits
-from comet_broker.coordination.committed_offsets import Admitted, Mark, Marks
+from comet_broker.coordination.committed_offsets import Admitted, CommittedOffset, OffsetsByTopic
 from comet_broker.coordination.group import LiveGroup
 from comet_broker.coordination.groups import Groups
 from comet_broker.coordination.logs import unknown
@@ -29,7 +29,7 @@ class Target(NamedTuple):
 
 
 async def reset(groups: Groups, request: pb.ResetGroupRequest) -> pb.ResetGroupResponse:
-    """All positions or none. Raises GroupNotEmpty, GroupNotFound, TopicNotFound, InvalidArgument, Unavailable."""
+    """All offsets or none. Raises GroupNotEmpty, GroupNotFound, TopicNotFound, InvalidArgument, Unavailable."""
     _check_request(request)
     group = groups.find(request.name)
     _check(group, request)
@@ -48,26 +48,26 @@ async def reset(groups: Groups, request: pb.ResetGroupRequest) -> pb.ResetGroupR
     group = groups.find(request.name)
     _check(group, request)  # again: time has passed
     answer = pb.ResetGroupResponse()
-    marks: Marks = {}
+    entries: OffsetsByTopic = {}
     for target, end in zip(targets, ends, strict=True):
         if end.code:
             raise Unavailable(f"{target.topic}/{target.place[1]}: {unknown(end).message}", retry_after_ms=100)
-        before = None if group is None else group.positions.latest(target.place)
+        before = None if group is None else group.offsets.latest(target.place)
         one = effect(None if before is None else before.offset, _wanted(target, request), end)
         one.topic, one.partition = target.topic, target.place[1]
         answer.partitions.append(one)
-        marks.setdefault(target.place[0], {})[target.place[1]] = Mark(one.after)
-    if not request.dry_run and marks:
-        await _write(groups.make(request.name), {target.place[0]: target.topic for target in targets}, marks)
+        entries.setdefault(target.place[0], {})[target.place[1]] = CommittedOffset(one.after)
+    if not request.dry_run and entries:
+        await _write(groups.make(request.name), {target.place[0]: target.topic for target in targets}, entries)
     return answer
 
 
 def _check_request(request: pb.ResetGroupRequest) -> None:
     to = request.WhichOneof("to")
-    if request.marks:
+    if request.offsets:
         if to is not None or request.topics:
             raise InvalidArgument("give each partition an offset, or say where all are to be, not both")
-        if any(mark.offset < 0 for topic in request.marks for mark in topic.marks):
+        if any(entry.offset < 0 for topic in request.offsets for entry in topic.offsets):
             raise InvalidArgument("an offset is not negative")
     elif to is None or (to == "position" and request.position.WhichOneof("at") is None):
         raise InvalidArgument("say where to: a position, a shift, or an offset for each partition")
@@ -82,32 +82,32 @@ def _wanted(target: Target, request: pb.ResetGroupRequest) -> types.Position | i
 
 def _check(group: LiveGroup | None, request: pb.ResetGroupRequest) -> None:
     if group is None:
-        if not request.topics and not request.marks:
-            raise GroupNotFound(f"there is no group {request.name!r}; name the topics to give a new one its positions")
+        if not request.topics and not request.offsets:
+            raise GroupNotFound(f"there is no group {request.name!r}; name the topics to give a new one its offsets")
         return
     if group.machine.members:
         raise GroupNotEmpty(f"group {group.name!r} has members ({len(group.machine.members)}); stop them first")
     if group.machine.kind != CONSUMER:
-        raise InvalidArgument(f"group {group.name!r} is shared: it has no positions; delete it to begin anew")
+        raise InvalidArgument(f"group {group.name!r} is shared: it has no offsets; delete it to begin anew")
 
 
 def _targets(groups: Groups, group: LiveGroup | None, request: pb.ResetGroupRequest) -> list[Target]:
-    if not request.topics and not request.marks:
+    if not request.topics and not request.offsets:
         assert group is not None
-        names = group.positions.names
-        return [Target(names[place[0]], place) for place in sorted(group.positions.places())]
+        names = group.offsets.names
+        return [Target(names[place[0]], place) for place in sorted(group.offsets.places())]
     found: list[Target] = []
     for topic in request.topics:
         shape = _shape(groups, topic.topic)
         indexes = sorted(set(topic.partitions)) or range(shape.partitions)
         found += [Target(topic.topic, _place(topic.topic, shape, index)) for index in indexes]
-    for marked in request.marks:
-        shape = _shape(groups, marked.topic)
+    for named in request.offsets:
+        shape = _shape(groups, named.topic)
         found += [
-            Target(marked.topic, _place(marked.topic, shape, mark.partition), mark.offset) for mark in marked.marks
+            Target(named.topic, _place(named.topic, shape, entry.partition), entry.offset) for entry in named.offsets
         ]
-    if len(found) > limits.COMMIT_MARKS_MAX or len({target.place for target in found}) < len(found):
-        raise InvalidArgument(f"name each partition once, and at most {limits.COMMIT_MARKS_MAX}")
+    if len(found) > limits.COMMIT_OFFSETS_MAX or len({target.place for target in found}) < len(found):
+        raise InvalidArgument(f"name each partition once, and at most {limits.COMMIT_OFFSETS_MAX}")
     return found
 
 
@@ -154,7 +154,7 @@ def effect(before: int | None, to: types.Position | int, end: coordination.Parti
     return one
 
 
-async def _write(group: LiveGroup, names: dict[str, str], marks: Marks) -> None:
+async def _write(group: LiveGroup, names: dict[str, str], entries: OffsetsByTopic) -> None:
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def done(error: CometError | None) -> None:
@@ -165,6 +165,6 @@ async def _write(group: LiveGroup, names: dict[str, str], marks: Marks) -> None:
                 future.set_exception(error)
 
     for topic_id, name in names.items():
-        group.positions.names.setdefault(topic_id, name)
-    group.write(Admitted(group.positions, marks), (), done)
+        group.offsets.names.setdefault(topic_id, name)
+    group.write(Admitted(group.offsets, entries), (), done)
     await future

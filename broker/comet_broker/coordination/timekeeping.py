@@ -1,7 +1,7 @@
 """What time does to the transactions of one slot: one timer for all of them, set to whatever comes first.
 
     open for too long                            aborted, for the readers who wait
-    over for a second, and no other has begun    stored as over, so that the next coordinator need not mark it again
+    over for a second, and no other has begun    stored as over, so that the next coordinator need not entry it again
     every minute                                 a look at ids that nobody uses any more
 
 A timer that finds itself late says that this process was stopped: what was sent to it meanwhile is yet to be read, so

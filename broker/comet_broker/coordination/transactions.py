@@ -3,7 +3,7 @@
     transactions/<transactional id>     below the slot's prefix: a TransactionRecord
 
     OpenTransactions, Enlist, EndTransaction, time-out, eviction
-       └─► core.transactions.step ─► the journal (a commit's positions in the same write) ─► the answer
+       └─► core.transactions.step ─► the journal (a commit's offsets in the same write) ─► the answer
                                         └─► decided: markers to the leaders, then the answer, and the next epoch
 
 What is decided counts at once for whoever asks next, and is told to nobody before it is written. Writes have one order,
@@ -275,7 +275,7 @@ class Transactions:
     def _end(
         self, one: Transactional, event: End, offsets: pb.Commit | None, error: CometError | None
     ) -> CometError | None:
-        """Decides, in one turn. A commit whose positions are refused is an abort: its outputs must not be seen."""
+        """Decides, in one turn. A commit whose offsets are refused is an abort: its outputs must not be seen."""
         if offsets is None or not self._decides(one, event):
             return self._take(one, event).error
         try:
@@ -471,14 +471,14 @@ class Transactions:
 
 
 def _offsets(ending: pb.EndTransaction, one: Transactional) -> pb.Commit | None:
-    """The positions that go with a commit."""
+    """The offsets that go with a commit."""
     group = one.record.group
     if ending.group != group:
         raise InvalidArgument(f"the transactions of {one.name!r} were opened for group {group!r}, not {ending.group!r}")
     if not ending.commit or not ending.HasField("offsets"):
         return None
     if not group or ending.offsets.group != group:
-        raise InvalidArgument(f"positions of group {ending.offsets.group!r} do not belong to transactions of {group!r}")
+        raise InvalidArgument(f"offsets of group {ending.offsets.group!r} do not belong to transactions of {group!r}")
     return ending.offsets
 
 

@@ -65,7 +65,9 @@ class Group:
         """Raises what answers the join instead."""
         check(claim)
         if self.members and claim.kind != self.kind:
-            raise InvalidArgument("the group is of the other kind (consumer or share) and has members: take another name")
+            raise InvalidArgument(
+                "the group is of the other kind (consumer or share) and has members: take another name"
+            )
         if claim.member:
             member = self.known(claim.member)
             member.heard, member.told = now, None

@@ -138,7 +138,7 @@ class What(Enum):
     ABORT = "abort"
     TIMED_OUT = "timed out"
     EVICTED = "evicted"
-    MARKED = "marked"
+    MARKED = "named"
     LOADED = "loaded"
 
 
@@ -203,7 +203,7 @@ PRESENT: Final[Mapping[tuple[TransactionState, What], Row]] = {
     ),
     (TransactionState.EMPTY, What.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
     (TransactionState.EMPTY, What.EVICTED): Row(Outcome.NOTHING, "there is nothing that readers wait for"),
-    (TransactionState.EMPTY, What.MARKED): Row(Outcome.NOTHING, "there is nothing to be marked"),
+    (TransactionState.EMPTY, What.MARKED): Row(Outcome.NOTHING, "there is nothing to be named"),
     (TransactionState.EMPTY, What.LOADED): Row(Outcome.NOTHING, "nothing is under way"),
     (TransactionState.OPEN, What.OPEN): Row(Outcome.OPENED, "what the one before has left open is aborted, and fenced"),
     (TransactionState.OPEN, What.ENLIST): Row(
@@ -281,12 +281,12 @@ ELSEWHEN: Final[Mapping[tuple[Age, What], Row]] = {
     (Age.COMING, What.COMMIT): Row(Outcome.LATER, "an earlier coordinator has given it out; the markers come first"),
     (Age.COMING, What.ABORT): Row(Outcome.LATER, "an earlier coordinator has given it out; the markers come first"),
     (Age.COMING, What.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
-    (Age.COMING, What.MARKED): Row(Outcome.NOTHING, "there is nothing to be marked"),
+    (Age.COMING, What.MARKED): Row(Outcome.NOTHING, "there is nothing to be named"),
     (Age.UNKNOWN, What.ENLIST): Row(Outcome.NOT_OPEN, "nobody was given that epoch, or the epochs are used up"),
     (Age.UNKNOWN, What.COMMIT): Row(Outcome.NOT_OPEN, "nobody was given that epoch, or the epochs are used up"),
     (Age.UNKNOWN, What.ABORT): Row(Outcome.NOT_OPEN, "nobody was given that epoch, or the epochs are used up"),
     (Age.UNKNOWN, What.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
-    (Age.UNKNOWN, What.MARKED): Row(Outcome.NOTHING, "there is nothing to be marked"),
+    (Age.UNKNOWN, What.MARKED): Row(Outcome.NOTHING, "there is nothing to be named"),
 }
 
 

@@ -128,8 +128,8 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("GET", "/v1/groups/{group}"): _VIEWER,
     ("DELETE", "/v1/groups/{group}"): _ADMIN,
     ("GET", "/v1/groups/{group}/lag"): _VIEWER,
-    ("GET", "/v1/groups/{group}/positions"): _VIEWER,
-    ("PUT", "/v1/groups/{group}/positions"): _OPERATOR,
+    ("GET", "/v1/groups/{group}/offsets"): _VIEWER,
+    ("PUT", "/v1/groups/{group}/offsets"): _OPERATOR,
     ("POST", "/v1/groups/{group}/reset"): _OPERATOR,
     ("POST", "/v1/groups/{group}/acquire"): _OPERATOR,
     ("POST", "/v1/groups/{group}/ack"): _OPERATOR,
@@ -156,7 +156,7 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
 # Changes that are the work itself, thousands a second, and are in the log of the topic or group anyway.
 UNAUDITED: Final[frozenset[tuple[str, str]]] = frozenset({
     ("POST", "/v1/topics/{topic}/records"),
-    ("PUT", "/v1/groups/{group}/positions"),
+    ("PUT", "/v1/groups/{group}/offsets"),
     ("POST", "/v1/groups/{group}/acquire"),
     ("POST", "/v1/groups/{group}/ack"),
     ("POST", "/v1/groups/{group}/nack"),

@@ -6,7 +6,7 @@
 
 The window is fixed when it begins: per partition from the first record of `from` to the first of `to`, or to the end as
 it was then. A partition keeps its order; where its timestamps go back, what comes late is due at once. Nothing is kept
-but what was read ahead, and no group's position is touched.
+but what was read ahead, and no group's committed offset is touched.
 """
 
 from __future__ import annotations

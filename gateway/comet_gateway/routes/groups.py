@@ -14,6 +14,11 @@ import comet
 from comet_gateway.http.problems import answers
 from comet_gateway.routes.admin import STRICT, AdminClient, links, problem_of
 from comet_gateway.schemas.groups import (
+    CommitBody,
+    CommitOutcome,
+    CommitOutcomes,
+    CommittedOffset,
+    CommittedOffsets,
     Group,
     GroupDeletion,
     GroupDetails,
@@ -22,12 +27,7 @@ from comet_gateway.schemas.groups import (
     LagHistory,
     LagPoint,
     Member,
-    NewPositions,
     Places,
-    Position,
-    PositionOutcome,
-    PositionOutcomes,
-    Positions,
     Reset,
     ResetOutcome,
     ResetPartition,
@@ -84,7 +84,7 @@ async def list_groups(
     operation_id="describeGroup",
     responses={
         **answers("GROUP_NOT_FOUND", *_MOVING),
-        200: links(getLag=_SAME, getPositions=_SAME, deleteGroup=_SAME),
+        200: links(getLag=_SAME, getCommittedOffsets=_SAME, deleteGroup=_SAME),
     },
 )
 async def describe_group(admin: AdminClient, group: GroupName) -> GroupDetails:
@@ -131,43 +131,45 @@ async def get_lag(
     )
 
 
-# ---- positions
+# ---- committed offsets
 
 
-@router.get("/groups/{group}/positions", operation_id="getPositions", responses=answers("GROUP_NOT_FOUND", *_MOVING))
-async def get_positions(admin: AdminClient, group: GroupName) -> Positions:
-    """Where a group goes on, by topic and partition. A share group has no positions."""
-    found = await admin.group_positions(group)
-    return Positions(group=group, positions=[Position(**asdict(position)) for position in found])
+@router.get(
+    "/groups/{group}/offsets", operation_id="getCommittedOffsets", responses=answers("GROUP_NOT_FOUND", *_MOVING)
+)
+async def get_offsets(admin: AdminClient, group: GroupName) -> CommittedOffsets:
+    """The group's committed offsets, by topic and partition. A share group has none."""
+    found = await admin.group_offsets(group)
+    return CommittedOffsets(group=group, offsets=[CommittedOffset(**asdict(one)) for one in found])
 
 
 @router.put(
-    "/groups/{group}/positions",
-    operation_id="commitPositions",
+    "/groups/{group}/offsets",
+    operation_id="commitOffsets",
     responses={
         **answers("GROUP_NOT_EMPTY", *_MOVING),
         200: {
             "description": "All are committed.",
-            **links(describeGroup=_SAME, getPositions=_SAME, resetGroup={**_SAME, "requestBody": {"to": "earliest"}}),
+            **links(
+                describeGroup=_SAME, getCommittedOffsets=_SAME, resetGroup={**_SAME, "requestBody": {"to": "earliest"}}
+            ),
         },
-        207: {"model": PositionOutcomes, "description": "Some are not; `error` says why."},
+        207: {"model": CommitOutcomes, "description": "Some are not; `error` says why."},
     },
 )
-async def commit_positions(
-    admin: AdminClient, group: GroupName, body: NewPositions, response: Response
-) -> PositionOutcomes:
-    """Commits positions for readers that hold no session, while the group has no members; makes a group that is new.
+async def commit_offsets(admin: AdminClient, group: GroupName, body: CommitBody, response: Response) -> CommitOutcomes:
+    """Commits offsets for readers that hold no session, while the group has no members; makes a group that is new.
 
-    A position never goes back: where more is committed already, the answer says so. To go back there is `reset`. So a
-    request can be sent again when its answer was lost."""
-    wanted = {(one.topic, one.partition): one.offset for one in body.positions}
-    found = await admin.commit_positions(group, wanted)
+    A committed offset never goes back: where more is committed already, the answer says so. To go back there is
+    `reset`. So a request can be sent again when its answer was lost."""
+    wanted = {(one.topic, one.partition): one.offset for one in body.offsets}
+    found = await admin.commit_offsets(group, wanted)
     if any(one.error for one in found):
         response.status_code = 207
-    return PositionOutcomes(
+    return CommitOutcomes(
         group=group,
-        positions=[
-            PositionOutcome(
+        offsets=[
+            CommitOutcome(
                 topic=one.topic,
                 partition=one.partition,
                 offset=one.offset,
@@ -184,7 +186,7 @@ async def commit_positions(
     responses=answers("GROUP_NOT_FOUND", "TOPIC_NOT_FOUND", "GROUP_NOT_EMPTY", *_MOVING),
 )
 async def reset_group(admin: AdminClient, group: GroupName, body: Reset, dry_run: DryRun = False) -> ResetOutcome:
-    """Sets where a group without members goes on: all the positions, or none of them."""
+    """Sets the committed offsets of a group without members: all of them, or none."""
     changes = await admin.reset_group(group, **_target(body), dry_run=dry_run)
     return ResetOutcome(
         dry_run=dry_run,
@@ -210,7 +212,7 @@ def _target(body: Reset) -> dict[str, Any]:
     responses=answers("GROUP_NOT_FOUND", "GROUP_NOT_EMPTY", *_MOVING),
 )
 async def delete_group(admin: AdminClient, group: GroupName, dry_run: DryRun = False) -> GroupDeletion:
-    """Forgets a group without members, with all its positions."""
+    """Forgets a group without members, with its committed offsets."""
     found = await admin.describe_group(group)
     if found.members:
         raise comet.GroupNotEmpty(f"group {group!r} has members ({len(found.members)}); stop them first")
@@ -219,6 +221,6 @@ async def delete_group(admin: AdminClient, group: GroupName, dry_run: DryRun = F
     return GroupDeletion(
         dry_run=dry_run,
         group=group,
-        positions=sum(lag.committed is not None for lag in found.lags),
+        offsets=sum(lag.committed is not None for lag in found.lags),
         lag=sum(lag.lag for lag in found.lags),
     )

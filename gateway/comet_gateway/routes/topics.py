@@ -45,7 +45,7 @@ _NO_MORE: Final = {**_SAME, "requestBody": {"total": "$response.body#/partition_
 _FIRST: Final = {"parameters": {"topic": "$response.body#/name", "partition": 0}}
 _IN_NO_GROUP_YET: Final = {
     "parameters": {"group": "engine"},
-    "requestBody": {"positions": [{"topic": "$response.body#/name", "partition": 0, "offset": "0"}]},
+    "requestBody": {"offsets": [{"topic": "$response.body#/name", "partition": 0, "offset": "0"}]},
 }
 
 
@@ -84,7 +84,7 @@ async def list_topics(
                     "operationRef": "#/paths/~1v1~1topics~1{topic}~1partitions~1{partition}~1records/get",
                     **_FIRST,
                 },
-                commitPositions=_IN_NO_GROUP_YET,
+                commitOffsets=_IN_NO_GROUP_YET,
             ),
         },
     },
@@ -216,8 +216,8 @@ async def _expiring(
 async def delete_topic(
     admin: AdminClient, catalog: TopicCatalog, topic: TopicName, dry_run: DryRun = False
 ) -> TopicDeletion:
-    """Deletes a topic and everything in it, and the positions that groups have in it. A topic that is made again under
-    the name is another one."""
+    """Deletes a topic and everything in it, and the committed offsets that groups have in it. A topic that is made
+    again under the name is another one."""
     info, statuses = await described(admin, topic)
     groups = [group for group in await admin.list_groups() if topic in group.topics]
     if not dry_run:

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, model_validator
 from comet_gateway.schemas.common import Int64, Model, ProblemDocument
 from comet_gateway.schemas.lists import DRY_RUN_TEXT, PARTITION_MAX, Name, PositionText, Strict
 
-POSITIONS_MAX = 10_000
+OFFSETS_MAX = 10_000
 State = Literal["empty", "stable", "rebalancing"]
 
 
@@ -95,52 +95,52 @@ class LagHistory(Model):
     history: list[LagPoint] = Field(description="Oldest first, as far back as the coordinator remembers.")
 
 
-class Position(Model):
+class CommittedOffset(Model):
     topic: str
     partition: int
     offset: Int64 = Field(description="The next record to read.")
     epoch: int | None = Field(description="Leader epoch of the record before it, where it is known.")
 
 
-class Positions(Model):
+class CommittedOffsets(Model):
     group: str
-    positions: list[Position]
+    offsets: list[CommittedOffset]
 
 
-class NewPosition(Strict):
+class OffsetToCommitIn(Strict):
     topic: Name
     partition: int = Field(ge=0, le=PARTITION_MAX)
     offset: Int64
 
 
-def _each_once(positions: list[NewPosition]) -> None:
-    if len({(one.topic, one.partition) for one in positions}) < len(positions):
+def _each_once(offsets: list[OffsetToCommitIn]) -> None:
+    if len({(one.topic, one.partition) for one in offsets}) < len(offsets):
         raise ValueError("name each partition once")
 
 
-class NewPositions(Strict):
+class CommitBody(Strict):
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"positions": [{"topic": "quotes", "partition": 0, "offset": "1042"}]}]}
+        json_schema_extra={"examples": [{"offsets": [{"topic": "quotes", "partition": 0, "offset": "1042"}]}]}
     )
 
-    positions: list[NewPosition] = Field(min_length=1, max_length=POSITIONS_MAX)
+    offsets: list[OffsetToCommitIn] = Field(min_length=1, max_length=OFFSETS_MAX)
 
     @model_validator(mode="after")
-    def _check(self) -> NewPositions:
-        _each_once(self.positions)
+    def _check(self) -> CommitBody:
+        _each_once(self.offsets)
         return self
 
 
-class PositionOutcome(Model):
+class CommitOutcome(Model):
     topic: str
     partition: int
     offset: Int64 | None = Field(description="What is committed now: never less than before. null: see `error`.")
     error: ProblemDocument | None
 
 
-class PositionOutcomes(Model):
+class CommitOutcomes(Model):
     group: str
-    positions: list[PositionOutcome]
+    offsets: list[CommitOutcome]
 
 
 class TopicSelection(Strict):
@@ -150,7 +150,7 @@ class TopicSelection(Strict):
 
 class Reset(Strict):
     """Where to: `to`, `shift` or `offsets`. With `topics` only those, or partitions of them; else all that the group
-    has positions of. A group that does not exist is made by naming topics."""
+    has offsets of. A group that does not exist is made by naming topics."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -169,7 +169,7 @@ class Reset(Strict):
         description="earliest, latest, an offset, a time (2026-01-31T12:00:00Z) or a time ago (-15m).",
     )
     shift: Int64 | None = Field(default=None, description="So many events forward, or back where it is negative.")
-    offsets: list[NewPosition] | None = Field(default=None, min_length=1, max_length=POSITIONS_MAX)
+    offsets: list[OffsetToCommitIn] | None = Field(default=None, min_length=1, max_length=OFFSETS_MAX)
     topics: list[Name | TopicSelection] = Field(default=[], max_length=1_000)
 
     @model_validator(mode="after")
@@ -203,5 +203,5 @@ class ResetOutcome(Model):
 class GroupDeletion(Model):
     dry_run: bool = Field(description=DRY_RUN_TEXT)
     group: str
-    positions: int = Field(description="Partitions whose positions are forgotten.")
+    offsets: int = Field(description="Partitions whose offsets are forgotten.")
     lag: Int64 = Field(description="Events that it has not handled.")

@@ -163,7 +163,7 @@ class TopicDeletion(Model):
     records: Int64
     bytes: Int64
     complete: bool = Field(description="False: some partitions could not be asked, and hold more than these numbers.")
-    groups: list[Reading] = Field(description="Groups that read it; their positions in it go with it.")
+    groups: list[Reading] = Field(description="Groups that read it; their committed offsets in it go with it.")
 
 
 class TopicAlteration(Model):

@@ -13,7 +13,7 @@ from comet import limits
 from comet.client.client import Addresses, Client
 from comet.errors import InvalidArgument
 from comet.groups import committed_offsets
-from comet.groups.committed_offsets import CommitPartition, GroupPosition, Offsets
+from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
 from comet.producer.producer import wall_clock_us
 from comet.types import (
     GroupInfo,
@@ -114,7 +114,7 @@ class GroupAdmin:
         dry_run: bool = False,
     ) -> list[ResetPartition]:
         """Sets where a group without members goes on: `to` an end, an offset, a time or a time ago, or by `shift`
-        events. With `topics`, only those, or only single partitions of them; else all that it has positions of.
+        events. With `topics`, only those, or only single partitions of them; else all that it has committed.
         Or give single partitions `offsets` of their own. All are set, or none.
         With `dry_run` it only says what would happen. Raises GroupNotEmpty.
 
@@ -136,20 +136,20 @@ class GroupAdmin:
         elif shift is not None:
             request.shift = shift
         else:
-            request.marks.extend(committed_offsets.marks(offsets or {}))
+            request.offsets.extend(committed_offsets.topic_offsets(offsets or {}))
         request.topics.extend(_selected(topics))
         answer = await self._ask("ResetGroup", request, admin.ResetGroupResponse)
         return [group_protobuf.reset_from_pb(change) for change in answer.partitions]
 
-    async def group_positions(self, name: str) -> list[GroupPosition]:
-        """Where a group goes on, by topic and partition; a share group has no positions. Raises GroupNotFound.
+    async def group_offsets(self, name: str) -> list[CommittedOffset]:
+        """Where a group goes on, by topic and partition; a share group has no committed offsets. Raises GroupNotFound.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
         ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
         ...     async with comet.Admin(address) as admin:
         ...         await admin.reset_group("engine", "latest", topics=["quotes"])
-        ...         for found in await admin.group_positions("engine"):
+        ...         for found in await admin.group_offsets("engine"):
         ...             print(found.topic, found.partition, found.offset)
         >>> run(example)
         quotes 0 3
@@ -160,10 +160,10 @@ class GroupAdmin:
             await self.describe_group(name)  # which says whether there is one
         return found
 
-    async def commit_positions(self, name: str, positions: Offsets) -> list[CommitPartition]:
-        """Commits positions of a group that has no members, for readers that keep no session. What is refused is told
-        for each partition; what is refused for now is tried again first. A position never goes back: where more is
-        committed, that is the answer; to go back there is `reset_group`.
+    async def commit_offsets(self, name: str, offsets: Offsets) -> list[CommitResult]:
+        """Commits committed offsets of a group that has no members, for readers that keep no session. What is refused
+        is told for each partition; what is refused for now is tried again first. A committed offset never goes back:
+        where more is committed, that is the answer; to go back there is `reset_group`.
 
         Raises GroupNotEmpty, and InvalidArgument for a share group.
 
@@ -171,17 +171,17 @@ class GroupAdmin:
         ...     async with comet.Producer(address) as producer:
         ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
         ...     async with comet.Admin(address) as admin:
-        ...         for done in await admin.commit_positions("engine", {("quotes", 0): 2, ("quotes", 9): 2}):
+        ...         for done in await admin.commit_offsets("engine", {("quotes", 0): 2, ("quotes", 9): 2}):
         ...             print(done.partition, done.offset, done.error and done.error.code)
         >>> run(example)
         0 2 None
         9 None PARTITION_NOT_FOUND
         """
         self._client.check_open()
-        return await committed_offsets.commit(self._client, name, positions, self._timeout_ms)
+        return await committed_offsets.commit(self._client, name, offsets, self._timeout_ms)
 
     async def delete_group(self, name: str) -> None:
-        """Forgets a group without members, with all its positions. Raises GroupNotFound, GroupNotEmpty.
+        """Forgets a group without members, with its committed offsets. Raises GroupNotFound, GroupNotEmpty.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:

@@ -1,4 +1,5 @@
-"""`comet group`: which groups there are, who is in them, how far they are behind; reset and delete their positions."""
+"""`comet group`: which groups there are, who is in them, how far they are behind; reset and delete their committed
+offsets."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from comet import Admin
     from comet.types import GroupInfo, GroupMember, GroupSummary, ResetPartition
 
-app = typer.Typer(help="Show groups and how far they are behind; set and delete their positions.", no_args_is_help=True)
+app = typer.Typer(
+    help="Show groups and how far they are behind; set and delete their committed offsets.", no_args_is_help=True
+)
 
 WATCH_S: Final = 1.0  # the coordinator looks once a second, too
 HISTORY_POINTS: Final = 60
@@ -120,7 +123,7 @@ async def _show_lag(admin: Admin, name: str, *, history: bool, points: int, json
     if not history and not json_output:
         group = await admin.describe_group(name)
         if not group.lags:
-            note(f"group {name} has no partitions and no positions")
+            note(f"group {name} has no partitions and no committed offsets")
         else:
             _print_lags(group)
     else:
@@ -174,10 +177,10 @@ async def reset(
             if json_output:
                 print_json(_reset_document(name, plan, dry_run=dry_run))
             elif not plan:
-                note(f"group {name} has no positions; give it some with --topic TOPIC")
+                note(f"group {name} has no committed offsets; give it some with --topic TOPIC")
             return
         if not yes:
-            typer.confirm(f"Set these positions of group {name}? {_effect(plan)}", abort=True, err=True)
+            typer.confirm(f"Set these committed offsets of group {name}? {_effect(plan)}", abort=True, err=True)
         done = await admin.reset_group(name, where, shift=shift, topics=topics)
     if json_output:
         print_json(_reset_document(name, done, dry_run=False))
@@ -190,14 +193,16 @@ async def reset(
 async def delete(
     name: Group, yes: Yes = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = False
 ) -> None:
-    """Forget a group that nobody is in, with all its positions."""
+    """Forget a group that nobody is in, with its committed offsets."""
     import comet
 
     async with comet.Admin(bootstrap) as admin:
         group = await admin.describe_group(name)
         if not yes:
             kept = sum(one.committed is not None for one in group.lags)
-            typer.confirm(f"Delete group {name} with its positions in {_partitions(kept)}?", abort=True, err=True)
+            typer.confirm(
+                f"Delete group {name} with its committed offsets in {_partitions(kept)}?", abort=True, err=True
+            )
         await admin.delete_group(name)
     print_json({"deleted": name}) if json_output else print(f"deleted group {name}")
 

@@ -21,7 +21,7 @@ from comet.client.retry import Backoff
 from comet.consumer.broker_subscription import PartitionSubscription
 from comet.consumer.iteration import Taking
 from comet.errors import Closed, CometError
-from comet.groups.commits import CommitMark, Commits
+from comet.groups.commits import Commits, OffsetToCommit
 from comet.groups.member import Member
 from comet.groups.membership import Changes, Given
 from comet.groups.options import Holding, OnPartitions
@@ -96,22 +96,26 @@ class Owning(Taking[T]):
     async def _begin(self, holdings: list[Holding]) -> None:
         """Where to begin what was never committed: at `start`, but at its beginning where the group reads the topic
         already, for then the partition was added later and everything in it is new."""
-        marks = {} if isinstance(self._start_at, Earliest) else await self._known_marks(holdings)
-        if marks is None:
+        entries = {} if isinstance(self._start_at, Earliest) else await self._known_offsets(holdings)
+        if entries is None:
             return
-        topics = {topic_id for topic_id, _ in marks}
+        topics = {topic_id for topic_id, _ in entries}
         for holding in holdings:
             if not self._holds(holding) or holding.reader is not None:
                 continue
             topic_id = holding.given.topic_id
-            mark = marks.get((topic_id, holding.place.partition))
-            if mark is not None:
-                holding.committed = mark.offset
-                self._read(holding, AtOffset(mark.offset), mark.leader_epoch if mark.HasField("leader_epoch") else None)
+            entry = entries.get((topic_id, holding.place.partition))
+            if entry is not None:
+                holding.committed = entry.offset
+                self._read(
+                    holding, AtOffset(entry.offset), entry.leader_epoch if entry.HasField("leader_epoch") else None
+                )
             else:
                 self._read(holding, Earliest() if topic_id in topics else self._start_at)
 
-    async def _known_marks(self, holdings: list[Holding]) -> dict[tuple[bytes, int], groups_pb.Mark] | None:
+    async def _known_offsets(
+        self, holdings: list[Holding]
+    ) -> dict[tuple[bytes, int], groups_pb.PartitionOffset] | None:
         backoff = Backoff(self._client.random)
         fetch = pb.ClientFrame(fetch_committed=groups_pb.FetchCommitted(group=self.group))
         while any(map(self._holds, holdings)):
@@ -123,7 +127,7 @@ class Owning(Taking[T]):
                 log.warning("comet: group %s: where to begin is not known yet: %s", self.group, error)
                 await asyncio.sleep(backoff.next_s(error.retry_after_ms))
                 continue
-            return {(topic.topic_id, mark.partition): mark for topic in answer.topics for mark in topic.marks}
+            return {(topic.topic_id, entry.partition): entry for topic in answer.topics for entry in topic.offsets}
         return None
 
     def _begun(self, reader: PartitionSubscription) -> None:
@@ -164,7 +168,7 @@ class Owning(Taking[T]):
         try:
             await self._commits.commit(self._due(holdings))
         except CometError as error:
-            log.warning("comet: group %s: released without its last position: %s", self.group, error)
+            log.warning("comet: group %s: released without its last commit: %s", self.group, error)
         released: list[tuple[TopicPartition, bytes]] = []
         for holding in holdings:
             if self._holds(holding) and self._member.state.released(holding.place, holding.given.since):
@@ -245,13 +249,13 @@ class Owning(Taking[T]):
         """Behind what was handed out."""
         return self._last.offset + 1 if self._reader is reader and self._last is not None else reader.position
 
-    def _mark(self, holding: Holding, offset: int) -> CommitMark:
+    def _mark(self, holding: Holding, offset: int) -> OffsetToCommit:
         epoch = None if holding.reader is None else holding.reader.epoch_before(offset)
-        return CommitMark(holding.place, holding.given.topic_id, holding.given.since, offset, epoch)
+        return OffsetToCommit(holding.place, holding.given.topic_id, holding.given.since, offset, epoch)
 
-    def _due(self, holdings: Iterable[Holding] | None = None) -> list[CommitMark]:
+    def _due(self, holdings: Iterable[Holding] | None = None) -> list[OffsetToCommit]:
         """What can be committed and is not: with auto_commit what was handed back, else only where it has begun."""
-        found: list[CommitMark] = []
+        found: list[OffsetToCommit] = []
         for holding in self._holdings.values() if holdings is None else filter(self._holds, holdings):
             if holding.reader is None or holding.reader.position < 0:
                 continue

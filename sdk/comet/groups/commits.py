@@ -1,7 +1,7 @@
-"""Commits of one member: at most one under way, and of what has gathered meanwhile only the latest marks.
+"""Commits of one member: at most one under way, and of what has gathered meanwhile only the latest entries.
 
-add(marks) ─► pending ─┐                 ┌─► answered: what is committed now
-add(marks) ─► pending ─┴► one Commit ────┼─► refused marks: given up, or once more where it was refused for now
+add(entries) ─► pending ─┐                 ┌─► answered: what is committed now
+add(entries) ─► pending ─┴► one Commit ────┼─► refused entries: given up, or once more where it was refused for now
                                          └─► an error: everybody who waits is told; what is due is committed again
 """
 
@@ -25,7 +25,7 @@ from comet.wire.protobuf import error_from_pb
 log = logging.getLogger("comet")
 
 
-class CommitMark(NamedTuple):
+class OffsetToCommit(NamedTuple):
     """The next record to read of a partition that is owned since a generation."""
 
     place: TopicPartition
@@ -37,24 +37,24 @@ class CommitMark(NamedTuple):
 
 
 class Waiter(NamedTuple):
-    """Somebody who waits for the marks of some partitions."""
+    """Somebody who waits for the entries of some partitions."""
 
     told: asyncio.Future[None]
     places: frozenset[TopicPartition]
     until: float
 
 
-def commit_frame(member: Member, marks: Iterable[CommitMark]) -> groups_pb.Commit:
-    """The marks as this member commits them now."""
+def commit_frame(member: Member, entries: Iterable[OffsetToCommit]) -> groups_pb.Commit:
+    """The entries as this member commits them now."""
     frame = groups_pb.Commit(group=member.group, member=member.state.member, generation=member.state.generation)
-    topics: dict[tuple[str, bytes], list[CommitMark]] = {}
-    for mark in marks:
-        topics.setdefault((mark.place.topic, mark.topic_id), []).append(mark)
+    topics: dict[tuple[str, bytes], list[OffsetToCommit]] = {}
+    for entry in entries:
+        topics.setdefault((entry.place.topic, entry.topic_id), []).append(entry)
     for (topic, topic_id), found in topics.items():
         of_topic = frame.topics.add(topic=topic, topic_id=topic_id)
-        for mark in sorted(found, key=lambda mark: mark.place):
-            of_topic.marks.add(
-                partition=mark.place.partition, offset=mark.offset, leader_epoch=mark.epoch, expected=mark.expected
+        for entry in sorted(found, key=lambda entry: entry.place):
+            of_topic.offsets.add(
+                partition=entry.place.partition, offset=entry.offset, leader_epoch=entry.epoch, expected=entry.expected
             )
     return frame
 
@@ -67,29 +67,29 @@ class Commits:
         self._client = client
         self._member = member
         self._committed = committed  # hears of (partition, since, offset)
-        self._pending: dict[TopicPartition, CommitMark] = {}
+        self._pending: dict[TopicPartition, OffsetToCommit] = {}
         self._waiters: list[Waiter] = []
         self._task: asyncio.Task[None] | None = None
 
-    def add(self, marks: Iterable[CommitMark]) -> None:
+    def add(self, entries: Iterable[OffsetToCommit]) -> None:
         """To be committed as soon as that is possible; nobody waits for it."""
-        for mark in marks:
-            known = self._pending.get(mark.place)
-            if known is None or (known.since, known.offset) < (mark.since, mark.offset):
-                self._pending[mark.place] = mark
+        for entry in entries:
+            known = self._pending.get(entry.place)
+            if known is None or (known.since, known.offset) < (entry.since, entry.offset):
+                self._pending[entry.place] = entry
         if self._pending and self._task is None:
             self._task = self._client.spawn(self._run())
             self._task.add_done_callback(self._ended)
 
-    async def commit(self, marks: Iterable[CommitMark]) -> None:
+    async def commit(self, entries: Iterable[OffsetToCommit]) -> None:
         """Returns once all of them are committed. Raises what was said of one of them."""
-        wanted = list(marks)
+        wanted = list(entries)
         if not wanted:
             return
         loop = asyncio.get_running_loop()
         told: asyncio.Future[None] = loop.create_future()
         until = loop.time() + limits.COMMIT_TIMEOUT_MS / 1000
-        self._waiters.append(Waiter(told, frozenset(mark.place for mark in wanted), until))
+        self._waiters.append(Waiter(told, frozenset(entry.place for entry in wanted), until))
         self.add(wanted)
         await told
 
@@ -116,7 +116,10 @@ class Commits:
                 backoff.reset()
 
     def _once_more(
-        self, pending: dict[TopicPartition, CommitMark], waiters: list[Waiter], failed: dict[TopicPartition, CometError]
+        self,
+        pending: dict[TopicPartition, OffsetToCommit],
+        waiters: list[Waiter],
+        failed: dict[TopicPartition, CometError],
     ) -> list[Waiter]:
         """Puts back what was refused for now, and who waits for it; returns those who can be answered."""
         now = asyncio.get_running_loop().time()
@@ -124,25 +127,25 @@ class Commits:
         kept = [waiter for waiter in waiters if waiter.places & again and waiter.until > now]
         self._waiters[:0] = kept
         for place in {place for waiter in kept for place in waiter.places & again}:
-            mark = pending[place]
+            entry = pending[place]
             newer = self._pending.get(place)
-            if newer is None or (newer.since, newer.offset) < (mark.since, mark.offset):
-                self._pending[place] = mark
+            if newer is None or (newer.since, newer.offset) < (entry.since, entry.offset):
+                self._pending[place] = entry
         return [waiter for waiter in waiters if waiter not in kept]
 
-    async def _send(self, pending: dict[TopicPartition, CommitMark]) -> dict[TopicPartition, CometError]:
+    async def _send(self, pending: dict[TopicPartition, OffsetToCommit]) -> dict[TopicPartition, CometError]:
         member = self._member
         # What was lost since it was to be committed is another's by now.
-        marks = [mark for mark in pending.values() if member.state.holds(mark.place, mark.since)]
+        entries = [entry for entry in pending.values() if member.state.holds(entry.place, entry.since)]
         failed: dict[TopicPartition, CometError] = {
-            place: _stale(place) for place in pending.keys() - {mark.place for mark in marks}
+            place: _stale(place) for place in pending.keys() - {entry.place for entry in entries}
         }
-        if not marks:
+        if not entries:
             return failed
         if not member.state.member:
             raise MemberUnknown(f"this is no member of {member.group!r} now; what was not committed comes again")
         self.sent += 1
-        frame = pb.ClientFrame(commit=commit_frame(member, marks))
+        frame = pb.ClientFrame(commit=commit_frame(member, entries))
         answer = (await member.coordinator.request(frame, limits.COMMIT_TIMEOUT_MS)).committed
         for refused in answer.refused:
             place = TopicPartition(refused.topic, refused.partition)
@@ -150,12 +153,12 @@ class Commits:
             if place in pending:
                 if not isinstance(error, StaleGeneration) and not error.retriable:
                     log.error("comet: group %s: %s/%d: not committed: %s", member.group, *place, error)
-                member.refused_mark(place, pending[place].since, error)
+                member.refused_offset(place, pending[place].since, error)
         for topic in answer.topics:
-            for mark in topic.marks:
-                found = pending.get(TopicPartition(topic.topic, mark.partition))
+            for entry in topic.offsets:
+                found = pending.get(TopicPartition(topic.topic, entry.partition))
                 if found is not None:
-                    self._committed(found.place, found.since, mark.offset)
+                    self._committed(found.place, found.since, entry.offset)
         return failed
 
     def _ended(self, task: asyncio.Task[None]) -> None:

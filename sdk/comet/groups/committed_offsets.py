@@ -1,7 +1,7 @@
-"""Positions of groups for whoever is no member of them: read, and committed while nobody else is.
+"""Committed offsets of groups for whoever is no member of them: read, and committed while nobody else is.
 
 They are asked of the coordinator on a stream, as members ask. What is sent again after a failure changes nothing: a
-position is absolute, and never goes back.
+offset is absolute, and never goes back.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ PARTITION_MAX: Final = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class GroupPosition:
+class CommittedOffset:
     """Where a group goes on in one partition, and the leader epoch of the record before, if it is known.
 
-    >>> comet.GroupPosition("quotes", 0, offset=40, epoch=3).offset
+    >>> comet.CommittedOffset("quotes", 0, offset=40, epoch=3).offset
     40
     """
 
@@ -42,10 +42,10 @@ class GroupPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitPartition:
-    """What came of a position to be committed: the one that is committed now, which may be further, or why not.
+class CommitResult:
+    """What came of a offset to be committed: the one that is committed now, which may be further, or why not.
 
-    >>> comet.CommitPartition("quotes", 0, offset=40, error=None).offset
+    >>> comet.CommitResult("quotes", 0, offset=40, error=None).offset
     40
     """
 
@@ -55,30 +55,33 @@ class CommitPartition:
     error: CometError | None
 
 
-async def fetch(client: Client, group: str, timeout_ms: int) -> list[GroupPosition]:
+async def fetch(client: Client, group: str, timeout_ms: int) -> list[CommittedOffset]:
     """All there are, by topic and partition; none, too, where there is no such group."""
     request = pb.ClientFrame(fetch_committed=groups_pb.FetchCommitted(group=group))
     answer = (await _ask(client, group, request, timeout_ms)).committed
     return sorted(
         (
-            GroupPosition(
-                topic.topic, mark.partition, mark.offset, mark.leader_epoch if mark.HasField("leader_epoch") else None
+            CommittedOffset(
+                topic.topic,
+                entry.partition,
+                entry.offset,
+                entry.leader_epoch if entry.HasField("leader_epoch") else None,
             )
             for topic in answer.topics
-            for mark in topic.marks
+            for entry in topic.offsets
         ),
         key=lambda found: (found.topic, found.partition),
     )
 
 
-async def commit(client: Client, group: str, positions: Offsets, timeout_ms: int) -> list[CommitPartition]:
+async def commit(client: Client, group: str, offsets: Offsets, timeout_ms: int) -> list[CommitResult]:
     """One for each that was asked for, in the order in which they were. What is refused for now, such as of a topic
     that is being opened, is asked for again."""
     loop = asyncio.get_running_loop()
     give_up = loop.time() + timeout_ms / 1000
     backoff = Backoff(client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
-    found: dict[tuple[str, int], CommitPartition] = {}
-    wanted = {(topic, partition): offset for (topic, partition), offset in positions.items()}
+    found: dict[tuple[str, int], CommitResult] = {}
+    wanted = {(topic, partition): offset for (topic, partition), offset in offsets.items()}
     due = wanted
     while True:
         for one in await _commit_once(client, group, due, max(round((give_up - loop.time()) * 1000), 1)):
@@ -91,8 +94,8 @@ async def commit(client: Client, group: str, positions: Offsets, timeout_ms: int
         due = {place: wanted[place] for place in passing}
 
 
-async def _commit_once(client: Client, group: str, positions: Offsets, timeout_ms: int) -> list[CommitPartition]:
-    asked = marks(positions)
+async def _commit_once(client: Client, group: str, offsets: Offsets, timeout_ms: int) -> list[CommitResult]:
+    asked = topic_offsets(offsets)
     known = await client.fetch({topic.topic for topic in asked})
     message = groups_pb.Commit(group=group)
     for topic in asked:
@@ -101,26 +104,26 @@ async def _commit_once(client: Client, group: str, positions: Offsets, timeout_m
             message.topics.append(topic)
     answer = (await _ask(client, group, pb.ClientFrame(commit=message), timeout_ms)).committed
     found = {
-        (topic, partition): CommitPartition(topic, partition, None, TopicNotFound(f"there is no topic {topic!r}"))
-        for topic, partition in positions
+        (topic, partition): CommitResult(topic, partition, None, TopicNotFound(f"there is no topic {topic!r}"))
+        for topic, partition in offsets
     }
     for topic in answer.topics:
-        for mark in topic.marks:
-            found[topic.topic, mark.partition] = CommitPartition(topic.topic, mark.partition, mark.offset, None)
+        for entry in topic.offsets:
+            found[topic.topic, entry.partition] = CommitResult(topic.topic, entry.partition, entry.offset, None)
     for refused in answer.refused:
         error = protobuf.error_from_pb(refused.error)
-        found[refused.topic, refused.partition] = CommitPartition(refused.topic, refused.partition, None, error)
+        found[refused.topic, refused.partition] = CommitResult(refused.topic, refused.partition, None, error)
     return list(found.values())
 
 
-def marks(positions: Offsets) -> list[groups_pb.TopicMarks]:
+def topic_offsets(offsets: Offsets) -> list[groups_pb.TopicOffsets]:
     """Offsets of partitions, as the protocol has them: by topic."""
-    found: dict[str, groups_pb.TopicMarks] = {}
-    for (topic, partition), offset in positions.items():
+    found: dict[str, groups_pb.TopicOffsets] = {}
+    for (topic, partition), offset in offsets.items():
         if not 0 <= partition <= PARTITION_MAX or not 0 <= offset <= OFFSET_MAX:
             raise InvalidArgument(f"neither a partition nor an offset is negative: {topic}/{partition} to {offset}")
-        marked = found.setdefault(check_topic_name(topic), groups_pb.TopicMarks(topic=topic))
-        marked.marks.append(groups_pb.Mark(partition=partition, offset=offset))
+        marked = found.setdefault(check_topic_name(topic), groups_pb.TopicOffsets(topic=topic))
+        marked.offsets.append(groups_pb.PartitionOffset(partition=partition, offset=offset))
     if not found:
         raise InvalidArgument("name at least one partition and its offset")
     return list(found.values())

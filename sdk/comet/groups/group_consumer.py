@@ -1,4 +1,4 @@
-"""A consumer in a group: reads the partitions that it is given, and keeps the group's positions.
+"""A consumer in a group: reads the partitions that it is given, and keeps the group's committed offsets.
 
     coordinator ─► Member ─► Owning: the partitions that come and go
     Taking ─► what was handed back ─► Commits ─► coordinator
@@ -25,9 +25,9 @@ from comet.consumer.record import Record, RecordBatch
 from comet.consumer.replica_choice import ReadFrom
 from comet.errors import Closed, CometError, PartitionNotFound, StaleGeneration
 from comet.groups.assigned import Owning
-from comet.groups.commits import CommitMark, Commits, commit_frame
+from comet.groups.commits import Commits, OffsetToCommit, commit_frame
 from comet.groups.member import Member
-from comet.groups.options import GroupSettings, Handled, Holding, OnPartitions, begins_of, join_frame, positions_of
+from comet.groups.options import GroupSettings, Handled, Holding, OnPartitions, begins_of, join_frame, offsets_of
 from comet.handlers.watchdog import PROCESS, Watch
 from comet.producer.producer import wall_clock_us
 from comet.types import AtOffset, Gap, Position, StartLike, TopicPartition, position
@@ -178,7 +178,7 @@ class GroupConsumer(Owning[T]):
             async with asyncio.timeout(limits.LEAVE_TIMEOUT_MS / 1000):
                 await self._commits.commit(self._due())
         except (CometError, TimeoutError) as error:
-            log.warning("comet: group %s: the last positions are not committed: %r", self.group, error)
+            log.warning("comet: group %s: the last offsets are not committed: %r", self.group, error)
 
     async def __aenter__(self) -> Self:
         try:
@@ -195,7 +195,7 @@ class GroupConsumer(Owning[T]):
             self._handed_back()
         await self.close()
 
-    # ---- positions
+    # ---- committed offsets
 
     async def _tick(self) -> None:
         while True:
@@ -203,8 +203,8 @@ class GroupConsumer(Owning[T]):
             self._commits.add(self._due())
 
     async def commit(self, handled: Handled | None = None) -> None:
-        """The group's positions move: behind these records or batches, or to these offsets; without any, behind all
-        that was handed out. Returns once that is kept. Never moves them back.
+        """The group's committed offsets move: behind these records or batches, or to these offsets; without any, behind
+        all that was handed out. Returns once that is kept. Never moves them back.
 
         Raises StaleGeneration where a partition is not this member's any more; what is not committed comes again.
 
@@ -220,7 +220,7 @@ class GroupConsumer(Owning[T]):
         >>> run(example)
         {TopicPartition(topic='quotes', partition=0): 1}
         """
-        await self._commits.commit(self._marks(handled))
+        await self._commits.commit(self._offsets_to_commit(handled))
 
     def commit_soon(self, handled: Handled) -> None:
         """As `commit`, with whatever else is due, and nobody waits for it.
@@ -230,10 +230,10 @@ class GroupConsumer(Owning[T]):
         ...         consumer.commit_soon([])
         >>> run(example)
         """
-        self._commits.add(self._marks(handled))
+        self._commits.add(self._offsets_to_commit(handled))
 
-    def _marks(self, handled: Handled | None) -> list[CommitMark]:
-        wanted = self.positions() if handled is None else positions_of(handled)
+    def _offsets_to_commit(self, handled: Handled | None) -> list[OffsetToCommit]:
+        wanted = self.positions() if handled is None else offsets_of(handled)
         return [self._mark(self._holding(place), offset) for place, offset in wanted.items()]
 
     def _holding(self, place: TopicPartition) -> Holding:
@@ -243,20 +243,20 @@ class GroupConsumer(Owning[T]):
         return holding
 
     def offsets_to_commit(self, handled: Handled | None = None) -> groups_pb.Commit:
-        """What a transaction says to commit these positions with its outputs, as the member that this is now. It is
+        """What a transaction says to commit these offsets with its outputs, as the member that this is now. It is
         refused where more is committed than this member knows of, so that nothing can count twice.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.GroupConsumer(address, "quotes", group="engine") as consumer:
-        ...         print(consumer.offsets_to_commit({("quotes", 0): 5}).topics[0].marks[0].offset)
+        ...         print(consumer.offsets_to_commit({("quotes", 0): 5}).topics[0].offsets[0].offset)
         >>> run(example)
         5
         """
         if handled is not None and not isinstance(handled, Record | RecordBatch | Mapping):
             handled = list(handled)  # it is gone through twice
         expected = {**self.committed(), **begins_of(handled)}
-        marks = [mark._replace(expected=expected.get(mark.place)) for mark in self._marks(handled)]
-        return commit_frame(self._member, marks)
+        entries = [entry._replace(expected=expected.get(entry.place)) for entry in self._offsets_to_commit(handled)]
+        return commit_frame(self._member, entries)
 
     def were_committed(self, offsets: groups_pb.Commit) -> None:
         """A transaction has committed what `offsets_to_commit` gave it.
@@ -267,10 +267,10 @@ class GroupConsumer(Owning[T]):
         >>> run(example)
         """
         for topic in offsets.topics:
-            for mark in topic.marks:
-                holding = self._holdings.get(TopicPartition(topic.topic, mark.partition))
+            for entry in topic.offsets:
+                holding = self._holdings.get(TopicPartition(topic.topic, entry.partition))
                 if holding is not None:
-                    self._was_committed(holding.place, holding.given.since, mark.offset)
+                    self._was_committed(holding.place, holding.given.since, entry.offset)
 
     def positions(self) -> dict[TopicPartition, int]:
         """Per partition that this member owns the offset of the next record.
@@ -347,11 +347,11 @@ class GroupConsumer(Owning[T]):
         0
         """
         # A commit whose answer was lost may have counted: what this member knows is not enough.
-        marks = await self._known_marks(list(self._holdings.values())) or {}
-        for (topic_id, partition), mark in marks.items():
+        entries = await self._known_offsets(list(self._holdings.values())) or {}
+        for (topic_id, partition), entry in entries.items():
             for holding in self._holdings.values():
                 if (holding.given.topic_id, holding.place.partition) == (topic_id, partition):
-                    holding.committed = max(mark.offset, -1 if holding.committed is None else holding.committed)
+                    holding.committed = max(entry.offset, -1 if holding.committed is None else holding.committed)
         at = self.positions()
         wanted: dict[TopicPartition, Position] = {}
         for place, holding in self._holdings.items():

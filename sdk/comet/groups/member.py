@@ -195,8 +195,8 @@ class Member:
         if isinstance(error, MemberUnknown) or error.code == "MEMBER_FENCED":
             self._act(self.state.evicted(self.state.member, error))
 
-    def refused_mark(self, place: TopicPartition, since: int, error: CometError) -> None:
-        self._act(self.state.refused_mark(place, since, error))
+    def refused_offset(self, place: TopicPartition, since: int, error: CometError) -> None:
+        self._act(self.state.refused_offset(place, since, error))
 
     def _act(self, changes: Changes) -> None:
         if changes.lost:

@@ -167,7 +167,7 @@ class Membership:
         for place in places:
             self.given_up.pop(place, None)
 
-    def refused_mark(self, place: TopicPartition, since: int, error: CometError) -> Changes:
+    def refused_offset(self, place: TopicPartition, since: int, error: CometError) -> Changes:
         """A commit was refused for one partition, which it owned since that generation."""
         belongs_to_others = isinstance(error, StaleGeneration | TopicNotFound)
         if not belongs_to_others or not self.holds(place, since):

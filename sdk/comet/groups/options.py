@@ -92,10 +92,10 @@ def begins_of(handled: Handled | None) -> dict[TopicPartition, int]:
     return found
 
 
-def positions_of(handled: Handled) -> dict[TopicPartition, int]:
+def offsets_of(handled: Handled) -> dict[TopicPartition, int]:
     """Per partition the offset behind what was handled.
 
-    >>> positions_of({("quotes", 0): 5})
+    >>> offsets_of({("quotes", 0): 5})
     {TopicPartition(topic='quotes', partition=0): 5}
     """
     if isinstance(handled, Mapping):

@@ -200,7 +200,9 @@ class GroupServing(Serving):
                 await self._serve()
                 return
             except Restart as restart:
-                log.warning("comet: handler %s begins anew at the group's positions: %s", self.one.name, restart)
+                log.warning(
+                    "comet: handler %s begins anew at the group's committed offsets: %s", self.one.name, restart
+                )
                 self._void(list(self._lives))
             except Closed:
                 return

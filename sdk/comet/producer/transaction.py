@@ -117,7 +117,7 @@ class Transaction:
             self._leave()
 
     async def commit_offsets(self, consumer: OffsetSource, positions: Any = None) -> None:
-        """With the commit, the group's positions move: behind these records or batches, or to these offsets per
+        """With the commit, the group's committed offsets move: behind these records or batches, or to these offsets per
         (topic, partition); without any, behind all that the consumer has handed out.
 
         The producer must have been made for the consumer's group. The commit is refused where the consumer does not
@@ -125,7 +125,7 @@ class Transaction:
         """
         self._check()
         if not self._producer.group:
-            raise InvalidArgument("a producer that commits positions is made with group=, the consumer's group")
+            raise InvalidArgument("a producer that commits offsets is made with group=, the consumer's group")
         _, chosen = self._offsets.setdefault(id(consumer), (consumer, []))
         chosen.append(positions)
 

@@ -23,7 +23,7 @@ from comet.errors import (
     Truncated,
 )
 from comet.spark.options import EARLIEST, LATEST, Ends, SourceOptions
-from comet.spark.planning import NO_EPOCH, Marks, OffsetMark
+from comet.spark.planning import NO_EPOCH, Marks, OffsetAndEpoch
 from comet.types import AtTime, StartLike, TopicInfo, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -91,12 +91,12 @@ class Cluster:
 
     async def marks(
         self, places: Places, options: SourceOptions, at: StartLike, *, all_there: bool = True
-    ) -> dict[TopicPartition, OffsetMark]:
+    ) -> dict[TopicPartition, OffsetAndEpoch]:
         """Where a position is in each of them, with the epoch of the record before it where that is told. Without those
         that are not there any more, unless all have to be. A time may stand for an offset behind an open transaction:
         no mark is further than can be read."""
 
-        async def find(place: TopicPartition) -> OffsetMark | None:
+        async def find(place: TopicPartition) -> OffsetAndEpoch | None:
             try:
                 found = await self.reader.fetch(
                     *place, at, records_max=1, bytes_max=1, isolation=_isolation(options),
@@ -107,15 +107,15 @@ class Cluster:
                     raise
                 return None
             except CorruptRecords as error:  # whoever reads there will say so
-                return OffsetMark(int(error.details["first"]), NO_EPOCH, places[place])
+                return OffsetAndEpoch(int(error.details["first"]), NO_EPOCH, places[place])
             offset = min(found.first_offset, found.log_end)
             known = offset == found.next_offset and found.epoch is not None
-            return OffsetMark(offset, found.epoch if known and found.epoch else NO_EPOCH, places[place])
+            return OffsetAndEpoch(offset, found.epoch if known and found.epoch else NO_EPOCH, places[place])
 
         found = await _each(find, places)
         return {place: mark for place, mark in found.items() if mark is not None}
 
-    async def completed(self, marks: Marks) -> dict[TopicPartition, OffsetMark]:
+    async def completed(self, marks: Marks) -> dict[TopicPartition, OffsetAndEpoch]:
         """With the epoch of the record before each, where it can be told."""
 
         async def find(place: TopicPartition) -> int:
@@ -134,11 +134,13 @@ class Cluster:
         epochs = await _each(find, unknown)
         return {place: mark._replace(epoch=epochs.get(place, mark.epoch)) for place, mark in marks.items()}
 
-    async def starts(self, places: Places, options: SourceOptions, otherwise: Ends) -> dict[TopicPartition, OffsetMark]:
+    async def starts(
+        self, places: Places, options: SourceOptions, otherwise: Ends
+    ) -> dict[TopicPartition, OffsetAndEpoch]:
         """What the options say that a read begins at."""
         return await self._named(places, options, options.starting or otherwise, options.starting_ms)
 
-    async def ends(self, places: Places, options: SourceOptions) -> dict[TopicPartition, OffsetMark]:
+    async def ends(self, places: Places, options: SourceOptions) -> dict[TopicPartition, OffsetAndEpoch]:
         """What they say that it ends at. Raises DataLoss for an offset that the log does not reach."""
         if options.ending == "latest" and options.ending_ms is None:
             return await self.marks(places, options, "latest")
@@ -177,7 +179,7 @@ class Cluster:
 
     async def _named(
         self, places: Places, options: SourceOptions, where: Ends, time_ms: int | None
-    ) -> dict[TopicPartition, OffsetMark]:
+    ) -> dict[TopicPartition, OffsetAndEpoch]:
         if time_ms is not None:
             return await self.marks(places, options, AtTime(time_ms * 1000))
         if not isinstance(where, Mapping):
@@ -188,7 +190,7 @@ class Cluster:
             place = strangers[0] if strangers else min(places.keys() - named.keys())
             fault = f"{place.topic}/{place.partition} {'is not read' if strangers else 'has none'}"
             raise InvalidArgument(f"offsets are given for every partition that is read, and for no other: {fault}")
-        found = {place: OffsetMark(at, NO_EPOCH, places[place]) for place, at in named.items()}
+        found = {place: OffsetAndEpoch(at, NO_EPOCH, places[place]) for place, at in named.items()}
         for sign, position in ((EARLIEST, "earliest"), (LATEST, "latest")):
             there = {place: places[place] for place, at in named.items() if at == sign}
             found |= await self.marks(there, options, position)
@@ -226,7 +228,7 @@ class Cluster:
     async def report(self, group: str, marks: Marks) -> CometError | None:
         """Commits how far a stream has come, for those who look at lags. What goes wrong does not stop the stream."""
         try:
-            done = await self.admin.commit_positions(group, {place: mark.offset for place, mark in marks.items()})
+            done = await self.admin.commit_offsets(group, {place: mark.offset for place, mark in marks.items()})
         except CometError as error:
             return error
         return next((one.error for one in done if one.error is not None), None)

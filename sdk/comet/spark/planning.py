@@ -21,19 +21,19 @@ NO_EPOCH: Final = -1
 MAX_OFFSET: Final = (1 << 63) - 1
 
 
-class OffsetMark(NamedTuple):
+class OffsetAndEpoch(NamedTuple):
     """How far a partition was read, or can be. `epoch` is that of the record before `offset`."""
 
     offset: int
     epoch: int = NO_EPOCH
     topic_id: str = ""  # as far as known
 
-    def same_topic(self, other: OffsetMark) -> bool:
+    def same_topic(self, other: OffsetAndEpoch) -> bool:
         """As far as known."""
         return not (self.topic_id and other.topic_id) or self.topic_id == other.topic_id
 
 
-Marks = Mapping[TopicPartition, OffsetMark]
+Marks = Mapping[TopicPartition, OffsetAndEpoch]
 
 
 class Loss(NamedTuple):
@@ -81,10 +81,10 @@ def document(marks: Marks) -> dict[str, Any]:
     return found
 
 
-def marks(document: Mapping[str, Any]) -> dict[TopicPartition, OffsetMark]:
+def marks(document: Mapping[str, Any]) -> dict[TopicPartition, OffsetAndEpoch]:
     """Raises InvalidArgument for what no version of us wrote."""
     ids = {key: value for key, value in document.items() if "/" not in key and isinstance(value, str)}
-    found: dict[TopicPartition, OffsetMark] = {}
+    found: dict[TopicPartition, OffsetAndEpoch] = {}
     for key, value in document.items():
         if key in ids:
             continue
@@ -92,14 +92,14 @@ def marks(document: Mapping[str, Any]) -> dict[TopicPartition, OffsetMark]:
         if not slash or not number.isdecimal() or not isinstance(value, list) or len(value) != 2:
             raise InvalidArgument(f"the checkpoint holds {key!r}: {value!r}, which is no offset of a Comet source")
         offset, epoch = map(int, value)
-        found[TopicPartition(topic, int(number))] = OffsetMark(offset, epoch, ids.get(topic, ""))
+        found[TopicPartition(topic, int(number))] = OffsetAndEpoch(offset, epoch, ids.get(topic, ""))
     return found
 
 
-def first_of(start: Marks, place: TopicPartition, end: OffsetMark) -> OffsetMark:
+def first_of(start: Marks, place: TopicPartition, end: OffsetAndEpoch) -> OffsetAndEpoch:
     """Where reading up to `end` begins. A partition that is new, or of another topic, is read from its beginning."""
     before = start.get(place)
-    return before if before is not None and before.same_topic(end) else OffsetMark(0, NO_EPOCH, end.topic_id)
+    return before if before is not None and before.same_topic(end) else OffsetAndEpoch(0, NO_EPOCH, end.topic_id)
 
 
 def between(start: Marks, end: Marks) -> list[Range]:
@@ -112,7 +112,7 @@ def between(start: Marks, end: Marks) -> list[Range]:
     return found
 
 
-def kept(start: Marks, newest: Marks) -> tuple[dict[TopicPartition, OffsetMark], list[Loss]]:
+def kept(start: Marks, newest: Marks) -> tuple[dict[TopicPartition, OffsetAndEpoch], list[Loss]]:
     """How far the stream can go, and what it has lost where it does. An offset of one topic never goes back: what is
     gone, or shorter than it was, stays where it is. A topic that was made again is begun with."""
     found, losses = dict(newest), []
@@ -189,7 +189,7 @@ def _between(before: int, after: int) -> int:
     return before if before == after else NO_EPOCH
 
 
-def capped(start: Marks, end: Marks, most: int) -> dict[TopicPartition, OffsetMark]:
+def capped(start: Marks, end: Marks, most: int) -> dict[TopicPartition, OffsetAndEpoch]:
     """An offset at most so many records after `start`: each partition gets its share of what waits, and one record at
     least of those that have any, as far as that goes round. The epoch of what is cut short may be unknown."""
     waiting = {place: mark.offset - first_of(start, place, mark).offset for place, mark in sorted(end.items())}
@@ -201,14 +201,14 @@ def capped(start: Marks, end: Marks, most: int) -> dict[TopicPartition, OffsetMa
     left = most - sum(shares.values())
     for place in sorted(waiting, key=lambda place: (shares[place] > 0, -(waiting[place] * most % total), place))[:left]:
         shares[place] += 1
-    found: dict[TopicPartition, OffsetMark] = {}
+    found: dict[TopicPartition, OffsetAndEpoch] = {}
     for place, mark in end.items():
         before = first_of(start, place, mark)
         share = shares.get(place, 0)
         if place not in waiting or share >= waiting[place]:
             found[place] = mark
         else:
-            cut = OffsetMark(before.offset + share, _between(before.epoch, mark.epoch), mark.topic_id)
+            cut = OffsetAndEpoch(before.offset + share, _between(before.epoch, mark.epoch), mark.topic_id)
             found[place] = before if share == 0 else cut
     return found
 

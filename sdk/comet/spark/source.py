@@ -31,7 +31,7 @@ from comet.spark.planning import (
     FilterBounds,
     Loss,
     Marks,
-    OffsetMark,
+    OffsetAndEpoch,
     Range,
     between,
     capped,
@@ -174,7 +174,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         super().__init__(schema, options)
         self._initial: dict[str, Any] | None = None
         self._newest: dict[str, Any] | None = None  # for Spark's own progress reports
-        self._target: dict[TopicPartition, OffsetMark] | None = None  # of a stream that ends with what there was
+        self._target: dict[TopicPartition, OffsetAndEpoch] | None = None  # of a stream that ends with what there was
         self._telling: Telling | None = None
         self._places: Mapping[TopicPartition, str] = {}
         self._look_at = 0.0
@@ -186,7 +186,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             self._initial = document(sync.call(self._begin()))
         return self._initial
 
-    async def _begin(self) -> dict[TopicPartition, OffsetMark]:
+    async def _begin(self) -> dict[TopicPartition, OffsetAndEpoch]:
         from comet.spark.cluster import Cluster
 
         cluster = Cluster.of(self.options)
@@ -204,7 +204,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         """`start` is the end of the last batch that is done."""
         return document(sync.call(self._next(marks(start), limit)))
 
-    async def _next(self, start: Marks, limit: ReadLimit) -> dict[TopicPartition, OffsetMark]:
+    async def _next(self, start: Marks, limit: ReadLimit) -> dict[TopicPartition, OffsetAndEpoch]:
         from comet.spark.cluster import Cluster
 
         cluster = Cluster.of(self.options)
@@ -228,7 +228,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         end = capped(start, end, limit.max_rows)
         return end | await cluster.completed({place: mark for place, mark in end.items() if mark != start.get(place)})
 
-    async def _latest(self) -> dict[TopicPartition, OffsetMark]:
+    async def _latest(self) -> dict[TopicPartition, OffsetAndEpoch]:
         from comet.spark.cluster import Cluster
 
         cluster, all_there = Cluster.of(self.options), self.options.fail_on_loss

@@ -24,7 +24,7 @@ from comet.client.client import Addresses
 from comet.consumer import consumer
 from comet.consumer.record import NewRecord, Record, RecordBatch
 from comet.errors import SerdeError
-from comet.groups.committed_offsets import CommitPartition, GroupPosition, Offsets
+from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
 from comet.producer import delivery, producer
 from comet.producer.partitioner import Headers, Key
 from comet.sync.background import call, computed, made
@@ -439,16 +439,16 @@ class Admin:
         """Sets where a group without members goes on, or with `dry_run` only says what would happen."""
         return call(self._admin.reset_group(name, to, shift=shift, offsets=offsets, topics=topics, dry_run=dry_run))
 
-    def group_positions(self, name: str) -> list[GroupPosition]:
+    def group_offsets(self, name: str) -> list[CommittedOffset]:
         """Where a group goes on, by topic and partition."""
-        return call(self._admin.group_positions(name))
+        return call(self._admin.group_offsets(name))
 
-    def commit_positions(self, name: str, positions: Offsets) -> list[CommitPartition]:
-        """Commits positions of a group that has no members; what is refused is told for each partition."""
-        return call(self._admin.commit_positions(name, positions))
+    def commit_offsets(self, name: str, positions: Offsets) -> list[CommitResult]:
+        """Commits committed offsets of a group that has no members; what is refused is told for each partition."""
+        return call(self._admin.commit_offsets(name, positions))
 
     def delete_group(self, name: str) -> None:
-        """Forgets a group without members, with all its positions."""
+        """Forgets a group without members, with its committed offsets."""
         call(self._admin.delete_group(name))
 
     def move_partition(self, name: str, partition: int, replicas: Sequence[int]) -> TopicInfo:

@@ -101,7 +101,8 @@ class GroupConsumer(Generic[T]):
             yield call(next_table(tables))
 
     def commit(self, handled: Handled | None = None) -> None:
-        """The group's positions move behind these, or behind all that was handed out; see comet.GroupConsumer."""
+        """The group's committed offsets move behind these, or behind all that was handed out; see
+        comet.GroupConsumer."""
         call(self._consumer.commit(handled))
 
     def commit_soon(self, handled: Handled) -> None:

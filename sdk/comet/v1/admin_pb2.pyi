@@ -387,22 +387,22 @@ class PartitionLag(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., member: _Optional[str] = ..., committed: _Optional[int] = ..., log_start: _Optional[int] = ..., end: _Optional[int] = ..., lag: _Optional[int] = ..., age_s: _Optional[float] = ..., drain_s: _Optional[float] = ..., in_flight: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., dead_waiting: _Optional[int] = ..., dead_problem: _Optional[str] = ...) -> None: ...
 
 class ResetGroupRequest(_message.Message):
-    __slots__ = ("name", "topics", "position", "shift", "dry_run", "marks", "forwarded")
+    __slots__ = ("name", "topics", "position", "shift", "dry_run", "offsets", "forwarded")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     SHIFT_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
-    MARKS_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     name: str
     topics: _containers.RepeatedCompositeFieldContainer[_groups_pb2.TopicPartitions]
     position: _types_pb2.Position
     shift: int
     dry_run: bool
-    marks: _containers.RepeatedCompositeFieldContainer[_groups_pb2.TopicMarks]
+    offsets: _containers.RepeatedCompositeFieldContainer[_groups_pb2.TopicOffsets]
     forwarded: bool
-    def __init__(self, name: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[_groups_pb2.TopicPartitions, _Mapping]]] = ..., position: _Optional[_Union[_types_pb2.Position, _Mapping]] = ..., shift: _Optional[int] = ..., dry_run: _Optional[bool] = ..., marks: _Optional[_Iterable[_Union[_groups_pb2.TopicMarks, _Mapping]]] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[_groups_pb2.TopicPartitions, _Mapping]]] = ..., position: _Optional[_Union[_types_pb2.Position, _Mapping]] = ..., shift: _Optional[int] = ..., dry_run: _Optional[bool] = ..., offsets: _Optional[_Iterable[_Union[_groups_pb2.TopicOffsets, _Mapping]]] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class ResetGroupResponse(_message.Message):
     __slots__ = ("partitions",)

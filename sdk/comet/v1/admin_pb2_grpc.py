@@ -236,7 +236,7 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ResetGroup(self, request, context):
-        """Sets positions of a group that has no members; with `dry_run` only says what would happen.
+        """Sets the committed offsets of a group that has no members; with `dry_run` only says what would happen.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -182,7 +182,7 @@ class Released(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
-class Mark(_message.Message):
+class PartitionOffset(_message.Message):
     __slots__ = ("partition", "offset", "leader_epoch", "expected")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -194,15 +194,15 @@ class Mark(_message.Message):
     expected: int
     def __init__(self, partition: _Optional[int] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., expected: _Optional[int] = ...) -> None: ...
 
-class TopicMarks(_message.Message):
-    __slots__ = ("topic", "topic_id", "marks")
+class TopicOffsets(_message.Message):
+    __slots__ = ("topic", "topic_id", "offsets")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
-    MARKS_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: bytes
-    marks: _containers.RepeatedCompositeFieldContainer[Mark]
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., marks: _Optional[_Iterable[_Union[Mark, _Mapping]]] = ...) -> None: ...
+    offsets: _containers.RepeatedCompositeFieldContainer[PartitionOffset]
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., offsets: _Optional[_Iterable[_Union[PartitionOffset, _Mapping]]] = ...) -> None: ...
 
 class Commit(_message.Message):
     __slots__ = ("group", "member", "generation", "topics")
@@ -213,18 +213,18 @@ class Commit(_message.Message):
     group: str
     member: str
     generation: int
-    topics: _containers.RepeatedCompositeFieldContainer[TopicMarks]
-    def __init__(self, group: _Optional[str] = ..., member: _Optional[str] = ..., generation: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicMarks, _Mapping]]] = ...) -> None: ...
+    topics: _containers.RepeatedCompositeFieldContainer[TopicOffsets]
+    def __init__(self, group: _Optional[str] = ..., member: _Optional[str] = ..., generation: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicOffsets, _Mapping]]] = ...) -> None: ...
 
 class Committed(_message.Message):
     __slots__ = ("topics", "refused")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
-    topics: _containers.RepeatedCompositeFieldContainer[TopicMarks]
-    refused: _containers.RepeatedCompositeFieldContainer[RefusedMark]
-    def __init__(self, topics: _Optional[_Iterable[_Union[TopicMarks, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[RefusedMark, _Mapping]]] = ...) -> None: ...
+    topics: _containers.RepeatedCompositeFieldContainer[TopicOffsets]
+    refused: _containers.RepeatedCompositeFieldContainer[RefusedOffset]
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicOffsets, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[RefusedOffset, _Mapping]]] = ...) -> None: ...
 
-class RefusedMark(_message.Message):
+class RefusedOffset(_message.Message):
     __slots__ = ("topic", "partition", "error")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]

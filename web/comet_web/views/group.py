@@ -97,11 +97,11 @@ def view(detail: GroupDetail, asked: PageRequest) -> Document:
 
 
 def held(detail: GroupDetail, asked: PageRequest) -> str:
-    """Why its positions cannot be set now; empty: they can."""
+    """Why its committed offsets cannot be reset now; empty: they can."""
     if refusal := asked.refusal(OPERATOR):
         return refusal
     if detail.group.kind == "share":
-        return "a share group has no positions: single records are given out"
+        return "a share group has no committed offsets: single records are given out"
     if detail.reset_allowed or not detail.members:
         return ""
     names = sorted({member.client or member.id for member in detail.members})

@@ -84,7 +84,7 @@ def state(group: Group) -> Cell:
 
 def topics(group: Group) -> Cell:
     if not group.topics:
-        return Cell("none", tone="muted", title="no positions, and nobody subscribes")
+        return Cell("none", tone="muted", title="no committed offsets, and nobody subscribes")
     shown, more = group.topics[:TOPICS_SHOWN], len(group.topics) - TOPICS_SHOWN
     text = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
     return Cell(text, title=", ".join(group.topics) if more > 0 else "")

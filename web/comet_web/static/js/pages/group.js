@@ -102,7 +102,7 @@ function instant(text) {
 }
 
 function changes(plan) {
-  if (!plan.partitions.length) return el("p", { class: "muted" }, "It has no positions that this would change.");
+  if (!plan.partitions.length) return el("p", { class: "muted" }, "It has no committed offsets that this would change.");
   const head = ["Topic", "Partition", "Before", "After", "Change", ""];
   const cells = (one) => [
     el("td", {}, one.topic),
@@ -137,12 +137,12 @@ const change = (skipped) => (skipped > 0 ? `skips ${whole(skipped)}` : skipped <
 function remove(group) {
   return confirm({
     title: `Delete group ${group}`,
-    note: "Its positions are forgotten: a group of that name begins anew.",
+    note: "Its committed offsets are forgotten: a group of that name begins anew.",
     type: group,
     load: async () => {
       const found = await api("DELETE", at(group, "").replace(/\/$/, "?dry_run=true"));
       return [
-        ["Positions", whole(found.positions)],
+        ["Committed offsets", whole(found.offsets)],
         ["Records not handled", whole(found.lag)],
       ];
     },
