@@ -117,11 +117,11 @@ async def test_each_partition_is_set_to_an_offset_of_its_own(cluster: LocalClust
     back = await reset(cluster, offsets=entries(t={0: 1}), dry_run=True)
     assert [(one.before, one.after, one.skipped) for one in back] == [(4, 1, -3)]
     for wrong in (
-        {"entries": entries(t={0: 1}), "topics": FIRST},
-        {"entries": entries(t={0: 1}), "shift": 1},
-        {"entries": entries(t={0: -1})},
-        {"entries": entries(t={2: 1})},
-        {"entries": [*entries(t={0: 1}), *entries(t={0: 2})]},
+        {"offsets": entries(t={0: 1}), "topics": FIRST},
+        {"offsets": entries(t={0: 1}), "shift": 1},
+        {"offsets": entries(t={0: -1})},
+        {"offsets": entries(t={2: 1})},
+        {"offsets": [*entries(t={0: 1}), *entries(t={0: 2})]},
     ):
         with pytest.raises(InvalidArgument):
             await reset(cluster, **wrong)
