@@ -74,7 +74,7 @@ def methods(broker: Broker) -> list[Method]:
     found = [
         Method(COMET, "FetchMetadata", events.FetchMetadataRequest, control.fetch_metadata),
         Method(COMET, "FindCoordinator", groups.FindCoordinatorRequest, coordination.find_coordinator),
-        Method(COORDINATION, "Enlist", coordination_pb.EnlistRequest, coordination.enlist),
+        Method(COORDINATION, "AddPartition", coordination_pb.AddPartitionRequest, coordination.add_partition),
         Method(COORDINATION, "Outcome", coordination_pb.OutcomeRequest, coordination.outcome),
         Method(COORDINATION, "WriteMarkers", coordination_pb.WriteMarkersRequest, coordination.write_markers),
         Method(COORDINATION, "PartitionEnds", coordination_pb.PartitionEndsRequest, coordination.partition_ends),

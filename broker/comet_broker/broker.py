@@ -36,7 +36,7 @@ from comet_broker.cluster.store_guard import StoreGuard
 from comet_broker.cluster.view import ClusterView
 from comet_broker.config import BrokerConfig
 from comet_broker.coordination.coordinator import Coordinator
-from comet_broker.coordination.transaction_enrolment import Enlisting
+from comet_broker.coordination.transaction_partitions import TransactionPartitions
 from comet_broker.core.cluster import BrokerRecord, Place, partition_key, topic_key
 from comet_broker.core.controller import LOSSY
 from comet_broker.core.tail import TailBudget
@@ -47,7 +47,7 @@ from comet_broker.metrics import statistics
 from comet_broker.metrics.histogram import Durations
 from comet_broker.metrics.sampler import Recorder
 from comet_broker.partitions.conflicts import Conflicts
-from comet_broker.partitions.context import Site
+from comet_broker.partitions.context import PartitionContext
 from comet_broker.partitions.leader_eligibility import Fitness
 from comet_broker.partitions.log_ends import LogEnds
 from comet_broker.partitions.maintenance import Upkeep
@@ -106,8 +106,8 @@ class Broker:
         self.membership: Membership
         self.controller: Controller
         self._boot_id = boot_id
-        enlisting = Enlisting(self)
-        self._site = Site(
+        transaction_partitions = TransactionPartitions(self)
+        self._context = PartitionContext(
             me=config.broker_id,
             clock=clock,
             worker=worker,
@@ -125,14 +125,14 @@ class Broker:
             broke=self.fitness.broke,
             unopened=self._unopened,
             mended=self.fitness.mended,
-            enlist=enlisting.enlist,
-            outcome=enlisting.outcome,
+            add_partition=transaction_partitions.add_partition,
+            outcome=transaction_partitions.outcome,
         )
         self.conflicts = Conflicts(config.broker_id, store=store, view=self.view, tasks=self.tasks)
         self.log_ends: LogEnds
         self.replicator = Replicator(self)
         self.coordinator = Coordinator(self)
-        self.topics = TopicTable(files=files, view=self.view, site=self._site, changed=self._changed)
+        self.topics = TopicTable(files=files, view=self.view, context=self._context, changed=self._changed)
         self.shares = ShareTable(self)
         self.draining = False
         self.started_us = 0

@@ -89,9 +89,9 @@ SLOT_LAG_BYTES_MAX: Final = 4 * MIB
 LAG_SERIES_MAX: Final = 300  # of all slots of one broker
 LAG_BYTES_MAX: Final = 20 * MIB
 
-# What may wait in one partition for the coordinators of transactions to enlist it.
-ENLISTING_MAX: Final = 1024
-ENLISTING_BYTES_MAX: Final = 2 * BATCH_BYTES_MAX
+# What may wait in one partition until the transaction coordinators have added it.
+TRANSACTION_WAITING_MAX: Final = 1024
+TRANSACTION_WAITING_BYTES_MAX: Final = 2 * BATCH_BYTES_MAX
 
 # Share groups, at the leader of a partition.
 SHARES_MAX: Final = 20_000  # of one group at one partition each

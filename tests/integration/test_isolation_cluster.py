@@ -12,7 +12,7 @@ from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups
 from comet.v1 import types_pb2 as types
 from comet_broker.broker import Broker
-from comet_broker.partitions import transaction_enrolment
+from comet_broker.partitions import transaction_batches
 from tests.integration.local_cluster import LocalCluster, log_bytes, until
 from tests.integration.test_isolation import Reader, Transactional
 
@@ -175,7 +175,7 @@ async def test_a_marker_that_was_lost_with_the_power_is_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, commit: bool
 ) -> None:
     """The end of a log that was not on disk yet is gone; the coordinator knows how the transaction ended."""
-    monkeypatch.setattr(transaction_enrolment, "LEFT_OPEN_S", 0.01)
+    monkeypatch.setattr(transaction_batches, "LEFT_OPEN_S", 0.01)
     async with LocalCluster(tmp_path, brokers=1) as cluster:
         await cluster.call("comet.v1.Admin/CreateTopic", admin.CreateTopicRequest(name="t"))
         await until(lambda: bool(cluster.leader("t")), "it has a leader")

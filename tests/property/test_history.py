@@ -1,4 +1,4 @@
-"""A board of figures against a dictionary of what was put on it, while its clock stalls, jumps and is set back."""
+"""A store of figures against a dictionary of what was put on it, while its clock stalls, jumps and is set back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from comet_broker import limits
 from comet_broker.core.history import COARSE_POINTS, FINE_KEPT, FINE_POINTS, MINUTE_S, Reduce, minute_of, percentile_ms
-from comet_broker.core.metrics_store import FLOWS, GAUGES, TOPIC_FLOWS, Board
+from comet_broker.core.metrics_store import FLOWS, GAUGES, TOPIC_FLOWS, MetricsStore
 from comet_broker.metrics.histogram import Durations
 
 START = 1_767_225_600
@@ -71,16 +71,16 @@ def _reduced(values: Sequence[float], how: Reduce) -> float:
     return {Reduce.MEAN: sum(known) / len(known), Reduce.MAX: max(known), Reduce.LAST: known[-1]}[how]
 
 
-def put(board: Board, oracle: Oracle, second: int, value: float, topics: dict[str, float]) -> None:
-    board.begin(second)
+def put(store: MetricsStore, oracle: Oracle, second: int, value: float, topics: dict[str, float]) -> None:
+    store.begin(second)
     for topic, moved in topics.items():
-        board.move(second, topic, [moved * (n + 1) for n in range(len(TOPIC_FLOWS))])
-    board.tick(second, dict.fromkeys(FLOWS, value), dict.fromkeys(GAUGES, value))
+        store.move(second, topic, [moved * (n + 1) for n in range(len(TOPIC_FLOWS))])
+    store.tick(second, dict.fromkeys(FLOWS, value), dict.fromkeys(GAUGES, value))
     oracle.put(second, value, topics)
 
 
-def check(board: Board, oracle: Oracle, step_s: int, since_s: int) -> None:
-    tracks = list(board.tracks(step_s, since_s * 1_000_000, TOPICS))
+def check(store: MetricsStore, oracle: Oracle, step_s: int, since_s: int) -> None:
+    tracks = list(store.tracks(step_s, since_s * 1_000_000, TOPICS))
     assert len(tracks) == len(FLOWS) + len(GAUGES) + len(TOPICS) * len(TOPIC_FLOWS)
     for track in tracks:
         assert (track.step_s, track.end_us) == (step_s, oracle.end // step_s * step_s * 1_000_000)
@@ -108,75 +108,75 @@ TICKS = st.lists(
 def test_it_shows_what_was_put_on_it(
     ticks: list[tuple[int, int, float, dict[str, float]]], step_s: int, since_s: int
 ) -> None:
-    board, oracle = Board(), Oracle()
+    store, oracle = MetricsStore(), Oracle()
     second = START
     for ahead, times, value, topics in ticks:
         second += ahead
         for number in range(times):
             moving = topics if number % 3 == 0 else {}
-            put(board, oracle, second, value + number, moving)
+            put(store, oracle, second, value + number, moving)
             second += 1
     if oracle.end:
-        check(board, oracle, step_s, since_s)
+        check(store, oracle, step_s, since_s)
 
 
 def test_a_day_is_there_and_no_more() -> None:
-    board, oracle = Board(), Oracle()
+    store, oracle = MetricsStore(), Oracle()
     for second in range(START, START + 25 * 3_600):
         if second % 600 < 40:  # it stands still most of the time
-            put(board, oracle, second, second % 100, {"a": 1.0} if second % 7 < 3 else {})
+            put(store, oracle, second, second % 100, {"a": 1.0} if second % 7 < 3 else {})
     for step_s in STEPS:
-        check(board, oracle, step_s, 0)
+        check(store, oracle, step_s, 0)
 
 
 def test_what_was_there_before_does_not_fill_a_gap() -> None:
-    board, oracle = Board(), Oracle()
+    store, oracle = MetricsStore(), Oracle()
     for second in range(START, START + 3_000):
         if second % 700 < 600:  # gaps begin where a quarter of an hour ago there was none
-            put(board, oracle, second, second % 100, {"a": 1.0} if second % 7 < 3 else {})
-    check(board, oracle, 1, 0)
-    check(board, oracle, 15, 0)
+            put(store, oracle, second, second % 100, {"a": 1.0} if second % 7 < 3 else {})
+    check(store, oracle, 1, 0)
+    check(store, oracle, 15, 0)
 
 
 def test_a_gauge_that_saw_nothing_says_so() -> None:
-    board = Board()
+    store = MetricsStore()
     nothing = dict.fromkeys(GAUGES, math.nan)
-    board.tick(START, dict.fromkeys(FLOWS, 0.0), nothing)
-    assert math.isnan(board.last("cpu"))
-    assert board.rates() == dict.fromkeys(FLOWS, 0.0)
+    store.tick(START, dict.fromkeys(FLOWS, 0.0), nothing)
+    assert math.isnan(store.last("cpu"))
+    assert store.rates() == dict.fromkeys(FLOWS, 0.0)
 
 
 def test_rates_are_of_the_seconds_that_were_looked_at() -> None:
-    board, oracle = Board(), Oracle()
-    assert all(math.isnan(rate) for rate in board.rates().values())
+    store, oracle = MetricsStore(), Oracle()
+    assert all(math.isnan(rate) for rate in store.rates().values())
     for second in (START, START + 1, START + 5, START + 6):
-        put(board, oracle, second, 4.0, {"a": 8.0} if second == START + 6 else {})
-    assert board.rates()["records_in"] == 4.0
-    assert board.topic_rates("a") == (2.0, 4.0, 6.0, 8.0)
-    assert board.topic_rates("unknown") == (0.0, 0.0, 0.0, 0.0)
-    put(board, oracle, START + 30, 1.0, {})
-    assert board.rates()["records_in"] == 1.0
-    assert board.topic_rates("a")[0] == 0.0
+        put(store, oracle, second, 4.0, {"a": 8.0} if second == START + 6 else {})
+    assert store.rates()["records_in"] == 4.0
+    assert store.topic_rates("a") == (2.0, 4.0, 6.0, 8.0)
+    assert store.topic_rates("unknown") == (0.0, 0.0, 0.0, 0.0)
+    put(store, oracle, START + 30, 1.0, {})
+    assert store.rates()["records_in"] == 1.0
+    assert store.topic_rates("a")[0] == 0.0
 
 
 def test_a_topic_more_takes_the_place_of_the_stillest() -> None:
-    board = Board()
+    store = MetricsStore()
     names = [f"t{number}" for number in range(limits.TOPIC_SERIES_MAX)]
 
     def tick(second: int, topics: Sequence[str]) -> None:
-        board.begin(second)
+        store.begin(second)
         for topic in topics:
-            board.move(second, topic, [1.0] * len(TOPIC_FLOWS))
-        board.tick(second, dict.fromkeys(FLOWS, 0.0), dict.fromkeys(GAUGES, 0.0))
+            store.move(second, topic, [1.0] * len(TOPIC_FLOWS))
+        store.tick(second, dict.fromkeys(FLOWS, 0.0), dict.fromkeys(GAUGES, 0.0))
 
     tick(START, names)
     tick(START + 1, ["late"])
-    assert "late" not in board.topics, "all of them are busy"
+    assert "late" not in store.topics, "all of them are busy"
     tick(START + 10, names[1:])
     tick(START + MINUTE_S, ["late"])
-    assert set(board.topics) == {*names[1:], "late"}
-    board.forget("late")
-    assert board.topic_rates("late")[0] == 0.0
+    assert set(store.topics) == {*names[1:], "late"}
+    store.forget("late")
+    assert store.topic_rates("late")[0] == 0.0
 
 
 @settings(deadline=None)

@@ -16,8 +16,8 @@ from comet_broker.core.cluster import Place
 from comet_broker.core.transactions import (
     ENDING,
     REFUSALS,
+    AddPartition,
     End,
-    Enlist,
     Event,
     Evicted,
     Marked,
@@ -41,7 +41,7 @@ def note_of(epoch: int) -> bytes:
 
 @dataclass
 class Ledger:
-    """What one partition has been told: the leader takes batches of epochs that were enlisted and are not over."""
+    """What one partition has been told: the leader takes batches of epochs that were added and are not over."""
 
     batches: dict[int, int] = field(default_factory=dict)  # epoch -> batches
     markers: dict[int, bool] = field(default_factory=dict)  # epoch -> committed
@@ -76,7 +76,7 @@ class World:
         self.outcomes: dict[int, bool] = {}  # as told or marked
         self.late: list[Event] = []  # requests that come once more
         self.marking: dict[Place, None] = {}  # markers that the coordinator has still to write
-        self.enlisted: dict[int, set[Place]] = {}  # as answered
+        self.added: dict[int, set[Place]] = {}  # as answered
         self.noted: list[tuple[int, bytes]] = []  # to whom opened the id: its first epoch, and the note it was told
 
     # ---- the coordinator
@@ -84,7 +84,7 @@ class World:
     def take(self, event: Event) -> None:
         before = self.current
         found = step(before, event)
-        if isinstance(event, Enlist | End) and event.epoch != before.epoch:
+        if isinstance(event, AddPartition | End) and event.epoch != before.epoch:
             assert found.record is before, "what is late touches nothing"
         if found.outcome is Outcome.FINISHED:
             self.current = found.record  # it is stored with the next write, or never
@@ -110,15 +110,15 @@ class World:
                 self.noted.append((pending.record.first_epoch, pending.record.note))
                 self.given.add(pending.record.first_epoch)
                 self.openers.append(pending.record.first_epoch)
-            case Enlist() if pending.outcome is Outcome.ENLISTED:
-                self.enlisted.setdefault(event.epoch, set()).add(event.place)
+            case AddPartition() if pending.outcome is Outcome.ADDED:
+                self.added.setdefault(event.epoch, set()).add(event.place)
                 self.ledgers[event.place].append(event.epoch)
             case End() if pending.outcome not in REFUSALS:
                 self.ended(event.epoch, event.commit)
                 self.given.add(event.epoch + 1)
             case End() if pending.outcome is Outcome.FENCED:
                 self.ended(event.epoch, committed=False)
-            case Enlist() | End() if pending.outcome is Outcome.ABORTED:
+            case AddPartition() | End() if pending.outcome is Outcome.ABORTED:
                 self.ended(event.epoch, committed=False)
 
     def ended(self, epoch: int, committed: bool) -> None:
@@ -129,8 +129,8 @@ class World:
     def open(self, _: int) -> None:
         self.take(Open(producer_id=2, timeout_ms=1))
 
-    def enlist(self, pick: int) -> None:
-        self.request(Enlist(self.pick(pick // 6), PLACES[pick % 3]), twice=pick % 2 == 0)
+    def add_partition(self, pick: int) -> None:
+        self.request(AddPartition(self.pick(pick // 6), PLACES[pick % 3]), twice=pick % 2 == 0)
 
     def commit(self, pick: int) -> None:
         self.end(self.pick(pick // 2), commit=True, twice=pick % 2 == 0)
@@ -158,8 +158,8 @@ class World:
             self.take(self.late.pop(pick % len(self.late)))
 
     def append(self, pick: int) -> None:
-        """A batch may reach the leader long after its partition was enlisted."""
-        known = sorted((epoch, place) for epoch, places in self.enlisted.items() for place in places)
+        """A batch may reach the leader long after its partition was added."""
+        known = sorted((epoch, place) for epoch, places in self.added.items() for place in places)
         if known:
             epoch, place = known[pick % len(known)]
             self.ledgers[place].append(epoch)
@@ -217,7 +217,7 @@ class World:
 
     def what_was_answered_is_part_of_it(self) -> None:
         if self.current.state is not TransactionState.EMPTY:
-            for topic, index in self.enlisted.get(self.current.epoch, ()):
+            for topic, index in self.added.get(self.current.epoch, ()):
                 assert index in self.current.places.get(topic, ())
 
     def the_note_is_of_the_last_commit(self) -> None:
@@ -240,7 +240,16 @@ class World:
 
 Happening = Callable[[World, int], None]
 USUAL: list[Happening] = [
-    *(World.enlist, World.enlist, World.enlist, World.append, World.append, World.commit, World.commit, World.abort),
+    *(
+        World.add_partition,
+        World.add_partition,
+        World.add_partition,
+        World.append,
+        World.append,
+        World.commit,
+        World.commit,
+        World.abort,
+    ),
     *(World.write, World.write, World.write, World.write, World.write, World.mark, World.mark, World.mark),
     World.once_more,
 ]

@@ -216,7 +216,7 @@ def grow_without_incarnation() -> list[Patch]:
     def registered_all(self: Leadership) -> None:
         if self._swapping:
             return
-        state = self.replicas.grown(self._partition.committed, self._site.registered())
+        state = self.replicas.grown(self._partition.committed, self._context.registered())
         if state is not None:
             self._swap(state, "in sync")
 

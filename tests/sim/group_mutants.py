@@ -29,7 +29,7 @@ from comet_broker.core.isolation import Isolation
 from comet_broker.core.share_window import ShareWindow
 from comet_broker.core.shares import Shares
 from comet_broker.metadata.store import KeyValue
-from comet_broker.partitions.transaction_enrolment import Enlistments
+from comet_broker.partitions.transaction_batches import TransactionBatches
 from comet_broker.sharing.calls import AcquireCalls
 from comet_broker.sharing.dead_letters import DeadLetters
 from comet_broker.sharing.kept import Kept
@@ -384,13 +384,13 @@ def forget_what_is_open() -> list[Patch]:
 
 
 @mutant("nobody is asked whether a transaction is open", "C29 C12 C16", EXACTLY_ONCE)
-def enlist_nowhere() -> list[Patch]:
-    async def enlist(self: Enlistments, transaction: Any) -> None:
+def add_no_partition() -> list[Patch]:
+    async def add_partition(self: TransactionBatches, transaction: Any) -> None:
         waiting = self._waiting.pop(transaction)
         self._held_bytes -= sum(len(batch) for batch, _ in waiting)
         self._enter(transaction, waiting, None)
 
-    return [(Enlistments, "_enlist", enlist)]
+    return [(TransactionBatches, "_add_partition", add_partition)]
 
 
 @mutant("the next transaction begins before the last is drained", "C12 C16", EXACTLY_ONCE, "kill", "bad_weather")

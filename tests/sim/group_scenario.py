@@ -387,8 +387,8 @@ def watched(history: GroupHistory, now: Callable[[], float]) -> Iterator[None]:
         history.evicted[self.name, member] = now()
         put_out(self, member, error)
 
-    def noted_lock(self: SharePartition, seat: Acquirer) -> tuple[Chunk, Sequence[Granted]] | None:
-        served = serve(self, seat)
+    def noted_lock(self: SharePartition, subscriber: Acquirer) -> tuple[Chunk, Sequence[Granted]] | None:
+        served = serve(self, subscriber)
         place = self.partition.topic, self.partition.index
         for granted in () if served is None else served[1]:
             history.locks.append(Lock(self.group, place, granted.first, granted.end, now()))

@@ -15,7 +15,7 @@ from comet_broker.core.cluster import PartitionState, Versioned, partition_key
 from comet_broker.core.tail import TailBudget
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import Compare, Delete, Put, TransactionResult
-from comet_broker.partitions.context import Site
+from comet_broker.partitions.context import PartitionContext
 from comet_broker.partitions.partition import Partition
 from comet_broker.storage.log import Log
 from comet_broker.storage.memory import MemoryFiles
@@ -98,8 +98,8 @@ class ReplicaWorld:
     registered: dict[int, int] = field(default_factory=lambda: {1: 10, 2: 20, 3: 30})
     unfit: set[int] = field(default_factory=set)
     told_unfit: int = 0
-    enlisted: list[tuple[int, int]] = field(default_factory=list)
-    not_enlisted: CometError | None = None
+    added: list[tuple[int, int]] = field(default_factory=list)
+    not_added: CometError | None = None
     outcomes: dict[tuple[int, int], bool] = field(default_factory=dict)  # of transactions that are over
 
     def __post_init__(self) -> None:
@@ -111,7 +111,7 @@ class ReplicaWorld:
         self.files = MemoryFiles(Random(1))
         self.view = ClusterView(self.store, self.tasks)
         self.log = Log.open(self.files, FOLDER, IDENTITY, self.config, self.clock)
-        site = Site(
+        context = PartitionContext(
             me=1,
             clock=self.clock,
             worker=self.worker,
@@ -129,18 +129,18 @@ class ReplicaWorld:
             broke=self._broke,
             unopened=lambda *_: None,
             mended=lambda _: None,
-            enlist=self.enlist,
+            add_partition=self.add_partition,
             outcome=self.outcome,
         )
-        self.partition = Partition(1, "t", IDENTITY.topic_id, IDENTITY.partition, self.log, site)
+        self.partition = Partition(1, "t", IDENTITY.topic_id, IDENTITY.partition, self.log, context)
 
-    async def enlist(self, producer_id: int, epoch: int, topic_id: bytes, index: int) -> None:
-        """The coordinator, which enlists whoever asks."""
+    async def add_partition(self, producer_id: int, epoch: int, topic_id: bytes, index: int) -> None:
+        """The coordinator, which adds each partition."""
         assert (topic_id, index) == (IDENTITY.topic_id, IDENTITY.partition)
-        self.enlisted.append((producer_id, epoch))
+        self.added.append((producer_id, epoch))
         await self.coordinator.wait()
-        if self.not_enlisted is not None:
-            raise self.not_enlisted
+        if self.not_added is not None:
+            raise self.not_added
 
     async def outcome(self, producer_id: int, epoch: int) -> bool | None:
         return self.outcomes.get((producer_id, epoch))

@@ -1,4 +1,5 @@
-"""The broker of sdk_fake with transactions: a coordinator, partitions that enlist, and markers kept beside the log.
+"""The broker of sdk_fake with transactions: a coordinator, added partitions, and markers kept beside the
+log.
 
 Tests read `committed(topic, partition)`. `ends` decides the fate of every EndTransaction, as `script` does of batches.
 """

@@ -251,11 +251,11 @@ def test_a_deleted_topic_takes_its_figures_along() -> None:
     async def test(world: World) -> None:
         await world.send(5)
         await world.until(0.5)
-        assert "quotes" in world.broker.recorder.board.topics
+        assert "quotes" in world.broker.recorder.store.topics
         await world.admin.delete_topic("quotes")
         for _ in range(11):
             await world.until(0.5)
-        assert "quotes" not in world.broker.recorder.board.topics
+        assert "quotes" not in world.broker.recorder.store.topics
         found = await world.admin.history(topics=["quotes"])
         assert {track.topic for track in found.tracks} == {""}
         assert [event.text for event in found.events if event.topic] == [
@@ -275,7 +275,7 @@ def test_what_is_asked_for_is_bounded() -> None:
         with pytest.raises(InvalidArgument):
             await world.admin.history(step_s=0)
         for number in range(300):
-            world.broker.recorder.board.move(1, f"t{number}", [1.0] * 4)
+            world.broker.recorder.store.move(1, f"t{number}", [1.0] * 4)
         with pytest.raises(LimitExceeded):
             await world.admin.history(every_topic=True)
         found = await world.admin.history(every_topic=True, step_s=15)

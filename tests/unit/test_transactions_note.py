@@ -12,8 +12,8 @@ from comet.v1 import groups_pb2 as pb
 from comet_broker import limits
 from comet_broker.core.transactions import (
     EPOCH_END,
+    AddPartition,
     End,
-    Enlist,
     Event,
     Evicted,
     Marked,
@@ -49,11 +49,11 @@ def test_the_note_of_a_commit_is_part_of_the_decision() -> None:
     [
         [End(2, commit=True)],
         [End(2, commit=False, note=b"aborted")],
-        [Enlist(2, PLACE), End(2, commit=True), Marked(2)],
-        [Enlist(2, PLACE), End(2, commit=False, note=b"aborted"), Marked(2)],
-        [Enlist(2, PLACE), TimedOut(2), Marked(2)],
-        [Enlist(2, PLACE), Evicted(), Marked(2)],
-        [Enlist(2, PLACE), AGAIN, Marked(2)],
+        [AddPartition(2, PLACE), End(2, commit=True), Marked(2)],
+        [AddPartition(2, PLACE), End(2, commit=False, note=b"aborted"), Marked(2)],
+        [AddPartition(2, PLACE), TimedOut(2), Marked(2)],
+        [AddPartition(2, PLACE), Evicted(), Marked(2)],
+        [AddPartition(2, PLACE), AGAIN, Marked(2)],
         [AGAIN, AGAIN, TransactionLoaded()],
     ],
     ids=repr,
@@ -90,12 +90,12 @@ def test_a_record_from_before_there_were_notes_has_none() -> None:
 async def test_whoever_opens_the_id_is_told_the_note_of_the_last_commit(cluster: Cluster) -> None:
     one = await cluster.open()
     assert one.note == b""
-    await one.enlist(HERE)
+    await one.add_partition(HERE)
     assert await one.end(commit=True, note=b"1") == 2
     assert await one.end(commit=True, epoch=1, note=b"another") == 2, "asked for again"
-    await one.enlist(HERE)
+    await one.add_partition(HERE)
     await one.end(commit=False, note=b"2")
-    await one.enlist(HERE)
+    await one.add_partition(HERE)
     for _ in range(2):
         assert (await cluster.open()).note == b"1"
         await cluster.take_over()
@@ -121,7 +121,7 @@ async def test_of_a_commit_that_is_not_written_yet_nobody_is_told_the_note(clust
 async def test_a_commit_that_was_never_written_left_no_note(cluster: Cluster) -> None:
     one = await cluster.open()
     await one.end(commit=True, note=b"1")
-    await one.enlist(HERE)
+    await one.add_partition(HERE)
     old = cluster.transactions
     await cluster.coordinate()  # the other has not heard
     with pytest.raises(NotCoordinator):
@@ -134,7 +134,7 @@ async def test_a_commit_that_was_never_written_left_no_note(cluster: Cluster) ->
 async def test_a_commit_whose_positions_are_refused_leaves_no_note(cluster: Cluster) -> None:
     one = await cluster.open(group="g")
     await one.end(commit=True, note=b"1")
-    await one.enlist(HERE)
+    await one.add_partition(HERE)
     cluster.groups.error = StaleGeneration("a partition that it owns no more")
     with pytest.raises(StaleGeneration):
         await one.end(commit=True, offsets=pb.Commit(group="g"), note=b"2")
@@ -144,7 +144,7 @@ async def test_a_commit_whose_positions_are_refused_leaves_no_note(cluster: Clus
 @with_cluster
 async def test_a_note_that_is_too_long_decides_nothing(cluster: Cluster) -> None:
     one = await cluster.open()
-    await one.enlist(HERE)
+    await one.add_partition(HERE)
     with pytest.raises(InvalidArgument, match="at most 256 bytes"):
         await one.end(commit=True, note=NOTE.encode() + b"n")
     assert await one.end(commit=True, note=NOTE.encode()) == 2

@@ -45,7 +45,7 @@ async def broken_get(key: str) -> KeyValue | None:
 
 async def open_both(cluster: Cluster, **fields: Any) -> Producer:
     one = await cluster.open(**fields)
-    await asyncio.gather(one.enlist(HERE), one.enlist(THERE))
+    await asyncio.gather(one.add_partition(HERE), one.add_partition(THERE))
     return one
 
 
@@ -86,20 +86,20 @@ async def test_no_marker_is_written_before_the_decision_is(cluster: Cluster) -> 
 
 
 @with_cluster
-async def test_an_enlistment_that_is_not_written_yet_is_part_of_the_decision(cluster: Cluster) -> None:
+async def test_a_partition_whose_adding_is_not_written_yet_is_part_of_the_decision(cluster: Cluster) -> None:
     one = await cluster.open()
-    await one.enlist(HERE)
+    await one.add_partition(HERE)
     cluster.world.store.down = True
     loop = asyncio.get_running_loop()
-    enlisting = loop.create_task(one.enlist(THERE))
+    adding = loop.create_task(one.add_partition(THERE))
     await asyncio.sleep(0)
     ending = loop.create_task(one.end(commit=True))
     await asyncio.sleep(0)
-    late = loop.create_task(one.enlist(THERE))
+    late = loop.create_task(one.add_partition(THERE))
     await asyncio.sleep(1)
-    assert not enlisting.done()
+    assert not adding.done()
     cluster.world.store.down = False
-    await enlisting
+    await adding
     assert await ending == 2
     with pytest.raises(TransactionNotOpen):
         await late
@@ -149,12 +149,12 @@ async def test_an_abort_is_told_to_nobody_before_it_is_written(cluster: Cluster)
 async def test_the_epoch_of_one_transaction_is_of_no_use_in_the_next(cluster: Cluster) -> None:
     one = await cluster.open()
     for epoch in range(1, 5):
-        await one.enlist(HERE)
+        await one.add_partition(HERE)
         assert await one.end(commit=bool(epoch % 2)) == epoch + 1
-    await one.enlist(HERE)
+    await one.add_partition(HERE)
     for epoch in range(1, 5):
         with pytest.raises((TransactionNotOpen, TransactionAborted)):
-            await one.enlist(THERE, epoch=epoch)
+            await one.add_partition(THERE, epoch=epoch)
     assert await one.end(commit=False, epoch=4) == 5
     assert await one.end(commit=True) == 6
     assert cluster.marked(5) == {HERE: True}
@@ -178,10 +178,15 @@ async def test_whoever_opens_the_id_anew_ends_and_fences_the_one_before(cluster:
     assert cluster.marked(1) == dict.fromkeys(BOTH, False)
     assert new.producer_id == old.producer_id
     assert new.epoch > old.epoch + 1
-    for what in (old.enlist(HERE), old.end(commit=True), old.end(commit=False), old.enlist(HERE, old.epoch + 1)):
+    for what in (
+        old.add_partition(HERE),
+        old.end(commit=True),
+        old.end(commit=False),
+        old.add_partition(HERE, old.epoch + 1),
+    ):
         with pytest.raises(ProducerFenced):
             await what
-    await new.enlist(HERE)
+    await new.add_partition(HERE)
     assert await new.end(commit=True) == new.epoch
 
 
@@ -193,8 +198,8 @@ async def test_many_who_open_the_id_at_once_have_an_epoch_each(cluster: Cluster)
     assert len(set(epochs)) == 5
     for one in opened[:-1]:
         with pytest.raises(ProducerFenced):
-            await one.enlist(HERE)
-    await opened[-1].enlist(HERE)
+            await one.add_partition(HERE)
+    await opened[-1].add_partition(HERE)
 
 
 @with_cluster
@@ -246,7 +251,7 @@ async def test_positions_of_another_group_are_refused(cluster: Cluster) -> None:
 async def test_what_a_member_has_left_open_ends_when_it_is_put_out(cluster: Cluster) -> None:
     mine = await open_both(cluster, group="g", member="m")
     other = await cluster.open("other", group="g", member="n")
-    await other.enlist(HERE)
+    await other.add_partition(HERE)
     for told in cluster.groups.on_evicted:
         told("g", "m")
     with pytest.raises(TransactionAborted, match="put out"):
@@ -259,7 +264,7 @@ async def test_a_producer_that_nobody_knows_has_nothing_open(cluster: Cluster) -
     one = await cluster.open()
     stranger = Producer(cluster, "tx", one.producer_id + 1, 1, "")
     with pytest.raises(TransactionNotOpen):
-        await stranger.enlist()
+        await stranger.add_partition()
     with pytest.raises(ProducerFenced):
         await stranger.end(commit=True)
     stranger.name = "nobody"
@@ -301,11 +306,11 @@ async def test_a_partition_that_stands_still_keeps_no_marker_from_the_others_her
     ends: list[asyncio.Task[int]] = []
     for number in range(CALLS_MAX):
         one = await cluster.open(f"stuck-{number}")
-        await one.enlist(HERE)
+        await one.add_partition(HERE)
         ends.append(asyncio.create_task(one.end(commit=True)))
     await settled(lambda: cluster.asked == CALLS_MAX)
     other = await cluster.open("other")
-    await other.enlist(THERE)
+    await other.add_partition(THERE)
     await other.end(commit=True)
     assert not any(end.done() for end in ends)
     cluster.stuck.clear()
@@ -320,7 +325,7 @@ async def test_an_end_that_waits_for_a_leader_is_answered_when_asked_again(clust
         await one.end(commit=True)
     assert cluster.marked(1) == {HERE: True}
     with pytest.raises(CoordinatorLoading):
-        await one.enlist(HERE, epoch=2)
+        await one.add_partition(HERE, epoch=2)
     with pytest.raises(Unavailable, match="decided"):
         await cluster.open()
     ending = asyncio.get_running_loop().create_task(one.end(commit=True))
@@ -328,7 +333,7 @@ async def test_an_end_that_waits_for_a_leader_is_answered_when_asked_again(clust
     cluster.reachable = True
     assert await ending == 2
     with pytest.raises(ProducerFenced):
-        await one.enlist()
+        await one.add_partition()
 
 
 @with_cluster

@@ -36,7 +36,7 @@ async def state(cluster: Cluster, name: str = "tx") -> TransactionState:
 
 async def open_both(cluster: Cluster, **fields: Any) -> Producer:
     one = await cluster.open(**fields)
-    await asyncio.gather(one.enlist(HERE), one.enlist(THERE))
+    await asyncio.gather(one.add_partition(HERE), one.add_partition(THERE))
     return one
 
 
@@ -53,7 +53,7 @@ async def test_what_is_open_for_too_long_is_aborted_for_its_readers(cluster: Clu
     with pytest.raises(TransactionAborted, match="2000 ms"):
         await one.end(commit=True)
     one.epoch = 2
-    await one.enlist(HERE)
+    await one.add_partition(HERE)
     await asyncio.sleep(1.9)
     assert await one.end(commit=True) == 3, "each transaction has its own time"
 
@@ -66,7 +66,7 @@ async def test_a_coordinator_that_was_stopped_blames_nobody(cluster: Cluster) ->
     await asyncio.sleep(1.5)
     assert cluster.asked == 0
     assert await one.end(commit=True) == 2
-    await one.enlist(HERE)
+    await one.add_partition(HERE)
     await asyncio.sleep(2.1)
     assert cluster.marked(2) == {HERE: False}
 
@@ -74,9 +74,9 @@ async def test_a_coordinator_that_was_stopped_blames_nobody(cluster: Cluster) ->
 @with_cluster
 async def test_made_up_ids_are_forgotten_when_their_stream_is_gone(cluster: Cluster) -> None:
     line = SimpleNamespace(closed=False)
-    seat: Any = SimpleNamespace(line=line)
-    opened = await cluster.transactions.open(pb.OpenTransactions(group="g"), seat)
-    again = await cluster.transactions.open(pb.OpenTransactions(group="g"), seat)
+    stream: Any = SimpleNamespace(line=line)
+    opened = await cluster.transactions.open(pb.OpenTransactions(group="g"), stream)
+    again = await cluster.transactions.open(pb.OpenTransactions(group="g"), stream)
     assert opened.transactional_id != again.transactional_id
     named = await cluster.open("named")
     await asyncio.sleep(limits.TRANSACTIONAL_ID_ABANDONED_S + 2 * LOOK_S)
@@ -85,9 +85,9 @@ async def test_made_up_ids_are_forgotten_when_their_stream_is_gone(cluster: Clus
     await asyncio.sleep(2 * LOOK_S)
     assert await cluster.stored(opened.transactional_id) is None
     with pytest.raises(TransactionNotOpen):
-        await Producer(cluster, opened.transactional_id, opened.producer_id, opened.epoch, "g").enlist()
+        await Producer(cluster, opened.transactional_id, opened.producer_id, opened.epoch, "g").add_partition()
     reopened = await cluster.transactions.open(
-        pb.OpenTransactions(group="g", transactional_id=opened.transactional_id), seat
+        pb.OpenTransactions(group="g", transactional_id=opened.transactional_id), stream
     )
     assert reopened.producer_id != opened.producer_id
     await asyncio.sleep(limits.TRANSACTIONAL_ID_IDLE_S_MAX - 2 * limits.TRANSACTIONAL_ID_ABANDONED_S)
@@ -95,13 +95,13 @@ async def test_made_up_ids_are_forgotten_when_their_stream_is_gone(cluster: Clus
     await asyncio.sleep(2 * limits.TRANSACTIONAL_ID_ABANDONED_S)
     assert await cluster.stored("named") is None
     with pytest.raises(TransactionNotOpen):
-        await named.enlist()
+        await named.add_partition()
 
 
 @with_cluster
 async def test_the_number_of_ids_is_bounded(cluster: Cluster) -> None:
     first = await cluster.open("id-0")
-    await first.enlist()
+    await first.add_partition()
     await asyncio.gather(*(cluster.open(f"id-{number}") for number in range(1, limits.TRANSACTIONAL_IDS_MAX)))
     with pytest.raises(LimitExceeded):
         await cluster.open("one-more")
@@ -174,10 +174,10 @@ async def test_the_next_epoch_counts_though_nobody_stored_that_the_last_one_is_o
     cluster.may_mark.clear()
     await cluster.take_over()
     with pytest.raises(CoordinatorLoading):
-        await one.enlist(HERE)
+        await one.add_partition(HERE)
     cluster.may_mark.set()
     await settled(lambda: cluster.transactions.statistics()["transactions_ending"] == 0)
-    await one.enlist(HERE)
+    await one.add_partition(HERE)
     assert await one.end(commit=True) == 3
 
 
@@ -226,4 +226,4 @@ async def test_what_makes_no_sense_is_refused(cluster: Cluster) -> None:
         await cluster.open("no/name")
     one = await cluster.open()
     with pytest.raises(InvalidArgument):
-        await one.enlist(("ab", 0))
+        await one.add_partition(("ab", 0))

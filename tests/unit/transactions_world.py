@@ -220,9 +220,9 @@ class Producer:
         self.group = group
         self.note = note  # that it was told when it opened the id
 
-    async def enlist(self, place: Place = HERE, epoch: int = 0) -> None:
-        await self.cluster.transactions.enlist(
-            coordination.EnlistRequest(
+    async def add_partition(self, place: Place = HERE, epoch: int = 0) -> None:
+        await self.cluster.transactions.add_partition(
+            coordination.AddPartitionRequest(
                 producer_id=self.producer_id,
                 epoch=epoch or self.epoch,
                 topic_id=bytes.fromhex(place[0]),

@@ -56,10 +56,10 @@ class Watching:
         return answer
 
     async def _add_figures(self, answer: pb.HistoryResponse, request: pb.HistoryRequest, step_s: int) -> None:
-        board = self._broker.recorder.board
+        store = self._broker.recorder.store
         known = self._broker.view.state.topics
-        topics = list(board.topics) if request.every_topic else [name for name in request.topics if name in known]
-        first, last = board.presence.steps(step_s, request.since_us)
+        topics = list(store.topics) if request.every_topic else [name for name in request.topics if name in known]
+        first, last = store.presence.steps(step_s, request.since_us)
         values = (last - first + 1) * (len(FLOWS) + len(GAUGES) + len(TOPIC_FLOWS) * len(topics))
         if values > limits.HISTORY_VALUES_MAX:
             raise LimitExceeded(
@@ -68,7 +68,7 @@ class Watching:
             )
         if first > last:
             return
-        for number, track in enumerate(board.tracks(step_s, request.since_us, topics)):
+        for number, track in enumerate(store.tracks(step_s, request.since_us, topics)):
             answer.tracks.add(
                 topic=track.topic,
                 figure=track.figure,

@@ -34,7 +34,7 @@ from comet_broker.core.groups import Group
 from comet_broker.metadata.store import Delete, Put
 
 if TYPE_CHECKING:
-    from comet_broker.coordination.group_frames import Desk
+    from comet_broker.coordination.group_frames import MemberStream
 
 RETRY_S: Final = 0.2
 HEARTBEAT_MS_MAX: Final = 3_000
@@ -61,7 +61,7 @@ class LiveGroup:
         self.name = name
         self.machine = machine
         self.offsets = CommittedOffsets()
-        self.seats: dict[str, Desk] = {}
+        self.streams: dict[str, MemberStream] = {}
         self.last_commit_us = 0  # 0: not since it is here
         self.rebalances_us: deque[int] = deque(maxlen=limits.REBALANCES_MAX)
         self.exists = False  # the store has its record, or will before anything that is queued from now on
@@ -120,9 +120,9 @@ class LiveGroup:
         """Another broker coordinates it now."""
         self._closed = error
         self._stop_timer()
-        for member, seat in self.seats.items():
-            seat.tell(self._evicted_frame(member, error))
-        self.seats.clear()
+        for member, stream in self.streams.items():
+            stream.tell(self._evicted_frame(member, error))
+        self.streams.clear()
         waiting = [*self._waiting, *self._committers]
         self._waiting, self._committers = [], []
         for answer in waiting:
@@ -143,25 +143,25 @@ class LiveGroup:
 
     # ---- members
 
-    def join(self, seat: Desk, request: int, claim: Claim, new_id: Callable[[], str]) -> str:
+    def join(self, stream: MemberStream, request: int, claim: Claim, new_id: Callable[[], str]) -> str:
         self._check_room(self._waiting)
         entry = self.machine.join(claim, self._clock(), new_id)
         if entry.replaced:
             self.put_out(entry.replaced, MemberFenced("another instance has joined under the same static name"))
-        self.seats[entry.member] = seat
+        self.streams[entry.member] = stream
         self._entering.add(entry.member)
 
         def answer(error: CometError | None) -> None:
             self._entering.discard(entry.member)
             if error is not None:
-                seat.fail(request, error)
+                stream.fail(request, error)
                 return
             member = self.machine.members.get(entry.member)
             if member is not None:
-                seat.tell(events.ServerFrame(request=request, joined=self._joined(member)))
+                stream.tell(events.ServerFrame(request=request, joined=self._joined(member)))
             else:
-                seat.tell(self._evicted_frame(entry.member, self._why_not(entry.member)))
-                seat.fail(request, self._why_not(entry.member))
+                stream.tell(self._evicted_frame(entry.member, self._why_not(entry.member)))
+                stream.fail(request, self._why_not(entry.member))
 
         self._waiting.append(answer)
         self.kick()
@@ -183,26 +183,28 @@ class LiveGroup:
             return error
         raise AssertionError(f"{member} is a member")
 
-    def leave(self, seat: Desk, request: int, member: str) -> None:
+    def leave(self, stream: MemberStream, request: int, member: str) -> None:
         self._check_room(self._waiting)
         self.machine.leave(member)
-        self.seats.pop(member, None)
+        self.streams.pop(member, None)
         self._evicted(self.name, member)
-        self._answer_later(seat, request, events.ServerFrame(request=request, left=pb.Left()))
+        self._answer_later(stream, request, events.ServerFrame(request=request, left=pb.Left()))
 
-    def release(self, seat: Desk, request: int, member: str, places: Iterable[Place], generation: int) -> None:
+    def release(
+        self, stream: MemberStream, request: int, member: str, places: Iterable[Place], generation: int
+    ) -> None:
         self._check_room(self._waiting)
         self.machine.release(member, places, generation, self._clock())
-        self._answer_later(seat, request, events.ServerFrame(request=request, released=pb.Released()))
+        self._answer_later(stream, request, events.ServerFrame(request=request, released=pb.Released()))
 
-    def _answer_later(self, seat: Desk, request: int, frame: events.ServerFrame) -> None:
+    def _answer_later(self, stream: MemberStream, request: int, frame: events.ServerFrame) -> None:
         """Once the store has what was done."""
 
         def answer(error: CometError | None) -> None:
             if error is not None:
-                seat.fail(request, error)
+                stream.fail(request, error)
             else:
-                seat.tell(frame)
+                stream.tell(frame)
 
         self._waiting.append(answer)
         self.kick()
@@ -213,9 +215,9 @@ class LiveGroup:
 
     def put_out(self, member: str, error: CometError) -> None:
         """The machine has no such member any more."""
-        seat = self.seats.pop(member, None)
-        if seat is not None and member not in self._entering:
-            seat.tell(self._evicted_frame(member, error))
+        stream = self.streams.pop(member, None)
+        if stream is not None and member not in self._entering:
+            stream.tell(self._evicted_frame(member, error))
         self._evicted(self.name, member)
 
     def _evicted_frame(self, member: str, error: CometError) -> events.ServerFrame:
@@ -308,9 +310,9 @@ class LiveGroup:
             self._waiting.remove(answer)  # those that an error leaves are answered as it is closed
         names: dict[str, str] = {}
         for member, view in self.machine.news(self._entering).items():
-            seat = self.seats.get(member)
-            if seat is not None:
-                seat.tell(events.ServerFrame(assignment=self._assignment(member, view, names)))
+            stream = self.streams.get(member)
+            if stream is not None:
+                stream.tell(events.ServerFrame(assignment=self._assignment(member, view, names)))
 
     def _assignment(self, member: str, view: View, names: dict[str, str]) -> pb.Assignment:
         """Without what has no name: its topic was deleted while this was being stored. The next plan is without it."""

@@ -4,7 +4,7 @@
     OpenTransactions, EndTransaction                         ─► the transactions of that slot
     Share, Settle                                            ─► Sharing, for the partitions that this broker leads
 
-Owned by the session; it is the *seat* that a member has on this broker, through which it is told what it did not ask.
+Owned by the session; it is the *stream* that a member has on this broker, through which it is told what it did not ask.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GROUP_FRAMES: Final = ("join", "heartbeat", "leave", "release", "commit")  # han
 
 
 class Line(Protocol):
-    """The session, as far as a desk needs it."""
+    """The session, as far as a stream needs it."""
 
     @property
     def closed(self) -> bool: ...
@@ -41,7 +41,7 @@ class Line(Protocol):
     def rouse(self) -> None: ...
 
 
-class Desk:
+class MemberStream:
     def __init__(self, broker: Broker, line: Line, feed: Feed) -> None:
         self.line = line
         self._broker = broker
@@ -49,7 +49,7 @@ class Desk:
         self.sharing = Sharing(broker, line, feed)
 
     def take(self, request: int, kind: str, frame: Any) -> bool:
-        """Handles one frame; False when it is none of the desk's. Raises the CometError that answers it."""
+        """Handles one frame; False when it is none of the stream's. Raises the CometError that answers it."""
         try:
             return self._take(request, kind, frame)
         except CometError:
@@ -92,11 +92,11 @@ class Desk:
         for slot in self._slots:
             if slot.closed is None:
                 with self._broker.failures.guard(Kind.SLOT, str(slot.number), "the end of a stream"):
-                    slot.groups.seat_closed(self)
+                    slot.groups.stream_closed(self)
         self._slots.clear()
         self.sharing.close()
 
-    # ---- a seat
+    # ---- a stream
 
     def tell(self, frame: pb.ServerFrame) -> None:
         """To the member, whether it has asked or not."""

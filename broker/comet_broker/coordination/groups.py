@@ -47,7 +47,7 @@ from comet_broker.metadata.store import KeyValue
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
     from comet_broker.coordination.coordinator import Slot
-    from comet_broker.coordination.group_frames import Desk
+    from comet_broker.coordination.group_frames import MemberStream
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Groups:
         self._slot = slot
         self._broker = broker
         self._groups: dict[str, LiveGroup] = {}
-        self._seats: dict[Desk, set[tuple[str, str]]] = {}  # group and member
+        self._streams: dict[MemberStream, set[tuple[str, str]]] = {}  # group and member
         self._closed: CometError | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._refresh: asyncio.TimerHandle | None = None
@@ -120,7 +120,7 @@ class Groups:
                 group.close(error)
         for name in self._failed:
             self._broker.failures.clear(Kind.GROUP, name)  # whoever has the slot next loads it
-        self._seats.clear()
+        self._streams.clear()
         self.lag.close()
 
     # ---- groups that fail
@@ -227,7 +227,7 @@ class Groups:
 
     # ---- members
 
-    def join(self, seat: Desk, request: int, join: pb.Join) -> None:
+    def join(self, stream: MemberStream, request: int, join: pb.Join) -> None:
         if len(join.topics) > limits.JOIN_TOPICS_MAX:
             raise InvalidArgument(f"a member names at most {limits.JOIN_TOPICS_MAX} topics; use a pattern")
         claim = Claim(
@@ -247,12 +247,12 @@ class Groups:
                 raise InvalidArgument(f"group {group.name!r} is of the other kind; delete it first")
             machine.kind = claim.kind
         try:
-            member = group.join(seat, request, claim, self._new_id)
+            member = group.join(stream, request, claim, self._new_id)
         except CometError as error:
             if claim.member:
-                self._tell_evicted(seat, join.group, claim.member, error)
+                self._tell_evicted(stream, join.group, claim.member, error)
             raise
-        self._seats.setdefault(seat, set()).add((group.name, member))
+        self._streams.setdefault(stream, set()).add((group.name, member))
 
     async def found(self, name: str, topic_id: str) -> None:
         """The group is shared, and acquired from without members, from that topic too; returns once that is stored."""
@@ -267,9 +267,9 @@ class Groups:
     def _new_id(self) -> str:
         return f"{self._broker.random.getrandbits(96):024x}"
 
-    def _tell_evicted(self, seat: Desk, group: str, member: str, error: CometError) -> None:
+    def _tell_evicted(self, stream: MemberStream, group: str, member: str, error: CometError) -> None:
         evicted = pb.Evicted(group=group, member=member, error=error_to_pb(error))
-        seat.tell(events.ServerFrame(evicted=evicted))
+        stream.tell(events.ServerFrame(evicted=evicted))
 
     def _known(self, name: str) -> LiveGroup:
         group = self.find(name)
@@ -277,61 +277,61 @@ class Groups:
             raise MemberUnknown("the group has no such member, or no longer: join again")
         return group
 
-    def heartbeat(self, seat: Desk, heartbeat: pb.Heartbeat) -> None:
+    def heartbeat(self, stream: MemberStream, heartbeat: pb.Heartbeat) -> None:
         try:
             self._known(heartbeat.group).machine.hear(heartbeat.member, self._broker.clock.monotonic())
         except CometError as error:
-            seat.fail(0, error)
-            self._tell_evicted(seat, heartbeat.group, heartbeat.member, error)
+            stream.fail(0, error)
+            self._tell_evicted(stream, heartbeat.group, heartbeat.member, error)
 
-    def leave(self, seat: Desk, request: int, leave: pb.Leave) -> None:
+    def leave(self, stream: MemberStream, request: int, leave: pb.Leave) -> None:
         """Whoever is none any more has left as well."""
         group = self.find(leave.group)
         if group is None or leave.member not in group.machine.members:
-            seat.tell(events.ServerFrame(request=request, left=pb.Left()))
+            stream.tell(events.ServerFrame(request=request, left=pb.Left()))
             return
-        self._seats.get(seat, set()).discard((group.name, leave.member))
-        group.leave(seat, request, leave.member)
+        self._streams.get(stream, set()).discard((group.name, leave.member))
+        group.leave(stream, request, leave.member)
 
-    def release(self, seat: Desk, request: int, release: pb.Release) -> None:
+    def release(self, stream: MemberStream, request: int, release: pb.Release) -> None:
         places = [(topic.topic_id.hex(), index) for topic in release.partitions for index in topic.partitions]
-        self._known(release.group).release(seat, request, release.member, places, release.generation)
+        self._known(release.group).release(stream, request, release.member, places, release.generation)
 
-    def seat_closed(self, seat: Desk) -> None:
+    def stream_closed(self, stream: MemberStream) -> None:
         """A stream is over; who sat there has the rest of the session to come back."""
-        for name, member in self._seats.pop(seat, ()):
+        for name, member in self._streams.pop(stream, ()):
             group = self._groups.get(name)
-            if group is not None and group.seats.get(member) is seat:
-                del group.seats[member]
+            if group is not None and group.streams.get(member) is stream:
+                del group.streams[member]
 
     # ---- offsets
 
-    def commit(self, seat: Desk, request: int, commit: pb.Commit) -> None:
+    def commit(self, stream: MemberStream, request: int, commit: pb.Commit) -> None:
         """In the order in which frames come, where how far the logs reach is known: a member may commit and release
         without waiting in between."""
         if self.logs.known(places(commit, self.logs)):
-            self._commit(seat, request, commit)
+            self._commit(stream, request, commit)
         else:
-            seat.line.spawn(request, self._commit_later(seat, request, commit))
+            stream.line.spawn(request, self._commit_later(stream, request, commit))
 
-    async def _commit_later(self, seat: Desk, request: int, commit: pb.Commit) -> None:
+    async def _commit_later(self, stream: MemberStream, request: int, commit: pb.Commit) -> None:
         await self.learn_ends(commit)
         self._check_open()
         try:
-            self._commit(seat, request, commit)
+            self._commit(stream, request, commit)
         except CometError:
             raise
         except Exception as error:
             raise self.broke(commit.group, "commit", error) from error
 
-    def _commit(self, seat: Desk, request: int, commit: pb.Commit) -> None:
+    def _commit(self, stream: MemberStream, request: int, commit: pb.Commit) -> None:
         admitted = self.admit(commit)
 
         def done(error: CometError | None) -> None:
             if error is None:
-                seat.tell(events.ServerFrame(request=request, committed=admitted.committed()))
+                stream.tell(events.ServerFrame(request=request, committed=admitted.committed()))
             else:
-                seat.fail(request, error)
+                stream.fail(request, error)
 
         group = self.make(commit.group)
         group.last_commit_us = self._broker.clock.wall_us()

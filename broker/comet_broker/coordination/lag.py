@@ -54,7 +54,7 @@ class Behind:
 
 
 @dataclass(slots=True)
-class Standing:
+class GroupLagSnapshot:
     """A whole group, as it was seen last."""
 
     lags: dict[str, int] = field(default_factory=dict)  # by topic id
@@ -73,7 +73,7 @@ class LagWatch:
         self._broker = broker
         self._behind: dict[str, dict[Place, Behind]] = {}  # by group
         self._series: dict[tuple[str, str], Series] = {}  # by group and topic id
-        self._standing: dict[str, Standing] = {}  # by group
+        self._standing: dict[str, GroupLagSnapshot] = {}  # by group
         self._trends: dict[str, tuple[int, list[float | None]]] = {}  # with the step it ends with
         self._looked = 0  # at which second
         self._floors: dict[str, dict[Place, int]] = {}  # of share groups, as the store has them
@@ -201,7 +201,7 @@ class LagWatch:
             if behind.seen:
                 topics.setdefault(topic_id, []).append(behind)
         now_us = self._broker.clock.wall_us()
-        standing = self._standing.setdefault(group.name, Standing())
+        standing = self._standing.setdefault(group.name, GroupLagSnapshot())
         standing.lags, standing.age_s = {}, 0.0
         for topic_id, found in topics.items():
             lag = standing.lags[topic_id] = sum(behind.lag for behind in found)
@@ -228,7 +228,7 @@ class LagWatch:
         """Of all groups."""
         return sum(standing.lag or 0 for standing in self._standing.values())
 
-    def standing(self, group: LiveGroup) -> Standing | None:
+    def standing(self, group: LiveGroup) -> GroupLagSnapshot | None:
         return self._standing.get(group.name)
 
     def tracks(self, group: LiveGroup, step_s: int, since_us: int) -> list[tuple[str, str, int, Values]]:

@@ -30,12 +30,12 @@ class Coordination:
 
     # ---- transactions
 
-    async def enlist(self, request: coordination.EnlistRequest) -> coordination.EnlistResponse:
+    async def add_partition(self, request: coordination.AddPartitionRequest) -> coordination.AddPartitionResponse:
         """For the leader of a partition that has the first batch of a transaction."""
         number = slots.slot_of_producer(request.producer_id)
         if number is None:
             raise TransactionNotOpen(f"no coordinator has given out producer id {request.producer_id}")
-        return await self._broker.coordinator.slot(number).transactions.enlist(request)
+        return await self._broker.coordinator.slot(number).transactions.add_partition(request)
 
     async def outcome(self, request: coordination.OutcomeRequest) -> coordination.OutcomeResponse:
         """For the leader of a partition that finds a transaction open in its log."""

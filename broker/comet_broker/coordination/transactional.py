@@ -15,7 +15,7 @@ from comet_broker import limits
 from comet_broker.core.transactions import TransactionRecord, TransactionState
 
 if TYPE_CHECKING:
-    from comet_broker.coordination.group_frames import Desk
+    from comet_broker.coordination.group_frames import MemberStream
 
 MADE_UP: Final = "-"  # begins the ids that the coordinator has made up; no name that is chosen can
 
@@ -29,7 +29,7 @@ class Transactional:
         self.written: asyncio.Future[CometError | None] | None = None  # the last write: answers wait for it
         self.finished: asyncio.Future[None] | None = None  # while its markers are being written
         self.touched = now
-        self.seat: Desk | None = None  # of one that was made up: the stream it is used on
+        self.stream: MemberStream | None = None  # of one that was made up: the stream it is used on
         self.failed = ""  # the unexpected error after which it stands still
 
     @property
@@ -90,9 +90,9 @@ class TransactionalIds:
             idle_s = now - one.touched
             if idle_s < limits.TRANSACTIONAL_ID_ABANDONED_S:
                 break
-            if one.seat is not None and one.seat.line.closed:
-                one.seat = None
-            abandoned = one.made_up and one.seat is None
+            if one.stream is not None and one.stream.line.closed:
+                one.stream = None
+            abandoned = one.made_up and one.stream is None
             if one.at_rest and (abandoned or idle_s >= limits.TRANSACTIONAL_ID_IDLE_S_MAX):
                 found.append(one)
         return found

@@ -2,12 +2,12 @@
 
     transactions/<transactional id>     below the slot's prefix: a TransactionRecord
 
-    OpenTransactions, Enlist, EndTransaction, time-out, eviction
+    OpenTransactions, AddPartition, EndTransaction, time-out, eviction
        └─► core.transactions.step ─► the journal (a commit's offsets in the same write) ─► the answer
                                         └─► decided: markers to the leaders, then the answer, and the next epoch
 
 What is decided counts at once for whoever asks next, and is told to nobody before it is written. Writes have one order,
-so an Enlist that is not written yet when its transaction is decided is part of the decision.
+so an AddPartition that is not written yet when its transaction is decided is part of the decision.
 
 Owned by the slot, on the loop's thread.
 """
@@ -43,8 +43,8 @@ from comet_broker.core.cluster import BROKERS, DELETED, PARTITIONS, Place
 from comet_broker.core.slots import PRODUCER_BITS, producer_in
 from comet_broker.core.transactions import (
     ENDING,
+    AddPartition,
     End,
-    Enlist,
     Event,
     Evicted,
     Marked,
@@ -64,7 +64,7 @@ from comet_broker.metadata.store import Delete, KeyValue, Put
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
     from comet_broker.coordination.coordinator import Slot
-    from comet_broker.coordination.group_frames import Desk
+    from comet_broker.coordination.group_frames import MemberStream
 
 log = logging.getLogger(__name__)
 
@@ -182,7 +182,7 @@ class Transactions:
 
     # ---- what is asked
 
-    async def open(self, opening: pb.OpenTransactions, seat: Desk | None = None) -> pb.OpenedTransactions:
+    async def open(self, opening: pb.OpenTransactions, stream: MemberStream | None = None) -> pb.OpenedTransactions:
         """Fences whoever had the id before, ends what it has left open, and gives an epoch that nobody had."""
         timeout_ms = opening.timeout_ms or limits.TRANSACTION_TIMEOUT_MS
         if timeout_ms > limits.TRANSACTION_TIMEOUT_MS_MAX:
@@ -201,7 +201,7 @@ class Transactions:
             one = self._make(name, event)
         else:
             self._take(one, event)
-        one.seat = seat if one.made_up else None
+        one.stream = stream if one.made_up else None
         record = one.record
         await self._stored(one)
         await self._when_finished(one, record.first_epoch - 1)
@@ -209,18 +209,18 @@ class Transactions:
             transactional_id=name, producer_id=record.producer_id, epoch=record.first_epoch, note=record.note
         )
 
-    async def enlist(self, request: coordination.EnlistRequest) -> coordination.EnlistResponse:
+    async def add_partition(self, request: coordination.AddPartitionRequest) -> coordination.AddPartitionResponse:
         """For the leader of a partition: the partition is part of the transaction from now on."""
         if len(request.topic_id) != 16:
             raise InvalidArgument("a topic's id has 16 bytes")
         one = self._ids.of_producer(request.producer_id)
         if one is None:
             raise _nobody(request.producer_id)
-        found = self._take(one, Enlist(request.epoch, (request.topic_id.hex(), request.partition)))
+        found = self._take(one, AddPartition(request.epoch, (request.topic_id.hex(), request.partition)))
         await self._stored(one)
         if found.error is not None:
             raise found.error
-        return coordination.EnlistResponse()
+        return coordination.AddPartitionResponse()
 
     async def outcome(self, request: coordination.OutcomeRequest) -> coordination.OutcomeResponse:
         """For the leader of a partition: how a transaction ended whose marker is not in its log. It has lost the end of
@@ -236,7 +236,7 @@ class Transactions:
         committed = ended(one.record, request.epoch)
         return coordination.OutcomeResponse(over=committed is not None, committed=bool(committed))
 
-    async def end(self, ending: pb.EndTransaction, seat: Desk | None = None) -> pb.EndedTransaction:
+    async def end(self, ending: pb.EndTransaction, stream: MemberStream | None = None) -> pb.EndedTransaction:
         one = self._find(ending)
         if len(ending.note) > limits.TRANSACTION_NOTE_BYTES_MAX:
             raise InvalidArgument(f"the note of a transaction has at most {limits.TRANSACTION_NOTE_BYTES_MAX} bytes")
@@ -249,8 +249,8 @@ class Transactions:
             except CometError as caught:
                 error = caught
             one = self._find(ending)  # anything may have happened meanwhile
-        if one.made_up and seat is not None:
-            one.seat = seat
+        if one.made_up and stream is not None:
+            one.stream = stream
         error = self._end(one, event, offsets, error)
         await self._stored(one)
         if error is not None:

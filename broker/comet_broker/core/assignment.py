@@ -36,24 +36,24 @@ def assign(
     for member, topics in wanted.items():
         for topic in topics:
             readers.setdefault(topic, []).append(member)
-    board = _Board(wanted, readers)
+    draft = _Draft(wanted, readers)
     free: list[Partition] = []
     for topic in sorted(readers):
         for index in range(partitions[topic]):
             owner = before.get((topic, index))
             if owner is not None and topic in wanted.get(owner, ()):
-                board.give(owner, topic, index, settled=True)
+                draft.give(owner, topic, index, settled=True)
             else:
                 free.append((topic, index))
     if len(set(wanted.values())) == 1:
-        _level(board, free)
+        _level(draft, free)
     else:
-        _place(board, free)
-        _balance(board)
-    return board.owners()
+        _place(draft, free)
+        _balance(draft)
+    return draft.owners()
 
 
-class _Board:
+class _Draft:
     """Who has what, while it is being decided. Per member and topic a list: what it had before comes first, so that
     what is taken from the end is what moves for free."""
 
@@ -87,36 +87,36 @@ class _Board:
         }
 
 
-def _level(board: _Board, free: list[Partition]) -> None:
+def _level(draft: _Draft, free: list[Partition]) -> None:
     """Everybody reads the same: each gets the whole share, and those who have the most now get what is left over."""
-    total = sum(board.loads.values()) + len(free)
-    share, more = divmod(total, len(board.loads))
-    by_load = sorted(board.loads, key=lambda member: (-board.loads[member], member))
+    total = sum(draft.loads.values()) + len(free)
+    share, more = divmod(total, len(draft.loads))
+    by_load = sorted(draft.loads, key=lambda member: (-draft.loads[member], member))
     quotas = {member: share + (number < more) for number, member in enumerate(by_load)}
     for member in by_load:
-        topics = board.held[member]
-        while board.loads[member] > quotas[member]:
+        topics = draft.held[member]
+        while draft.loads[member] > quotas[member]:
             topic = max(topics, key=lambda topic: (len(topics[topic]), topic))
-            free.append((topic, board.take(member, topic)))
-    short = [(board.loads[member] - quotas[member], member) for member in by_load]
+            free.append((topic, draft.take(member, topic)))
+    short = [(draft.loads[member] - quotas[member], member) for member in by_load]
     heapify(short)
     for topic, index in sorted(free):
         missing, member = short[0]
         assert missing < 0
-        board.give(member, topic, index)
+        draft.give(member, topic, index)
         heapreplace(short, (missing + 1, member))
 
 
-def _place(board: _Board, free: list[Partition]) -> None:
+def _place(draft: _Draft, free: list[Partition]) -> None:
     """Topics with few readers first: they have the least choice."""
-    for topic, index in sorted(free, key=lambda place: (len(board.readers[place[0]]), place)):
-        member = min(board.readers[topic], key=lambda member: (board.loads[member], member))
-        board.give(member, topic, index)
+    for topic, index in sorted(free, key=lambda place: (len(draft.readers[place[0]]), place)):
+        member = min(draft.readers[topic], key=lambda member: (draft.loads[member], member))
+        draft.give(member, topic, index)
 
 
-def _balance(board: _Board) -> None:
+def _balance(draft: _Draft) -> None:
     """Moves partitions along paths from members with many to members with few, shortest paths first."""
-    edges, loads = 0, board.loads
+    edges, loads = 0, draft.loads
     stuck: set[str] = set()  # no way leads from them, and none will while the loads near them only fall
     while edges < EDGES_MAX:
         least = min(loads.values())
@@ -124,18 +124,18 @@ def _balance(board: _Board) -> None:
         if not heavy:
             return
         start = min(heavy, key=lambda member: (-loads[member], member))
-        path, looked_at = _path(board, start)
+        path, looked_at = _path(draft, start)
         edges += looked_at
         if not path:
             stuck.add(start)
         for giver, topic, taker in reversed(path):
-            board.give(taker, topic, board.take(giver, topic))
+            draft.give(taker, topic, draft.take(giver, topic))
 
 
-def _path(board: _Board, start: str) -> tuple[list[tuple[str, str, str]], int]:
+def _path(draft: _Draft, start: str) -> tuple[list[tuple[str, str, str]], int]:
     """The way from a member to the one with the least load among the nearest that have at least two less; each step
     is giver, topic and taker. Empty when there is none."""
-    loads = board.loads
+    loads = draft.loads
     enough = loads[start] - 2
     came_from: dict[str, tuple[str, str]] = {}
     seen_topics: set[str] = set()
@@ -143,12 +143,12 @@ def _path(board: _Board, start: str) -> tuple[list[tuple[str, str, str]], int]:
     while layer:
         following: list[str] = []
         for member in layer:
-            topics = [topic for topic, held in board.held[member].items() if held and topic not in seen_topics]
-            topics.sort(key=lambda topic: (-board.fresh[member, topic], -len(board.held[member][topic]), topic))
+            topics = [topic for topic, held in draft.held[member].items() if held and topic not in seen_topics]
+            topics.sort(key=lambda topic: (-draft.fresh[member, topic], -len(draft.held[member][topic]), topic))
             for topic in topics:
                 seen_topics.add(topic)
-                looked_at += len(board.readers[topic])
-                for reader in board.readers[topic]:
+                looked_at += len(draft.readers[topic])
+                for reader in draft.readers[topic]:
                     if reader != start and reader not in came_from:
                         came_from[reader] = (member, topic)
                         following.append(reader)

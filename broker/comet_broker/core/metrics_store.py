@@ -44,7 +44,7 @@ class Track(NamedTuple):
     values: Values
 
 
-class Board:
+class MetricsStore:
     def __init__(self) -> None:
         self.presence = Presence()
         self.topics: dict[str, tuple[Flow, ...]] = {}  # the ones that moved last are at the end

@@ -1,6 +1,6 @@
 """One transactional id: which epoch of its producer may write, where it has written, and how each epoch ends.
 
-    empty ──enlist──► open ──commit──► committing ──markers are there──► empty, in the next epoch
+    empty ──add_partition──► open ──commit──► committing ──markers are there──► empty, in the next epoch
                         └──abort, time-out, eviction, opened anew──► aborting ──┘
 
 Every transaction has an epoch of its own, so that nothing that comes late can touch the next one. Whoever opens the id
@@ -93,7 +93,7 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
-class Enlist:
+class AddPartition:
     epoch: int
     place: Place
 
@@ -128,12 +128,12 @@ class TransactionLoaded:
     """Another coordinator takes over."""
 
 
-Event = Open | Enlist | End | TimedOut | Evicted | Marked | TransactionLoaded
+Event = Open | AddPartition | End | TimedOut | Evicted | Marked | TransactionLoaded
 
 
 class What(Enum):
     OPEN = "open"
-    ENLIST = "enlist"
+    ADD_PARTITION = "add_partition"
     COMMIT = "commit"
     ABORT = "abort"
     TIMED_OUT = "timed out"
@@ -160,7 +160,7 @@ class Age(Enum):
 
 class Outcome(Enum):
     OPENED = "opened"  # the answer is first_epoch, once nothing older is ending
-    ENLISTED = "enlisted"  # the answer is yes
+    ADDED = "added"  # the answer is yes
     DECIDED = "decided"  # the answer is the next epoch, once all markers are there
     UNDER_WAY = "under way"  # the same, decided before
     REPEATED = "repeated"  # the answer is the next epoch
@@ -196,7 +196,7 @@ class Row:
 # The record's own epoch, or none.
 PRESENT: Final[Mapping[tuple[TransactionState, What], Row]] = {
     (TransactionState.EMPTY, What.OPEN): Row(Outcome.OPENED, "the epoch that the one before was given is fenced"),
-    (TransactionState.EMPTY, What.ENLIST): Row(Outcome.ENLISTED, "its first partition begins a transaction"),
+    (TransactionState.EMPTY, What.ADD_PARTITION): Row(Outcome.ADDED, "its first partition begins a transaction"),
     (TransactionState.EMPTY, What.COMMIT): Row(Outcome.DECIDED, "without outputs it is over as soon as it is decided"),
     (TransactionState.EMPTY, What.ABORT): Row(
         Outcome.DECIDED, "the epoch is used up, so that this End cannot end another one"
@@ -206,11 +206,11 @@ PRESENT: Final[Mapping[tuple[TransactionState, What], Row]] = {
     (TransactionState.EMPTY, What.MARKED): Row(Outcome.NOTHING, "there is nothing to be named"),
     (TransactionState.EMPTY, What.LOADED): Row(Outcome.NOTHING, "nothing is under way"),
     (TransactionState.OPEN, What.OPEN): Row(Outcome.OPENED, "what the one before has left open is aborted, and fenced"),
-    (TransactionState.OPEN, What.ENLIST): Row(
-        Outcome.ENLISTED, "one partition more, or one of those that belong to it"
+    (TransactionState.OPEN, What.ADD_PARTITION): Row(
+        Outcome.ADDED, "one partition more, or one of those that belong to it"
     ),
     (TransactionState.OPEN, What.COMMIT): Row(
-        Outcome.DECIDED, "all that were enlisted, answered or not, will be committed"
+        Outcome.DECIDED, "all that were added, answered or not, will be committed"
     ),
     (TransactionState.OPEN, What.ABORT): Row(Outcome.DECIDED, "its producer gives it up"),
     (TransactionState.OPEN, What.TIMED_OUT): Row(Outcome.DECIDED, "readers wait for it"),
@@ -222,7 +222,7 @@ PRESENT: Final[Mapping[tuple[TransactionState, What], Row]] = {
     (TransactionState.COMMITTING, What.OPEN): Row(
         Outcome.OPENED, "what is decided stays; the epoch after it is fenced"
     ),
-    (TransactionState.COMMITTING, What.ENLIST): Row(
+    (TransactionState.COMMITTING, What.ADD_PARTITION): Row(
         Outcome.NOT_OPEN, "what came too late was not there when it was decided"
     ),
     (TransactionState.COMMITTING, What.COMMIT): Row(Outcome.UNDER_WAY, "asked for again"),
@@ -232,7 +232,7 @@ PRESENT: Final[Mapping[tuple[TransactionState, What], Row]] = {
     (TransactionState.COMMITTING, What.MARKED): Row(Outcome.FINISHED, "the next epoch can begin"),
     (TransactionState.COMMITTING, What.LOADED): Row(Outcome.RESUMED, "nobody knows which markers are there"),
     (TransactionState.ABORTING, What.OPEN): Row(Outcome.OPENED, "what is decided stays; the epoch after it is fenced"),
-    (TransactionState.ABORTING, What.ENLIST): Row(Outcome.ABORTED, "it is decided"),
+    (TransactionState.ABORTING, What.ADD_PARTITION): Row(Outcome.ABORTED, "it is decided"),
     (TransactionState.ABORTING, What.COMMIT): Row(Outcome.ABORTED, "it is decided"),
     (TransactionState.ABORTING, What.ABORT): Row(Outcome.UNDER_WAY, "asked for again, or decided for another reason"),
     (TransactionState.ABORTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
@@ -243,12 +243,12 @@ PRESENT: Final[Mapping[tuple[TransactionState, What], Row]] = {
 
 # Current and ending, while somebody else has opened the id: only the outcome can still be told, and only a good one.
 REPLACED: Final[Mapping[tuple[TransactionState, What], Row]] = {
-    (TransactionState.COMMITTING, What.ENLIST): Row(Outcome.FENCED, "another producer has the id"),
+    (TransactionState.COMMITTING, What.ADD_PARTITION): Row(Outcome.FENCED, "another producer has the id"),
     (TransactionState.COMMITTING, What.COMMIT): Row(Outcome.UNDER_WAY, "it was committed before it was fenced"),
     (TransactionState.COMMITTING, What.ABORT): Row(Outcome.NOT_OPEN, "it is decided"),
     (TransactionState.COMMITTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
     (TransactionState.COMMITTING, What.MARKED): Row(Outcome.FINISHED, "the epoch of the new producer can begin"),
-    (TransactionState.ABORTING, What.ENLIST): Row(Outcome.FENCED, "another producer has the id"),
+    (TransactionState.ABORTING, What.ADD_PARTITION): Row(Outcome.FENCED, "another producer has the id"),
     (TransactionState.ABORTING, What.COMMIT): Row(Outcome.FENCED, "another producer has the id"),
     (TransactionState.ABORTING, What.ABORT): Row(Outcome.FENCED, "another producer has the id"),
     (TransactionState.ABORTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
@@ -257,32 +257,32 @@ REPLACED: Final[Mapping[tuple[TransactionState, What], Row]] = {
 
 # Any other epoch, whatever the state.
 ELSEWHEN: Final[Mapping[tuple[Age, What], Row]] = {
-    (Age.COMMITTED, What.ENLIST): Row(Outcome.NOT_OPEN, "it is over"),
+    (Age.COMMITTED, What.ADD_PARTITION): Row(Outcome.NOT_OPEN, "it is over"),
     (Age.COMMITTED, What.COMMIT): Row(Outcome.REPEATED, "the answer was lost"),
     (Age.COMMITTED, What.ABORT): Row(Outcome.NOT_OPEN, "it was committed, which must not be hidden"),
     (Age.COMMITTED, What.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
     (Age.COMMITTED, What.MARKED): Row(Outcome.NOTHING, "it is over"),
-    (Age.ABORTED, What.ENLIST): Row(Outcome.ABORTED, "it is over"),
+    (Age.ABORTED, What.ADD_PARTITION): Row(Outcome.ABORTED, "it is over"),
     (Age.ABORTED, What.COMMIT): Row(Outcome.ABORTED, "it ran out of time, or the answer was lost"),
     (Age.ABORTED, What.ABORT): Row(Outcome.REPEATED, "it ran out of time, or the answer was lost"),
     (Age.ABORTED, What.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
     (Age.ABORTED, What.MARKED): Row(Outcome.NOTHING, "it is over"),
-    (Age.FENCED, What.ENLIST): Row(Outcome.FENCED, "another producer has the id"),
+    (Age.FENCED, What.ADD_PARTITION): Row(Outcome.FENCED, "another producer has the id"),
     (Age.FENCED, What.COMMIT): Row(Outcome.FENCED, "another producer has the id"),
     (Age.FENCED, What.ABORT): Row(Outcome.FENCED, "another producer has the id"),
     (Age.FENCED, What.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
     (Age.FENCED, What.MARKED): Row(Outcome.NOTHING, "it is over"),
-    (Age.OVER, What.ENLIST): Row(Outcome.NOT_OPEN, "it is over, and how it ended is no longer known"),
+    (Age.OVER, What.ADD_PARTITION): Row(Outcome.NOT_OPEN, "it is over, and how it ended is no longer known"),
     (Age.OVER, What.COMMIT): Row(Outcome.NOT_OPEN, "it is over, and how it ended is no longer known"),
     (Age.OVER, What.ABORT): Row(Outcome.NOT_OPEN, "it is over, and how it ended is no longer known"),
     (Age.OVER, What.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
     (Age.OVER, What.MARKED): Row(Outcome.NOTHING, "it is over"),
-    (Age.COMING, What.ENLIST): Row(Outcome.LATER, "an earlier coordinator has given it out; the markers come first"),
-    (Age.COMING, What.COMMIT): Row(Outcome.LATER, "an earlier coordinator has given it out; the markers come first"),
-    (Age.COMING, What.ABORT): Row(Outcome.LATER, "an earlier coordinator has given it out; the markers come first"),
+    (Age.COMING, What.ADD_PARTITION): Row(Outcome.LATER, "given out by an earlier coordinator; the markers come first"),
+    (Age.COMING, What.COMMIT): Row(Outcome.LATER, "given out by an earlier coordinator; the markers come first"),
+    (Age.COMING, What.ABORT): Row(Outcome.LATER, "given out by an earlier coordinator; the markers come first"),
     (Age.COMING, What.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
     (Age.COMING, What.MARKED): Row(Outcome.NOTHING, "there is nothing to be named"),
-    (Age.UNKNOWN, What.ENLIST): Row(Outcome.NOT_OPEN, "nobody was given that epoch, or the epochs are used up"),
+    (Age.UNKNOWN, What.ADD_PARTITION): Row(Outcome.NOT_OPEN, "nobody was given that epoch, or the epochs are used up"),
     (Age.UNKNOWN, What.COMMIT): Row(Outcome.NOT_OPEN, "nobody was given that epoch, or the epochs are used up"),
     (Age.UNKNOWN, What.ABORT): Row(Outcome.NOT_OPEN, "nobody was given that epoch, or the epochs are used up"),
     (Age.UNKNOWN, What.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
@@ -326,10 +326,10 @@ def step(record: TransactionRecord, event: Event) -> Step:
     match event:
         case Open() if found.outcome is Outcome.OPENED:
             after = _opened(record, event)
-        case Enlist() if found.outcome is Outcome.ENLISTED:
+        case AddPartition() if found.outcome is Outcome.ADDED:
             if not _holds(record, event.place) and record.partitions >= limits.TRANSACTION_PARTITIONS_MAX:
                 return Step(record, Outcome.TOO_MANY, _too_many())
-            after = _enlisted(record, event.place)
+            after = _added(record, event.place)
         case End() if found.outcome is Outcome.DECIDED:
             after = _decided(record, commit=event.commit, reason=event.reason, note=event.note)
         case TimedOut() if found.outcome is Outcome.DECIDED:
@@ -348,8 +348,8 @@ def _what(event: Event) -> What:
     match event:
         case Open():
             return What.OPEN
-        case Enlist():
-            return What.ENLIST
+        case AddPartition():
+            return What.ADD_PARTITION
         case End():
             return What.COMMIT if event.commit else What.ABORT
         case TimedOut():
@@ -392,7 +392,7 @@ def _opened(record: TransactionRecord, event: Open) -> TransactionRecord:
     return replace(record, first_epoch=fence, **whose)
 
 
-def _enlisted(record: TransactionRecord, place: Place) -> TransactionRecord:
+def _added(record: TransactionRecord, place: Place) -> TransactionRecord:
     if _holds(record, place):
         return record
     topic_id, index = place

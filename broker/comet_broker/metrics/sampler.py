@@ -1,6 +1,6 @@
 """What this broker does, looked at once a second, as the wall clock's second begins, and kept for those who ask later.
 
-    counters of partitions, durations, the process ─► tick ─► Board (core.board), rates of partitions
+    counters of partitions, durations, the process ─► tick ─► MetricsStore (core.store), rates of partitions
     the view's changes ─► Chronicle (core.chronicle)
 
 A tick reads the partitions some at a time, so that nobody waits for it, and does something only for those that have
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from comet_broker.core.event_log import Chronicle
 from comet_broker.core.history import NAN, WINDOW_S, Ring, known, percentile_ms
-from comet_broker.core.metrics_store import TOPIC_FLOWS, Board
+from comet_broker.core.metrics_store import TOPIC_FLOWS, MetricsStore
 from comet_broker.failures import Kind
 from comet_broker.metrics.histogram import Durations
 from comet_broker.partitions.partition import Partition
@@ -70,7 +70,7 @@ class Latency:
 
 class Recorder:
     def __init__(self, broker: Broker, process: Process | None) -> None:
-        self.board = Board()
+        self.store = MetricsStore()
         self.chronicle = Chronicle()
         self.ticked = asyncio.Event()  # at least once
         self._broker = broker
@@ -112,7 +112,7 @@ class Recorder:
         second = (clock.wall_us() + EARLY_US) // 1_000_000
         now = clock.monotonic()
         elapsed = now - self._before
-        if elapsed <= 0 or (second == self.board.presence.end and elapsed < AGAIN_S_MAX):
+        if elapsed <= 0 or (second == self.store.presence.end and elapsed < AGAIN_S_MAX):
             return
         self._before = now
         self._elapsed.append(elapsed)
@@ -123,15 +123,15 @@ class Recorder:
         if self._ticks % SWEEP_TICKS == 1 or len(self._broker.topics.by_handle) <= PARTITIONS_AT_ONCE:
             await self._measure_logs()
         seconds = max(1, round(elapsed))  # whole ones, so that what is added up is what was counted
-        self.board.begin(second)
+        self.store.begin(second)
         for number, (topic, counts) in enumerate(topics.items(), 1):
-            self.board.move(second, topic, [count / seconds for count in counts])
+            self.store.move(second, topic, [count / seconds for count in counts])
             if number % TOPICS_AT_ONCE == 0:
                 await asyncio.sleep(0)
         totals = [sum(counts[number] for counts in topics.values()) for number in range(len(_NONE))]
         flows = {name: total / seconds for name, total in zip(TOPIC_FLOWS, totals, strict=True)}
         flows["errors"] = self._new_errors() / seconds
-        self.board.tick(second, flows, {**self._gauges(elapsed), "leading": leading})
+        self.store.tick(second, flows, {**self._gauges(elapsed), "leading": leading})
         self.chronicle.settle(clock.wall_us())
         self.ticked.set()
 
@@ -180,8 +180,8 @@ class Recorder:
             del self._seen[handle]
         still = self._ticks - WINDOW_S
         self._moving = {handle: one for handle, one in self._moving.items() if one.records.end > still}
-        for topic in self.board.topics.keys() - self._broker.view.state.topics.keys():
-            self.board.forget(topic)
+        for topic in self.store.topics.keys() - self._broker.view.state.topics.keys():
+            self.store.forget(topic)
 
     async def _measure_logs(self) -> None:
         used = 0
@@ -223,11 +223,11 @@ class Recorder:
             for kind, one in self._latencies.items()
             for name, value in one.window().items()
         }
-        rates = {name: known(rate) for name, rate in self.board.rates().items()}
-        memory = known(self.board.last("memory"))
+        rates = {name: known(rate) for name, rate in self.store.rates().items()}
+        memory = known(self.store.last("memory"))
         return {
             "rates": {"window_s": WINDOW_S, **rates},
-            "cpu": known(self.board.last("cpu")),
+            "cpu": known(self.store.last("cpu")),
             "memory_bytes": None if memory is None else round(memory),
             "latency": latency,
         }
@@ -264,7 +264,7 @@ class Recorder:
                     topic["last_us"] = last_us
             await asyncio.sleep(0)
         for name, topic in found.items():
-            rates = [known(rate) for rate in self.board.topic_rates(name)]
+            rates = [known(rate) for rate in self.store.topic_rates(name)]
             topic["in_rate"], topic["in_bytes_rate"], topic["out_rate"], topic["out_bytes_rate"] = rates
         return found
 

@@ -42,9 +42,9 @@ def judged(partition: Partition, following: pb.Following) -> CutVerdict:
 def given_up_from(partition: Partition) -> GivenUp | None:
     """What of the log is cut before it is compared with the leader's; see PartitionState.given_up."""
     state, storage = partition.state, partition.log
-    if state is None or partition.site.me in state.in_sync or storage.epochs.last_epoch >= state.loss_accepted:
+    if state is None or partition.context.me in state.in_sync or storage.epochs.last_epoch >= state.loss_accepted:
         return None
-    found = state.given_up.get(partition.site.me)
+    found = state.given_up.get(partition.context.me)
     if found is None or found.offset >= storage.log_end or partition.gave_up == found:
         return None
     return found
@@ -52,7 +52,7 @@ def given_up_from(partition: Partition) -> GivenUp | None:
 
 async def is_given_up(partition: Partition, found: GivenUp) -> bool:
     """Whether it is still in the log: an earlier process may have cut it off, and followed since."""
-    there = await checksums_at(partition.log, [found.offset], partition.site.worker)
+    there = await checksums_at(partition.log, [found.offset], partition.context.worker)
     return there.get(found.offset) != found.checksum
 
 

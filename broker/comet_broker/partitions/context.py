@@ -37,7 +37,7 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class PartitionContext:
     """What a partition needs from the broker it is on."""
 
     me: int
@@ -58,7 +58,7 @@ class Site:
     unopened: Callable[[Place, str], None]  # the same of one that cannot be opened, and why
     mended: Callable[[Partition], None]  # it may lead again, if it could not
     # Producer, epoch, topic id, index: the partition belongs to the transaction from now on, or that is refused.
-    enlist: Callable[[int, int, bytes, int], Awaitable[None]]
+    add_partition: Callable[[int, int, bytes, int], Awaitable[None]]
     # Producer, epoch: whether the transaction was committed; None as long as it is not over.
     outcome: Callable[[int, int], Awaitable[bool | None]]
 

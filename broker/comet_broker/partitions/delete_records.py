@@ -44,7 +44,7 @@ class Trim:
             return True
         if not self._under_way:
             self._under_way = True
-            self._partition.site.tasks.spawn(self._delete(due), f"trim {self._partition}")
+            self._partition.context.tasks.spawn(self._delete(due), f"trim {self._partition}")
         return False
 
     async def _delete(self, due: int) -> None:

@@ -16,14 +16,14 @@ from typing import Any
 
 from comet.errors import CometError
 from comet.types import Flush
-from comet_broker.partitions.context import Site, Waiter
+from comet_broker.partitions.context import PartitionContext, Waiter
 from comet_broker.storage.log import Log
 
 
 class Flushing(ABC):
-    def __init__(self, storage: Log, site: Site) -> None:
+    def __init__(self, storage: Log, context: PartitionContext) -> None:
         self.log = storage
-        self.site = site
+        self.context = context
         self.closed: CometError | None = None
         self.cutting = False  # a follower's log is being cut back on a worker: nothing else may touch it
         self.synced: Callable[[], None] | None = None  # a follower wants to tell its leader
@@ -67,21 +67,21 @@ class Flushing(ABC):
             try:
                 waiter.advanced()
             except Exception as error:  # noqa: BLE001 - reported; it is about a reader, not about the partition
-                self.site.tasks.report(f"waking a reader of {self}", error)
+                self.context.tasks.report(f"waking a reader of {self}", error)
 
     def tell(self, done: Callable[[Any], None], what: object) -> None:
         """Answers a client, with the same care."""
         try:
             done(what)
         except Exception as caught:  # noqa: BLE001 - as above
-            self.site.tasks.report(f"answering a client of {self}", caught)
+            self.context.tasks.report(f"answering a client of {self}", caught)
 
     def _start_flush(self) -> None:
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
         if self._flush_task is None and self.closed is None and not self.cutting:
-            self._flush_task = self.site.tasks.spawn(self._flush(), f"flush {self}")
+            self._flush_task = self.context.tasks.spawn(self._flush(), f"flush {self}")
 
     async def _flush(self) -> None:
         """Syncs until nothing is left that must be; with flush=always one fsync serves all who came meanwhile."""
@@ -108,7 +108,7 @@ class Flushing(ABC):
             return
         error: OSError | None = None
         try:
-            await self.site.worker.run(ticket.run)
+            await self.context.worker.run(ticket.run)
         except OSError as caught:
             error = caught
         self.log.finish_sync(ticket, error)

@@ -44,14 +44,14 @@ class Link(Protocol):
 
 class Leadership:
     def __init__(self, partition: Partition, state: PartitionState, now: float) -> None:
-        site = partition.site
+        context = partition.context
         self.epoch = state.epoch
-        self.replicas = Replicas(site.me, state, partition.min_insync, partition.log.log_end, now)
+        self.replicas = Replicas(context.me, state, partition.min_insync, partition.log.log_end, now)
         self.links: dict[int, Link] = {}
         self.handing_over = False  # appends are held back: leadership is about to pass
         self.closed = False
         self._partition = partition
-        self._site = site
+        self._context = context
         self._swapping = False
         self._handover_since = 0.0
 
@@ -62,7 +62,7 @@ class Leadership:
         self.links[broker] = link
         if previous is not None and previous is not link:
             previous.leadership_over(self._partition, CometError("the follower has connected again"))
-        self.replicas.follow(broker, incarnation, self._site.clock.monotonic())
+        self.replicas.follow(broker, incarnation, self._context.clock.monotonic())
 
     def unfollow(self, broker: int, link: Link) -> None:
         if self.links.get(broker) is link:
@@ -71,7 +71,7 @@ class Leadership:
     def progress(self, broker: int, incarnation: int, log_end: int, flushed_end: int) -> None:
         """A follower says what it has."""
         partition = self._partition
-        now = self._site.clock.monotonic()
+        now = self._context.clock.monotonic()
         if not self.replicas.progress(broker, incarnation, log_end, flushed_end, partition.log.log_end, now):
             return
         partition.moved()
@@ -108,16 +108,16 @@ class Leadership:
         try:
             self._check()
         except Exception as error:  # noqa: BLE001 - what is wrong with one is not to keep it from the others
-            self._site.broke(self._partition, error)
+            self._context.broke(self._partition, error)
 
     def _check(self) -> None:
-        now = self._site.clock.monotonic()
+        now = self._context.clock.monotonic()
         if now - self._handover_since > HANDOVER_S_MAX:
             self._resume()
         wanted = self.replicas.state.handover != NOBODY and not self.handing_over
         if wanted and now - self._handover_since > 2 * HANDOVER_S_MAX:
             self._begin_handover()
-        shrunk = self.replicas.shrunk(self._partition.log.log_end, now, self._site.replica_lag_s)
+        shrunk = self.replicas.shrunk(self._partition.log.log_end, now, self._context.replica_lag_s)
         if shrunk is not None:
             self._swap(shrunk, "in sync")
             if self.replicas.proposed is shrunk:
@@ -128,31 +128,31 @@ class Leadership:
     def _disconnect(self, brokers: set[int]) -> None:
         """Their streams may be dead without a word: followers that are there connect anew."""
         for link in [self.links[broker] for broker in sorted(brokers & self.links.keys())]:
-            link.fell_behind(self._partition, self._site.replica_lag_s)
+            link.fell_behind(self._partition, self._context.replica_lag_s)
 
     def _grow(self) -> None:
         if self._swapping:
             return
         # Who does not follow any more may still be registered, with a log that has failed since. And who is behind for
         # longer than it may be would be taken out again at once. Who is damaged is to cut its log back first.
-        now, lag_s = self._site.clock.monotonic(), self._site.replica_lag_s
+        now, lag_s = self._context.clock.monotonic(), self._context.replica_lag_s
         following = {
             broker: start
-            for broker, start in self._site.registered().items()
+            for broker, start in self._context.registered().items()
             if broker in self.links
-            and self._site.fit(broker, self._partition)
+            and self._context.fit(broker, self._partition)
             and self.replicas.keeps_up(broker, start, now, lag_s)
         }
         grown = self.replicas.grown(self._partition.committed, following)
         if grown is not None:
-            self._swap(in_folders(self.replicas.state, grown, self._site.folders()), "in sync")
+            self._swap(in_folders(self.replicas.state, grown, self._context.folders()), "in sync")
 
     def _begin_handover(self) -> None:
         """Holds appends back, for a moment, so that the one to take over can get all there is."""
         if self.replicas.state.handover not in self.links:
             return  # it does not follow now: the timer tries again
         self.handing_over = True
-        self._handover_since = self._site.clock.monotonic()
+        self._handover_since = self._context.clock.monotonic()
         asyncio.get_running_loop().call_later(HANDOVER_S_MAX, self._resume)
         self._pass_on()
 
@@ -176,7 +176,7 @@ class Leadership:
         self.replicas.propose(state)
         partition = self._partition
         log.info("%s/%d: %s: %s", partition.topic, partition.index, why, state)
-        self._site.tasks.spawn(
+        self._context.tasks.spawn(
             self._settle(state, partition.mod_revision), f"{why} {partition.topic}/{partition.index}"
         )
 
@@ -193,7 +193,7 @@ class Leadership:
         except Closed:
             return  # this process is stopping
         except Exception as error:  # noqa: BLE001 - whether the change was made is not known: it leads no more
-            self._site.broke(self._partition, error)
+            self._context.broke(self._partition, error)
             return
         finally:
             self._swapping = False  # and from here on the next change may be under way
@@ -203,11 +203,11 @@ class Leadership:
             elif self.handing_over and not self.closed:
                 self._pass_on()
         except Exception as error:  # noqa: BLE001 - reported by broke
-            self._site.broke(self._partition, error)
+            self._context.broke(self._partition, error)
 
     async def _outcome(self, state: PartitionState, mod_revision: int) -> Versioned[PartitionState] | None:
         """What the store has now; None when that does not matter any more."""
-        store = self._site.store
+        store = self._context.store
         key = partition_key((self._partition.topic_id.hex(), self._partition.index))
         while not self.closed:
             try:
@@ -232,4 +232,4 @@ class Leadership:
             try:
                 link.leadership_over(self._partition, error)
             except Exception as caught:  # noqa: BLE001 - the other followers are to be told, too
-                self._site.tasks.report(f"telling a follower of {self._partition}", caught)
+                self._context.tasks.report(f"telling a follower of {self._partition}", caught)

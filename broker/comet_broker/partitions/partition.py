@@ -39,11 +39,11 @@ from comet_broker.core.admission import admit
 from comet_broker.core.cluster import NOBODY, Conflict, GivenUp, PartitionState, Place, Versioned
 from comet_broker.core.isolation import Isolation
 from comet_broker.core.tail import Tail
-from comet_broker.partitions.context import Accepted, Durable, Gap, Reader, Site, Waiter
+from comet_broker.partitions.context import Accepted, Durable, Gap, PartitionContext, Reader, Waiter
 from comet_broker.partitions.delete_records import Trim
 from comet_broker.partitions.flushing import Flushing
 from comet_broker.partitions.leadership import Leadership
-from comet_broker.partitions.transaction_enrolment import Enlistments
+from comet_broker.partitions.transaction_batches import TransactionBatches
 from comet_broker.storage.delete import DeleteTicket
 from comet_broker.storage.log import Log
 from comet_broker.streams.waiters import answered
@@ -55,8 +55,10 @@ _TRANSACTIONAL: Final = int(records.Flag.TRANSACTIONAL)
 
 
 class Partition(Flushing):
-    def __init__(self, handle: int, topic: str, topic_id: bytes, index: int, storage: Log, site: Site) -> None:
-        super().__init__(storage, site)
+    def __init__(
+        self, handle: int, topic: str, topic_id: bytes, index: int, storage: Log, context: PartitionContext
+    ) -> None:
+        super().__init__(storage, context)
         self.handle = handle
         self.topic = topic
         self.topic_id = topic_id
@@ -65,12 +67,12 @@ class Partition(Flushing):
         self.mod_revision = 0
         self.leader_epoch = 0
         self.leadership: Leadership | None = None  # while this broker leads
-        self.tail = Tail(handle, site.tail_budget)
+        self.tail = Tail(handle, context.tail_budget)
         self.readers: dict[Any, Reader] = {}  # by cursor, in any state: while there are none, the tail keeps nothing
         self.idle: dict[Any, Waiter] = {}  # keyed by cursor or call; woken once by the stable end, then gone
         self.idle_uncommitted: dict[Any, Waiter] = {}  # the same, woken by the high watermark
         self.isolation: Isolation = storage.producers.isolation  # which the log replaces when it is cut back
-        self.enlistments = Enlistments(self)
+        self.transaction_batches = TransactionBatches(self)
         self.gave_up: GivenUp | None = None  # is cut off
         self.conflict: Conflict | None = None  # why it does not follow its leader
         self.fault = ""  # an unexpected error: until it is resumed, or the next start, it neither leads nor follows
@@ -111,8 +113,8 @@ class Partition(Flushing):
         news = found.mod_revision > self.mod_revision
         self.mod_revision = found.mod_revision
         state = self.state = found.value
-        me = self.site.me
-        named = state.leader == me and state.in_sync.get(me) == self.site.incarnation()
+        me = self.context.me
+        named = state.leader == me and state.in_sync.get(me) == self.context.incarnation()
         leads = named and not (self.cutting or self.fault)
         if leads and self.leadership is not None and self.leadership.epoch == state.epoch:
             if news:  # what is known says nothing of a change that began after it
@@ -133,13 +135,13 @@ class Partition(Flushing):
     def _lead(self, state: PartitionState) -> None:
         assert self.leadership is None
         assert state.epoch == self.leader_epoch > 0
-        self.leadership = Leadership(self, state, self.site.clock.monotonic())
+        self.leadership = Leadership(self, state, self.context.clock.monotonic())
         log.info("leads %s in epoch %d from offset %d", self, state.epoch, self.log.log_end)
         if self.log.failed is not None:
-            self.site.unfit(self)
+            self.context.unfit(self)
         self.moved()
         self.leadership.adopt(state)
-        self.enlistments.look_after(self.leadership)
+        self.transaction_batches.look_after(self.leadership)
 
     def step_down(self, why: str) -> None:
         """This broker does not lead, or does not know whether it does, which is the same."""
@@ -160,10 +162,10 @@ class Partition(Flushing):
         leader = NOBODY if self.state is None else self.state.leader
         if not why:
             why = f"broker {leader} leads {self}" if leader else f"{self} has no leader now"
-            if leader == self.site.me:
+            if leader == self.context.me:
                 reason = self.fault or "the metadata store does not know it, or not yet"
                 why = f"this broker may not lead {self} now: {reason}"
-        details = {} if leader in (NOBODY, self.site.me) else self.site.whereabouts(leader)
+        details = {} if leader in (NOBODY, self.context.me) else self.context.whereabouts(leader)
         return NotLeader(why, details=details, retry_after_ms=0 if details else 50)
 
     @property
@@ -175,16 +177,16 @@ class Partition(Flushing):
         state = self.state
         if not isinstance(error, DataLoss) or state is None:
             return error
-        if {*state.in_sync, *state.eligible} <= {self.site.me}:
+        if {*state.in_sync, *state.eligible} <= {self.context.me}:
             return error
-        self.site.unfit(self)
+        self.context.unfit(self)
         return Unavailable(f"{self} is damaged on this broker, and is mended from another", retry_after_ms=100)
 
     @property
     def named(self) -> bool:
         """The cluster names this broker as leader, as far as is known here. Without a lease it must not write; what
         lies below the watermark stays where it is, so readers who want the leader need not leave."""
-        return self.state is not None and self.state.leader == self.site.me
+        return self.state is not None and self.state.leader == self.context.me
 
     @property
     def available(self) -> bool:
@@ -194,7 +196,7 @@ class Partition(Flushing):
     @property
     def _sure(self) -> bool:
         """No other broker can have been made leader without this one knowing, or it would be no harm."""
-        return self.site.alive() or self.available
+        return self.context.alive() or self.available
 
     @property
     def settled(self) -> bool:
@@ -208,8 +210,8 @@ class Partition(Flushing):
     # ---- writing
 
     def produce(self, batch: memoryview, acks: int) -> Accepted:
-        """Appends one batch as it came from a producer. Raises a CometError and changes nothing, or NotEnlisted for one
-        that the `enlistments` are to take."""
+        """Appends one batch as it came from a producer. Raises a CometError and changes nothing, or NotInTransaction
+        for one that the `transaction_batches` are to take."""
         leadership = self.leadership
         if leadership is None or self.closed is not None or leadership.handing_over:
             raise self._refusal()
@@ -224,7 +226,7 @@ class Partition(Flushing):
         header = records.verify(batch, 0, stamped=False)
         admit(header, batch, self.topic, self.log.config.record_bytes_max)
         if header.flags & _TRANSACTIONAL:
-            self.enlistments.check(header, acks)
+            self.transaction_batches.check(header, acks)
         duplicate = self.log.producers.check(header, self.log.idle_us)
         if duplicate is not None:
             end = duplicate.base_offset + header.last_offset_delta + 1
@@ -246,7 +248,7 @@ class Partition(Flushing):
 
     async def write_marker(self, producer_id: int, epoch: int, commit: bool) -> None:
         """Ends a transaction in this partition, for good when it returns. For its coordinator; may be repeated."""
-        await self.enlistments.write_marker(producer_id, epoch, commit)
+        await self.transaction_batches.write_marker(producer_id, epoch, commit)
 
     def _refusal(self) -> CometError:
         if self.closed is not None:
@@ -309,14 +311,14 @@ class Partition(Flushing):
         try:
             await self._stop_flushing()
             if aside:
-                await self.site.worker.run(lambda: storage.set_aside(offset, restart=restart, epoch=aside))
+                await self.context.worker.run(lambda: storage.set_aside(offset, restart=restart, epoch=aside))
             self._end_readers_beyond(offset, restart=restart)
             self.tail.clear()
             log.info("cuts %s back from %d to %d%s", self, storage.log_end, offset, ", anew" if restart else "")
             if restart:
-                await self.site.worker.run(lambda: storage.reset(offset))
+                await self.context.worker.run(lambda: storage.reset(offset))
             else:
-                await self.site.worker.run(lambda: storage.truncate(offset))
+                await self.context.worker.run(lambda: storage.truncate(offset))
             self.committed = offset if restart else min(self.committed, self.log.log_end)
             self.high_watermark = min(self.high_watermark, self.log.log_end)
         finally:
@@ -412,10 +414,10 @@ class Partition(Flushing):
         """The log takes no more writes: who waits for one hears of it, and so does the cluster."""
         log.error("log of %s failed and takes no more writes: %s", self, error)
         self._release(error)
-        self.site.unfit(self)
+        self.context.unfit(self)
 
     def broke(self, error: Exception) -> None:
-        self.site.broke(self, error)
+        self.context.broke(self, error)
 
     @property
     def acks_waiting(self) -> int:
@@ -444,7 +446,7 @@ class Partition(Flushing):
         if self.log.unfinished:
             self._start_flush()  # with flush=os nothing else would ever finish a sealed segment
         async with self._knife:
-            await self._delete(self.log.start_retention(self.site.clock.wall_us(), self.high_watermark))
+            await self._delete(self.log.start_retention(self.context.clock.wall_us(), self.high_watermark))
 
     async def delete_before(self, offset: int) -> int:
         """Deletes all records below `offset`; the log's start is durable when it returns."""
@@ -459,7 +461,7 @@ class Partition(Flushing):
             return
         error: OSError | None = None
         try:
-            await self.site.worker.run(ticket.run)
+            await self.context.worker.run(ticket.run)
         except OSError as caught:
             error = caught
         before = self.log.log_start
@@ -467,7 +469,7 @@ class Partition(Flushing):
         if self.leadership is not None and self.log.log_start > before:
             self.leadership.log_start_moved()
         self._stabilize()  # of an open transaction there may be nothing left
-        await self.site.worker.run(ticket.remove)
+        await self.context.worker.run(ticket.remove)
 
     async def close(self, error: CometError) -> None:
         """Stops the partition: who waits for it gets `error`, and whose batch is written already that it may or may not
@@ -493,6 +495,6 @@ class Partition(Flushing):
         await self._stop_flushing()
         async with self._knife:
             try:
-                await self.site.worker.run(self.log.close)
+                await self.context.worker.run(self.log.close)
             except (OSError, LogFailed) as caught:
                 log.error("closing the log of %s: %s", self, caught)

@@ -46,7 +46,7 @@ from comet_broker.core.cluster import (
 )
 from comet_broker.core.recovery import CopyInventory, NamedSpec
 from comet_broker.metadata.store import Compare, Put, StoreUnavailable
-from comet_broker.partitions.context import Site
+from comet_broker.partitions.context import PartitionContext
 from comet_broker.partitions.inventory import checksums_at, copy_of, epoch_starts, extents_at, read_checksums
 from comet_broker.partitions.partition import Partition
 from comet_broker.partitions.spec_file import forget_spec, read_spec, write_spec
@@ -72,7 +72,9 @@ class Topic:
 class TopicTable:
     """Owned by the broker. `by_name` and what is in it are changed only by `_bring`, one change at a time."""
 
-    def __init__(self, *, files: Files, view: ClusterView, site: Site, changed: Callable[[Partition], None]) -> None:
+    def __init__(
+        self, *, files: Files, view: ClusterView, context: PartitionContext, changed: Callable[[Partition], None]
+    ) -> None:
         self.by_name: dict[str, Topic] = {}
         self.by_handle: dict[int, Partition] = {}
         self.moves = 0  # of the view, so far
@@ -83,7 +85,7 @@ class TopicTable:
         self._by_place: dict[Place, Partition] = {}
         self._files = files
         self._view = view
-        self._site = site
+        self._context = context
         self._changed = changed  # who leads a partition, or whether it is here
         self._ends: dict[Place, int] = {}  # of logs that are being opened anew, when they were closed
         self._next_handle = 1
@@ -128,12 +130,12 @@ class TopicTable:
         if partition is not None and topic is not None and topic.spec.id == spec.id:
             return partition
         found = self._view.state.partitions.get((spec.id, index))
-        if found is None or self._site.me in found.value.holders:
+        if found is None or self._context.me in found.value.holders:
             raise Unavailable(f"partition {index} of {name!r} is being opened here", retry_after_ms=20)
         leader = found.value.leader
         raise PartitionNotFound(
             f"this broker holds no replica of partition {index} of {name!r}",
-            details={} if leader == NOBODY else self._site.whereabouts(leader),
+            details={} if leader == NOBODY else self._context.whereabouts(leader),
         )
 
     def leading(self, place: Place, epoch: int) -> Partition:
@@ -211,7 +213,7 @@ class TopicTable:
             try:
                 self._key_moved(key, names)
             except Exception as error:  # noqa: BLE001 - the other keys are to be looked at
-                self._site.tasks.report(f"a change of {key}", error)
+                self._context.tasks.report(f"a change of {key}", error)
         if self._due or self._graves or self._busy:
             self._wake.set()
         else:
@@ -226,7 +228,7 @@ class TopicTable:
             partition = self._by_place.get(place)
             if partition is not None and found is not None:
                 self._apply(partition, found)
-            holds = found is not None and self._site.me in found.value.holders
+            holds = found is not None and self._context.me in found.value.holders
             if holds != (partition is not None):
                 names.update({} if names else {found.value.id: name for name, found in state.topics.items()})
                 if topic_id in names:
@@ -243,7 +245,7 @@ class TopicTable:
         try:
             partition.apply(found)
         except Exception as error:  # noqa: BLE001 - the view moves for all
-            self._site.broke(partition, error)
+            self._context.broke(partition, error)
         self._follow(partition)
 
     def _follow(self, partition: Partition) -> None:
@@ -251,12 +253,12 @@ class TopicTable:
         try:
             self._changed(partition)
         except Exception as error:  # noqa: BLE001 - as above
-            self._site.broke(partition, error)
+            self._context.broke(partition, error)
 
     async def follow(self) -> None:
         """Does what the view asks for, for ever."""
         try:
-            await self._site.tasks.persist(self._follow_view, "follow topics")
+            await self._context.tasks.persist(self._follow_view, "follow topics")
         finally:
             self.applied.fail(Unavailable("this broker no longer follows the metadata store"))
 
@@ -296,7 +298,7 @@ class TopicTable:
                 self.problems[name] = storage_error(error)
                 self.short = self.short or isinstance(self.problems[name], LogFailed)
             except Exception as error:  # noqa: BLE001 - the other topics are to be followed
-                self._site.tasks.report(f"topic {name}", error)
+                self._context.tasks.report(f"topic {name}", error)
                 self.problems[name] = Internal(f"topic {name!r} broke on this broker: {error!r}")
             if name in self.problems:
                 log.error("topic %s cannot be brought to what the cluster says: %s", name, self.problems[name])
@@ -327,8 +329,8 @@ class TopicTable:
             return
         folder = f"{FOLDER}/{topic.spec.id}"
         try:
-            if await self._site.worker.run(lambda: read_spec(self._files, folder)) != named:
-                await self._site.worker.run(lambda: write_spec(self._files, folder, named))
+            if await self._context.worker.run(lambda: read_spec(self._files, folder)) != named:
+                await self._context.worker.run(lambda: write_spec(self._files, folder, named))
         except OSError as error:
             log.warning("the settings of %s could not be written beside its logs: %s", topic.name, error)
         else:
@@ -340,25 +342,25 @@ class TopicTable:
             copies = [await self._copy_of(partition) for partition in list(self.by_handle.values())]
             specs = []
             for topic_id in self._files.list(FOLDER):
-                named = await self._site.worker.run(lambda: read_spec(self._files, f"{FOLDER}/{topic_id}"))  # noqa: B023
+                named = await self._context.worker.run(lambda: read_spec(self._files, f"{FOLDER}/{topic_id}"))  # noqa: B023
                 if named is not None and named.spec.id == topic_id:
                     specs.append(named)
                 for name in self._files.list(f"{FOLDER}/{topic_id}"):
                     place = (topic_id, int(name)) if name.isdecimal() else None
                     if place is not None and place not in self._by_place:
                         config = TopicConfig() if named is None else named.spec.config
-                        copies.append(await self._site.worker.run(lambda: self._look_into(place, config)))  # noqa: B023
+                        copies.append(await self._context.worker.run(lambda: self._look_into(place, config)))  # noqa: B023
             return copies, specs
 
     async def _copy_of(self, partition: Partition) -> CopyInventory:
         storage = partition.log
-        found = await checksums_at(storage, epoch_starts(storage), self._site.worker)
+        found = await checksums_at(storage, epoch_starts(storage), self._context.worker)
         return copy_of(partition.place, storage, found)
 
     def _look_into(self, place: Place, config: TopicConfig) -> CopyInventory:
         """Opens a log and closes it again. Blocks."""
         identity = LogIdentity(bytes.fromhex(place[0]), place[1])
-        storage = Log.open(self._files, f"{FOLDER}/{place[0]}/{place[1]}", identity, config, self._site.clock)
+        storage = Log.open(self._files, f"{FOLDER}/{place[0]}/{place[1]}", identity, config, self._context.clock)
         try:
             self.short = self.short or storage.recovered.short
             extents = extents_at(storage, epoch_starts(storage))
@@ -377,17 +379,17 @@ class TopicTable:
             partition = topic.partitions.get(index)
             if state is None:
                 continue  # nobody has said who holds it
-            if self._site.me in state.holders:
+            if self._context.me in state.holders:
                 if partition is None:
                     try:
                         partition = topic.partitions[index] = await self._open(topic, spec, index)
                     except Exception as error:  # noqa: BLE001 - is raised, once the others have had their turn
                         log.error("%s/%d cannot be opened: %s", topic.name, index, error)
-                        self._site.unopened((spec.id, index), str(error))
+                        self._context.unopened((spec.id, index), str(error))
                         failed = failed or error
                         continue
                     now = self.state_of(spec.id, index)
-                    if now is not None and self._site.me not in now.holders:
+                    if now is not None and self._context.me not in now.holders:
                         await self._leave(topic, partition)  # it was moved on while its log was being opened
             elif partition is not None:
                 await self._leave(topic, partition)
@@ -399,10 +401,10 @@ class TopicTable:
             raise LimitExceeded(f"this broker holds at most {limits.PARTITIONS_MAX} partitions")
         identity = LogIdentity(bytes.fromhex(spec.id), index)
         folder = f"{FOLDER}/{spec.id}/{index}"
-        storage = await self._site.worker.run(
-            lambda: Log.open(self._files, folder, identity, spec.config, self._site.clock)
+        storage = await self._context.worker.run(
+            lambda: Log.open(self._files, folder, identity, spec.config, self._context.clock)
         )
-        partition = Partition(self._next_handle, topic.name, identity.topic_id, index, storage, self._site)
+        partition = Partition(self._next_handle, topic.name, identity.topic_id, index, storage, self._context)
         self._next_handle += 1
         place = (spec.id, index)
         self.by_handle[partition.handle] = partition
@@ -415,11 +417,11 @@ class TopicTable:
                 f"its log ended at {end} when it was closed, and at {storage.log_end} when it was opened: records are "
                 "missing on this broker's disk; restart the broker"
             )
-            self._site.broke(partition, storage.failed)
+            self._context.broke(partition, storage.failed)
         elif storage.lost:
-            self._site.unfit(partition)
+            self._context.unfit(partition)
         else:
-            self._site.mended(partition)
+            self._context.mended(partition)
         found = self._view.state.partitions.get(place)
         if found is not None:
             self._apply(partition, found)
@@ -430,10 +432,10 @@ class TopicTable:
         await self._close(partition, partition.not_leader(f"{partition} was moved to other brokers"))
         del topic.partitions[partition.index]
         folder = f"{FOLDER}/{topic.spec.id}/{partition.index}"
-        await self._site.worker.run(lambda: self._files.remove_folder(folder))
+        await self._context.worker.run(lambda: self._files.remove_folder(folder))
         if not topic.partitions:
             topic.remembered = None
-            await self._site.worker.run(lambda: forget_spec(self._files, f"{FOLDER}/{topic.spec.id}"))
+            await self._context.worker.run(lambda: forget_spec(self._files, f"{FOLDER}/{topic.spec.id}"))
         log.info("%s was moved away and its files deleted", partition)
 
     async def _close(self, partition: Partition, error: CometError) -> None:
@@ -442,7 +444,7 @@ class TopicTable:
         try:
             await partition.close(error)
         except Exception as caught:  # noqa: BLE001 - it is gone from the tables, and the others are to be closed
-            self._site.tasks.report(f"closing {partition}", caught)
+            self._context.tasks.report(f"closing {partition}", caught)
         self._follow(partition)
 
     async def reopen(self, partition: Partition) -> bool:
@@ -482,7 +484,7 @@ class TopicTable:
         folder = f"{FOLDER}/{topic_id}"
         try:
             while True:
-                item = await self._site.store.get(key)
+                item = await self._context.store.get(key)
                 if item is None:
                     if self._files.exists(folder):
                         log.warning(
@@ -491,13 +493,13 @@ class TopicTable:
                     return
                 tombstone = Tombstone.decode(item.value)
                 if self._files.exists(folder):
-                    await self._site.worker.run(lambda: self._files.remove_folder(folder))
-                left = tuple(broker for broker in tombstone.brokers if broker != self._site.me)
+                    await self._context.worker.run(lambda: self._files.remove_folder(folder))
+                left = tuple(broker for broker in tombstone.brokers if broker != self._context.me)
                 if left == tombstone.brokers:
                     return
                 # The controller removes the tombstone when all have acted on it and nothing else is left of the topic.
                 told = Put(key, msgspec.structs.replace(tombstone, brokers=left).encode())
-                result = await self._site.store.transact([Compare(key, item.mod_revision)], [told])
+                result = await self._context.store.transact([Compare(key, item.mod_revision)], [told])
                 if result.applied:
                     return
         except StoreUnavailable as error:
@@ -505,13 +507,13 @@ class TopicTable:
         except OSError as error:
             log.error("the files of deleted topic %s cannot be removed now: %s", topic_id, error)
         except Exception as error:  # noqa: BLE001 - the others are to be buried
-            self._site.tasks.report(f"burial of topic {topic_id}", error)
+            self._context.tasks.report(f"burial of topic {topic_id}", error)
 
     async def note_watermarks(self) -> None:
         """What is committed is known after a kill as well, though nothing is synced; see core.conflicts."""
         due = [partition.log for partition in self.by_handle.values() if partition.log.mark_due]
         if due:
-            await self._site.worker.run(lambda: write_marks(due))
+            await self._context.worker.run(lambda: write_marks(due))
 
     async def close(self, error: CometError) -> None:
         self._closing = True
@@ -523,7 +525,7 @@ class TopicTable:
                     try:
                         await partition.close(error)
                     except Exception as caught:  # noqa: BLE001 - the others are to be closed
-                        self._site.tasks.report(f"closing {partition}", caught)
+                        self._context.tasks.report(f"closing {partition}", caught)
 
             async with asyncio.TaskGroup() as closing:
                 for _ in range(limits.BLOCKING_THREADS):  # disks take many syncs in the time of one

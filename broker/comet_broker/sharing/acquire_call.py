@@ -26,7 +26,7 @@ PATIENCE_S: Final = 1.0  # with what is being opened or read, beyond the time th
 
 
 class Caller:
-    """One call at one partition. Implements sharing.state.Seat."""
+    """One call at one partition. Implements sharing.state.ShareSubscriber."""
 
     def __init__(self, call: AcquireCall, state: SharePartition) -> None:
         self.state = state

@@ -81,7 +81,7 @@ class SharePartition(Kept):
         super().__init__(table, partition, group, revision)
         self.agreed = agreed
         self.shares = self._machine(kept)
-        self.seats: dict[Acquirer, None] = {}
+        self.subscribers: dict[Acquirer, None] = {}
         self.callers: dict[Acquirer, None] = {}
         self.tickets = Tickets(
             tickets_max=limits.SHARE_TICKETS_MAX, told_max=limits.SHARE_TOLD_MAX, remembered_s=limits.SHARE_TOLD_S
@@ -115,7 +115,7 @@ class SharePartition(Kept):
         """Raises where a member wants it otherwise than those who are here. The first one decides."""
         if agreed == self.agreed:
             return
-        if self.seats or self.callers or self.shares.in_flight:
+        if self.subscribers or self.callers or self.shares.in_flight:
             raise InvalidArgument(
                 f"the members of group {self.group!r} share by {self.agreed}, and this one asks for {agreed}"
             )
@@ -124,28 +124,28 @@ class SharePartition(Kept):
         self._reader.clear()
         self.changed()
 
-    def sit(self, seat: Acquirer) -> None:
+    def sit(self, subscriber: Acquirer) -> None:
         self._check_room()
-        self.seats[seat] = None
-        self.queue(seat)
+        self.subscribers[subscriber] = None
+        self.queue(subscriber)
         self.dead_letters.start()
 
     def _check_room(self) -> None:
-        if len(self.seats) + len(self.callers) >= limits.SHARE_MEMBERS_MAX:
+        if len(self.subscribers) + len(self.callers) >= limits.SHARE_MEMBERS_MAX:
             raise LimitExceeded(f"{self} has {limits.SHARE_MEMBERS_MAX} members, its limit", retry_after_ms=1000)
 
-    def leave(self, seat: Acquirer) -> None:
+    def leave(self, subscriber: Acquirer) -> None:
         """The member is gone: what was acquired by it is free at once."""
-        self.seats.pop(seat, None)
-        self._line.pop(seat, None)
-        if self.shares.drop(seat.holder):
+        self.subscribers.pop(subscriber, None)
+        self._line.pop(subscriber, None)
+        if self.shares.drop(subscriber.holder):
             self.changed()
             self.wake()
 
-    def queue(self, seat: Acquirer) -> None:
+    def queue(self, subscriber: Acquirer) -> None:
         """The member has credit again."""
-        if (seat in self.seats or seat in self.callers) and seat not in self._line:
-            self._line[seat] = None
+        if (subscriber in self.subscribers or subscriber in self.callers) and subscriber not in self._line:
+            self._line[subscriber] = None
             self.wake()
 
     # ---- callers
@@ -192,15 +192,15 @@ class SharePartition(Kept):
 
     # ---- giving
 
-    def serve(self, seat: Acquirer) -> tuple[Chunk, Sequence[Granted]] | None:
+    def serve(self, subscriber: Acquirer) -> tuple[Chunk, Sequence[Granted]] | None:
         """Acquires to the member what is its turn to get; None if there is nothing now."""
         if not self._leads():
             return None
         now, end = self.now, self.partition.stable_end
         for _ in range(LOOKS_MAX):
-            credit = seat.credit()
+            credit = subscriber.credit()
             if not credit:
-                self._line.pop(seat, None)
+                self._line.pop(subscriber, None)
                 return None
             wanted = self._wanted(now, end)
             if wanted is None:
@@ -211,15 +211,15 @@ class SharePartition(Kept):
                 return None  # it is being read; the line is woken then
             fair = -(-self.shares.backlog(end) // max(1, len(self._line)))
             count = min(credit, limits.SHARE_FRAME_RECORDS_MAX, max(1, fair))
-            if seat.bytes_max:
-                count = min(count, chunk.records_in(seat.bytes_max))
-            granted = self.shares.acquire(now, seat.holder, count, chunk.readable)
+            if subscriber.bytes_max:
+                count = min(count, chunk.records_in(subscriber.bytes_max))
+            granted = self.shares.acquire(now, subscriber.holder, count, chunk.readable)
             self._look_after()
             if granted:
                 self.touched = True
                 self.partition.delivered_records += sum(end - first for first, end, _ in granted)
-                self._line.pop(seat, None)
-                self._line[seat] = None
+                self._line.pop(subscriber, None)
+                self._line[subscriber] = None
                 self._wake_soon()
                 return chunk, granted
         self._wake_soon()
@@ -236,7 +236,7 @@ class SharePartition(Kept):
         if self.closed is None and self.partition.leader_epoch != self.epoch:
             self.close(self.partition.not_leader(f"the leader of {self.partition} has changed"))
         # Who may have been replaced must not acquire what its successor has had acknowledged.
-        return self.closed is None and self.partition.leads and self.partition.site.alive()
+        return self.closed is None and self.partition.leads and self.partition.context.alive()
 
     def _look_after(self) -> None:
         """Something was acquired or taken back: timers, dead letters."""
@@ -259,9 +259,9 @@ class SharePartition(Kept):
         if self._wanted(self.now, end) is None:
             self.partition.idle[self] = self
             return
-        uncalled = (seat for seat in self._line if not seat.called)
-        for seat in list(islice(uncalled, max(1, self.shares.backlog(end)))):
-            seat.call()
+        uncalled = (subscriber for subscriber in self._line if not subscriber.called)
+        for subscriber in list(islice(uncalled, max(1, self.shares.backlog(end)))):
+            subscriber.call()
         if not self._calling_again and next(uncalled, None) is not None:
             self._calling_again = True
             asyncio.get_running_loop().call_later(CALL_AGAIN_S, self._call_again)
@@ -349,8 +349,8 @@ class SharePartition(Kept):
     def _take_time(self) -> None:
         if self.shares.expire(self.now):
             self.changed()
-            for seat in list(self.seats):
-                seat.freed()
+            for subscriber in list(self.subscribers):
+                subscriber.freed()
         self.tickets.tick(self.now)
         self._look_after()
         self.wake()
@@ -367,7 +367,7 @@ class SharePartition(Kept):
             self.changed()
         self._take_time()
         busy = self.unkept or self.shares.dead
-        needed = self.seats or self.callers or self.shares.in_flight or len(self.tickets) or busy
+        needed = self.subscribers or self.callers or self.shares.in_flight or len(self.tickets) or busy
         self._idle_ticks = 0 if needed else self._idle_ticks + 1
         if self._idle_ticks > IDLE_TICKS_MAX:
             self.close(NotLeader(f"{self} has no members"))
@@ -408,11 +408,11 @@ class SharePartition(Kept):
         if self.partition.readers.pop(self, None) is not None and not self.partition.readers:
             self.partition.tail.clear()
         self._keep_no_more(error)
-        seats, self.seats, self.callers = [*self.seats, *self.callers], {}, {}
+        subscribers, self.subscribers, self.callers = [*self.subscribers, *self.callers], {}, {}
         self._line.clear()
-        for seat in seats:
-            self.shares.drop(seat.holder)
-            seat.ended(error)
+        for subscriber in subscribers:
+            self.shares.drop(subscriber.holder)
+            subscriber.ended(error)
 
     def statistics(self) -> dict[str, Any]:
         shares = self.shares
@@ -420,7 +420,7 @@ class SharePartition(Kept):
             "group": self.group,
             "topic": self.partition.topic,
             "partition": self.partition.index,
-            "members": len(self.seats),
+            "members": len(self.subscribers),
             "callers": len(self.callers),
             "tickets": len(self.tickets),
             "floor": shares.floor,

@@ -1,7 +1,7 @@
 """Share groups on the leader's side: one stream's part in them.
 
-    Share   ─► a Subscription with a Seat at each partition    ─► Sharing
-    poll    ─► the seats that were called, in turn              ─► Shared
+    Share   ─► a Subscription with a ShareSubscriber at each partition    ─► Sharing
+    poll    ─► the subscribers that were called, in turn              ─► Shared
     Acknowledge  ─► the state of the partition ─► kept               ─► Acknowledged
 
 A partition that cannot be shared out here, or no longer, ends with a StreamError that names it and the subscription;
@@ -49,7 +49,7 @@ class ShareSubscription:
         self.member = member
         self.in_flight_max = 0
         self.holder = Holder()
-        self.seats: dict[int, MemberAcquirer] = {}  # by handle
+        self.subscribers: dict[int, MemberAcquirer] = {}  # by handle
         self.parked: list[MemberAcquirer] = []  # out of credit
 
     def credit(self) -> int:
@@ -61,13 +61,13 @@ class ShareSubscription:
         """Locks have ended."""
         if self.parked and self.credit():
             parked, self.parked = self.parked, []
-            for seat in parked:
-                seat.parked = False
-                seat.state.queue(seat)
+            for subscriber in parked:
+                subscriber.parked = False
+                subscriber.state.queue(subscriber)
 
 
 class MemberAcquirer:
-    """One member at one partition. Implements sharing.state.Seat."""
+    """One member at one partition. Implements sharing.state.ShareSubscriber."""
 
     bytes_max = 0
 
@@ -99,7 +99,7 @@ class MemberAcquirer:
 
 
 class Sharing:
-    """Owned by the stream's desk."""
+    """Owned by the MemberStream."""
 
     def __init__(self, broker: Broker, line: Line, feed: Feed) -> None:
         self._broker = broker
@@ -137,8 +137,8 @@ class Sharing:
             raise InvalidArgument(f"subscription {share.subscription} of this stream reads partitions of its own")
         if known is None and len(self._subscriptions) >= limits.SHARE_SUBSCRIPTIONS_MAX:
             raise LimitExceeded(f"a stream shares {limits.SHARE_SUBSCRIPTIONS_MAX} times at most; open another one")
-        seats = sum(len(one.seats) for one in self._subscriptions.values())
-        if seats + len(share.partitions) > limits.SESSION_CURSORS_MAX:
+        subscribers = sum(len(one.subscribers) for one in self._subscriptions.values())
+        if subscribers + len(share.partitions) > limits.SESSION_CURSORS_MAX:
             raise LimitExceeded(f"a stream shares at most {limits.SESSION_CURSORS_MAX} partitions; open another stream")
 
     async def _share(
@@ -179,42 +179,42 @@ class Sharing:
     def _sit(
         self, subscription: ShareSubscription, partition: Partition, state: SharePartition, agreed: Agreed
     ) -> CometError | None:
-        """Takes a seat; the error if that cannot be."""
-        known = subscription.seats.get(partition.handle)
+        """Takes a subscriber; the error if that cannot be."""
+        known = subscription.subscribers.get(partition.handle)
         if known is not None and known.state is state:
             return None
         if state.closed is not None:
             return state.closed
-        seat = MemberAcquirer(self, subscription, state)
+        subscriber = MemberAcquirer(self, subscription, state)
         try:
             state.agree(agreed)
-            subscription.seats[partition.handle] = seat
-            state.sit(seat)
+            subscription.subscribers[partition.handle] = subscriber
+            state.sit(subscriber)
         except CometError as error:
-            subscription.seats.pop(partition.handle, None)
+            subscription.subscribers.pop(partition.handle, None)
             return error
         return None
 
     # ---- giving
 
-    def called(self, seat: MemberAcquirer) -> None:
-        self._called.append(seat)
+    def called(self, subscriber: MemberAcquirer) -> None:
+        self._called.append(subscriber)
         self._line.rouse()
 
     def next_frame(self) -> bytes | None:
         """A delivery to this stream, if there is one now."""
         while self._called:
-            seat = self._called.popleft()
-            seat.called = False
+            subscriber = self._called.popleft()
+            subscriber.called = False
             try:
-                served = seat.state.serve(seat)
+                served = subscriber.state.serve(subscriber)
             except Exception as error:  # noqa: BLE001 - it ends this group at this partition, and not the stream
-                seat.state.broke(error)
+                subscriber.state.broke(error)
                 continue
             if served is not None:
                 chunk, granted = served
-                state = seat.state
-                frame = chunk.frame(seat.subscription.number, state.partition.handle, state.epoch, granted)
+                state = subscriber.state
+                frame = chunk.frame(subscriber.subscription.number, state.partition.handle, state.epoch, granted)
                 state.partition.delivered_bytes += len(frame)
                 return frame
         return None
@@ -230,14 +230,14 @@ class Sharing:
                 f"{self._acknowledging} acknowledges of this stream wait to be kept; wait for one", retry_after_ms=50
             )
         subscription = self._subscriptions.get(acknowledge.subscription)
-        seat = None if subscription is None else subscription.seats.get(acknowledge.partition)
-        if seat is None or subscription is None:  # it has ended meanwhile, and what was acquired is free
+        subscriber = None if subscription is None else subscription.subscribers.get(acknowledge.partition)
+        if subscriber is None or subscription is None:  # it has ended meanwhile, and what was acquired is free
             self._acknowledged(request, zip(firsts, ends, strict=True))
             return
-        self._acknowledge(request, acknowledge, seat)
+        self._acknowledge(request, acknowledge, subscriber)
         subscription.freed()
 
-    def _acknowledge(self, request: int, acknowledge: pb.Acknowledge, seat: MemberAcquirer) -> None:
+    def _acknowledge(self, request: int, acknowledge: pb.Acknowledge, subscriber: MemberAcquirer) -> None:
         lost: list[Range] = []
 
         def done(error: CometError | None) -> None:
@@ -250,7 +250,7 @@ class Sharing:
                 self._line.fail(request, error)
 
         self._acknowledging += 1
-        acknowledge_here(seat.state, seat.holder, acknowledge, lost, done)
+        acknowledge_here(subscriber.state, subscriber.holder, acknowledge, lost, done)
 
     def _acknowledged(self, request: int, lost: Iterable[Range]) -> None:
         if request:
@@ -267,30 +267,30 @@ class Sharing:
         subscription = self._subscriptions.get(number)
         if subscription is None:
             return
-        for handle in handles or list(subscription.seats):
-            seat = subscription.seats.pop(handle, None)
-            if seat is not None:
-                self._get_up(seat)
+        for handle in handles or list(subscription.subscribers):
+            subscriber = subscription.subscribers.pop(handle, None)
+            if subscriber is not None:
+                self._get_up(subscriber)
         if not handles:
             del self._subscriptions[number]
         else:
             subscription.freed()
 
-    def ended(self, seat: MemberAcquirer, error: CometError) -> None:
+    def ended(self, subscriber: MemberAcquirer, error: CometError) -> None:
         """The partition is not shared out here any more."""
-        handle = seat.state.partition.handle
-        if seat.subscription.seats.get(handle) is seat:
-            del seat.subscription.seats[handle]
-            self._get_up(seat)
-            self._tell(seat.subscription, handle, error)
-            seat.subscription.freed()
+        handle = subscriber.state.partition.handle
+        if subscriber.subscription.subscribers.get(handle) is subscriber:
+            del subscriber.subscription.subscribers[handle]
+            self._get_up(subscriber)
+            self._tell(subscriber.subscription, handle, error)
+            subscriber.subscription.freed()
 
-    def _get_up(self, seat: MemberAcquirer) -> None:
-        if seat.called:
-            self._called.remove(seat)
-        if seat.parked:
-            seat.subscription.parked.remove(seat)
-        seat.state.leave(seat)
+    def _get_up(self, subscriber: MemberAcquirer) -> None:
+        if subscriber.called:
+            self._called.remove(subscriber)
+        if subscriber.parked:
+            subscriber.subscription.parked.remove(subscriber)
+        subscriber.state.leave(subscriber)
 
     def _tell(self, subscription: ShareSubscription, handle: int, error: CometError) -> None:
         ended = events_pb2.StreamError(error=error_to_pb(error), subscription=subscription.number, partition=handle)

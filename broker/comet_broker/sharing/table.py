@@ -86,7 +86,7 @@ class ShareTable:
                 await asyncio.wait([opening])
             elif state is None:
                 break
-            elif state.seats or await self._still_stands(state):
+            elif state.subscribers or await self._still_stands(state):
                 state.agree(agreed)
                 return state
         if len(self._states) + len(self._opening) >= limits.SHARES_MAX:
@@ -293,7 +293,7 @@ def _status(state: SharePartition) -> ShareStatus:
         topic=state.partition.topic,
         topic_id=state.partition.topic_id,
         partition=state.partition.index,
-        members=len(state.seats),
+        members=len(state.subscribers),
         floor=shares.floor,
         acknowledged=shares.acknowledged_above,
         in_flight=shares.in_flight,

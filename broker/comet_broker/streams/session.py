@@ -34,12 +34,12 @@ from comet.v1 import events_pb2 as pb
 from comet.wire.frames import ack_frame, parse_produce
 from comet.wire.protobuf import error_to_pb, position_from_pb
 from comet_broker import limits
-from comet_broker.coordination.group_frames import Desk
+from comet_broker.coordination.group_frames import MemberStream
 from comet_broker.core.push import Cursor
 from comet_broker.partitions.context import Accepted
 from comet_broker.partitions.offset_lookup import check_not_truncated, resolve
 from comet_broker.partitions.partition import Partition
-from comet_broker.partitions.transaction_enrolment import NotEnlisted
+from comet_broker.partitions.transaction_batches import NotInTransaction
 from comet_broker.streams.sender import Speaker
 from comet_broker.streams.subscriptions import Feed
 
@@ -53,7 +53,7 @@ class Session(Speaker):
         self.client = ""
         self._broker = broker
         self._feed = Feed(broker, self._cursor_ended, self.rouse)
-        self._desk = Desk(broker, self, self._feed)
+        self._member_stream = MemberStream(broker, self, self._feed)
         self._answers: deque[bytes] = deque()
         self._ack_requests: list[int] = []
         self._ack_offsets: list[int] = []
@@ -95,7 +95,7 @@ class Session(Speaker):
             return self._take_answer()
         if self._ack_requests:
             return self._take_acks()
-        frame = self._feed.next_delivery() or self._desk.sharing.next_frame()
+        frame = self._feed.next_delivery() or self._member_stream.sharing.next_frame()
         if frame is not None:
             self.sent_bytes += len(frame)
             return frame
@@ -125,7 +125,7 @@ class Session(Speaker):
         if self.closed:
             return
         self.closed = True
-        for end in (self._desk.close, self._feed.close):
+        for end in (self._member_stream.close, self._feed.close):
             try:
                 end()
             except Exception as error:  # noqa: BLE001 - nothing else of the stream is to stay behind
@@ -148,7 +148,7 @@ class Session(Speaker):
                 raise InvalidArgument(f"acks is 0, 1 or 2, not {acks}")
             partition = self._partition(handle)
             accepted = partition.produce(batch, acks)
-        except NotEnlisted:
+        except NotInTransaction:
             self._produce_later(request, partition, batch)
         except CometError as error:
             self._refused(request, error)
@@ -176,7 +176,7 @@ class Session(Speaker):
 
         self._owed += 1  # so that a stream is not read on for ever meanwhile
         try:
-            partition.enlistments.take(batch, taken)
+            partition.transaction_batches.take(batch, taken)
         except CometError as error:
             self._settle(1)
             self._refused(request, error)
@@ -257,7 +257,7 @@ class Session(Speaker):
             case "ping":
                 self.answer(pb.ServerFrame(request=request, pong=pb.Pong()))
             case kind:
-                if kind is not None and self._desk.take(request, kind, getattr(frame, kind)):
+                if kind is not None and self._member_stream.take(request, kind, getattr(frame, kind)):
                     return
                 raise MalformedFrame("a frame with nothing in it, or with something this broker does not know")
 
@@ -383,7 +383,7 @@ class Session(Speaker):
 
     def _unsubscribe(self, request: int, unsubscribe: pb.Unsubscribe) -> None:
         self._feed.remove(unsubscribe.subscription, list(unsubscribe.partitions))
-        self._desk.sharing.remove(unsubscribe.subscription, list(unsubscribe.partitions))
+        self._member_stream.sharing.remove(unsubscribe.subscription, list(unsubscribe.partitions))
         self.answer(
             pb.ServerFrame(request=request, unsubscribed=pb.Unsubscribed(subscription=unsubscribe.subscription))
         )

@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class EnlistRequest(_message.Message):
+class AddPartitionRequest(_message.Message):
     __slots__ = ("producer_id", "epoch", "topic_id", "partition")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -18,7 +18,7 @@ class EnlistRequest(_message.Message):
     partition: int
     def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ...) -> None: ...
 
-class EnlistResponse(_message.Message):
+class AddPartitionResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

@@ -34,10 +34,10 @@ class CoordinationStub:
         Args:
             channel: A grpc.Channel.
         """
-        self.Enlist = channel.unary_unary(
-                '/comet.v1.Coordination/Enlist',
-                request_serializer=comet_dot_v1_dot_coordination__pb2.EnlistRequest.SerializeToString,
-                response_deserializer=comet_dot_v1_dot_coordination__pb2.EnlistResponse.FromString,
+        self.AddPartition = channel.unary_unary(
+                '/comet.v1.Coordination/AddPartition',
+                request_serializer=comet_dot_v1_dot_coordination__pb2.AddPartitionRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_coordination__pb2.AddPartitionResponse.FromString,
                 _registered_method=True)
         self.WriteMarkers = channel.unary_unary(
                 '/comet.v1.Coordination/WriteMarkers',
@@ -69,7 +69,7 @@ class CoordinationStub:
 class CoordinationServicer:
     """Missing associated documentation comment in .proto file."""
 
-    def Enlist(self, request, context):
+    def AddPartition(self, request, context):
         """A leader, to the coordinator of a producer: may this producer write to the partition in this epoch? If so the
         partition belongs to the transaction from now on, which is kept before the answer.
         """
@@ -116,10 +116,10 @@ class CoordinationServicer:
 
 def add_CoordinationServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'Enlist': grpc.unary_unary_rpc_method_handler(
-                    servicer.Enlist,
-                    request_deserializer=comet_dot_v1_dot_coordination__pb2.EnlistRequest.FromString,
-                    response_serializer=comet_dot_v1_dot_coordination__pb2.EnlistResponse.SerializeToString,
+            'AddPartition': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddPartition,
+                    request_deserializer=comet_dot_v1_dot_coordination__pb2.AddPartitionRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_coordination__pb2.AddPartitionResponse.SerializeToString,
             ),
             'WriteMarkers': grpc.unary_unary_rpc_method_handler(
                     servicer.WriteMarkers,
@@ -158,7 +158,7 @@ class Coordination:
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
-    def Enlist(request,
+    def AddPartition(request,
             target,
             options=(),
             channel_credentials=None,
@@ -171,9 +171,9 @@ class Coordination:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/comet.v1.Coordination/Enlist',
-            comet_dot_v1_dot_coordination__pb2.EnlistRequest.SerializeToString,
-            comet_dot_v1_dot_coordination__pb2.EnlistResponse.FromString,
+            '/comet.v1.Coordination/AddPartition',
+            comet_dot_v1_dot_coordination__pb2.AddPartitionRequest.SerializeToString,
+            comet_dot_v1_dot_coordination__pb2.AddPartitionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,6 +1,6 @@
 """What a leader of a partition asks the coordinator of a transaction, wherever that is.
 
-    enlist     may the partition take part?                    Coordination.Enlist
+    add_partition     may the partition take part?                    Coordination.AddPartition
     outcome    is it over, and was it committed?               Coordination.Outcome
 
 The producer's id tells the slot, and the cluster the slot's coordinator: this broker, or another. What is refused is
@@ -26,30 +26,30 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Message)
 
 SERVICE: Final = "comet.v1.Coordination"
-ENLIST_S_MAX: Final = 3.0  # after which the producer is asked to try again
+ADD_PARTITION_S_MAX: Final = 3.0  # after which the producer is asked to try again
 CALL_S_MAX: Final = 2.0
 RETRY_S: Final = 0.01
 RETRY_S_MAX: Final = 0.2
 
 
-class Enlisting:
-    """`Site.enlist` and `Site.outcome`. Owned by the broker."""
+class TransactionPartitions:
+    """`PartitionContext.add_partition` and `PartitionContext.outcome`. Owned by the broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    async def enlist(self, producer_id: int, epoch: int, topic_id: bytes, index: int) -> None:
+    async def add_partition(self, producer_id: int, epoch: int, topic_id: bytes, index: int) -> None:
         """Returns when the partition belongs to the transaction; raises what the coordinator says against it, or
         Unavailable."""
-        request = pb.EnlistRequest(producer_id=producer_id, epoch=epoch, topic_id=topic_id, partition=index)
+        request = pb.AddPartitionRequest(producer_id=producer_id, epoch=epoch, topic_id=topic_id, partition=index)
 
-        async def here(transactions: Transactions) -> pb.EnlistResponse:
-            return await transactions.enlist(request)
+        async def here(transactions: Transactions) -> pb.AddPartitionResponse:
+            return await transactions.add_partition(request)
 
-        await self._ask(producer_id, here, "Enlist", request, pb.EnlistResponse)
+        await self._ask(producer_id, here, "AddPartition", request, pb.AddPartitionResponse)
 
     async def outcome(self, producer_id: int, epoch: int) -> bool | None:
-        """Whether the transaction was committed, None as long as it is not over. Raises as `enlist` does."""
+        """Whether the transaction was committed, None as long as it is not over. Raises as `add_partition` does."""
         request = pb.OutcomeRequest(producer_id=producer_id, epoch=epoch)
 
         async def here(transactions: Transactions) -> pb.OutcomeResponse:
@@ -70,7 +70,7 @@ class Enlisting:
         if number is None:
             raise TransactionNotOpen(f"no coordinator has given out producer id {producer_id}")
         pause_s = RETRY_S
-        give_up = self._broker.clock.monotonic() + ENLIST_S_MAX
+        give_up = self._broker.clock.monotonic() + ADD_PARTITION_S_MAX
         while True:
             try:
                 owner, host, port = self._broker.coordinator.whereabouts(number)

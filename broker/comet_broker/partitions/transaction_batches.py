@@ -1,6 +1,6 @@
 """Transactions on their way into a partition: what waits for the coordinator, and the markers that end them.
 
-    first batch of a transaction ─► take ─► the coordinator enlists the partition ─► produce, it and those behind it
+    first batch of a transaction ─► take ─► the coordinator adds the partition ─► produce, it and those behind it
     further ones                 ─► produce: the log says that the transaction is open
     end                          ─► write_marker ─► produce ─► on all in-sync replicas
     open when this broker begins to lead ─► after a while: the coordinator is asked whether it is over
@@ -46,16 +46,16 @@ LEFT_OPEN_S: Final = 5.0  # in which what is open, for all that is known, ends b
 LEFT_OPEN_S_MAX: Final = 60.0
 
 
-class NotEnlisted(Exception):
-    """Nothing of the batch's transaction is in the partition yet: it is to be taken in by `Enlistments.take`."""
+class NotInTransaction(Exception):
+    """Nothing of the batch's transaction is in the partition yet: it is to be taken in by `TransactionBatches.take`."""
 
 
-class Enlistments:
+class TransactionBatches:
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
         self._waiting: dict[Transaction, list[tuple[memoryview, Taken]]] = {}
         self._held_bytes = 0
-        self._enlisted: Transaction | None = None  # whose batches are being appended after they have waited
+        self._added: Transaction | None = None  # whose batches are being appended after they have waited
         self._marking = False
 
     def __len__(self) -> int:
@@ -82,16 +82,16 @@ class Enlistments:
         if slot_of_producer(header.producer_id) is None:
             raise InvalidArgument(f"no coordinator has given out producer id {header.producer_id}")
         is_open = partition.isolation.check(*transaction)
-        if transaction in self._waiting or not (is_open or transaction == self._enlisted):
-            raise NotEnlisted
+        if transaction in self._waiting or not (is_open or transaction == self._added):
+            raise NotInTransaction
 
     def take(self, batch: memoryview, done: Taken) -> None:
-        """Takes a batch for which `produce` raised NotEnlisted, to be written when its coordinator has enlisted the
+        """Takes a batch for which `produce` raised NotInTransaction, to be written when its coordinator has added the
         partition. Raises LimitExceeded when too much waits."""
         header = records.read_header(batch)
         transaction = (header.producer_id, header.producer_epoch)
-        if self._held_bytes + len(batch) > limits.ENLISTING_BYTES_MAX or (
-            transaction not in self._waiting and len(self._waiting) >= limits.ENLISTING_MAX
+        if self._held_bytes + len(batch) > limits.TRANSACTION_WAITING_BYTES_MAX or (
+            transaction not in self._waiting and len(self._waiting) >= limits.TRANSACTION_WAITING_MAX
         ):
             raise LimitExceeded(
                 f"too much waits for the coordinators of transactions in {self._partition}", retry_after_ms=20
@@ -102,14 +102,14 @@ class Enlistments:
             waiting.append((batch, done))
             return
         self._waiting[transaction] = [(batch, done)]
-        name = f"enlist {self._partition} for producer {header.producer_id}"
-        self._partition.site.tasks.spawn(self._enlist(transaction), name)
+        name = f"add {self._partition} for producer {header.producer_id}"
+        self._partition.context.tasks.spawn(self._add_partition(transaction), name)
 
-    async def _enlist(self, transaction: Transaction) -> None:
+    async def _add_partition(self, transaction: Transaction) -> None:
         partition = self._partition
         error: CometError | None = Draining("this broker is about to stop", retry_after_ms=200)
         try:
-            await partition.site.enlist(*transaction, partition.topic_id, partition.index)
+            await partition.context.add_partition(*transaction, partition.topic_id, partition.index)
             error = None
         except CometError as caught:
             error = caught
@@ -125,7 +125,7 @@ class Enlistments:
         self, transaction: Transaction, waiting: list[tuple[memoryview, Taken]], error: CometError | None
     ) -> None:
         """One that is refused takes those behind it along: they would leave a gap."""
-        self._enlisted = transaction
+        self._added = transaction
         try:
             for batch, done in waiting:
                 accepted: Accepted | None = None
@@ -135,11 +135,11 @@ class Enlistments:
                     except CometError as caught:
                         error = caught
                     except Exception as caught:  # noqa: BLE001 - those behind it are to be answered, too
-                        self._partition.site.tasks.report(f"a batch of {self._partition}", caught)
+                        self._partition.context.tasks.report(f"a batch of {self._partition}", caught)
                         error = Internal(f"the batch could not be written: {caught!r}")
                 self._partition.tell(done, accepted if accepted is not None else _of(error))
         finally:
-            self._enlisted = None
+            self._added = None
 
     # ---- what is open when this broker begins to lead
 
@@ -147,7 +147,7 @@ class Enlistments:
         left = self._partition.isolation.open_transactions()
         if left:
             name = f"end what is open in {self._partition}"
-            self._partition.site.tasks.spawn(self._end_left(leadership, left), name)
+            self._partition.context.tasks.spawn(self._end_left(leadership, left), name)
 
     async def _end_left(self, leadership: Leadership, left: list[Transaction]) -> None:
         pause_s = LEFT_OPEN_S
@@ -162,7 +162,7 @@ class Enlistments:
         try:
             return await self._is_over(transaction)
         except Exception as error:  # noqa: BLE001 - it is looked at again; the others are to be ended, too
-            self._partition.site.tasks.report(f"ending what is open in {self._partition}", error)
+            self._partition.context.tasks.report(f"ending what is open in {self._partition}", error)
             return False
 
     async def _is_over(self, transaction: Transaction) -> bool:
@@ -171,7 +171,7 @@ class Enlistments:
         if partition.isolation.first_offset(*transaction) < 0:
             return True
         try:
-            committed = await partition.site.outcome(*transaction)
+            committed = await partition.context.outcome(*transaction)
             if committed is None:
                 return False
             log.warning("%s has lost the marker of transaction %d of producer %d", partition, *reversed(transaction))
@@ -197,7 +197,7 @@ class Enlistments:
                 raise Internal(f"epoch {epoch} of producer {producer_id} has ended in {partition} in the other way")
             end_offset = ended.offset + 1
         else:
-            batch = records.encode_marker(producer_id, epoch, commit, first_offset, partition.site.clock.wall_us())
+            batch = records.encode_marker(producer_id, epoch, commit, first_offset, partition.context.clock.wall_us())
             self._marking = True
             try:
                 end_offset = partition.produce(memoryview(batch), _ALL).end_offset

@@ -28,9 +28,9 @@ from comet.v1 import types_pb2 as types
 from comet_broker import limits
 from comet_broker.coordination.markers import write_here
 from comet_broker.core.slots import producer_in
-from comet_broker.partitions import transaction_enrolment
+from comet_broker.partitions import transaction_batches
 from comet_broker.partitions.context import Accepted
-from comet_broker.partitions.transaction_enrolment import NotEnlisted
+from comet_broker.partitions.transaction_batches import NotInTransaction
 from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
 
 ME = producer_in(3, 17)
@@ -61,8 +61,8 @@ class Sender:
     def send(self, batch: memoryview) -> None:
         try:
             self.done(self.partition.produce(batch, ALL))
-        except NotEnlisted:
-            self.partition.enlistments.take(batch, self.done)
+        except NotInTransaction:
+            self.partition.transaction_batches.take(batch, self.done)
         except CometError as error:
             self.done(error)
 
@@ -80,13 +80,13 @@ async def test_the_first_batch_waits_for_the_coordinator_and_those_behind_it_kee
     assert world.partition.produce(memoryview(b"".join(records.encode([b"plain"], timestamps=1))), 1).base_offset == 0
     await settle()
     assert (sender.told, world.log.log_end) == ([], 1)
-    assert world.enlisted == [(ME, 1), (producer_in(4, 1), 1)], "each asks once"
+    assert world.added == [(ME, 1), (producer_in(4, 1), 1)], "each asks once"
     world.coordinator.set()
     await settle()
     assert sender.told == [1, 2, 3, 4]
     sender.send(part(3))
-    assert sender.told[-1] == 5 and len(world.enlisted) == 2, "it is open: nobody is asked again"
-    assert len(world.partition.enlistments) == 0
+    assert sender.told[-1] == 5 and len(world.added) == 2, "it is open: nobody is asked again"
+    assert len(world.partition.transaction_batches) == 0
     await world.tasks.close()
 
 
@@ -109,13 +109,13 @@ async def test_no_batch_overtakes_one_that_waits() -> None:
 async def test_what_the_coordinator_refuses_is_not_written(error: CometError) -> None:
     world = await leading()
     sender = Sender(world)
-    world.not_enlisted = error
+    world.not_added = error
     sender.send(part(0))
     sender.send(part(1))
     await settle()
     assert sender.told == [type(error)] * 2
     assert world.log.log_end == 0
-    world.not_enlisted = None
+    world.not_added = None
     sender.send(part(0))
     await settle()
     assert sender.told[-1] == 0, "it may try again"
@@ -125,11 +125,11 @@ async def test_what_the_coordinator_refuses_is_not_written(error: CometError) ->
 async def test_a_bug_in_asking_is_told_to_who_waits() -> None:
     world = await leading()
     sender = Sender(world)
-    world.not_enlisted = RuntimeError("an unexpected error")  # type: ignore[assignment]
+    world.not_added = RuntimeError("an unexpected error")  # type: ignore[assignment]
     sender.send(part(0))
     await settle()
     assert sender.told == [Internal]
-    assert len(world.partition.enlistments) == 0
+    assert len(world.partition.transaction_batches) == 0
     assert world.tasks.failed
     world.tasks.failed.clear()
     await world.tasks.close()
@@ -179,7 +179,7 @@ async def test_a_leader_that_steps_down_meanwhile_writes_nothing() -> None:
 
 
 async def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "ENLISTING_BYTES_MAX", 1000)
+    monkeypatch.setattr(limits, "TRANSACTION_WAITING_BYTES_MAX", 1000)
     world = await leading()
     sender = Sender(world)
     world.coordinator.clear()
@@ -328,7 +328,7 @@ async def test_what_was_deleted_of_an_open_transaction_holds_nobody_up() -> None
     assert one.stable_end == 2
     sender.send(part(1))
     await settle()
-    assert sender.told == [0, 2] and len(world.enlisted) == 2, "nothing of it was known here any more"
+    assert sender.told == [0, 2] and len(world.added) == 2, "nothing of it was known here any more"
     assert one.stable_end == 2
     await world.tasks.close()
 
@@ -354,8 +354,8 @@ async def test_a_follower_that_is_cut_back_knows_what_is_open_in_what_stays() ->
 
 
 async def test_a_new_leader_ends_what_is_over_and_has_lost_its_marker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction_enrolment, "LEFT_OPEN_S", 0.0)
-    monkeypatch.setattr(transaction_enrolment, "LEFT_OPEN_S_MAX", 0.0)
+    monkeypatch.setattr(transaction_batches, "LEFT_OPEN_S", 0.0)
+    monkeypatch.setattr(transaction_batches, "LEFT_OPEN_S_MAX", 0.0)
     world = await leading()
     one, sender = world.partition, Sender(world)
     for producer in (1, 2, 3):
@@ -375,7 +375,7 @@ async def test_a_new_leader_ends_what_is_over_and_has_lost_its_marker(monkeypatc
 
 
 async def test_who_leads_no_longer_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction_enrolment, "LEFT_OPEN_S", 0.0)
+    monkeypatch.setattr(transaction_batches, "LEFT_OPEN_S", 0.0)
     world = await leading()
     one, sender = world.partition, Sender(world)
     sender.send(part())
