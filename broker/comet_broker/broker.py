@@ -116,7 +116,7 @@ class Broker:
             store=self.store,
             replica_lag_s=config.replica_lag_ms / 1000,
             alive=self._alive,
-            incarnation=self._incarnation,
+            broker_epoch=self._broker_epoch,
             registered=self._registered,
             folders=self._folders,
             fit=self.fitness.fit,
@@ -223,7 +223,7 @@ class Broker:
         if not self._loaded:
             await self._load()
         await self.membership.register()
-        await self.view.applied.wait(self.membership.incarnation)
+        await self.view.applied.wait(self.membership.broker_epoch)
         await self.note_loss_known()
         self._controlling = self.tasks.keep(self.controller.run, "controller")
         self.coordinator.start()
@@ -250,9 +250,9 @@ class Broker:
     async def note_loss_known(self) -> None:
         """Until the controller has written down that this broker came back with less, a later start must not say that
         nothing was lost."""
-        if self._loss_known or not self.membership.incarnation:
+        if self._loss_known or not self.membership.broker_epoch:
             return
-        me, mine, record = self.config.broker_id, (LOSSY, self.membership.incarnation), self._record()
+        me, mine, record = self.config.broker_id, (LOSSY, self.membership.broker_epoch), self._record()
         for found in self.view.state.partitions.values():
             if found.value.anew(me, record):
                 continue  # that nothing of it is here shows in the folder's id, at every start
@@ -321,8 +321,8 @@ class Broker:
     def _alive(self) -> bool:
         return self.membership.alive()
 
-    def _incarnation(self) -> int:
-        return self.membership.incarnation
+    def _broker_epoch(self) -> int:
+        return self.membership.broker_epoch
 
     def _registered(self) -> dict[int, int]:
         return {broker: found.create_revision for broker, found in self.view.state.brokers.items()}
@@ -388,10 +388,10 @@ class Broker:
             return
         self._suspected.add(broker)
         try:
-            incarnation = self.view.state.incarnation(broker)
-            if await self.network.refused(address) and self.view.state.incarnation(broker) == incarnation:
+            broker_epoch = self.view.state.broker_epoch(broker)
+            if await self.network.refused(address) and self.view.state.broker_epoch(broker) == broker_epoch:
                 log.info("broker %d is gone: nobody listens at %s", broker, address)
-                await self.membership.revoke(broker, incarnation)
+                await self.membership.revoke(broker, broker_epoch)
         except StoreUnavailable as error:
             log.info("broker %d could not be reported as gone: %s", broker, error)
         finally:

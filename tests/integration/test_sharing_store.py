@@ -142,7 +142,7 @@ async def test_an_answer_of_the_store_that_gets_lost_changes_nothing(world: Worl
 async def test_who_finds_another_leader_in_the_store_keeps_nothing_more(world: World) -> None:
     member, handle = await world.member()
     (item,) = (await world.store.range(SHARES)).items
-    other = ShareRecord(broker=9, incarnation=9, epoch=99, sequence=1, floor=0)
+    other = ShareRecord(broker=9, broker_epoch=9, epoch=99, sequence=1, floor=0)
     world.store.overtake = Put(item.key, other.encode())
     accept(member, handle, 0)
     answer = await member.other()

@@ -59,7 +59,7 @@ async def test_a_start_that_did_not_get_far_does_not_hide_that_all_was_lost(tmp_
     first = one.broker()
     await first.start()
     await first.join()
-    state = PartitionState(leader=0, epoch=1, replicas=(1, 2), in_sync={1: first.membership.incarnation})
+    state = PartitionState(leader=0, epoch=1, replicas=(1, 2), in_sync={1: first.membership.broker_epoch})
     spec = TopicSpec(id=TOPIC_ID, partitions=1, created_us=1, config=TopicConfig(), replicas=2)
     await one.store.transact(
         [], [Put(topic_key("t"), spec.encode()), Put(partition_key((TOPIC_ID, 0)), state.encode())]

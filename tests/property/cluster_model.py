@@ -39,14 +39,14 @@ class Machine:
 
     log: list[int] = field(default_factory=list)
     synced: int = 0
-    incarnation: int = 0  # 0: down
+    broker_epoch: int = 0  # 0: down
     lossy: bool = False  # what its next start has to say: something that was written may be gone
     disk: int = 1  # how many it has had
     bare: bool = True  # it has not had all there is, not on this disk
 
     @property
     def up(self) -> bool:
-        return self.incarnation != 0
+        return self.broker_epoch != 0
 
 
 class Cluster:
@@ -60,7 +60,7 @@ class Cluster:
         self.available = available
         self.written = 0
         self.log_at_start: dict[int, int] = {}  # epoch -> the leader's log end
-        self.reported: dict[tuple[int, int, int], int] = {}  # (broker, incarnation, epoch) -> what it said it has
+        self.reported: dict[tuple[int, int, int], int] = {}  # (broker, broker epoch, epoch) -> what it said it has
         self.ever_lossy = False
         for broker in self.machines:
             self.start(broker)
@@ -110,11 +110,11 @@ class Cluster:
         machine = self.machines[broker]
         if not machine.up:
             record = BrokerRecord("h", broker, "1", folder(broker, machine.disk), 0, clean=not machine.lossy)
-            machine.incarnation = self.put(broker_key(broker), record.encode())
+            machine.broker_epoch = self.put(broker_key(broker), record.encode())
 
     def kill(self, broker: int) -> None:
         if self.machines[broker].up:
-            self.machines[broker].incarnation = 0
+            self.machines[broker].broker_epoch = 0
             self.delete(broker_key(broker))
 
     def stop(self, broker: int) -> None:
@@ -172,7 +172,7 @@ class Cluster:
     @property
     def leader(self) -> Machine | None:
         machine = self.machines.get(self.state.leader)
-        if machine is None or not machine.up or self.state.in_sync.get(self.state.leader) != machine.incarnation:
+        if machine is None or not machine.up or self.state.in_sync.get(self.state.leader) != machine.broker_epoch:
             return None
         return machine
 
@@ -202,7 +202,7 @@ class Cluster:
         end = len(leader.log) if entries is None else min(agree + entries, len(leader.log))
         machine.log[agree:] = leader.log[agree:end]
         machine.synced = min(machine.synced, agree)
-        self.reported[broker, machine.incarnation, self.state.epoch] = len(machine.log)
+        self.reported[broker, machine.broker_epoch, self.state.epoch] = len(machine.log)
 
     def commit(self) -> None:
         leader = self._lead()
@@ -210,9 +210,9 @@ class Cluster:
         if leader is None or len(state.in_sync) < self.min_insync:
             return
         ends = [len(leader.log)]
-        for broker, incarnation in state.in_sync.items():
+        for broker, broker_epoch in state.in_sync.items():
             if broker != state.leader:
-                ends.append(self.reported.get((broker, incarnation, state.epoch), 0))
+                ends.append(self.reported.get((broker, broker_epoch, state.epoch), 0))
         end = min(ends)
         if end > len(self.committed):
             self.committed = leader.log[:end]
@@ -232,9 +232,9 @@ class Cluster:
         machine = self.machines[broker]
         if leader is None or leader is machine or not machine.up or broker not in state.holders:
             return
-        has = self.reported.get((broker, machine.incarnation, state.epoch), -1)
+        has = self.reported.get((broker, machine.broker_epoch, state.epoch), -1)
         if has >= max(len(self.committed), self.log_at_start[state.epoch]):
-            in_sync = {**state.in_sync, broker: machine.incarnation}
+            in_sync = {**state.in_sync, broker: machine.broker_epoch}
             enough = len(in_sync) >= self.min_insync
             eligible = {} if enough else {b: i for b, i in state.eligible.items() if b not in in_sync}
             folders = {**state.folders, broker: folder(broker, machine.disk)}
@@ -254,8 +254,8 @@ class Cluster:
         state = self.state
         if leader is None or state.handover not in state.in_sync or state.handover not in self.machines:
             return
-        incarnation = state.in_sync[state.handover]
-        if self.reported.get((state.handover, incarnation, state.epoch), -1) == len(leader.log):
+        broker_epoch = state.in_sync[state.handover]
+        if self.reported.get((state.handover, broker_epoch, state.epoch), -1) == len(leader.log):
             self.swap(replace(state, leader=state.handover, epoch=state.epoch + 1, handover=NOBODY))
 
     # ---- the controller

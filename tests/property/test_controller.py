@@ -88,10 +88,10 @@ def check_change(cluster: Cluster, before: PartitionState, after: PartitionState
                 broker not in view.brokers
                 or not view.brokers[broker].value.clean
                 or before.anew(broker, view.brokers[broker].value)
-                or (members[broker] != view.incarnation(broker))
+                or (members[broker] != view.broker_epoch(broker))
             ), "somebody could have led"
         return
-    assert view.incarnation(after.leader) == after.in_sync[after.leader] != 0, (
+    assert view.broker_epoch(after.leader) == after.in_sync[after.leader] != 0, (
         "the leader is alive, and in sync as it is"
     )
     assert after.leader in after.holders or not same or before.leader not in before.holders
@@ -100,8 +100,8 @@ def check_change(cluster: Cluster, before: PartitionState, after: PartitionState
         gone = all(broker in view.brokers and before.anew(broker, view.brokers[broker].value) for broker in had_all)
         assert gone or cluster.available, "somebody has all there is to have"
     assert after.leader not in unfit or before.replicas == (after.leader,)
-    for broker, incarnation in after.in_sync.items():
-        assert incarnation == view.incarnation(broker), "only the living are in sync"
+    for broker, broker_epoch in after.in_sync.items():
+        assert broker_epoch == view.broker_epoch(broker), "only the living are in sync"
         assert broker in after.holders or broker == after.leader
     if len(after.in_sync) < cluster.min_insync:
         left = {**before.eligible, **before.in_sync}.keys() - after.in_sync.keys() - unfit
@@ -150,11 +150,11 @@ def test_a_leader_that_lost_something_is_chosen_only_if_nobody_is_known_to_have_
         lost = leader is not None and leader.log[: len(cluster.committed)] != cluster.committed
         if lost and name in CONTROL:
             members = {**before.eligible, **before.in_sync}
-            for other, incarnation in members.items():
+            for other, broker_epoch in members.items():
                 registered = view.brokers.get(other)
                 known_whole = registered is not None and (
-                    registered.create_revision == incarnation
-                    or (registered.value.clean and incarnation != 0 and not before.anew(other, registered.value))
+                    registered.create_revision == broker_epoch
+                    or (registered.value.clean and broker_epoch != 0 and not before.anew(other, registered.value))
                 )
                 if known_whole and (other, *PLACE) not in view.unfit:
                     has = cluster.machines[other].log[: len(cluster.committed)] == cluster.committed
@@ -230,7 +230,7 @@ def test_when_all_is_well_again_all_is_as_it_should_be(shape: tuple[int, int], h
     state = cluster.state
     assert state.replicas == wanted
     assert state.leader == wanted[0]
-    assert state.in_sync == {broker: cluster.machines[broker].incarnation for broker in wanted}
+    assert state.in_sync == {broker: cluster.machines[broker].broker_epoch for broker in wanted}
     assert (state.target, state.eligible, state.handover) == ((), {}, NOBODY)
 
 

@@ -185,9 +185,10 @@ def show_everything() -> list[Patch]:
 def grow_too_early() -> list[Patch]:
     def grown(self: Replicas, committed: int, registered: dict[int, int]) -> PartitionState | None:
         new = {
-            broker: follower.incarnation
+            broker: follower.broker_epoch
             for broker, follower in self.followers.items()
-            if self.state.in_sync.get(broker) != follower.incarnation and registered.get(broker) == follower.incarnation
+            if self.state.in_sync.get(broker) != follower.broker_epoch
+            and registered.get(broker) == follower.broker_epoch
         }
         return replicas.with_members(self.state, new, self.min_insync) if new else None
 
@@ -195,13 +196,13 @@ def grow_too_early() -> list[Patch]:
 
 
 @mutant(
-    "a broker is taken in as the incarnation that is registered, not as the one that reported",
+    "a broker is taken in as the broker epoch that is registered, not as the one that reported",
     "C31",
     "power_cut",
     flush=Flush.OS,
     caught_by=3,
 )
-def grow_without_incarnation() -> list[Patch]:
+def grow_without_broker_epoch() -> list[Patch]:
     def grown(self: Replicas, committed: int, registered: dict[int, int]) -> PartitionState | None:
         needed = max(committed, self.epoch_start)
         new = {
@@ -291,7 +292,7 @@ def elect_outside_in_sync() -> list[Patch]:
 
 def _impatient(rank: Callable[[_Case, PartitionState, int], int]) -> object:
     def best(self: _Case, now: PartitionState, *, last_resort: bool, in_time: bool) -> int:
-        alive = [broker for broker in now.holders if self._cluster.incarnation(broker) and not self._unfit(broker)]
+        alive = [broker for broker in now.holders if self._cluster.broker_epoch(broker) and not self._unfit(broker)]
         return min(alive, key=lambda broker: (rank(self, now, broker), now.holders.index(broker)), default=0)
 
     return best
@@ -303,10 +304,10 @@ def _best_by_rank(self: _Case, now: PartitionState, *, last_resort: bool, in_tim
     No mistake about the first line breaks a promise while logs are compared, so those are planted together with this.
     This alone breaks none in their profiles: see test_cluster_mutants.
     """
-    patient = not last_resort and not all(self._cluster.incarnation(b) for b in (*now.in_sync, *now.eligible))
+    patient = not last_resort and not all(self._cluster.broker_epoch(b) for b in (*now.in_sync, *now.eligible))
     ranked = []
     for order, broker in enumerate(now.holders):
-        if not self._cluster.incarnation(broker) or self._unfit(broker):
+        if not self._cluster.broker_epoch(broker) or self._unfit(broker):
             continue
         rank = self._rank(now, broker)
         if rank != _Rank.NONE and not (rank >= _Rank.LOSSY_IN_SYNC and patient and not self._available):
@@ -318,9 +319,9 @@ WITHOUT_COMPARISON: Final[Patch] = (_Case, "_best", _best_by_rank)
 
 
 @mutant("in sync is who was in sync, whatever became of it since", "C31 C5 C1", "power_cut", "power_cut_all")
-def forget_incarnations() -> list[Patch]:
+def forget_broker_epochs() -> list[Patch]:
     return [
-        (_Case, "_current", lambda self, table, broker: broker in table and self._cluster.incarnation(broker) != 0),
+        (_Case, "_current", lambda self, table, broker: broker in table and self._cluster.broker_epoch(broker) != 0),
         (_Case, "_mark", lambda self, now: now),
     ]
 
@@ -381,7 +382,7 @@ def move_before_arrival() -> list[Patch]:
     def move(self: _Case, now: PartitionState) -> PartitionState:
         if not now.target or now.leader not in now.target:
             return now
-        in_sync = {broker: self._cluster.incarnation(broker) for broker in now.target}
+        in_sync = {broker: self._cluster.broker_epoch(broker) for broker in now.target}
         return msgspec.structs.replace(now, replicas=now.target, target=(), in_sync=in_sync, eligible={})
 
     return [(_Case, "_move", move), (_Case, "_arrived", lambda self, now: bool(now.target))]
@@ -432,7 +433,7 @@ def elect_the_preferred() -> list[Patch]:
 
     def longest(self: _Case, now: PartitionState, members: set[int], *, wait: bool) -> int:
         found = real(self, now, members, wait=wait)
-        here = [b for b in now.holders if b in members and self._cluster.incarnation(b) and not self._unfit(b)]
+        here = [b for b in now.holders if b in members and self._cluster.broker_epoch(b) and not self._unfit(b)]
         return min(here, key=lambda broker: (self._rank(now, broker), here.index(broker))) if found else found
 
     return [(_Case, "_longest", longest)]

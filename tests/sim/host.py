@@ -72,7 +72,7 @@ class OpenPartitions(dict[int, Partition]):
 
 
 class Host:
-    """Owned by the world. At most one incarnation of the broker lives at a time."""
+    """Owned by the world. At most one process of the broker lives at a time."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Host:
         self.broker: Broker | None = None
         self.node: Node | None = None
         self.files: HostFiles | None = None
-        self.incarnation = 0
+        self.broker_epoch = 0
         self.trouble = ""  # why the last start failed
         self.away_until = 0.0  # nobody starts it before
         self.stopping = False  # an orderly stop is under way: the keeper waits
@@ -108,7 +108,7 @@ class Host:
         self._boots = 1
         self._lossy_since: dict[Place, float] = {}
         self._disk_failed = False  # a sync has: a broker that says so is right
-        self._open: dict[Place, None] = {}  # in this incarnation
+        self._open: dict[Place, None] = {}  # in this process
         self._last_open: dict[Place, float] = {}  # what it held then may not be on disk; later nothing was written
         self._synced_at: dict[Place, float] = {}
         self._names: dict[str, str] = {}  # of topics, by the folder they are in
@@ -123,10 +123,10 @@ class Host:
     async def start(self) -> bool:
         """Starts the broker; False if it died before it could take requests."""
         assert self.node is None or self.node.dead
-        self.incarnation += 1
+        self.broker_epoch += 1
         self.broker = None
         self.trouble = ""
-        node = self.node = Node(self._loop, f"broker-{self.broker_id}.{self.incarnation}")
+        node = self.node = Node(self._loop, f"broker-{self.broker_id}.{self.broker_epoch}")
         self.files = HostFiles(self.disk, node, self._sync_failed)
         if self.watcher is not None:
             self.files.changed = self.watcher.changed
@@ -171,7 +171,7 @@ class Host:
         )
 
     def _parts(self) -> dict[str, Any]:
-        """What an incarnation of the broker is given of the world."""
+        """What a process of the broker is given of the world."""
         store: MetadataStore = self._store
         if self._settings is not None:
             store = SimStore(self._store, self._network, self.address, self.weather, self._chance())

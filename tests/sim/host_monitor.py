@@ -29,7 +29,7 @@ class HostMonitor:
         self._host = host
         self._broker = host.broker_id
         self._seen: dict[Partition, tuple[int, int, int]] = {}  # committed, epoch, and in which epoch that was said
-        self._incarnation = 0
+        self._broker_epoch = 0
 
     # ---- files
 
@@ -62,7 +62,7 @@ class HostMonitor:
                 break
             (delta,) = _DELTA.unpack_from(data, at + _DELTA_AT)
             batch = Batch(
-                base, base + delta + 1, epoch, (stamp_crc, crc), path, at, at + length, self._host.incarnation
+                base, base + delta + 1, epoch, (stamp_crc, crc), path, at, at + length, self._host.broker_epoch
             )
             at += length
             if not verify:
@@ -81,7 +81,7 @@ class HostMonitor:
         if not any(one.leads and (one.topic_id.hex(), one.index) == where for one in partitions):
             return  # what it wrote as leader and lost comes back to it from the one that leads now
         monitor.checked["C33"] += 1
-        if monitor.state.incarnation(self._broker) != broker.membership.incarnation:
+        if monitor.state.broker_epoch(self._broker) != broker.membership.broker_epoch:
             monitor.complain(
                 "C33",
                 f"broker {self._broker} appended to {monitor.name(where)} in epoch {epoch}, and its lease is over",
@@ -129,7 +129,7 @@ class HostMonitor:
 
     def died(self, *, power: bool) -> None:
         self._seen.clear()
-        self._incarnation = 0
+        self._broker_epoch = 0
         self._monitor.losses.look()
         if power:
             self._monitor.losses.is_down(self._broker)
@@ -152,7 +152,7 @@ class HostMonitor:
                 self._parse(path, where, copy, verify=True)
         copy.damaged &= copy.batches.keys()
         gone = [batch for base, batch in before.items() if base not in copy.batches]
-        copy.lose(gone, self._host.incarnation)
+        copy.lose(gone, self._host.broker_epoch)
         self._monitor.recount(self._broker, where)
         if power:
             self._monitor.power_lost(self._broker, where)
@@ -178,10 +178,10 @@ class HostMonitor:
         broker = self._host.broker
         if broker is None:
             return
-        incarnation = broker.membership.incarnation
-        if incarnation != self._incarnation:
-            self._incarnation = incarnation
-            self._monitor.processes[self._broker, incarnation] = self._host.incarnation
+        broker_epoch = broker.membership.broker_epoch
+        if broker_epoch != self._broker_epoch:
+            self._broker_epoch = broker_epoch
+            self._monitor.processes[self._broker, broker_epoch] = self._host.broker_epoch
         seen = self._seen
         for partition in broker.topics.by_handle.values():
             known = seen.get(partition)

@@ -33,7 +33,7 @@ Where = tuple[str, int]  # topic id, partition
 class Standing:
     """Of one partition."""
 
-    members: dict[int, int] = field(default_factory=dict)  # broker -> incarnation: of those who have had everything
+    members: dict[int, int] = field(default_factory=dict)  # broker -> broker epoch: of those who have had everything
     dry_since: float | None = None  # nobody who is sure has been registered since
     allowed: bool = False  # to elect one who may have lost something, since the partition was last written down
 
@@ -62,12 +62,12 @@ class Losses:
     # ---- who is sure
 
     def sure(self, broker: int, where: Where) -> bool:
-        incarnation = self.standing[where].members.get(broker)
+        broker_epoch = self.standing[where].members.get(broker)
         copy = self._copies.get((broker, where))
         return (
-            incarnation is not None
-            and incarnation > self._down.get(broker, -1)
-            and incarnation > self._lied.get((broker, where), -1)
+            broker_epoch is not None
+            and broker_epoch > self._down.get(broker, -1)
+            and broker_epoch > self._lied.get((broker, where), -1)
             and (broker, *where) not in self._state.unfit
             and (copy is None or not (copy.poisoned or copy.mending or copy.damaged))
         )

@@ -47,7 +47,7 @@ class Monitor:
         self.names: dict[str, str] = {}  # topic id by name, also of topics that are deleted
         self.losses = Losses(self.state, self.copies, self.agreed, lease_s, now)
         self.branched = False  # the store has gone back, and nobody has decided yet what counts
-        self.processes: dict[tuple[int, int], int] = {}  # broker and incarnation -> which of its processes that was
+        self.processes: dict[tuple[int, int], int] = {}  # broker and broker epoch -> which of its processes that was
         self._hosts = {host.broker_id: host for host in hosts}
         self._now = now
         self._specs: dict[str, TopicSpec] = {}
@@ -130,9 +130,9 @@ class Monitor:
             table = getattr(state, name)
             table.clear()
             table.update(getattr(now, name))
-        for broker, incarnation in list(self.processes):
-            if incarnation > snapshot.revision and state.incarnation(broker) != incarnation:
-                del self.processes[broker, incarnation]
+        for broker, broker_epoch in list(self.processes):
+            if broker_epoch > snapshot.revision and state.broker_epoch(broker) != broker_epoch:
+                del self.processes[broker, broker_epoch]
 
     def recovered(self) -> None:
         """An operator has decided which history counts. Epochs that were given twice are written anew by those that
@@ -166,7 +166,7 @@ class Monitor:
             self.losses.registered(int(event.key.removeprefix(BROKERS)))
         if event.key.startswith(BROKERS) and event.item is not None:  # which cannot have heard of it yet
             broker = int(event.key.removeprefix(BROKERS))
-            self.processes.setdefault((broker, event.item.create_revision), self._hosts[broker].incarnation)
+            self.processes.setdefault((broker, event.item.create_revision), self._hosts[broker].broker_epoch)
         if event.key.startswith("cluster/topics/"):
             name = event.key.removeprefix("cluster/topics/")
             if event.item is not None:
@@ -237,17 +237,17 @@ class Monitor:
         first, second = ((end.value.last_epoch, end.value.log_end) if end is not None else (0, 0) for end in ends)
         return first > second
 
-    def _is(self, broker: int, incarnation: int) -> bool:
+    def _is(self, broker: int, broker_epoch: int) -> bool:
         """The process that runs there, or ran last, is the one that is registered so: not one that has begun since."""
         return (
-            incarnation != LOSSY
-            and incarnation == self.state.incarnation(broker)
-            and self.processes.get((broker, incarnation)) == self._hosts[broker].incarnation
+            broker_epoch != LOSSY
+            and broker_epoch == self.state.broker_epoch(broker)
+            and self.processes.get((broker, broker_epoch)) == self._hosts[broker].broker_epoch
         )
 
-    def _runs(self, broker: int, incarnation: int) -> bool:
+    def _runs(self, broker: int, broker_epoch: int) -> bool:
         node = self._hosts[broker].node
-        return node is not None and not node.dead and self._is(broker, incarnation)
+        return node is not None and not node.dead and self._is(broker, broker_epoch)
 
     def _in_sync(self, where: Where, state: PartitionState) -> None:
         """Whoever is in sync has everything that is committed."""
@@ -255,9 +255,9 @@ class Monitor:
             return
         agreed = self.agreed[where]
         self.checked["C31"] += 1
-        for broker, incarnation in state.in_sync.items():
+        for broker, broker_epoch in state.in_sync.items():
             copy = self.copies[broker, where]
-            if not self._runs(broker, incarnation) or copy.mending or copy.poisoned:
+            if not self._runs(broker, broker_epoch) or copy.mending or copy.poisoned:
                 continue
             has = self.has(broker, where)
             if has < agreed.end:
@@ -388,7 +388,7 @@ class Monitor:
         self.checked["C32"] += 1
         needed = min(self._specs[where[0]].config.min_insync, len(state.replicas))
         counted = self._counted[where, epoch]
-        holding = {broker for broker, incarnation in counted if self._had(broker, incarnation, where, commit)}
+        holding = {broker for broker, broker_epoch in counted if self._had(broker, broker_epoch, where, commit)}
         if len(holding) < needed:
             self.complain(
                 "C32",
@@ -397,8 +397,8 @@ class Monitor:
             )
         missing = [
             broker
-            for broker, incarnation in state.in_sync.items()
-            if state.epoch == epoch and incarnation != LOSSY and not self._had(broker, incarnation, where, commit)
+            for broker, broker_epoch in state.in_sync.items()
+            if state.epoch == epoch and broker_epoch != LOSSY and not self._had(broker, broker_epoch, where, commit)
         ]
         if missing:
             self.complain(
@@ -407,6 +407,6 @@ class Monitor:
                 "never had that",
             )
 
-    def _had(self, broker: int, incarnation: int, where: Where, commit: Commit) -> bool:
-        process = self.processes.get((broker, incarnation))
+    def _had(self, broker: int, broker_epoch: int, where: Where, commit: Commit) -> bool:
+        process = self.processes.get((broker, broker_epoch))
         return process is not None and self.copies[broker, where].had(process, commit.base, commit.digest)

@@ -49,7 +49,7 @@ class StagedHost:
 
     broker_id: int
     disk: MemoryFiles = field(default_factory=lambda: MemoryFiles(Random(1)))
-    incarnation: int = 0  # which process of the broker this is
+    broker_epoch: int = 0  # which process of the broker this is
     node: Any = None
     broker: Any = None
     watcher: HostWatcher | None = None
@@ -127,20 +127,20 @@ class StagedCluster:
             self.hear(leader, epoch, leads=True)
 
     def as_(self, broker: int) -> int:
-        """The incarnation that is registered, or was last."""
-        return int(self.hosts[broker].broker.membership.incarnation)
+        """The broker epoch that is registered, or was last."""
+        return int(self.hosts[broker].broker.membership.broker_epoch)
 
     # ---- brokers
 
     def start(self, broker: int, *, noted: int = 0, epoch: int = 0) -> None:
         """A process begins, finds what is on its disk, a watermark too, and registers."""
         host = self.hosts[broker]
-        host.incarnation += 1
+        host.broker_epoch += 1
         self._put(f"{BROKERS}{broker}", BrokerRecord("h", 1, "v", f"folder {broker}", 0).encode())
         host.node = SimpleNamespace(dead=False)
         host.partition = StagedPartition(noted, epoch)
         host.broker = SimpleNamespace(
-            membership=SimpleNamespace(incarnation=self.revision),
+            membership=SimpleNamespace(broker_epoch=self.revision),
             topics=SimpleNamespace(by_handle={1: host.partition}),
         )
         host.watch.opened(cast("Any", host.partition))

@@ -80,7 +80,7 @@ def _leader(world: ClusterWorld, where: Where) -> int:
 def _in_sync(world: ClusterWorld, where: Where, broker: int) -> bool:
     state = world.monitor.state
     found = state.partitions.get(where)
-    return found is not None and found.value.in_sync.get(broker) == state.incarnation(broker) != 0
+    return found is not None and found.value.in_sync.get(broker) == state.broker_epoch(broker) != 0
 
 
 @contextmanager

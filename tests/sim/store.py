@@ -52,7 +52,7 @@ class StoreWeather:
 
 
 class SimStore:
-    """A MetadataStore. One per incarnation of a broker; `close` ends nothing but this one's use of it."""
+    """A MetadataStore. One per process of a broker; `close` ends nothing but this one's use of it."""
 
     def __init__(
         self, inner: MemoryStore, network: Network, address: str, weather: StoreWeather, random: Random

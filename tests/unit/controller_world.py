@@ -49,12 +49,12 @@ class Picture:
         folder: str = "f",
         adopted: bool = False,
     ) -> None:
-        """Registered with the incarnation <id>0<life>, such as 101 for the first life of broker 1."""
+        """Registered with the broker epoch <id>0<life>, such as 101 for the first life of broker 1."""
         for broker in alive:
             record = BrokerRecord(
                 "h", broker, "1", f"{folder}{broker}", 0, "", broker not in lossy, broker in draining, adopted
             )
-            self.put(broker_key(broker), record, created=incarnation(broker, life))
+            self.put(broker_key(broker), record, created=broker_epoch(broker, life))
 
     def topic(
         self,
@@ -77,7 +77,7 @@ class Picture:
     def ends(self, told: dict[int, tuple[int, int]], *, life: int = 1, epoch: int = 8) -> None:
         """What brokers say of their logs: epoch of the last record, end."""
         for broker, (last_epoch, log_end) in told.items():
-            end = LogEnd(incarnation(broker, life), epoch, last_epoch, log_end, 0)
+            end = LogEnd(broker_epoch(broker, life), epoch, last_epoch, log_end, 0)
             self.put(end_key(broker, PLACE), end)
 
     def apply(self, changes: list[Change]) -> None:
@@ -102,12 +102,12 @@ class Picture:
         return self.state.partitions[PLACE].value.folders
 
 
-def incarnation(broker: int, life: int = 1) -> int:
+def broker_epoch(broker: int, life: int = 1) -> int:
     return 100 * broker + life
 
 
 def members(*brokers: int, life: int = 1) -> dict[int, int]:
-    return {broker: incarnation(broker, life) for broker in brokers}
+    return {broker: broker_epoch(broker, life) for broker in brokers}
 
 
 REPLICAS = (1, 2, 3)

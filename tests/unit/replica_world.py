@@ -120,7 +120,7 @@ class ReplicaWorld:
             store=self.store,
             replica_lag_s=3.0,
             alive=lambda: True,
-            incarnation=lambda: 10,
+            broker_epoch=lambda: 10,
             registered=lambda: dict(self.registered),
             folders=lambda: {broker: f"f{broker}" for broker in self.registered},
             fit=lambda broker, _: broker not in self.unfit,

@@ -69,7 +69,7 @@ async def test_a_single_broker_is_its_own_controller(world: World) -> None:
     assert controller.acting()
     assert len(member.view.state.partitions) == 250
     state = await state_of(world, 249)
-    assert state == PartitionState(1, 1, (1,), {1: member.membership.incarnation}, folders={1: "folder-1"})
+    assert state == PartitionState(1, 1, (1,), {1: member.membership.broker_epoch}, folders={1: "folder-1"})
 
 
 @on_virtual_time
@@ -132,7 +132,7 @@ async def test_it_goes_on_when_the_store_is_back(world: World) -> None:
     state = await state_of(world)
     assert state.leader == 1
     assert state.epoch > 1
-    assert state.in_sync == {1: member.membership.incarnation}
+    assert state.in_sync == {1: member.membership.broker_epoch}
 
 
 @on_virtual_time
@@ -187,7 +187,7 @@ async def test_one_that_may_have_lost_something_leads_only_after_the_others_had_
     assert (await state_of(world)).leader == 0
     await asyncio.sleep(SESSION_S * 0.2)
     state = await state_of(world)
-    assert (state.leader, state.epoch, state.in_sync) == (2, 8, {2: lossy.membership.incarnation})
+    assert (state.leader, state.epoch, state.in_sync) == (2, 8, {2: lossy.membership.broker_epoch})
 
 
 @on_virtual_time

@@ -17,7 +17,7 @@ from comet_broker.core.cluster import (
 from comet_broker.core.controller import decide
 from comet_broker.core.forcing import forced
 from comet_broker.metadata.store import Compare
-from tests.unit.controller_world import ALL, PLACE, REPLICAS, Picture, incarnation, members
+from tests.unit.controller_world import ALL, PLACE, REPLICAS, Picture, broker_epoch, members
 
 
 def stuck() -> Picture:
@@ -69,7 +69,7 @@ def test_a_folder_that_began_anew_can_be_chosen_when_no_other_comes_back() -> No
     picture.partition(PartitionState(NOBODY, 8, (1, 2), members(1)))
     picture.brokers(1, life=2, folder="new", lossy=(1,))
     picture.apply([forced(picture.state, PLACE, 1)])
-    assert picture.decided() == PartitionState(1, 9, (1, 2), {1: incarnation(1, 2)}, loss_accepted=9)
+    assert picture.decided() == PartitionState(1, 9, (1, 2), {1: broker_epoch(1, 2)}, loss_accepted=9)
     assert picture.folders[1] == "new1"
 
 

@@ -22,12 +22,12 @@ async def test_a_registration_stands_as_long_as_the_broker_runs(world: World) ->
     await member.membership.register()
     item = await world.store.get(broker_key(1))
     assert item is not None
-    assert item.create_revision == member.membership.incarnation
+    assert item.create_revision == member.membership.broker_epoch
     assert BrokerRecord.decode(item.value).lease == item.lease == member.membership.lease
     for _ in range(20):
         await asyncio.sleep(SESSION_S)
         assert member.membership.alive()
-    assert member.view.state.incarnation(1) == member.membership.incarnation == item.create_revision
+    assert member.view.state.broker_epoch(1) == member.membership.broker_epoch == item.create_revision
     assert member.seen == ["registered"]
 
 
@@ -50,7 +50,7 @@ async def test_a_killed_broker_comes_back_without_waiting_for_its_old_lease(worl
     began = world.loop.time()
     await second.membership.register()
     assert world.loop.time() == began
-    assert second.membership.incarnation > first.membership.incarnation
+    assert second.membership.broker_epoch > first.membership.broker_epoch
     with pytest.raises(LeaseLost):
         await world.store.keep_alive(first.membership.lease)
 
@@ -85,7 +85,7 @@ async def test_an_answer_that_got_lost_is_found_out(world: World) -> None:
     member = await world.member(1)
     world.store.lost_answers = 1
     await member.membership.register()
-    assert member.membership.incarnation == member.view.state.incarnation(1)
+    assert member.membership.broker_epoch == member.view.state.broker_epoch(1)
     assert member.membership.alive()
 
 
@@ -98,17 +98,17 @@ async def test_the_deadline_is_over_before_the_lease_is(world: World) -> None:
     await asyncio.sleep(10)
     world.store.silent = True
     assert await until(lambda: not member.membership.alive(), within_s=SESSION_S, every_s=0.01)
-    assert other.view.state.incarnation(1)
+    assert other.view.state.broker_epoch(1)
     await asyncio.sleep(0.01)
     assert member.seen == ["registered", "lost"]
-    assert await until(lambda: other.view.state.incarnation(1) == 0, within_s=SESSION_S)
+    assert await until(lambda: other.view.state.broker_epoch(1) == 0, within_s=SESSION_S)
 
 
 @on_virtual_time
 async def test_after_the_store_was_away_the_broker_registers_again(world: World) -> None:
     member = await world.member(1)
     await member.membership.register()
-    before = member.membership.incarnation
+    before = member.membership.broker_epoch
     world.store.down = True
     await asyncio.sleep(60)
     assert member.seen == ["registered", "lost"]
@@ -116,7 +116,7 @@ async def test_after_the_store_was_away_the_broker_registers_again(world: World)
     await asyncio.sleep(1)
     assert member.seen == ["registered", "lost", "registered"]
     assert member.membership.alive()
-    assert member.membership.incarnation > before
+    assert member.membership.broker_epoch > before
 
 
 @on_virtual_time
@@ -124,12 +124,12 @@ async def test_a_process_that_was_stopped_knows_it_at_the_first_question(world: 
     member = await world.member(1)
     await member.membership.register()
     await asyncio.sleep(10)
-    before = member.membership.incarnation
+    before = member.membership.broker_epoch
     member.clock.paused_s += SESSION_S  # nothing has run since: no timer, no task
     assert not member.membership.alive()
     await asyncio.sleep(SESSION_S)
     assert member.seen == ["registered", "lost", "registered"]
-    assert member.membership.incarnation > before
+    assert member.membership.broker_epoch > before
 
 
 @on_virtual_time
@@ -138,25 +138,25 @@ async def test_a_revoked_registration_is_noticed_at_once(world: World) -> None:
     other = await world.member(2)
     await member.membership.register()
     await asyncio.sleep(0.1)
-    before = member.membership.incarnation
+    before = member.membership.broker_epoch
     await other.membership.revoke(1, before + 1)
     assert await world.keys() == [broker_key(1)]
     await other.membership.revoke(1, before)
     await asyncio.sleep(0.001)
     assert member.seen == ["registered", "lost", "registered"]
-    assert member.membership.incarnation > before
+    assert member.membership.broker_epoch > before
 
 
 @on_virtual_time
-async def test_a_broker_that_drains_keeps_its_incarnation(world: World) -> None:
+async def test_a_broker_that_drains_keeps_its_broker_epoch(world: World) -> None:
     member = await world.member(1)
     await member.membership.register()
-    before = member.membership.incarnation
+    before = member.membership.broker_epoch
     world.store.lost_answers = 1
     await member.membership.set_draining()
     await asyncio.sleep(0)
     assert member.view.state.brokers[1].value.draining
-    assert member.membership.incarnation == before == member.view.state.incarnation(1)
+    assert member.membership.broker_epoch == before == member.view.state.broker_epoch(1)
     await asyncio.sleep(10 * SESSION_S)
     assert member.membership.alive()
 

@@ -170,7 +170,7 @@ def test_coordinators_get_epochs_above_all_that_revisions_allowed() -> None:
     state = listed(made([folder(1, copy(10, 10))], found))
     assert state.coordinators[3].value.epoch == 701
     assert state.coordinators[4].value.epoch == 501
-    assert all(state.incarnation(one.value.broker) != one.value.incarnation for one in state.coordinators.values())
+    assert all(state.broker_epoch(one.value.broker) != one.value.broker_epoch for one in state.coordinators.values())
 
 
 def test_topics_of_which_only_records_are_left_are_reported() -> None:

@@ -16,10 +16,10 @@ def replicas(state: PartitionState = STATE, *, min_insync: int = 2, log_end: int
 
 
 def report(one: Replicas, broker: int, log_end: int, *, leader_end: int = 100, now: float = 0.0, inc: int = 0) -> bool:
-    incarnation = inc or broker * 10
-    if broker not in one.followers or one.followers[broker].incarnation != incarnation:
-        one.follow(broker, incarnation, now)
-    return one.progress(broker, incarnation, log_end, log_end, leader_end, now)
+    broker_epoch = inc or broker * 10
+    if broker not in one.followers or one.followers[broker].broker_epoch != broker_epoch:
+        one.follow(broker, broker_epoch, now)
+    return one.progress(broker, broker_epoch, log_end, log_end, leader_end, now)
 
 
 def test_nothing_is_committed_before_every_in_sync_replica_has_spoken_in_this_epoch() -> None:

@@ -23,7 +23,7 @@ from tests.sim.waiting import until
 from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
 from tests.unit.storage_world import IDENTITY, batch
 
-HELLO = pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="c", broker=2, incarnation=20))
+HELLO = pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="c", broker=2, broker_epoch=20))
 
 
 def session_on(world: ReplicaWorld) -> ReplicaSession:
@@ -70,8 +70,8 @@ def answers(session: ReplicaSession) -> list[pb.LeaderFrame]:
     [
         [pb.FollowerFrame()],
         [HELLO, HELLO],
-        [pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="other", broker=2, incarnation=20))],
-        [pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="c", broker=1, incarnation=10))],
+        [pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="other", broker=2, broker_epoch=20))],
+        [pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="c", broker=1, broker_epoch=10))],
         [pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="c", broker=2))],
     ],
 )
@@ -120,7 +120,7 @@ async def test_nonsense_about_one_partition_is_refused_and_counts_for_nothing(fr
         [follow()],
         [HELLO, follow(topic_id=b"elsewhere")],
         [HELLO, follow(leader_epoch=7)],
-        [pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="c", broker=9, incarnation=90)), follow()],
+        [pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="c", broker=9, broker_epoch=90)), follow()],
     ],
 )
 async def test_what_may_not_be_followed_is_refused_and_the_call_goes_on(frames: list[pb.FollowerFrame]) -> None:
@@ -248,7 +248,7 @@ def replicator_on(
         tasks=world.tasks,
         clock=world.clock,
         network=network,
-        membership=SimpleNamespace(incarnation=10),
+        membership=SimpleNamespace(broker_epoch=10),
         address_of=where.get,
         suspect=nothing,
         fitness=SimpleNamespace(mended=lambda _: None, broke=lambda _, error: broken.append(error)),

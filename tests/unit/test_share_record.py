@@ -14,7 +14,7 @@ WINDOW = limits.SHARE_WINDOW_RECORDS_MAX
 
 
 def stored(snapshot: WindowSnapshot) -> bytes:
-    return record_of(snapshot, broker=1, incarnation=77, epoch=3, sequence=9).encode()
+    return record_of(snapshot, broker=1, broker_epoch=77, epoch=3, sequence=9).encode()
 
 
 def test_what_is_kept_comes_back() -> None:
@@ -40,7 +40,7 @@ def test_the_worst_fits_twice_into_a_transaction() -> None:
 
 
 def test_what_lies_beyond_the_window_is_not_unpacked() -> None:
-    record = ShareRecord(broker=1, incarnation=1, epoch=1, sequence=1, floor=0, marks=zlib.compress(bytes(1 << 20)))
+    record = ShareRecord(broker=1, broker_epoch=1, epoch=1, sequence=1, floor=0, marks=zlib.compress(bytes(1 << 20)))
     assert len(record.snapshot(WINDOW).marks) == WINDOW
 
 

@@ -60,7 +60,7 @@ class Controller:
         self._membership = membership
         self._clock = clock
         self._role = 0  # the mod_revision under which this broker holds the role; 0: it does not
-        self._incarnation = 0  # of this broker when it took the role
+        self._broker_epoch = 0  # of this broker when it took the role
         self._written = 0  # the revision of this controller's last change: nothing is decided before it is seen
         self._places: set[Place] | None = None  # what has changed since it was last decided on; None: anything
         self._leaderless: dict[Place, float] = {}  # since when
@@ -203,12 +203,12 @@ class Controller:
 
     async def _hold(self) -> bool:
         membership = self._membership
-        if not membership.incarnation or not membership.alive():
+        if not membership.broker_epoch or not membership.alive():
             return False
-        mine = ControllerRecord(membership.broker_id, membership.incarnation)
+        mine = ControllerRecord(membership.broker_id, membership.broker_epoch)
         holder = self._view.state.controller
         if self._role:
-            if self._view.state.revision < self._role or (holder == mine and self._incarnation == mine.incarnation):
+            if self._view.state.revision < self._role or (holder == mine and self._broker_epoch == mine.broker_epoch):
                 return True
             self._step_down()
         if holder is not None and holder != mine:
@@ -225,10 +225,10 @@ class Controller:
             if item is None or ControllerRecord.decode(item.value) != mine:
                 return False
             role = item.mod_revision  # it had been applied when the answer was lost
-        if self._membership.incarnation != mine.incarnation:
+        if self._membership.broker_epoch != mine.broker_epoch:
             return False  # the registration ended while the store was asked
         self._role = role
-        self._incarnation = mine.incarnation
+        self._broker_epoch = mine.broker_epoch
         self._places = None
         self._quiet_since = self._clock.monotonic()
         log.info("this broker is the controller now")

@@ -84,7 +84,7 @@ class Membership:
         self._entrance = entrance
         self.broker_id = config.broker_id
         self.exclusive = not config.etcd if exclusive is None else exclusive
-        self.incarnation = 0  # 0: not registered
+        self.broker_epoch = 0  # 0: not registered
         self.lease = 0
         self.deadline = -math.inf
         self.draining = False
@@ -112,7 +112,7 @@ class Membership:
         """Nobody can have taken this broker for dead yet. Asked before each append, and before each answer."""
         if self.suspended:
             return False
-        return self.exclusive or (self.incarnation != 0 and self._clock.monotonic() < self.deadline)
+        return self.exclusive or (self.broker_epoch != 0 and self._clock.monotonic() < self.deadline)
 
     # ---- life
 
@@ -128,10 +128,10 @@ class Membership:
     async def set_draining(self) -> None:
         """Tells the controller that this broker is about to stop, so that it hands over what it leads."""
         self.draining = True
-        while self.incarnation:
+        while self.broker_epoch:
             try:
                 item = await self._store.get(self._key)
-                if item is None or item.create_revision != self.incarnation:
+                if item is None or item.create_revision != self.broker_epoch:
                     return  # whoever registers again says it as well
                 record = msgspec.structs.replace(BrokerRecord.decode(item.value), draining=True)
                 compares = [Compare(self._key, item.mod_revision)]
@@ -148,7 +148,7 @@ class Membership:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
             self._keeper = None
-        lease, self.lease, self.incarnation, self.deadline = self.lease, 0, 0, -math.inf
+        lease, self.lease, self.broker_epoch, self.deadline = self.lease, 0, 0, -math.inf
         if lease:
             with contextlib.suppress(StoreUnavailable, TimeoutError, Closed):
                 async with asyncio.timeout(self.ttl_s / KEEPALIVES):
@@ -159,16 +159,16 @@ class Membership:
         What is registered there is left alone and runs out."""
         self.lease = 0
         self.suspended = True
-        if self.incarnation:
+        if self.broker_epoch:
             self._lose()
         self._wake.set()
 
-    async def revoke(self, broker: int, incarnation: int = 0) -> None:
-        """Ends another broker's registration, for who knows for certain that its process is gone: `incarnation` is
+    async def revoke(self, broker: int, broker_epoch: int = 0) -> None:
+        """Ends another broker's registration, for who knows for certain that its process is gone: `broker_epoch` is
         the one that is known to be gone, 0 for whichever this broker knows of."""
         assert broker != self.broker_id
         found = self._view.state.brokers.get(broker)
-        if found is None or incarnation not in {0, found.create_revision}:
+        if found is None or broker_epoch not in {0, found.create_revision}:
             return
         log.warning("broker %d is gone: its registration ends before its lease does", broker)
         try:
@@ -221,13 +221,13 @@ class Membership:
         """It names the folder that this process holds, so the process that wrote it is gone."""
         return BrokerRecord.decode(item.value).folder == record.folder
 
-    def _registered(self, lease: int, incarnation: int, sent_at: float) -> None:
+    def _registered(self, lease: int, broker_epoch: int, sent_at: float) -> None:
         self.lease = lease
-        self.incarnation = incarnation
+        self.broker_epoch = broker_epoch
         self.fenced = None
         self.suspended = False
         self._extend(sent_at, self._ttl_ms)
-        log.info("broker %d is registered, incarnation %d", self.broker_id, incarnation)
+        log.info("broker %d is registered, epoch %d", self.broker_id, broker_epoch)
         self._tell(self.on_registered)
 
     def _extend(self, sent_at: float, ttl_ms: int) -> None:
@@ -250,7 +250,7 @@ class Membership:
         while True:
             try:
                 await self._keep_alive()
-                if self.incarnation:
+                if self.broker_epoch:
                     self._lose()
                 if self.final:
                     return
@@ -296,11 +296,11 @@ class Membership:
     def _known_gone(self) -> bool:
         """The store has told of a time after the registration in which it does not stand."""
         state = self._view.state
-        return 0 < self.incarnation <= state.revision and state.incarnation(self.broker_id) != self.incarnation
+        return 0 < self.broker_epoch <= state.revision and state.broker_epoch(self.broker_id) != self.broker_epoch
 
     def _lose(self) -> None:
         log.warning("broker %d is not registered any more", self.broker_id)
-        self.incarnation = 0
+        self.broker_epoch = 0
         self.deadline = -math.inf
         self._tell(self.on_lost)
 

@@ -1,6 +1,6 @@
 """The slots that this broker coordinates: claimed in the metadata store, loaded, served, and given up.
 
-    cluster/coordinators/<slot>      who has the slot: broker, incarnation, epoch       (all brokers follow it)
+    cluster/coordinators/<slot>      who has the slot: broker, broker epoch, epoch       (all brokers follow it)
     coordination/<slot>/head         the last write of that coordinator                 (see journal)
     coordination/<slot>/...          its groups, offsets and transactions             (read once, when it is claimed)
 
@@ -136,7 +136,7 @@ class Coordinator:
     def owner(self, number: int) -> int | None:
         """The broker that has the slot, if it is alive."""
         found = self._broker.view.state.coordinators.get(number)
-        if found is None or self._broker.view.state.incarnation(found.value.broker) != found.value.incarnation:
+        if found is None or self._broker.view.state.broker_epoch(found.value.broker) != found.value.broker_epoch:
             return None
         return found.value.broker
 
@@ -227,9 +227,9 @@ class Coordinator:
             self._look({number: known[number] for number in named if number in known})
 
     def _look(self, found: dict[int, Versioned[CoordinatorRecord]]) -> None:
-        me, incarnation = self._broker.config.broker_id, self._broker.membership.incarnation
+        me, broker_epoch = self._broker.config.broker_id, self._broker.membership.broker_epoch
         for number, record in found.items():
-            mine = record.value.broker == me and record.value.incarnation == incarnation
+            mine = record.value.broker == me and record.value.broker_epoch == broker_epoch
             if not mine and self.chosen(number) == me and self._broker.membership.alive():
                 self._claim(number)
 
@@ -248,7 +248,7 @@ class Coordinator:
 
     async def _claim_later(self, number: int) -> None:
         """Claims and loads the slot, unless another is to have it by then."""
-        while not self._closed and self._broker.membership.incarnation:
+        while not self._closed and self._broker.membership.broker_epoch:
             try:
                 if await self._try_to_claim(number):
                     return
@@ -310,13 +310,13 @@ class Coordinator:
     async def _try_to_claim(self, number: int) -> bool:
         """True when there is nothing more to do: it is ours, or somebody else's."""
         broker = self._broker
-        me, incarnation = broker.config.broker_id, broker.membership.incarnation
+        me, broker_epoch = broker.config.broker_id, broker.membership.broker_epoch
         key, head_key = coordinator_key(number), slot_prefix(number) + "head"
         item, head = await broker.store.get(key), await broker.store.get(head_key)
         record = None if item is None else CoordinatorRecord.decode(item.value)
         if self.chosen(number) != me:
             return True
-        mine = CoordinatorRecord(broker=me, incarnation=incarnation, epoch=1 if record is None else record.epoch + 1)
+        mine = CoordinatorRecord(broker=me, broker_epoch=broker_epoch, epoch=1 if record is None else record.epoch + 1)
         floor = 0 if head is None else Head.decode(head.value).generation_floor
         first = Head(broker=me, epoch=mine.epoch, sequence=0, generation_floor=floor)
         result = await broker.store.transact(
@@ -353,7 +353,7 @@ class Coordinator:
         if slot.closed is None and (head is None or head.mod_revision != revision):
             # Somebody else has claimed it since, or the store is another one: that shows in what it was asked for.
             self._lost(number, slot, CoordinatorLoading("the claim of the slot is gone", retry_after_ms=LOADING_MS))
-        elif slot.closed is None and broker.membership.incarnation == mine.incarnation:
+        elif slot.closed is None and broker.membership.broker_epoch == mine.broker_epoch:
             slot.load([item for item in items if item.key != head_key])
             log.info("coordinates slot %d in epoch %d, with %d keys", number, mine.epoch, len(items) - 1)
         else:

@@ -13,7 +13,7 @@
     cluster/drains/<broker>                  an operator wants this broker to lead nothing
     cluster/coordinators/<slot>              who coordinates the groups and transactions of a slot
 
-The create_revision of a broker's key is its *incarnation*: a number that no other start of any broker ever had. Who
+The create_revision of a broker's key is its *broker epoch*: a number that no other start of any broker ever had. Who
 is in sync is written down with it, so that a broker that comes back with less than it had is not taken for one that
 never left.
 
@@ -94,7 +94,7 @@ class Lineage(Stored, frozen=True):
 
 class ControllerRecord(Stored, frozen=True):
     broker: int
-    incarnation: int
+    broker_epoch: int
 
 
 class TopicSpec(Stored, frozen=True):
@@ -116,7 +116,7 @@ class GivenUp(msgspec.Struct, frozen=True, array_like=True):
 class PartitionState(Stored, frozen=True):
     """Who holds a partition. Written by the controller and by the leader, each by compare-and-swap.
 
-    in_sync    broker -> incarnation of those that have everything below the high watermark
+    in_sync    broker -> broker epoch of those that have everything below the high watermark
     eligible   as in_sync: they left while too few were in sync for the high watermark to move, so they still have all
     target     where the replicas are to be; empty when they are there
     handover   the leader is asked to pass leadership to this broker as soon as that has all the leader has
@@ -178,7 +178,7 @@ class LogEnd(Stored, frozen=True):
     """How far the log of one replica goes, for the election of a leader among replicas that may have lost records.
     Valid in that `epoch` of the partition, in which nobody leads, and for that start of the broker."""
 
-    incarnation: int
+    broker_epoch: int
     epoch: int
     last_epoch: int  # of its last record
     log_end: int
@@ -189,7 +189,7 @@ class CoordinatorRecord(Stored, frozen=True):
     """Who has a slot; see core.slots. `epoch` is one more with each coordinator."""
 
     broker: int
-    incarnation: int
+    broker_epoch: int
     epoch: int
 
 
@@ -227,7 +227,7 @@ class ClusterState:
     drains: dict[int, Versioned[bytes]] = field(default_factory=dict)
     coordinators: dict[int, Versioned[CoordinatorRecord]] = field(default_factory=dict)
 
-    def incarnation(self, broker: int) -> int:
+    def broker_epoch(self, broker: int) -> int:
         """0 for a broker that is not alive."""
         found = self.brokers.get(broker)
         return 0 if found is None else found.create_revision

@@ -57,7 +57,7 @@ from comet_broker.core.placement import Load, place
 from comet_broker.metadata.store import OPERATIONS_MAX, Compare, Delete, Put
 
 CHANGE_OPERATIONS_MAX: Final = 100
-LOSSY: Final = 0  # in place of an incarnation: a member that came back with less than it may have had
+LOSSY: Final = 0  # in place of a broker epoch: a member that came back with less than it may have had
 
 assert CHANGE_OPERATIONS_MAX + 2 <= OPERATIONS_MAX  # with the topic's compare and the controller's own
 
@@ -189,7 +189,7 @@ class _Case:
 
     def _current(self, table: dict[int, int], broker: int) -> bool:
         """Alive, and still the one that is written down."""
-        return table.get(broker, LOSSY) != LOSSY and self._cluster.incarnation(broker) == table[broker]
+        return table.get(broker, LOSSY) != LOSSY and self._cluster.broker_epoch(broker) == table[broker]
 
     def _whole(self, table: dict[int, int], broker: int) -> bool:
         """Alive, and of what it had when it was written down nothing can have been lost."""
@@ -219,11 +219,11 @@ class _Case:
         one that began anew: that shows in its folder, and nothing is lost yet of what lies in the old one."""
 
         def lost(table: dict[int, int], broker: int) -> bool:
-            here = self._cluster.incarnation(broker) != 0 and not self._anew(broker)
+            here = self._cluster.broker_epoch(broker) != 0 and not self._anew(broker)
             return here and not self._whole(table, broker)
 
         def marked(table: dict[int, int]) -> dict[int, int]:
-            return {broker: LOSSY if lost(table, broker) else incarnation for broker, incarnation in table.items()}
+            return {broker: LOSSY if lost(table, broker) else broker_epoch for broker, broker_epoch in table.items()}
 
         return replace(now, in_sync=marked(now.in_sync), eligible=marked(now.eligible))
 
@@ -234,15 +234,15 @@ class _Case:
             return now if now.leader == NOBODY else replace(now, leader=NOBODY, epoch=now.epoch + 1, handover=NOBODY)
         if not self._current(now.in_sync, leader):
             members = {**now.eligible, **now.in_sync}
-            now = self._with_members(now, {leader: self._cluster.incarnation(leader)}, members)
+            now = self._with_members(now, {leader: self._cluster.broker_epoch(leader)}, members)
         return replace(now, leader=leader, epoch=now.epoch + 1, handover=NOBODY)
 
     def _best(self, now: PartitionState, *, last_resort: bool, in_time: bool) -> int:
         """Who is to lead, as the table at the top has it; among equals, who does not drain, then who is preferred."""
-        patient = not last_resort and not all(self._cluster.incarnation(b) for b in (*now.in_sync, *now.eligible))
+        patient = not last_resort and not all(self._cluster.broker_epoch(b) for b in (*now.in_sync, *now.eligible))
         ranked: list[tuple[int, bool, int, int]] = []
         for order, broker in enumerate(now.holders):
-            if not self._cluster.incarnation(broker) or self._unfit(broker):
+            if not self._cluster.broker_epoch(broker) or self._unfit(broker):
                 continue
             rank = self._rank(now, broker)
             sure = self._current(now.in_sync, broker) or self._current(now.eligible, broker)
@@ -262,7 +262,7 @@ class _Case:
         said how far its log goes and is waited for. Last come those that never say it, and those that have not followed
         since an operator gave up what they hold."""
         out = {broker for broker in now.holders if self._unfit(broker) or self._anew(broker) or self._unmade(broker)}
-        here = [b for b in now.holders if b in members - out and self._cluster.incarnation(b)]
+        here = [b for b in now.holders if b in members - out and self._cluster.broker_epoch(b)]
         ends = {broker: end for broker in here if (end := self._log_end(now, broker)) is not None}
         if len(here) > 1 and len(ends) < len(here) and wait:
             return NOBODY
@@ -282,7 +282,7 @@ class _Case:
         if found is None or now.leader != NOBODY:
             return None
         end = found.value
-        if end.incarnation != self._cluster.incarnation(broker) or end.epoch != now.epoch:
+        if end.broker_epoch != self._cluster.broker_epoch(broker) or end.epoch != now.epoch:
             return None
         return end.last_epoch, end.log_end
 
@@ -308,8 +308,8 @@ class _Case:
     def _trim(self, now: PartitionState) -> PartitionState:
         """Without those that are gone, came back as others, must not lead, or hold no copy any more."""
         in_sync = {
-            broker: incarnation
-            for broker, incarnation in now.in_sync.items()
+            broker: broker_epoch
+            for broker, broker_epoch in now.in_sync.items()
             if broker == now.leader or (self._leads(now, broker) and broker in now.holders)
         }
         return self._with_members(now, in_sync, {**now.eligible, **now.in_sync})
@@ -317,8 +317,8 @@ class _Case:
     def _with_members(self, now: PartitionState, in_sync: dict[int, int], members: dict[int, int]) -> PartitionState:
         """While too few are in sync, the high watermark stands still and the other members have all below it."""
         eligible = {
-            broker: incarnation
-            for broker, incarnation in members.items()
+            broker: broker_epoch
+            for broker, broker_epoch in members.items()
             if broker not in in_sync and broker in now.holders and not self._unfit(broker)
         }
         return replace(
@@ -447,7 +447,7 @@ def _placements(state: ClusterState, specs: Specs) -> list[Change]:
                 leader=replicas[0],
                 epoch=first,
                 replicas=replicas,
-                in_sync={broker: state.incarnation(broker) for broker in replicas},
+                in_sync={broker: state.broker_epoch(broker) for broker in replicas},
                 folders={broker: state.brokers[broker].value.folder for broker in replicas},
             )
             for index, replicas in zip(indexes, placed, strict=False)

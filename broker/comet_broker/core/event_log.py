@@ -75,7 +75,7 @@ class Chronicle:
         self._told: deque[Told] = deque(maxlen=limits.EVENTS_MAX)  # the latest at the end
         self._gathered: dict[Cause, Gathered] = {}
         self._counting: dict[Cause, Told] = {}  # that stand for many, and for more of the kind
-        self._brokers: dict[int, tuple[int, BrokerRecord]] = {}  # with their incarnations
+        self._brokers: dict[int, tuple[int, BrokerRecord]] = {}  # with their broker epochs
         self._topics: dict[str, TopicSpec] = {}
         self._names: dict[str, str] = {}  # of topics, by their ids
         self._leaders: dict[Place, int] = {}

@@ -48,7 +48,7 @@ from comet_broker.core.slots import SLOTS
 from comet_broker.metadata.store import Compare, KeyValue, Put
 
 CHANGE_OPERATIONS_MAX: Final = 100
-NO_INCARNATION: Final = -1
+NO_BROKER_EPOCH: Final = -1
 
 
 class CopyInventory(msgspec.Struct, frozen=True):
@@ -313,7 +313,7 @@ def batches(
         changes.append((Compare(key, 0 if found is None else found.mod_revision), Put(key, new.encode())))
     for slot in range(SLOTS):
         known, head, (head_key, head_value) = state.coordinators.get(slot), heads.get(slot), slot_head[slot]
-        record = CoordinatorRecord(entry.broker, NO_INCARNATION, slot_epoch(plan, state, slot))
+        record = CoordinatorRecord(entry.broker, NO_BROKER_EPOCH, slot_epoch(plan, state, slot))
         key = coordinator_key(slot)
         changes.append((Compare(key, 0 if known is None else known.mod_revision), Put(key, record.encode())))
         changes.append((Compare(head_key, 0 if head is None else head.mod_revision), Put(head_key, head_value)))

@@ -7,7 +7,7 @@
 The rule that nothing acknowledged is lost rests on three things kept here. A replica that is being taken in counts
 already while nobody knows whether the metadata store has taken it in; one that is being taken out counts until the
 store has it out. `committed` stands still while fewer than `min_insync` are in sync. And a replica counts only with
-the incarnation it was in sync with: a broker that came back may have less.
+the broker epoch it was in sync with: a broker that came back may have less.
 
 Single-threaded, pure; owned by the partition, made anew for every epoch.
 """
@@ -30,7 +30,7 @@ V = TypeVar("V")
 class Follower:
     """One replica as its own reports tell of it. Nothing is known of it in this epoch before the first."""
 
-    incarnation: int
+    broker_epoch: int
     log_end: int
     flushed_end: int
     caught_up_at: float  # the latest time of which it is known that it has had, by now, all that the leader had then
@@ -84,18 +84,18 @@ class Replicas:
 
     # ---- what followers say
 
-    def follow(self, broker: int, incarnation: int, now: float) -> None:
+    def follow(self, broker: int, broker_epoch: int, now: float) -> None:
         """A follower begins. What it has is known once it has said that it has cut back to where the logs agree."""
         known = self.followers.get(broker)
-        caught_up_at = known.caught_up_at if known is not None and known.incarnation == incarnation else self._began
-        self.followers[broker] = Follower(incarnation, _UNKNOWN, _UNKNOWN, caught_up_at, now, self.epoch_start)
+        caught_up_at = known.caught_up_at if known is not None and known.broker_epoch == broker_epoch else self._began
+        self.followers[broker] = Follower(broker_epoch, _UNKNOWN, _UNKNOWN, caught_up_at, now, self.epoch_start)
 
     def progress(
-        self, broker: int, incarnation: int, log_end: int, flushed_end: int, leader_end: int, now: float
+        self, broker: int, broker_epoch: int, log_end: int, flushed_end: int, leader_end: int, now: float
     ) -> bool:
         """What a follower has now; False if it is not one of this epoch."""
         follower = self.followers.get(broker)
-        if follower is None or follower.incarnation != incarnation:
+        if follower is None or follower.broker_epoch != broker_epoch:
             return False
         assert log_end <= leader_end, "a follower cannot have what its leader has not"
         follower.log_end = log_end
@@ -126,17 +126,17 @@ class Replicas:
 
     def _counts(self, broker: int, follower: Follower) -> bool:
         """The follower is the one that was taken in, not a later life of it."""
-        incarnation = self.state.in_sync.get(broker)
-        if incarnation is None and self.proposed is not None:
-            incarnation = self.proposed.in_sync.get(broker)
-        return incarnation == follower.incarnation
+        broker_epoch = self.state.in_sync.get(broker)
+        if broker_epoch is None and self.proposed is not None:
+            broker_epoch = self.proposed.in_sync.get(broker)
+        return broker_epoch == follower.broker_epoch
 
     def has_all(self, broker: int, log_end: int) -> bool:
         """Whether leadership could pass to it with nothing left behind."""
         follower = self.followers.get(broker)
         return (
             follower is not None
-            and self.state.in_sync.get(broker) == follower.incarnation
+            and self.state.in_sync.get(broker) == follower.broker_epoch
             and follower.log_end == log_end
         )
 
@@ -147,18 +147,18 @@ class Replicas:
                 follower.caught_up_at = now  # nothing was written that it could have reported
         gone = [
             broker
-            for broker, incarnation in self.state.in_sync.items()
-            if broker != self.me and now - self._caught_up_at(broker, incarnation) > lag_s
+            for broker, broker_epoch in self.state.in_sync.items()
+            if broker != self.me and now - self._caught_up_at(broker, broker_epoch) > lag_s
         ]
         return without(self.state, gone, self.min_insync) if gone else None
 
-    def keeps_up(self, broker: int, incarnation: int, now: float, lag_s: float) -> bool:
+    def keeps_up(self, broker: int, broker_epoch: int, now: float, lag_s: float) -> bool:
         """It has had all there was within `lag_s`."""
-        return now - self._caught_up_at(broker, incarnation) <= lag_s
+        return now - self._caught_up_at(broker, broker_epoch) <= lag_s
 
-    def _caught_up_at(self, broker: int, incarnation: int) -> float:
+    def _caught_up_at(self, broker: int, broker_epoch: int) -> float:
         follower = self.followers.get(broker)
-        if follower is None or follower.incarnation != incarnation:
+        if follower is None or follower.broker_epoch != broker_epoch:
             return self._began
         return follower.caught_up_at
 
@@ -167,12 +167,12 @@ class Replicas:
         are none. `registered` is what the metadata store says of the brokers that are alive."""
         needed = max(committed, self.epoch_start)
         new = {
-            broker: follower.incarnation
+            broker: follower.broker_epoch
             for broker, follower in self.followers.items()
             if broker in self.state.holders
-            and self.state.in_sync.get(broker) != follower.incarnation
+            and self.state.in_sync.get(broker) != follower.broker_epoch
             and follower.log_end >= needed
-            and registered.get(broker) == follower.incarnation
+            and registered.get(broker) == follower.broker_epoch
         }
         return with_members(self.state, new, self.min_insync) if new else None
 
@@ -184,7 +184,7 @@ class Replicas:
 
 def without(state: PartitionState, gone: list[int], min_insync: int) -> PartitionState:
     """The state after these have left in_sync. Those that leave while too few stay have all there is to have."""
-    in_sync = {broker: incarnation for broker, incarnation in state.in_sync.items() if broker not in gone}
+    in_sync = {broker: broker_epoch for broker, broker_epoch in state.in_sync.items() if broker not in gone}
     eligible = {} if len(in_sync) >= min_insync else {**state.eligible, **_pick(state.in_sync, gone)}
     return msgspec.structs.replace(state, in_sync=in_sync, eligible=eligible)
 
@@ -195,7 +195,7 @@ def with_members(state: PartitionState, new: dict[int, int], min_insync: int) ->
     eligible = (
         {}
         if len(in_sync) >= min_insync
-        else {broker: incarnation for broker, incarnation in state.eligible.items() if broker not in in_sync}
+        else {broker: broker_epoch for broker, broker_epoch in state.eligible.items() if broker not in in_sync}
     )
     given_up = {broker: found for broker, found in state.given_up.items() if broker not in in_sync}
     return msgspec.structs.replace(state, in_sync=in_sync, eligible=eligible, given_up=given_up)
@@ -203,7 +203,7 @@ def with_members(state: PartitionState, new: dict[int, int], min_insync: int) ->
 
 def in_folders(before: PartitionState, after: PartitionState, folders: dict[int, str]) -> PartitionState:
     """The state after some have come into in_sync, with the data folders that those have written down."""
-    new = [broker for broker, incarnation in after.in_sync.items() if before.in_sync.get(broker) != incarnation]
+    new = [broker for broker, broker_epoch in after.in_sync.items() if before.in_sync.get(broker) != broker_epoch]
     return msgspec.structs.replace(after, folders={**before.folders, **_pick(folders, new)})
 
 

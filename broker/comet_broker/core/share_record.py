@@ -27,15 +27,15 @@ class ShareRecord(Stored, frozen=True):
     """`epoch` is that of the leader that wrote it, `sequence` how often it had, in that epoch."""
 
     broker: int
-    incarnation: int
+    broker_epoch: int
     epoch: int
     sequence: int
     floor: int
     marks: bytes = b""
     dead: tuple[tuple[int, int, str], ...] = ()  # offset, attempts, reason
 
-    def written_by(self, broker: int, incarnation: int, epoch: int) -> bool:
-        return (self.broker, self.incarnation, self.epoch) == (broker, incarnation, epoch)
+    def written_by(self, broker: int, broker_epoch: int, epoch: int) -> bool:
+        return (self.broker, self.broker_epoch, self.epoch) == (broker, broker_epoch, epoch)
 
     def snapshot(self, window_max: int) -> WindowSnapshot:
         """What is beyond the window, which may have been larger, is delivered again."""
@@ -45,11 +45,11 @@ class ShareRecord(Stored, frozen=True):
         )
 
 
-def record_of(snapshot: WindowSnapshot, *, broker: int, incarnation: int, epoch: int, sequence: int) -> ShareRecord:
+def record_of(snapshot: WindowSnapshot, *, broker: int, broker_epoch: int, epoch: int, sequence: int) -> ShareRecord:
     marks = snapshot.marks.rstrip(b"\0")
     return ShareRecord(
         broker=broker,
-        incarnation=incarnation,
+        broker_epoch=broker_epoch,
         epoch=epoch,
         sequence=sequence,
         floor=snapshot.floor,

@@ -48,8 +48,8 @@ class PartitionContext:
     store: MetadataStore
     replica_lag_s: float
     alive: Callable[[], bool]  # this broker's lease holds, by its own clock
-    incarnation: Callable[[], int]
-    registered: Callable[[], dict[int, int]]  # broker -> incarnation of all that are alive
+    broker_epoch: Callable[[], int]
+    registered: Callable[[], dict[int, int]]  # broker -> broker epoch of all that are alive
     folders: Callable[[], dict[int, str]]  # broker -> data folder of all that are alive
     fit: Callable[[int, Partition], bool]  # nobody has said that this broker's replica must not lead
     whereabouts: Callable[[int], dict[str, str]]  # of a broker, as details of an error

@@ -57,25 +57,25 @@ class Leadership:
 
     # ---- followers
 
-    def follow(self, broker: int, incarnation: int, link: Link) -> None:
+    def follow(self, broker: int, broker_epoch: int, link: Link) -> None:
         previous = self.links.get(broker)
         self.links[broker] = link
         if previous is not None and previous is not link:
             previous.leadership_over(self._partition, CometError("the follower has connected again"))
-        self.replicas.follow(broker, incarnation, self._context.clock.monotonic())
+        self.replicas.follow(broker, broker_epoch, self._context.clock.monotonic())
 
     def unfollow(self, broker: int, link: Link) -> None:
         if self.links.get(broker) is link:
             del self.links[broker]
 
-    def progress(self, broker: int, incarnation: int, log_end: int, flushed_end: int) -> None:
+    def progress(self, broker: int, broker_epoch: int, log_end: int, flushed_end: int) -> None:
         """A follower says what it has."""
         partition = self._partition
         now = self._context.clock.monotonic()
-        if not self.replicas.progress(broker, incarnation, log_end, flushed_end, partition.log.log_end, now):
+        if not self.replicas.progress(broker, broker_epoch, log_end, flushed_end, partition.log.log_end, now):
             return
         partition.moved()
-        if self.replicas.state.in_sync.get(broker) != incarnation:
+        if self.replicas.state.in_sync.get(broker) != broker_epoch:
             self._grow()
         if self.handing_over:
             self._pass_on()

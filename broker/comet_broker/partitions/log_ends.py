@@ -42,17 +42,17 @@ class LogEnds:
             self._tasks.spawn(self._tell(), "tell of log ends")
 
     def _wanted(self, partition: Partition) -> LogEnd | None:
-        state, incarnation = partition.state, self._membership.incarnation
-        if state is None or state.leader != NOBODY or not incarnation or partition.closed is not None:
+        state, broker_epoch = partition.state, self._membership.broker_epoch
+        if state is None or state.leader != NOBODY or not broker_epoch or partition.closed is not None:
             return None
         me = self._membership.broker_id
         alone = state.holders == (me,)
-        whole = incarnation in (state.in_sync.get(me), state.eligible.get(me))
+        whole = broker_epoch in (state.in_sync.get(me), state.eligible.get(me))
         if alone or whole or partition.available or partition.cutting or state.epoch != partition.leader_epoch:
             return None
         end = whole_end(partition)
         last_epoch = partition.log.epochs.epoch_at(end - 1) if end > partition.log.log_start else 0
-        return LogEnd(incarnation, state.epoch, last_epoch, end, min(partition.committed, end))
+        return LogEnd(broker_epoch, state.epoch, last_epoch, end, min(partition.committed, end))
 
     async def _tell(self) -> None:
         try:

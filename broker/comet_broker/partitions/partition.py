@@ -114,7 +114,7 @@ class Partition(Flushing):
         self.mod_revision = found.mod_revision
         state = self.state = found.value
         me = self.context.me
-        named = state.leader == me and state.in_sync.get(me) == self.context.incarnation()
+        named = state.leader == me and state.in_sync.get(me) == self.context.broker_epoch()
         leads = named and not (self.cutting or self.fault)
         if leads and self.leadership is not None and self.leadership.epoch == state.epoch:
             if news:  # what is known says nothing of a change that began after it

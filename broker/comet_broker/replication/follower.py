@@ -93,7 +93,7 @@ class Replicator:
             self.update(partition)
 
     def renew(self) -> None:
-        """This broker was registered, again or for the first time: leaders are to know it by its new incarnation."""
+        """This broker was registered, again or for the first time: leaders are to know it by its new broker_epoch."""
         for link in self._links.values():
             link.renew()
 
@@ -216,7 +216,7 @@ class LeaderLink:
             while True:
                 self._again.clear()
                 address = self._broker.address_of(self.leader)
-                if address is not None and self._broker.membership.incarnation:
+                if address is not None and self._broker.membership.broker_epoch:
                     self._address = address
                     channel = self._broker.network.connect(address)
                     began = self._broker.clock.monotonic()
@@ -246,7 +246,7 @@ class LeaderLink:
         hello = pb.ReplicaHello(
             cluster_id=self._broker.cluster_id,
             broker=self._broker.config.broker_id,
-            incarnation=self._broker.membership.incarnation,
+            broker_epoch=self._broker.membership.broker_epoch,
         )
         self._frames = deque([pb.FollowerFrame(hello=hello).SerializeToString()])
         reports = self._reports = ProgressWriter(self, stream)

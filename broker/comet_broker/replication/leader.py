@@ -48,7 +48,7 @@ class ReplicaSession(Speaker):
     def __init__(self, broker: Broker, number: int, peer: str) -> None:
         super().__init__(number, peer)
         self.follower = 0  # the broker that follows, once it has said so
-        self.incarnation = 0
+        self.broker_epoch = 0
         self._broker = broker
         self._feed = Feed(broker, self._ended, self.rouse, follower=True)
         self._answers: deque[bytes] = deque()
@@ -196,9 +196,11 @@ class ReplicaSession(Speaker):
             raise Unavailable(f"this is cluster {self._broker.cluster_id}, not {hello.cluster_id}")
         if self.follower:
             raise MalformedFrame("a follower says hello once")
-        if not hello.incarnation or hello.broker in (NOBODY, self._broker.config.broker_id):
-            raise MalformedFrame(f"broker {hello.broker}, incarnation {hello.incarnation}, is no follower of this one")
-        self.follower, self.incarnation = hello.broker, hello.incarnation
+        if not hello.broker_epoch or hello.broker in (NOBODY, self._broker.config.broker_id):
+            raise MalformedFrame(
+                f"broker {hello.broker}, broker epoch {hello.broker_epoch}, is no follower of this one"
+            )
+        self.follower, self.broker_epoch = hello.broker, hello.broker_epoch
 
     def _follow(self, follow: pb.Follow) -> None:
         partition: Partition | None = None
@@ -228,7 +230,7 @@ class ReplicaSession(Speaker):
         start, restart = self._where_to_begin(partition, follow)
         self._drop(partition)
         self._following[partition.handle] = partition
-        partition.leadership.follow(self.follower, self.incarnation, self)
+        partition.leadership.follow(self.follower, self.broker_epoch, self)
         following = pb.Following(
             topic_id=follow.topic_id,
             partition=follow.partition,
@@ -283,7 +285,7 @@ class ReplicaSession(Speaker):
             self.rouse()
         else:
             self._feed.grant(_SUBSCRIPTION, limits.CREDIT_BYTES_MAX)  # up to what it may be at most
-        leadership.progress(self.follower, self.incarnation, log_end, flushed_end)
+        leadership.progress(self.follower, self.broker_epoch, log_end, flushed_end)
 
     def _unfollow(self, unfollow: pb.Unfollow) -> None:
         partition = self._following.get(unfollow.handle)

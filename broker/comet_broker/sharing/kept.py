@@ -80,7 +80,7 @@ class Kept(ABC):
             return self.mod_revision == 0
         broker = self.table.broker
         return item.mod_revision == self.mod_revision or ShareRecord.decode(item.value).written_by(
-            broker.config.broker_id, broker.membership.incarnation, self.epoch
+            broker.config.broker_id, broker.membership.broker_epoch, self.epoch
         )
 
     @property
@@ -102,7 +102,7 @@ class Kept(ABC):
         record = record_of(
             self.shares.snapshot(),
             broker=broker.config.broker_id,
-            incarnation=broker.membership.incarnation,
+            broker_epoch=broker.membership.broker_epoch,
             epoch=self.epoch,
             sequence=self._sequence,
         )
@@ -123,7 +123,7 @@ class Kept(ABC):
             return False
         broker = self.table.broker
         record = ShareRecord.decode(item.value)
-        if not record.written_by(broker.config.broker_id, broker.membership.incarnation, self.epoch):
+        if not record.written_by(broker.config.broker_id, broker.membership.broker_epoch, self.epoch):
             return None
         self.mod_revision = item.mod_revision
         return item.value == self._taken

@@ -37,14 +37,14 @@ class LeaderFrame(_message.Message):
     def __init__(self, delivery: _Optional[_Union[_events_pb2.Delivery, _Mapping]] = ..., following: _Optional[_Union[Following, _Mapping]] = ..., watermark: _Optional[_Union[Watermark, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., heartbeat: _Optional[_Union[ReplicaHeartbeat, _Mapping]] = ...) -> None: ...
 
 class ReplicaHello(_message.Message):
-    __slots__ = ("cluster_id", "broker", "incarnation")
+    __slots__ = ("cluster_id", "broker", "broker_epoch")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
-    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     broker: int
-    incarnation: int
-    def __init__(self, cluster_id: _Optional[str] = ..., broker: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    broker_epoch: int
+    def __init__(self, cluster_id: _Optional[str] = ..., broker: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
 
 class Follow(_message.Message):
     __slots__ = ("topic_id", "partition", "leader_epoch", "log_start", "log_end", "epochs")
