@@ -126,7 +126,7 @@ async def consume_typed(link: Link, config: Any) -> dict[str, Any]:
     seen = 0
     async with comet.Consumer(config["address"], config["topic"], start="earliest", type=quote) as consumer:
         async for batch in consumer.batches():
-            seen += len(batch.events())
+            seen += len(batch.models())
             if seen >= config["records"]:
                 break
     end = time.perf_counter()

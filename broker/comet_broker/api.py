@@ -12,8 +12,8 @@ from google.protobuf.message import Message
 from comet.errors import CometError, Internal
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import coordination_pb2 as coordination_pb
-from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as groups
+from comet.v1 import records_pb2 as records_pb
 from comet_broker.admin.metrics import Watching
 from comet_broker.admin.recovery import Recovering
 from comet_broker.admin.service import Control
@@ -72,7 +72,7 @@ def methods(broker: Broker) -> list[Method]:
     watching = Watching(broker)
     recovering = Recovering(broker)
     found = [
-        Method(COMET, "FetchMetadata", events.FetchMetadataRequest, control.fetch_metadata),
+        Method(COMET, "FetchMetadata", records_pb.FetchMetadataRequest, control.fetch_metadata),
         Method(COMET, "FindCoordinator", groups.FindCoordinatorRequest, coordination.find_coordinator),
         Method(COORDINATION, "AddPartition", coordination_pb.AddPartitionRequest, coordination.add_partition),
         Method(COORDINATION, "Outcome", coordination_pb.OutcomeRequest, coordination.outcome),
@@ -80,8 +80,8 @@ def methods(broker: Broker) -> list[Method]:
         Method(COORDINATION, "PartitionEnds", coordination_pb.PartitionEndsRequest, coordination.partition_ends),
         Method(COORDINATION, "FoundGroup", coordination_pb.FoundGroupRequest, coordination.found_group),
         Method(COORDINATION, "Warn", coordination_pb.WarnRequest, recovering.warned),
-        Method(COMET, "Publish", events.PublishRequest, thin.publish),
-        Method(COMET, "Fetch", events.FetchRequest, thin.fetch),
+        Method(COMET, "Publish", records_pb.PublishRequest, thin.publish),
+        Method(COMET, "Fetch", records_pb.FetchRequest, thin.fetch),
         Method(COMET, "Acquire", groups.AcquireRequest, acquire_calls.acquire),
         Method(COMET, "Acknowledge", groups.AcknowledgeRequest, acquire_calls.acknowledge),
         Method(ADMIN, "CreateTopic", admin.CreateTopicRequest, control.create_topic),

@@ -25,7 +25,7 @@ from typing import Any, Final
 import comet
 from comet.errors import CometError, CoordinatorLoading, Draining, LimitExceeded, NotCoordinator
 from comet.types import AtTime, Position
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.wire.frames import DELIVERY_PREFIX_BYTES
 from comet_broker import limits
 from comet_broker.admin.recovery import warn_others

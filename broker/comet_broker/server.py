@@ -22,7 +22,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from comet.errors import Unavailable
-from comet.v1 import admin_pb2, events_pb2
+from comet.v1 import admin_pb2, records_pb2
 from comet_broker import limits
 from comet_broker.api import ADMIN, COMET
 from comet_broker.broker import Broker
@@ -60,7 +60,7 @@ class Server:
         self.address = ""
         self.serving = False  # or stopping, after it has served
         self._grpc: grpc.aio.Server | None = None
-        assert COMET in events_pb2.DESCRIPTOR.services_by_name["Comet"].full_name
+        assert COMET in records_pb2.DESCRIPTOR.services_by_name["Comet"].full_name
         assert ADMIN in admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
 
     async def __aenter__(self) -> Self:

@@ -71,7 +71,7 @@ def sink(address: str, file: LineFile) -> comet.App:
 
     @app.on("lowered", group="sink", start="earliest", instance="sink")
     async def write(batch: comet.RecordBatch[str]) -> None:
-        await asyncio.to_thread(file.append, batch.partition, batch.first_offset, batch.next_offset, batch.events())
+        await asyncio.to_thread(file.append, batch.partition, batch.first_offset, batch.next_offset, batch.models())
 
     return app
 

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as pb
+from comet.v1 import records_pb2 as records_pb
 from comet.wire.frames import parse_delivery
 from comet_broker.broker import Broker
 from comet_broker.streams.session import Session
@@ -23,17 +23,17 @@ class Stream:
     def __init__(self, broker: Broker) -> None:
         self.session: Session = broker.open_session("test")
         self.broker = broker
-        self.pushed: deque[events.ServerFrame] = deque()
+        self.pushed: deque[records_pb.ServerFrame] = deque()
         self.arrived = asyncio.Event()
         self._request = 0
-        self._answers: dict[int, asyncio.Future[events.ServerFrame]] = {}
+        self._answers: dict[int, asyncio.Future[records_pb.ServerFrame]] = {}
         self._reader = asyncio.get_running_loop().create_task(self._read())
 
     async def _read(self) -> None:
         while (data := await self.session.next_frame()) is not None:
             if parse_delivery(data) is not None:
                 continue
-            frame = events.ServerFrame.FromString(data)
+            frame = records_pb.ServerFrame.FromString(data)
             future = self._answers.pop(frame.request, None)
             if future is not None:
                 future.set_result(frame)
@@ -43,16 +43,16 @@ class Stream:
 
     def post(self, **frame: Any) -> int:
         self._request += 1
-        self.session.receive(events.ClientFrame(request=self._request, **frame).SerializeToString())
+        self.session.receive(records_pb.ClientFrame(request=self._request, **frame).SerializeToString())
         return self._request
 
-    def send(self, **frame: Any) -> asyncio.Future[events.ServerFrame]:
-        future: asyncio.Future[events.ServerFrame] = asyncio.get_running_loop().create_future()
+    def send(self, **frame: Any) -> asyncio.Future[records_pb.ServerFrame]:
+        future: asyncio.Future[records_pb.ServerFrame] = asyncio.get_running_loop().create_future()
         self._answers[self._request + 1] = future
         self.post(**frame)
         return future
 
-    async def ask(self, **frame: Any) -> events.ServerFrame:
+    async def ask(self, **frame: Any) -> records_pb.ServerFrame:
         async with asyncio.timeout(WAIT_S):
             return await self.send(**frame)
 
@@ -130,7 +130,7 @@ class Member:
         generation = more.pop("generation", self.generation)
         return pb.Commit(group=self.group, member=self.id, generation=generation, topics=topics, **more)
 
-    async def commit(self, topic: str, offsets: dict[int, int], **more: Any) -> events.ServerFrame:
+    async def commit(self, topic: str, offsets: dict[int, int], **more: Any) -> records_pb.ServerFrame:
         return await self.stream.ask(commit=self.commit_frame(topic, offsets, **more))
 
     async def leave(self) -> None:

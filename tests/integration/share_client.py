@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from comet import records
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups
+from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from tests.integration.stream_client import Client
 

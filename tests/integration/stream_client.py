@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from comet import records
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet.wire.frames import parse_delivery, produce_frame
 from comet_broker.broker import Broker

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from comet.v1 import admin_pb2 as admin
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups
+from comet.v1 import records_pb2 as pb
 from comet_broker.api import methods
 from comet_broker.core.share_record import SHARES
 from comet_broker.sharing.calls import TOGETHER_MAX

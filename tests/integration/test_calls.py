@@ -21,7 +21,7 @@ from comet.errors import (
     Unavailable,
 )
 from comet.v1 import admin_pb2 as admin
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet_broker.broker import Broker
 from tests.integration.stream_client import Call, Client, idle, read

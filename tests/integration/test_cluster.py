@@ -10,7 +10,7 @@ import pytest
 
 import comet
 from comet.v1 import admin_pb2 as admin
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL
 from comet_broker.core.cluster import NOBODY
 from tests.integration.local_cluster import LocalCluster, log_bytes, until

@@ -9,7 +9,7 @@ import pytest
 
 import comet
 from comet.v1 import admin_pb2 as admin
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from tests.integration.local_cluster import LocalCluster, until
 
 

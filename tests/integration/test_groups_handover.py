@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as pb
+from comet.v1 import records_pb2 as records_pb
 from comet.v1 import types_pb2 as types
 from comet_broker import limits
 from comet_broker.broker import Broker
@@ -80,7 +80,7 @@ class Worker(Member):
             self.starts.pop(place, None)
         super().give_back()
 
-    def _last_answer(self, answer: asyncio.Future[events.ServerFrame]) -> None:
+    def _last_answer(self, answer: asyncio.Future[records_pb.ServerFrame]) -> None:
         if answer.cancelled():
             return
         committed = answer.result().committed

@@ -11,7 +11,7 @@ import pytest
 from comet import records
 from comet.errors import CometError
 from comet.v1 import admin_pb2 as admin
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet.v1.groups_pb2 import EndTransaction, OpenTransactions
 from comet.wire.frames import parse_delivery

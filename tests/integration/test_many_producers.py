@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import comet
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL
 from comet_broker.core import producers
 from tests.integration.local_cluster import LocalCluster, until

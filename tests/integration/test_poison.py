@@ -16,7 +16,7 @@ import pytest
 import comet
 from comet.errors import CorruptBatch, CorruptRecords
 from comet.records import Codec
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from tests import poison
 

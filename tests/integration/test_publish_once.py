@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.message import Message
 
 import comet
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_NONE
 from comet_broker.partitions.partition import Partition
 from comet_broker.ports import PeerChannel

@@ -13,7 +13,7 @@ import pytest
 
 import comet
 from comet import records
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from tests.integration.local_cluster import LocalCluster, until
 

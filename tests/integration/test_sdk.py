@@ -18,7 +18,7 @@ import pytest
 import comet
 import comet.sync
 import comet.testing
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.wire.grpc_channel import connect
 from tests.etcd import free_ports
 from tests.pausing import stand_still
@@ -151,7 +151,7 @@ async def test_typed_events_of_every_kind_come_back_as_they_were() -> None:
         async with comet.Consumer(broker.address, "quotes", type=Quote, start=48) as consumer:
             batch = await consumer.get_batch()
             assert batch is not None
-            assert batch.events() == [Quote("EURUSD", 24.0), Quote("EURUSD", 24.5)]
+            assert batch.models() == [Quote("EURUSD", 24.0), Quote("EURUSD", 24.5)]
             table = batch.to_arrow()
             assert isinstance(table, pa.RecordBatch)
             assert table.column("offset").to_pylist() == [48, 49]

@@ -9,7 +9,7 @@ import pytest
 
 from comet import records
 from comet.v1 import admin_pb2 as admin
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet.wire.frames import produce_frame
 from comet_broker import limits

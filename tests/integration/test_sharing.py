@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from comet.v1 import admin_pb2 as admin
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups
+from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet_broker import limits
 from comet_broker.broker import Broker

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from comet.v1 import admin_pb2 as admin
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups
+from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from tests.integration.local_cluster import LocalCluster, until
 from tests.integration.share_client import EARLIEST, acquired

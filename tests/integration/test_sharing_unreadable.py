@@ -10,8 +10,8 @@ from crc32c import crc32c
 
 from comet import records
 from comet.v1 import admin_pb2 as admin
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups
+from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet.wire.frames import produce_frame
 from comet_broker.broker import Broker

@@ -13,8 +13,8 @@ import pytest
 
 from comet.errors import NotCoordinator, Unavailable
 from comet.v1 import admin_pb2 as admin
-from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as pb
+from comet.v1 import records_pb2 as records_pb
 from comet_broker.broker import Broker
 from comet_broker.core.cluster import NOBODY
 from comet_broker.core.slots import slot_of
@@ -71,7 +71,7 @@ async def in_sync(cluster: LocalCluster, index: int, count: int) -> None:
     await until(lambda: len(cluster.state("t", index).in_sync) == count, f"{count} of t/{index} are in sync")
 
 
-async def write(cluster: LocalCluster, index: int, value: bytes, acks: int = 2) -> events.ServerFrame:
+async def write(cluster: LocalCluster, index: int, value: bytes, acks: int = 2) -> records_pb.ServerFrame:
     client = Client(cluster.brokers[cluster.leader("t", index)])
     handle = await client.attach("t", index)
     client.produce(handle, value, acks=acks)
@@ -438,10 +438,10 @@ async def test_a_request_that_fails_ends_neither_the_stream_nor_its_other_reques
     broker = one.brokers[1]
     stream = Stream(broker)
     mend = bug(broker, "welcome")
-    answer = await stream.ask(hello=events.Hello(client="c"))
+    answer = await stream.ask(hello=records_pb.Hello(client="c"))
     assert code(answer.error.error) == "INTERNAL"
     mend()
-    assert (await stream.ask(hello=events.Hello(client="c"))).WhichOneof("frame") == "welcome"
+    assert (await stream.ask(hello=records_pb.Hello(client="c"))).WhichOneof("frame") == "welcome"
     await stream.close()
     broker.tasks.failed.clear()
 

@@ -11,8 +11,8 @@ from google.protobuf.message import Message
 
 from comet.errors import CometError, Unavailable
 from comet.v1 import admin_pb2 as admin
-from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as pb
+from comet.v1 import records_pb2 as records_pb
 from comet.wire.protobuf import error_from_pb
 from comet_broker.coordination.coordinator import slot_prefix
 from comet_broker.core.slots import slot_of
@@ -90,7 +90,7 @@ async def a_moment() -> None:
     await waiting.until(lambda: False, within_s=0.01, every_s=0.01)
 
 
-async def _ask(stream: Stream, **frame: Any) -> events.ServerFrame:
+async def _ask(stream: Stream, **frame: Any) -> records_pb.ServerFrame:
     """The answer, or Unavailable when the stream ends before it."""
     try:
         answer = stream.send(**frame)
@@ -127,7 +127,7 @@ class World(LocalCluster):
         assert isinstance(found, pb.FindCoordinatorResponse)
         return found.broker
 
-    async def ask(self, name: str, **frame: Any) -> events.ServerFrame:
+    async def ask(self, name: str, **frame: Any) -> records_pb.ServerFrame:
         """Asks whoever coordinates the name by now, as a client does. Raises what is final."""
         async with asyncio.timeout(ASK_S):
             while True:
@@ -207,7 +207,7 @@ class Producer:
     async def _write(self, leader: int, output: Output, sequence: int, values: Sequence[bytes]) -> None:
         client = Transactional(self.world.brokers[leader])
         try:
-            client.send(attach=events.Attach(topic=output[0], partition=output[1]))
+            client.send(attach=records_pb.Attach(topic=output[0], partition=output[1]))
             answer = await client.answer()
             if answer.WhichOneof("frame") == "error":
                 raise error_from_pb(answer.error.error)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from comet.records import HEADER_BYTES
-from comet.v1 import events_pb2
+from comet.v1 import records_pb2
 from comet.wire import frames
 from tests.property.records_agree import agree, sealed, sized
 
@@ -35,12 +35,12 @@ def read_frames(data: bytes) -> None:
     """A frame that the short cut takes means what protobuf makes of it."""
     taken = frames.parse_produce(data)
     if taken is not None:
-        message = events_pb2.ClientFrame.FromString(data)
+        message = records_pb2.ClientFrame.FromString(data)
         produce = message.produce
         assert taken == (message.request, produce.partition, produce.acks, memoryview(produce.batch))
     delivered = frames.parse_delivery(data)
     if delivered is not None:
-        delivery = events_pb2.ServerFrame.FromString(data).delivery
+        delivery = records_pb2.ServerFrame.FromString(data).delivery
         assert delivered == (delivery.partition, delivery.high_watermark, delivery.leader_epoch)
         assert data[frames.DELIVERY_PREFIX_BYTES :] == delivery.batches
 

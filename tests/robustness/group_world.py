@@ -17,8 +17,8 @@ import comet
 from comet.client.client import Client
 from comet.client.coordinator import Coordinator
 from comet.types import PartitionStatus
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet.v1 import records_pb2 as pb
 from tests.pausing import stand_still
 from tests.robustness.cluster import ClusterProcesses
 from tests.robustness.group_notes import Life, Look, Slot, Topic

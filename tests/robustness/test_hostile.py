@@ -15,7 +15,7 @@ import grpc.aio
 import pytest
 
 import comet
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet.wire.frames import produce_frame
 from comet.wire.grpc_channel import GrpcChannel
@@ -97,7 +97,7 @@ async def code_of(stream: Stream, request: int) -> str:
 
 
 def open_stream(channel: grpc.aio.Channel) -> Stream:
-    return channel.stream_stream("/comet.v1.Comet/StreamEvents")()
+    return channel.stream_stream("/comet.v1.Comet/Stream")()
 
 
 async def test_malformed_frames_are_answered_and_the_stream_goes_on(process: BrokerProcess) -> None:

@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 
 import comet
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet_broker import limits
 from tests.robustness.process import broker, highest_resident_bytes

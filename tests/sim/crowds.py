@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from comet.errors import CometError, UnknownProducer
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER
 from comet_broker.core import forgotten, producers
 from tests.sim.cluster_world import ALL

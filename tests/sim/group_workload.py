@@ -18,8 +18,8 @@ from comet.producer.transactional import Transaction, TransactionalProducer
 from comet.share.share_client import AcquiredRecord, ShareClient
 from comet.share.share_consumer import ShareConsumer, ShareRecord
 from comet.types import TopicPartition
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet.v1 import records_pb2 as pb
 from tests.sim.group_checks import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, PASSING, SHARED
 from tests.sim.group_history import Commitment, End, GroupHistory, Handled, Lent, Look, Ownership, Seen, Tx
 from tests.sim.history import Outcome, Place

@@ -15,7 +15,7 @@ from typing import Final
 from comet import records
 from comet.errors import CometError
 from comet.records import Codec
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet.wire.frames import DELIVERY_PREFIX_BYTES, parse_delivery
 from tests import poison

@@ -25,7 +25,7 @@ from comet.producer.delivery import BulkDelivery, Delivery
 from comet.producer.producer import Producer
 from comet.types import Earliest, Flush, Latest
 from comet.v1 import admin_pb2 as admin
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet.wire.protobuf import position_to_pb
 from tests.sim.history import UNKNOWN_END, Call, Ends, Outcome, Place, Produce, Read, Session, make_value

@@ -40,7 +40,7 @@ async def consuming() -> None:
             assert_type(event.value.bid, float)
         async for batch in typed.batches():
             assert_type(batch, comet.RecordBatch[Quote])
-            assert_type(batch.events(), list[Quote])
+            assert_type(batch.models(), list[Quote])
         assert_type(await typed.get(timeout_s=1), comet.Record[Quote] | None)
         assert_type(typed.positions(), dict[int, int])
     assert_type(comet.Consumer("localhost:9092", "quotes", type=dict[str, int]), comet.Consumer[dict[str, int]])

@@ -33,7 +33,7 @@ from comet.errors import (
 from comet.records import BatchHeader
 from comet.types import AtOffset, AtTime, BrokerInfo, Earliest, Latest, PartitionInfo, TopicConfig, TopicInfo
 from comet.v1 import admin_pb2 as admin
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.wire import protobuf
 from comet.wire.frames import delivery_prefix, parse_produce
 
@@ -122,7 +122,7 @@ class FakePartition:
 
 
 class FakeStream:
-    """One StreamEvents call as the broker sees it."""
+    """One Stream call as the broker sees it."""
 
     def __init__(self, broker: FakeBroker) -> None:
         self.broker = broker

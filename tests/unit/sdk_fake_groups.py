@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from comet.errors import CometError, MemberUnknown, NotCoordinator, StaleGeneration
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet.v1 import records_pb2 as pb
 from comet.wire import protobuf
 from tests.unit.sdk_fake import ADDRESS, FakeBroker, FakeChannel, FakeStream
 

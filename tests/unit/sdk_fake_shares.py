@@ -10,8 +10,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet.v1 import records_pb2 as pb
 from tests.unit.sdk_fake import FakePartition, FakeStream
 from tests.unit.sdk_fake_groups import GroupBroker, GroupChannel, GroupStream
 

@@ -12,8 +12,8 @@ from typing import Any
 from comet import records
 from comet.errors import CometError, ProducerFenced, TransactionAborted, TransactionNotOpen
 from comet.records import BatchHeader
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet.v1 import records_pb2 as pb
 from tests.unit.sdk_fake import ADDRESS, FakeBroker, FakeChannel, FakePartition, FakeStream, Fate
 
 Ends = Callable[[groups_pb.EndTransaction], "Fate | CometError"]

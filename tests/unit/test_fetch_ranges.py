@@ -9,7 +9,7 @@ import pytest
 
 from comet.errors import CometError, NotLeader, Unavailable
 from comet.types import AtOffset, Position
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet_broker.partitions.offset_lookup import resolve
 from comet_broker.partitions.partition import Partition

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from comet.v1 import events_pb2, replication_pb2, types_pb2
+from comet.v1 import records_pb2, replication_pb2, types_pb2
 from comet.wire import frames
 
 u32 = st.integers(0, 2**32 - 1)
@@ -19,10 +19,10 @@ LENGTHS = [0, 1, 100, 101, 102, 114, 115, 127, 128, 16_370, 16_383, 16_384, 1 <<
 def test_protobuf_reads_a_produce_frame(request: int, handle: int, acks: int, parts: list[bytes]) -> None:
     batch = b"".join(parts)
     frame = frames.produce_frame(request, handle, acks, parts, len(batch))
-    message = events_pb2.ClientFrame.FromString(frame)
-    assert message == events_pb2.ClientFrame(
+    message = records_pb2.ClientFrame.FromString(frame)
+    assert message == records_pb2.ClientFrame(
         request=request,
-        produce=events_pb2.Produce(partition=handle, acks=types_pb2.Acks.Name(acks), batch=batch),
+        produce=records_pb2.Produce(partition=handle, acks=types_pb2.Acks.Name(acks), batch=batch),
     )
     parsed = frames.parse_produce(frame)
     assert parsed is not None
@@ -32,9 +32,9 @@ def test_protobuf_reads_a_produce_frame(request: int, handle: int, acks: int, pa
 @given(u32, u64, u32, st.binary(max_size=300))
 def test_protobuf_reads_a_delivery(handle: int, high_watermark: int, epoch: int, batches: bytes) -> None:
     frame = frames.delivery_prefix(handle, high_watermark, epoch, len(batches)) + batches
-    message = events_pb2.ServerFrame.FromString(frame)
-    assert message == events_pb2.ServerFrame(
-        delivery=events_pb2.Delivery(
+    message = records_pb2.ServerFrame.FromString(frame)
+    assert message == records_pb2.ServerFrame(
+        delivery=records_pb2.Delivery(
             partition=handle, high_watermark=high_watermark, leader_epoch=epoch, batches=batches
         )
     )
@@ -65,11 +65,11 @@ def test_progress_of_another_encoder_is_left_to_protobuf() -> None:
 def test_every_size_of_length(length: int) -> None:
     batch = b"x" * length
     frame = frames.produce_frame(1, 2, 1, [batch], length)
-    assert events_pb2.ClientFrame.FromString(frame).produce.batch == batch
+    assert records_pb2.ClientFrame.FromString(frame).produce.batch == batch
     parsed = frames.parse_produce(frame)
     assert parsed is not None and parsed[3] == batch
     frame = frames.delivery_prefix(1, 2, 3, length) + batch
-    assert events_pb2.ServerFrame.FromString(frame).delivery.batches == batch
+    assert records_pb2.ServerFrame.FromString(frame).delivery.batches == batch
     assert frames.parse_delivery(frame) == (1, 2, 3)
 
 
@@ -95,10 +95,10 @@ def test_a_frame_that_is_cut_is_not_canonical(cut: int) -> None:
 
 def test_what_protobuf_writes_itself_is_not_canonical() -> None:
     """Its lengths are as short as can be, so the caller must fall back to the parser."""
-    produce = events_pb2.Produce(partition=2, acks=types_pb2.ACKS_LEADER, batch=b"x" * 50)
-    assert frames.parse_produce(events_pb2.ClientFrame(request=1, produce=produce).SerializeToString()) is None
-    delivery = events_pb2.Delivery(partition=1, high_watermark=2, leader_epoch=3, batches=b"x" * 50)
-    assert frames.parse_delivery(events_pb2.ServerFrame(delivery=delivery).SerializeToString()) is None
+    produce = records_pb2.Produce(partition=2, acks=types_pb2.ACKS_LEADER, batch=b"x" * 50)
+    assert frames.parse_produce(records_pb2.ClientFrame(request=1, produce=produce).SerializeToString()) is None
+    delivery = records_pb2.Delivery(partition=1, high_watermark=2, leader_epoch=3, batches=b"x" * 50)
+    assert frames.parse_delivery(records_pb2.ServerFrame(delivery=delivery).SerializeToString()) is None
 
 
 PRODUCE = frames.produce_frame(7, 9, 2, [b"batch"], 5)
@@ -115,7 +115,7 @@ def test_a_changed_produce_frame_means_what_protobuf_says_or_nothing(at: int, va
     if parsed is None:
         assert changed != PRODUCE
         return
-    message = events_pb2.ClientFrame.FromString(changed)
+    message = records_pb2.ClientFrame.FromString(changed)
     produce = message.produce
     request, handle, acks, batch = parsed
     assert (request, handle, acks) == (message.request, produce.partition, int(produce.acks))
@@ -130,7 +130,7 @@ def test_a_changed_delivery_means_what_protobuf_says_or_nothing(at: int, value: 
     if parsed is None:
         assert changed != DELIVERY
         return
-    delivery = events_pb2.ServerFrame.FromString(changed).delivery
+    delivery = records_pb2.ServerFrame.FromString(changed).delivery
     assert parsed == (delivery.partition, delivery.high_watermark, delivery.leader_epoch)
     assert delivery.batches == changed[frames.DELIVERY_PREFIX_BYTES :]
 
@@ -138,16 +138,16 @@ def test_a_changed_delivery_means_what_protobuf_says_or_nothing(at: int, value: 
 @given(st.binary(max_size=80))
 def test_random_bytes_that_are_taken_are_a_frame(data: bytes) -> None:
     if frames.parse_produce(data) is not None:
-        events_pb2.ClientFrame.FromString(data)
+        records_pb2.ClientFrame.FromString(data)
     if frames.parse_delivery(data) is not None:
-        events_pb2.ServerFrame.FromString(data)
+        records_pb2.ServerFrame.FromString(data)
 
 
 @given(u32, i64, i64)
 def test_one_acknowledgement_is_what_protobuf_makes_of_it(request: int, base_offset: int, append_time_us: int) -> None:
-    acks = events_pb2.ProduceAcks(requests=[request], base_offsets=[base_offset], append_times_us=[append_time_us])
+    acks = records_pb2.ProduceAcks(requests=[request], base_offsets=[base_offset], append_times_us=[append_time_us])
     frame = frames.ack_frame(request, base_offset, append_time_us)
-    assert frame == events_pb2.ServerFrame(acks=acks).SerializeToString()
+    assert frame == records_pb2.ServerFrame(acks=acks).SerializeToString()
     assert frames.parse_ack(frame) == (request, base_offset, append_time_us)
 
 
@@ -157,5 +157,6 @@ def test_other_frames_of_that_length_are_no_acknowledgement() -> None:
         assert frames.parse_ack(frame[:place] + bytes([frame[place] ^ 1]) + frame[place + 1 :]) is None
     assert frames.parse_ack(frame[:-1]) is None
     assert (
-        frames.parse_ack(events_pb2.ServerFrame(go_away=events_pb2.GoAway(reason="x" * 24)).SerializeToString()) is None
+        frames.parse_ack(records_pb2.ServerFrame(go_away=records_pb2.GoAway(reason="x" * 24)).SerializeToString())
+        is None
     )

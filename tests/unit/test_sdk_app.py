@@ -49,16 +49,16 @@ class Handlers:
 @pytest.mark.parametrize(
     ("handler", "shape", "kind"),
     [
-        (takes_event, HandlerShape.EVENT, Quote),
+        (takes_event, HandlerShape.MODEL, Quote),
         (takes_record, HandlerShape.RECORD, Quote),
-        (takes_list, HandlerShape.EVENTS, Quote),
+        (takes_list, HandlerShape.MODELS, Quote),
         (takes_batch, HandlerShape.BATCH, Quote),
-        (takes_bytes, HandlerShape.EVENT, None),
+        (takes_bytes, HandlerShape.MODEL, None),
         (takes_bare_record, HandlerShape.RECORD, None),
-        (takes_anything, HandlerShape.EVENT, None),
-        (takes_sync, HandlerShape.EVENT, Quote),
-        (Handlers(), HandlerShape.EVENT, Quote),
-        (Handlers().method, HandlerShape.EVENTS, None),
+        (takes_anything, HandlerShape.MODEL, None),
+        (takes_sync, HandlerShape.MODEL, Quote),
+        (Handlers(), HandlerShape.MODEL, Quote),
+        (Handlers().method, HandlerShape.MODELS, None),
     ],
 )
 def test_the_annotation_says_what_a_handler_gets(handler: Any, shape: HandlerShape, kind: Any) -> None:
@@ -126,7 +126,7 @@ async def test_every_shape_gets_its_events(broker: FakeBroker) -> None:
 
     @a.on("quotes", start="earliest")
     async def batch(batch: comet.RecordBatch[Quote]) -> None:
-        note(batch.events())
+        note(batch.models())
 
     await a.serve()
     assert [item for item in got if isinstance(item, Local)] == [Local("EURUSD"), Local("USDJPY")]

@@ -31,7 +31,7 @@ from comet.producer.memory import Budget
 from comet.producer.partitioner import by_partition, header_pairs
 from comet.producer.topic_route import cut
 from comet.records import partition_for
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from tests.unit.sdk_fake import ADDRESS, FakeBroker, FakeChannel
 from tests.unit.test_sdk_producer import now, producer, scenario
 

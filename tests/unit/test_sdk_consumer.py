@@ -25,7 +25,7 @@ from comet.errors import (
     Unavailable,
 )
 from comet.producer.producer import Producer
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from tests.sim.waiting import until
 from tests.unit.sdk_fake import ADDRESS, FakeBroker, FakePartition
 from tests.unit.test_sdk_producer import now, producer, scenario
@@ -301,7 +301,7 @@ async def test_a_record_that_cannot_be_decoded_is_raised_and_passed(broker: Fake
         batch = await c.get_batch()
         assert batch is not None
         with pytest.raises(SerdeError) as caught:
-            batch.events()
+            batch.models()
         assert caught.value.details["offset"] == "2"
 
 

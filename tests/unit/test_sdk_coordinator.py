@@ -21,8 +21,8 @@ from comet.errors import (
     Timeout,
     Unavailable,
 )
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet.v1 import records_pb2 as pb
 from tests.sim.waiting import until
 from tests.unit.sdk_fake import ADDRESS
 from tests.unit.sdk_fake_groups import GroupBroker

@@ -29,7 +29,7 @@ TIMEOUT_S = 30.0
 
 
 class Harness:
-    """A lane whose wire is under the test's control."""
+    """An accumulator whose wire is under the test's control."""
 
     def __init__(self, *, idempotent: bool = True, in_flight_max: int = 4) -> None:
         self.finished: list[ProducerBatch] = []
@@ -38,7 +38,7 @@ class Harness:
         self.request = 0
         self.counter = 0
         self.values: dict[ProducerBatch, set[bytes]] = {}  # a batch lets go of its values when it is done
-        self.lane = Accumulator(
+        self.accumulator = Accumulator(
             "quotes",
             0,
             idempotent=idempotent,
@@ -47,13 +47,13 @@ class Harness:
             changed=self._changed,
         )
 
-    def _changed(self, lane: Accumulator) -> None:
+    def _changed(self, accumulator: Accumulator) -> None:
         self.changes += 1
-        if lane.settled:
-            lane.recover()
+        if accumulator.settled:
+            accumulator.recover()
 
     def add(self, count: int = 1) -> ProducerBatch:
-        batch = self.lane.start(self.now + TIMEOUT_S)
+        batch = self.accumulator.start(self.now + TIMEOUT_S)
         for _ in range(count):
             assert isinstance(batch.values, list)
             assert isinstance(batch.timestamps, list)
@@ -61,12 +61,12 @@ class Harness:
             batch.timestamps.append(1)
             self.counter += 1
         self.values[batch] = {value for value in batch.values if value is not None}
-        self.lane.seal()
+        self.accumulator.seal()
         return batch
 
     def take(self) -> ProducerBatch:
         self.request += 1
-        return self.lane.take(self.request)
+        return self.accumulator.take(self.request)
 
     def add_and_take(self, batches: int) -> list[ProducerBatch]:
         for _ in range(batches):
@@ -89,16 +89,16 @@ def test_the_window_is_closed_when_it_is_full() -> None:
     h = Harness(in_flight_max=2)
     first, _ = h.add_and_take(2)
     h.add()
-    assert not h.lane.sendable
+    assert not h.accumulator.sendable
     first.acked(0, 1)
-    assert h.lane.sendable
+    assert h.accumulator.sendable
 
 
 def test_after_a_lost_connection_everything_goes_again_as_it_was() -> None:
     h = Harness()
     sent = h.add_and_take(3)
     before = [identity(batch) for batch in sent]
-    h.lane.lost(CometError("cut"))
+    h.accumulator.lost(CometError("cut"))
     assert [h.take() for _ in range(3)] == sent
     assert [identity(batch) for batch in sent] == before
     assert not h.finished
@@ -108,7 +108,7 @@ def test_without_idempotence_what_may_be_written_fails_with_its_outcome_unknown(
     h = Harness(idempotent=False)
     sent = h.add_and_take(2)
     waiting = h.add()
-    h.lane.lost(CometError("cut"))
+    h.accumulator.lost(CometError("cut"))
     assert h.finished == sent
     assert all(isinstance(batch.error, Timeout) and batch.error.outcome_unknown for batch in sent)
     assert h.take() is waiting
@@ -118,9 +118,9 @@ def test_a_refusal_holds_the_rest_back_until_all_is_answered() -> None:
     h = Harness()
     a, b, c = h.add_and_take(3)
     a.refused(DiskFull("full"))
-    assert not h.lane.sendable
+    assert not h.accumulator.sendable
     b.refused(SequenceGap("after a"))
-    assert not h.lane.sendable
+    assert not h.accumulator.sendable
     c.refused(SequenceGap("after b"))
     assert [h.take(), h.take(), h.take()] == [a, b, c]
     assert [identity(batch) for batch in (a, b, c)] == [(0, 0), (0, 1), (0, 2)]
@@ -153,17 +153,17 @@ def test_a_forgotten_producer_says_nothing_of_an_attempt_that_was_never_answered
     (first,) = h.add_and_take(1)
     first.acked(0, 1)
     (second,) = h.add_and_take(1)
-    h.lane.lost(CometError("cut"))
+    h.accumulator.lost(CometError("cut"))
     assert h.take() is second
     second.refused(UnknownProducer("who?"))
     assert isinstance(second.error, Timeout)
-    assert h.lane.epoch == 1
+    assert h.accumulator.epoch == 1
 
 
 def test_a_first_batch_that_may_be_written_is_not_sent_under_another_identity() -> None:
     h = Harness()
     first, second = h.add_and_take(2)
-    h.lane.lost(CometError("cut"))
+    h.accumulator.lost(CometError("cut"))
     assert [h.take(), h.take()] == [first, second]
     first.refused(UnknownProducer("forgotten"))
     second.refused(UnknownProducer("forgotten"))
@@ -179,7 +179,7 @@ def test_a_gap_proves_that_a_repeated_batch_is_not_there() -> None:
     (first,) = h.add_and_take(1)
     first.acked(0, 1)
     (second,) = h.add_and_take(1)
-    h.lane.lost(CometError("crash"))
+    h.accumulator.lost(CometError("crash"))
     assert h.take() is second
     second.refused(SequenceGap("nothing is there"))
     assert h.take() is second
@@ -189,7 +189,7 @@ def test_a_gap_proves_that_a_repeated_batch_is_not_there() -> None:
 def test_a_gap_proves_nothing_when_a_late_copy_could_close_it() -> None:
     h = Harness()
     first, second = h.add_and_take(2)
-    h.lane.lost(CometError("cut"))
+    h.accumulator.lost(CometError("cut"))
     assert [h.take(), h.take()] == [first, second]
     first.refused(RecordTooLarge("now it is"))  # but its first copy may still arrive
     assert isinstance(first.error, Timeout)
@@ -205,7 +205,7 @@ def test_what_times_out_on_the_wire_takes_its_successors_along() -> None:
     second = h.add()
     h.take()
     third = h.add()
-    assert h.lane.expire(TIMEOUT_S, None) == [1, 2]
+    assert h.accumulator.expire(TIMEOUT_S, None) == [1, 2]
     assert isinstance(first.error, Timeout)
     assert isinstance(second.error, Timeout)
     assert h.take() is third
@@ -216,7 +216,7 @@ def test_what_was_refused_until_its_time_was_up_fails_with_the_refusal() -> None
     h = Harness()
     (batch,) = h.add_and_take(1)
     batch.refused(DiskFull("full"))
-    h.lane.expire(TIMEOUT_S, DiskFull("full"))
+    h.accumulator.expire(TIMEOUT_S, DiskFull("full"))
     assert isinstance(batch.error, DiskFull)
     h.add()
     assert identity(h.take()) == (1, 0), "its sequence was given away and never used"
@@ -225,7 +225,7 @@ def test_what_was_refused_until_its_time_was_up_fails_with_the_refusal() -> None
 def test_what_was_never_sent_is_known_not_to_be_written() -> None:
     h = Harness()
     batch = h.add()
-    h.lane.expire(TIMEOUT_S, None)
+    h.accumulator.expire(TIMEOUT_S, None)
     assert batch.error is not None
     assert not batch.error.outcome_unknown
     h.add()
@@ -235,7 +235,7 @@ def test_what_was_never_sent_is_known_not_to_be_written() -> None:
 def test_an_answer_that_comes_too_late_is_ignored() -> None:
     h = Harness()
     (batch,) = h.add_and_take(1)
-    h.lane.expire(TIMEOUT_S, None)
+    h.accumulator.expire(TIMEOUT_S, None)
     batch.acked(7, 1)
     batch.refused(DiskFull("full"))
     assert isinstance(batch.error, Timeout)
@@ -270,7 +270,7 @@ def test_a_batch_fails_alone(error: CometError) -> None:
 
 
 class LaneMachine(RuleBasedStateMachine):
-    """A lane, a partition as the broker keeps it, and connections whose copies arrive late or never."""
+    """An accumulator, a partition as the broker keeps it, and connections whose copies arrive late or never."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -287,7 +287,7 @@ class LaneMachine(RuleBasedStateMachine):
     def add(self, count: int) -> None:
         self.h.add(count)
 
-    @precondition(lambda self: self.h.lane.sendable)
+    @precondition(lambda self: self.h.accumulator.sendable)
     @rule()
     def send(self) -> None:
         batch = self.h.take()
@@ -336,7 +336,7 @@ class LaneMachine(RuleBasedStateMachine):
         self.stray.extend(data for _, _, data in self.wire)
         self.wire.clear()
         self.answers.clear()
-        self.h.lane.lost(CometError("cut"))
+        self.h.accumulator.lost(CometError("cut"))
 
     @precondition(lambda self: self.stray)
     @rule()
@@ -365,7 +365,7 @@ class LaneMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1.0, 15.0, 31.0]))
     def time_passes(self, seconds: float) -> None:
         self.h.now += seconds
-        self.h.lane.expire(self.h.now, None)
+        self.h.accumulator.expire(self.h.now, None)
 
     @invariant()
     def nothing_is_written_twice(self) -> None:
@@ -394,26 +394,26 @@ class LaneMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_books_balance(self) -> None:
-        lane = self.h.lane
-        assert lane.on_wire == sum(batch.request != 0 for batch in lane.queue)
-        assert lane.on_wire <= 4
-        assert all(not batch.done for batch in lane.queue)
-        sequences = [batch.sequence for batch in lane.queue if batch.sequence != NO_SEQUENCE]
+        accumulator = self.h.accumulator
+        assert accumulator.on_wire == sum(batch.request != 0 for batch in accumulator.queue)
+        assert accumulator.on_wire <= 4
+        assert all(not batch.done for batch in accumulator.queue)
+        sequences = [batch.sequence for batch in accumulator.queue if batch.sequence != NO_SEQUENCE]
         assert sequences == sorted(sequences)
 
     def teardown(self) -> None:
         """When everything works again, everything ends."""
         self.full = False
         for _ in range(10 * self.h.counter + 100):
-            if not self.h.lane.pending:
+            if not self.h.accumulator.pending:
                 return
-            if self.h.lane.sendable:
+            if self.h.accumulator.sendable:
                 self.send()
             while self.wire:
                 self.arrive()
             while self.answers:
                 self.answer()
-        raise AssertionError("the lane never came to rest")
+        raise AssertionError("the accumulator never came to rest")
 
 
 LaneMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=40)

@@ -27,7 +27,7 @@ from comet.errors import DiskFull as Full
 from comet.producer.producer import Producer
 from comet.records import BatchHeader
 from comet.types import TopicConfig
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.wire.frames import parse_produce
 from tests.sim.loop import run
 from tests.unit.sdk_fake import ADDRESS, FakeBroker, FakePartition, Fate

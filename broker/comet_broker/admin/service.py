@@ -27,7 +27,7 @@ from comet.errors import (
 )
 from comet.types import REPLICAS_MAX, BrokerInfo, TopicConfig, check_topic_name
 from comet.v1 import admin_pb2 as admin
-from comet.v1 import events_pb2 as events
+from comet.v1 import records_pb2 as records_pb
 from comet.v1 import types_pb2 as types
 from comet.wire.protobuf import broker_to_pb, config_from_pb, status_to_pb, topic_to_pb
 from comet_broker import limits
@@ -113,7 +113,7 @@ class Control:
             found = self._seen_topics[name] = topic_to_pb(self._topics.info(name, spec))
         return found
 
-    async def fetch_metadata(self, request: events.FetchMetadataRequest) -> events.FetchMetadataResponse:
+    async def fetch_metadata(self, request: records_pb.FetchMetadataRequest) -> records_pb.FetchMetadataResponse:
         for name in request.topics:
             if name not in self._state.topics:
                 await self._broker.look_for_topic(name)
@@ -124,7 +124,7 @@ class Control:
                 topics.append(self._topic_pb(name))
             except TopicNotFound:
                 continue
-        return events.FetchMetadataResponse(
+        return records_pb.FetchMetadataResponse(
             cluster_id=self._broker.cluster_id,
             broker_id=self._broker.config.broker_id,
             brokers=self._brokers(),

@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from comet.errors import CometError, LimitExceeded, MemberFenced
-from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as pb
+from comet.v1 import records_pb2 as records_pb
 from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
 from comet_broker.coordination.committed_offsets import (
@@ -158,7 +158,7 @@ class LiveGroup:
                 return
             member = self.machine.members.get(entry.member)
             if member is not None:
-                stream.tell(events.ServerFrame(request=request, joined=self._joined(member)))
+                stream.tell(records_pb.ServerFrame(request=request, joined=self._joined(member)))
             else:
                 stream.tell(self._evicted_frame(entry.member, self._why_not(entry.member)))
                 stream.fail(request, self._why_not(entry.member))
@@ -188,16 +188,16 @@ class LiveGroup:
         self.machine.leave(member)
         self.streams.pop(member, None)
         self._evicted(self.name, member)
-        self._answer_later(stream, request, events.ServerFrame(request=request, left=pb.Left()))
+        self._answer_later(stream, request, records_pb.ServerFrame(request=request, left=pb.Left()))
 
     def release(
         self, stream: MemberStream, request: int, member: str, places: Iterable[Place], generation: int
     ) -> None:
         self._check_room(self._waiting)
         self.machine.release(member, places, generation, self._clock())
-        self._answer_later(stream, request, events.ServerFrame(request=request, released=pb.Released()))
+        self._answer_later(stream, request, records_pb.ServerFrame(request=request, released=pb.Released()))
 
-    def _answer_later(self, stream: MemberStream, request: int, frame: events.ServerFrame) -> None:
+    def _answer_later(self, stream: MemberStream, request: int, frame: records_pb.ServerFrame) -> None:
         """Once the store has what was done."""
 
         def answer(error: CometError | None) -> None:
@@ -220,8 +220,8 @@ class LiveGroup:
             stream.tell(self._evicted_frame(member, error))
         self._evicted(self.name, member)
 
-    def _evicted_frame(self, member: str, error: CometError) -> events.ServerFrame:
-        return events.ServerFrame(evicted=pb.Evicted(group=self.name, member=member, error=error_to_pb(error)))
+    def _evicted_frame(self, member: str, error: CometError) -> records_pb.ServerFrame:
+        return records_pb.ServerFrame(evicted=pb.Evicted(group=self.name, member=member, error=error_to_pb(error)))
 
     def tick(self, now: float) -> None:
         out = self.machine.tick(now)
@@ -312,7 +312,7 @@ class LiveGroup:
         for member, view in self.machine.news(self._entering).items():
             stream = self.streams.get(member)
             if stream is not None:
-                stream.tell(events.ServerFrame(assignment=self._assignment(member, view, names)))
+                stream.tell(records_pb.ServerFrame(assignment=self._assignment(member, view, names)))
 
     def _assignment(self, member: str, view: View, names: dict[str, str]) -> pb.Assignment:
         """Without what has no name: its topic was deleted while this was being stored. The next plan is without it."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from comet.errors import CometError, InvalidArgument
 from comet.types import check_topic_name
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet.v1 import records_pb2 as pb
 from comet_broker.failures import Kind
 from comet_broker.sharing import Sharing
 

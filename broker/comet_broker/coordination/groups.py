@@ -27,8 +27,8 @@ from comet.errors import (
     Unavailable,
 )
 from comet.types import check_topic_name
-from comet.v1 import events_pb2 as events
 from comet.v1 import groups_pb2 as pb
+from comet.v1 import records_pb2 as records_pb
 from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
 from comet_broker.coordination.committed_offsets import Admitted, StoredOffsets
@@ -269,7 +269,7 @@ class Groups:
 
     def _tell_evicted(self, stream: MemberStream, group: str, member: str, error: CometError) -> None:
         evicted = pb.Evicted(group=group, member=member, error=error_to_pb(error))
-        stream.tell(events.ServerFrame(evicted=evicted))
+        stream.tell(records_pb.ServerFrame(evicted=evicted))
 
     def _known(self, name: str) -> LiveGroup:
         group = self.find(name)
@@ -288,7 +288,7 @@ class Groups:
         """Whoever is none any more has left as well."""
         group = self.find(leave.group)
         if group is None or leave.member not in group.machine.members:
-            stream.tell(events.ServerFrame(request=request, left=pb.Left()))
+            stream.tell(records_pb.ServerFrame(request=request, left=pb.Left()))
             return
         self._streams.get(stream, set()).discard((group.name, leave.member))
         group.leave(stream, request, leave.member)
@@ -329,7 +329,7 @@ class Groups:
 
         def done(error: CometError | None) -> None:
             if error is None:
-                stream.tell(events.ServerFrame(request=request, committed=admitted.committed()))
+                stream.tell(records_pb.ServerFrame(request=request, committed=admitted.committed()))
             else:
                 stream.fail(request, error)
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from comet import records
 from comet.errors import CometError, Unavailable
 from comet.types import AtOffset, Earliest, Latest, Position
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet.v1 import records_pb2 as pb
 from comet.wire.protobuf import position_from_pb
 from comet_broker import limits
 from comet_broker.partitions.context import Waiter

@@ -1,6 +1,6 @@
 """The gRPC face of a broker: thin handlers around sessions and methods.
 
-StreamEvents is registered without serialisers, so frames arrive and leave as the bytes they are and the hot ones
+Stream is registered without serialisers, so frames arrive and leave as the bytes they are and the hot ones
 never meet a protobuf parser.
 """
 
@@ -37,7 +37,7 @@ def handlers(broker: Broker) -> list[grpc.GenericRpcHandler]:
             response_serializer=_serialize,
         )
     outbox = Outbox()
-    services[COMET]["StreamEvents"] = grpc.stream_stream_rpc_method_handler(_stream(broker.open_session, outbox))
+    services[COMET]["Stream"] = grpc.stream_stream_rpc_method_handler(_stream(broker.open_session, outbox))
     services[REPLICATION]["Replicate"] = grpc.stream_stream_rpc_method_handler(
         _stream(broker.open_replica_session, outbox)
     )

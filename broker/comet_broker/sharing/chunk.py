@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from comet import records
 from comet.errors import CorruptBatch
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet.v1 import records_pb2 as pb
 from comet_broker.core.isolation import AbortedTransaction
 from comet_broker.core.shares import Granted, Readable
 

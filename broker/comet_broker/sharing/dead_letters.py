@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from comet import records
 from comet.errors import CometError, CorruptBatch, DataLoss, OffsetOutOfRange, Unavailable
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL
 from comet_broker.core.shares import Dead
 from comet_broker.streams.subscriptions import read_waiting

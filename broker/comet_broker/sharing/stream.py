@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from comet.errors import CometError, InvalidArgument, LimitExceeded, PartitionNotFound
 from comet.types import Position, check_topic_name
-from comet.v1 import events_pb2
 from comet.v1 import groups_pb2 as pb
+from comet.v1 import records_pb2
 from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
 from comet_broker.core.shares import Holder
@@ -158,7 +158,7 @@ class Sharing:
             )
         subscription.in_flight_max = share.in_flight_max
         self._line.answer(
-            events_pb2.ServerFrame(
+            records_pb2.ServerFrame(
                 request=request, share_subscribed=pb.ShareSubscribed(subscription=share.subscription)
             )
         )
@@ -258,7 +258,7 @@ class Sharing:
             acknowledged = pb.Acknowledged(
                 lost_firsts=[first for first, _ in ranges], lost_ends=[end for _, end in ranges]
             )
-            self._line.answer(events_pb2.ServerFrame(request=request, acknowledged=acknowledged))
+            self._line.answer(records_pb2.ServerFrame(request=request, acknowledged=acknowledged))
 
     # ---- leaving
 
@@ -293,8 +293,8 @@ class Sharing:
         subscriber.state.leave(subscriber)
 
     def _tell(self, subscription: ShareSubscription, handle: int, error: CometError) -> None:
-        ended = events_pb2.StreamError(error=error_to_pb(error), subscription=subscription.number, partition=handle)
-        self._line.answer(events_pb2.ServerFrame(error=ended))
+        ended = records_pb2.StreamError(error=error_to_pb(error), subscription=subscription.number, partition=handle)
+        self._line.answer(records_pb2.ServerFrame(error=ended))
 
     def close(self) -> None:
         """The stream is over: what was acquired by it is free again."""

@@ -1,4 +1,4 @@
-"""One StreamEvents call, without the transport: frames in, frames out.
+"""One Stream call, without the transport: frames in, frames out.
 
     receive(frame)  never waits: it decides, appends, and queues what is to be answered
     poll()          what to send next: answers first, then acknowledgements (as many as have gathered, in one
@@ -30,7 +30,7 @@ from comet.errors import (
     PartitionNotFound,
 )
 from comet.types import Acks, AtOffset, AtTime, Position
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.wire.frames import ack_frame, parse_produce
 from comet.wire.protobuf import error_to_pb, position_from_pb
 from comet_broker import limits

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from comet.errors import CometError, Internal, OffsetOutOfRange, Unavailable
-from comet.v1 import events_pb2, groups_pb2
+from comet.v1 import groups_pb2, records_pb2
 from comet.wire.frames import DELIVERY_PREFIX_BYTES, delivery_prefix
 from comet_broker import limits
 from comet_broker.core.push import Cursor, DeliveryState, PushQueue
@@ -305,7 +305,7 @@ class Feed:
                 for one in news
             ],
         )
-        return events_pb2.ServerFrame(aborted=aborted).SerializeToString()
+        return records_pb2.ServerFrame(aborted=aborted).SerializeToString()
 
     def _frame(self, buffer: memoryview, partition: Partition, size: int) -> bytes:
         """The delivery whose batches already stand behind the room for its prefix."""

@@ -23,7 +23,7 @@ from comet.errors import (
     Unavailable,
 )
 from comet.types import Earliest, Latest, Position
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from comet.wire.corrupt import headers, opened
 from comet.wire.protobuf import position_from_pb

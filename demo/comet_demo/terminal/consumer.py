@@ -35,7 +35,7 @@ async def follow(board: Board, bootstrap: str, topic: str = TOPIC) -> None:
 def quotes_of(batch: comet.RecordBatch[Quote]) -> list[Quote | None]:
     """A quote for each record; None for those that are something else, whoever wrote them."""
     try:
-        return list(batch.events())
+        return list(batch.models())
     except comet.SerdeError:
         return [_quote(value) for value in batch.values]
 

@@ -28,7 +28,7 @@ from comet.types import (
     position,
 )
 from comet.v1 import admin_pb2 as admin
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet.wire import protobuf
 

@@ -22,7 +22,7 @@ from comet.client.metadata import Directory, look_at, share
 from comet.client.retry import Backoff
 from comet.errors import Closed, CometError, InvalidArgument, PartitionNotFound, TopicNotFound, Unavailable
 from comet.types import BrokerInfo, TopicInfo
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.wire.transport import Channel, Connect
 from comet.wire.tuning import tune_process
 

@@ -1,14 +1,14 @@
-"""One StreamEvents call to one broker, from Hello until it fails.
+"""One Stream call to one broker, from Hello until it fails.
 
     requests ─► control frames ─┐                       ┌─► answers to requests, by number
-    lanes with batches ready ───┴─► writer ═► reader ───┼─► acknowledgements, to the batch they are for
+    accumulators with batches ready ───┴─► writer ═► reader ───┼─► acknowledgements, to the batch they are for
                                                         ├─► deliveries, to the sink of their partition
                                                         ├─► acquired records, to the sharer of their partition
                                                         └─► what a coordinator says unasked, to the group's listener
 
-Produce frames are pulled, not queued: a lane is asked for its next batch when the stream can take one. So what waits
-is still being filled with records, nothing piles up in front of a slow broker, and a batch that becomes ready while
-the stream is idle is written in the next turn of the loop.
+Produce frames are pulled, not queued: an accumulator is asked for its next batch when the stream can take one. So what
+waits is still being filled with records, nothing piles up in front of a slow broker, and a batch that becomes ready
+while the stream is idle is written in the next turn of the loop.
 
 A connection fails once, for good, and everyone who waits on it hears of it in that moment. It is owned by the client
 that opened it, and belongs to one event loop.
@@ -27,8 +27,8 @@ from google.protobuf.message import DecodeError
 
 from comet import limits
 from comet.errors import Closed, CometError, Draining, Internal, LimitExceeded, MalformedFrame, Timeout, Unavailable
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet.v1 import records_pb2 as pb
 from comet.wire.frames import DELIVERY_PREFIX_BYTES, parse_ack, parse_delivery
 from comet.wire.protobuf import error_from_pb
 from comet.wire.transport import Channel
@@ -49,7 +49,7 @@ class FrameSource(Protocol):
 
 
 class Produced(Protocol):
-    """One batch on the wire; hears exactly one of the two, or of the end of the connection by its lane."""
+    """One batch on the wire; hears exactly one of the two, or of the end of the connection by its accumulator."""
 
     def acked(self, base_offset: int, append_time_us: int) -> None: ...
     def refused(self, error: CometError) -> None: ...

@@ -22,8 +22,8 @@ from comet.client.connection import Connection, Listener
 from comet.client.metadata import look_at, share
 from comet.client.retry import Backoff
 from comet.errors import Closed, CometError, Timeout, Unavailable
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet.v1 import records_pb2 as pb
 
 log = logging.getLogger("comet")
 

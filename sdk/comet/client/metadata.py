@@ -20,7 +20,7 @@ from comet import limits
 from comet.client.retry import Backoff
 from comet.errors import Closed, CometError, TopicNotFound
 from comet.types import BrokerInfo, PartitionInfo, TopicInfo, check_topic_name
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.wire import protobuf
 
 T = TypeVar("T")

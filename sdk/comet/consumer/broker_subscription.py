@@ -15,8 +15,8 @@ from comet.client.connection import Attachment, Connection
 from comet.consumer.aborted import Discards
 from comet.errors import CometError, Timeout, Unavailable
 from comet.types import AtOffset, Position, TopicPartition
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet.v1 import records_pb2 as pb
 from comet.wire.protobuf import position_to_pb
 
 _UNKNOWN: Final = -1

@@ -26,7 +26,7 @@ from comet.consumer.replica_choice import ReadFrom
 from comet.errors import Closed, InvalidArgument, PartitionNotFound
 from comet.producer.producer import wall_clock_us
 from comet.types import Gap, Latest, StartLike, TopicPartition, check_topic_name, position
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.wire.corrupt import OnCorrupt
 from comet.wire.protobuf import position_to_pb
 from comet.wire.transport import Connect

@@ -25,7 +25,7 @@ from comet.consumer.record import RecordBatch
 from comet.errors import CorruptBatch, CorruptRecords, InvalidArgument
 from comet.producer.producer import wall_clock_us
 from comet.types import AtOffset, AtTime, Position, StartLike, TopicPartition, check_topic_name, position
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.wire.corrupt import headers, opened
 from comet.wire.protobuf import position_to_pb
 from comet.wire.transport import Connect

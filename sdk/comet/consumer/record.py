@@ -77,7 +77,7 @@ class RecordBatch(Generic[T]):
     ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
     ...     async with comet.Consumer(address, "quotes", type=int) as consumer:
     ...         async for batch in consumer.batches():
-    ...             print(batch.values, list(batch.offsets), batch.events(), batch.high_watermark)
+    ...             print(batch.values, list(batch.offsets), batch.models(), batch.high_watermark)
     ...             break
     >>> run(example)
     [b'1', b'2', b'3'] [0, 1, 2] [1, 2, 3] 3
@@ -186,7 +186,7 @@ class RecordBatch(Generic[T]):
         headers = self._batch.headers
         return headers if self._part is None else headers[self._part]
 
-    def events(self) -> list[T]:
+    def models(self) -> list[T]:
         """The values as models of the consumer's type; without one, as `values`. A tombstone stays None.
 
         Raises SerdeError, with the offset of the first value that is not such a model.
@@ -226,7 +226,7 @@ class RecordBatch(Generic[T]):
         values: Any = self.values
         if serde is not None:
             try:
-                values = self.events()
+                values = self.models()
             except SerdeError:
                 values = self._one_by_one()
         headers: Any = self.headers if self._batch.header_columns is not None else iter(list, None)

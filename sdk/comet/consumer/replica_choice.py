@@ -22,7 +22,7 @@ from comet.client.connection import Attachment
 from comet.consumer.broker_subscription import PartitionSubscription
 from comet.errors import CometError, CorruptBatch, DataLoss, InvalidArgument, LogFailed, OffsetOutOfRange, Truncated
 from comet.types import BrokerInfo, Latest, PartitionInfo, TopicInfo, TopicPartition
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.wire.protobuf import position_to_pb
 
 ReadFrom = Literal["leader", "any", "nearest"]

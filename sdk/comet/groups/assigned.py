@@ -26,8 +26,8 @@ from comet.groups.member import Member
 from comet.groups.membership import Changes, Given
 from comet.groups.options import Holding, OnPartitions
 from comet.types import AtOffset, Earliest, Position, TopicPartition
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet.v1 import records_pb2 as pb
 
 log = logging.getLogger("comet")
 

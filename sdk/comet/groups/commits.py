@@ -18,8 +18,8 @@ from comet.client.retry import Backoff
 from comet.errors import Closed, CometError, Internal, MemberUnknown, StaleGeneration
 from comet.groups.member import Member
 from comet.types import TopicPartition
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet.v1 import records_pb2 as pb
 from comet.wire.protobuf import error_from_pb
 
 log = logging.getLogger("comet")

@@ -17,8 +17,8 @@ from comet.client.coordinator import Coordinator
 from comet.client.retry import Backoff
 from comet.errors import CometError, InvalidArgument, TopicNotFound
 from comet.types import TopicPartition, check_topic_name
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet.v1 import records_pb2 as pb
 from comet.wire import protobuf
 
 Offsets = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]

@@ -21,8 +21,8 @@ from comet.errors import Closed, CometError, Internal, MemberUnknown, NotCoordin
 from comet.groups.membership import Changes, Given, Membership, Phase
 from comet.handlers.watchdog import Watch
 from comet.types import TopicPartition
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet.v1 import records_pb2 as pb
 from comet.wire.protobuf import error_from_pb
 
 log = logging.getLogger("comet")

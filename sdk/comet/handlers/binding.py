@@ -47,7 +47,7 @@ class Policy:
             raise InvalidArgument(f"delivery is one of {', '.join(MODES)}, not {self.delivery!r}")
         if self.shared and self.delivery != "at_least_once":
             raise InvalidArgument("a share group delivers at least once: leave delivery out, or set shared=False")
-        if self.shared and signature.shape not in {HandlerShape.EVENT, HandlerShape.RECORD}:
+        if self.shared and signature.shape not in {HandlerShape.MODEL, HandlerShape.RECORD}:
             raise InvalidArgument("members of a share group take single events: not lists or batches")
         if self.delivery == "at_most_once" and (self.retries or self.concurrency > 1):
             raise InvalidArgument("at most once means one call for each record, in order: no retries, no concurrency")
@@ -88,7 +88,7 @@ class Binding:
     @property
     def whole(self) -> bool:
         """It takes batches, or lists of a batch's events."""
-        return self.signature.shape in {HandlerShape.BATCH, HandlerShape.EVENTS}
+        return self.signature.shape in {HandlerShape.BATCH, HandlerShape.MODELS}
 
     def failure(self, error: Exception) -> None:
         """Notes that the handler failed for good; raises the error where that is to end the app."""
@@ -123,7 +123,7 @@ def items_of(binding: Binding, batch: RecordBatch[Any]) -> Iterator[Item]:
         events, errors = decoded(batch)
         yield Item(batch, batch.first_offset, batch.next_offset, b"", events, tuple(errors))
         return
-    event = binding.signature.shape is HandlerShape.EVENT
+    event = binding.signature.shape is HandlerShape.MODEL
     rest: RecordBatch[Any] | None = batch
     while rest is not None:
         try:

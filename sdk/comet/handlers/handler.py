@@ -23,9 +23,9 @@ Handler = Callable[..., Awaitable[None] | None]
 class HandlerShape(Enum):
     """What a handler is called with."""
 
-    EVENT = auto()  # the value
+    MODEL = auto()  # the value
     RECORD = auto()  # comet.Record, the value with all that belongs to it
-    EVENTS = auto()  # list[...]: the values of a batch
+    MODELS = auto()  # list[...]: the values of a batch
     BATCH = auto()  # comet.RecordBatch
 
 
@@ -40,7 +40,7 @@ _SHAPES: Final = {
     Record: HandlerShape.RECORD,
     ShareRecord: HandlerShape.RECORD,
     RecordBatch: HandlerShape.BATCH,
-    list: HandlerShape.EVENTS,
+    list: HandlerShape.MODELS,
 }
 
 
@@ -67,13 +67,13 @@ def signature_of(handler: Handler, names: Mapping[str, Any], kind: Any = None) -
         )
     annotation = _annotation(handler, required[0].name, names)
     if annotation is None:
-        return Signature(HandlerShape.EVENT, kind, transaction)
+        return Signature(HandlerShape.MODEL, kind, transaction)
     origin, arguments = get_origin(annotation) or annotation, get_args(annotation)
     inner = arguments[0] if arguments else None
-    shape = _SHAPES.get(origin, HandlerShape.EVENT)
-    if shape is HandlerShape.EVENT:
+    shape = _SHAPES.get(origin, HandlerShape.MODEL)
+    if shape is HandlerShape.MODEL:
         inner = annotation
-    elif shape is HandlerShape.EVENTS and inner is None:
+    elif shape is HandlerShape.MODELS and inner is None:
         raise InvalidArgument(f"{name_of(handler)}: say what the list holds, such as list[Quote] or list[bytes]")
     if kind is None:
         kind = None if inner is bytes or isinstance(inner, TypeVar) else inner

@@ -84,7 +84,7 @@ class ShareWorker(Serving):
     async def _acknowledge(self, record: ShareRecord[Any]) -> None:
         current_serving.set(self)
         one = self.one
-        argument = record.value if one.signature.shape is HandlerShape.EVENT else record
+        argument = record.value if one.signature.shape is HandlerShape.MODEL else record
         try:
             try:
                 await self.host.caller.call(one, argument)

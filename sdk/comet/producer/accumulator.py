@@ -15,9 +15,9 @@ order and without holes. The broker writes a batch once per identity, and only n
 2. **A refusal is an answer: that attempt wrote nothing.** A batch whose every attempt was refused is known not to
    be in the log. After a refusal nothing more is sent until all that is on the wire is answered, so order holds.
 3. **A hole ends the epoch.** When a batch that had an identity will never be written under it (it failed for good,
-   or it timed out), no later sequence of the epoch can be: the lane goes on under the next epoch, from sequence 0.
-   What is known not to be in the log moves along; what may be written fails with Timeout, its outcome unknown.
-   The first batch of the new epoch fences the old one, so that late copies of what timed out are refused.
+   or it timed out), no later sequence of the epoch can be: the accumulator goes on under the next epoch, from sequence
+   0. What is known not to be in the log moves along; what may be written fails with Timeout, its outcome unknown. The
+   first batch of the new epoch fences the old one, so that late copies of what timed out are refused.
 4. **A gap proves absence.** SEQUENCE_GAP says that the log of the partition ends before the batch's predecessor.
    Unless a batch of unknown outcome was given up in this epoch (a *ghost*, whose late copy could close the gap), the
    batch is not there and can never be, and moves along. That is what happens when a broker lost its unsynced tail in
@@ -57,11 +57,12 @@ NO_SEQUENCE: Final = -1
 class ProducerBatch:
     """Records of one partition that go to the broker together, until they are answered.
 
-    Owned by its lane; deliveries point at it, and may outlive it by far, so that it lets go of its records when it
-    is done.
+    Owned by its accumulator; deliveries point at it, and may outlive it by far, so that it lets go of its records when
+    it is done.
     """
 
     __slots__ = (
+        "accumulator",
         "append_time_us",
         "attempts",
         "base_offset",
@@ -72,7 +73,6 @@ class ProducerBatch:
         "error",
         "headers",
         "keys",
-        "lane",
         "lengths",
         "maybe_written",
         "request",
@@ -84,8 +84,8 @@ class ProducerBatch:
         "waiters",
     )
 
-    def __init__(self, lane: Accumulator, deadline: float) -> None:
-        self.lane = lane
+    def __init__(self, accumulator: Accumulator, deadline: float) -> None:
+        self.accumulator = accumulator
         self.values: Sequence[bytes | None] = []
         self.keys: Sequence[bytes | None] | None = None
         self.headers: list[HeaderPairs | None] | None = None
@@ -125,10 +125,10 @@ class ProducerBatch:
     # Called by the connection, see _connection.Produced.
 
     def acked(self, base_offset: int, append_time_us: int) -> None:
-        self.lane.acked(self, base_offset, append_time_us)
+        self.accumulator.acked(self, base_offset, append_time_us)
 
     def refused(self, error: CometError) -> None:
-        self.lane.refused(self, error)
+        self.accumulator.refused(self, error)
 
 
 class Accumulator:
@@ -441,10 +441,10 @@ class Accumulator:
 
 
 def _unknown(why: str, batch: ProducerBatch) -> Timeout:
-    lane = batch.lane
+    accumulator = batch.accumulator
     return Timeout(
-        f"{len(batch)} records for {lane.topic}/{lane.partition} may or may not have been written: {why}",
-        details={"topic": lane.topic, "partition": str(lane.partition)},
+        f"{len(batch)} records for {accumulator.topic}/{accumulator.partition} may or may not have been written: {why}",
+        details={"topic": accumulator.topic, "partition": str(accumulator.partition)},
     )
 
 

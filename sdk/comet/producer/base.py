@@ -20,7 +20,7 @@ from comet.producer.memory import Budget
 from comet.producer.sender import Outlet, Settings
 from comet.producer.topic_route import Route
 from comet.types import TopicInfo
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 
 log = logging.getLogger("comet")
 
@@ -48,8 +48,8 @@ class Sending:
         route = self._routes.get(topic)
         if route is not None:
             return route
-        # A lane that is made anew would begin at epoch 0 again, under the same producer id: the broker would take its
-        # first batches for those of long ago, and acknowledge them without writing them.
+        # An accumulator that is made anew would begin at epoch 0 again, under the same producer id: the broker would
+        # take its first batches for those of long ago, and acknowledge them without writing them.
         route = self._lapsed.pop(topic, None)
         if route is None:
             route = Route(topic, self._make_outlet)
@@ -98,13 +98,15 @@ class Sending:
     def _failed(self, batch: ProducerBatch, error: CometError) -> None:
         self._failed_records += batch.count
         self._note_failure(batch, error)
-        if error.code == "TOPIC_NOT_FOUND" and (route := self._routes.pop(batch.lane.topic, None)) is not None:
-            self._lapsed[batch.lane.topic] = route
+        if error.code == "TOPIC_NOT_FOUND" and (route := self._routes.pop(batch.accumulator.topic, None)) is not None:
+            self._lapsed[batch.accumulator.topic] = route
 
     def _note_failure(self, batch: ProducerBatch, error: CometError) -> None:
         if not self._failures:  # one line, not one per batch: the cause is nearly always the same
-            lane = batch.lane
-            log.warning("comet: %d records for %s/%d failed: %s", batch.count, lane.topic, lane.partition, error)
+            accumulator = batch.accumulator
+            log.warning(
+                "comet: %d records for %s/%d failed: %s", batch.count, accumulator.topic, accumulator.partition, error
+            )
         self._failures.append(batch)
 
     def _deadline(self) -> float:
@@ -124,7 +126,7 @@ class Sending:
         outlets = list(self._outlets())
         for outlet in outlets:
             outlet.expire(now)
-        deadlines = [outlet.lane.next_deadline() for outlet in outlets]
+        deadlines = [outlet.accumulator.next_deadline() for outlet in outlets]
         waiting = [deadline for deadline in deadlines if deadline is not None]
         if waiting and not self._closed:
             self._expect(min(waiting))
@@ -155,9 +157,9 @@ class Sending:
         """Waits until it is known of everything sent so far what became of it."""
         batches: list[ProducerBatch] = []
         for outlet in self._outlets():
-            if outlet.lane.open is not None:
-                batches.append(outlet.lane.open)
-            batches.extend(outlet.lane.queue)
+            if outlet.accumulator.open is not None:
+                batches.append(outlet.accumulator.open)
+            batches.extend(outlet.accumulator.queue)
             outlet.hurry()
         for batch in batches:
             if not batch.done:

@@ -87,7 +87,7 @@ class Delivery:
             raise asyncio.InvalidStateError("the record is still under way; await the delivery")
         check(batch)
         offset = batch.base_offset + self._index if batch.base_offset >= 0 else -1
-        return Receipt(batch.lane.topic, batch.lane.partition, offset, batch.append_time_us)
+        return Receipt(batch.accumulator.topic, batch.accumulator.partition, offset, batch.append_time_us)
 
     def exception(self) -> CometError | None:
         """What went wrong, if something did; None while it is not known."""
@@ -118,7 +118,13 @@ class BulkDelivery:
         for batch in self._batches:
             check(batch)
         return [
-            ReceiptRange(batch.lane.topic, batch.lane.partition, batch.base_offset, batch.count, batch.append_time_us)
+            ReceiptRange(
+                batch.accumulator.topic,
+                batch.accumulator.partition,
+                batch.base_offset,
+                batch.count,
+                batch.append_time_us,
+            )
             for batch in self._batches
         ]
 
@@ -151,4 +157,6 @@ def _outcome(batch: ProducerBatch) -> ReceiptRange | FailedRange:
     batch.seen = True
     if batch.error is not None or not batch.done:
         return FailedRange(batch.count if batch.done else len(batch), batch.error)
-    return ReceiptRange(batch.lane.topic, batch.lane.partition, batch.base_offset, batch.count, batch.append_time_us)
+    return ReceiptRange(
+        batch.accumulator.topic, batch.accumulator.partition, batch.base_offset, batch.count, batch.append_time_us
+    )

@@ -19,7 +19,7 @@ from comet.errors import InvalidArgument
 from comet.producer.partitioner import check_timestamp, header_pairs, key_bytes
 from comet.records import partition_for
 from comet.types import Acks, Receipt, TopicPartition, check_topic_name
-from comet.v1 import events_pb2 as pb
+from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER
 
 _PUBLISH: Final = "comet.v1.Comet/Publish"

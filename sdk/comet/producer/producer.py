@@ -163,13 +163,13 @@ class Producer(Sending):
             pairs = header_pairs(headers)
             size += sum(len(name) + len(content) + limits.HEADER_OVERHEAD_BYTES for name, content in pairs)
         # From here on nothing fails and nothing waits until the record is in its batch.
-        lane = outlet.lane
-        batch = lane.open
+        accumulator = outlet.accumulator
+        batch = accumulator.open
         if batch is None:
-            batch = self._start_batch(lane, size)
+            batch = self._start_batch(accumulator, size)
         elif batch.size + size > _BATCH_ROOM:
             outlet.filled()
-            batch = self._start_batch(lane, size)
+            batch = self._start_batch(accumulator, size)
         values: list[bytes | None] = batch.values  # type: ignore[assignment]  # an open batch owns its lists
         index = len(values)
         if pairs or key is not None or batch.keys is not None or batch.headers is not None:
@@ -208,11 +208,11 @@ class Producer(Sending):
             await self.send(topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition)
         )
 
-    def _start_batch(self, lane: Accumulator, size: int) -> ProducerBatch:
+    def _start_batch(self, accumulator: Accumulator, size: int) -> ProducerBatch:
         self._check_open()
         if size > _BATCH_ROOM:
             raise RecordTooLarge(f"a record of {size} bytes with key and headers is over {_BATCH_ROOM}")
-        return lane.start(self._deadline())
+        return accumulator.start(self._deadline())
 
     def _encode(self, value: Any) -> bytes | None:
         """Any value but bytes as the bytes of a record."""
@@ -309,7 +309,7 @@ class Producer(Sending):
         if partition is not None:
             await self._send_slices(route, partition, encoded, stored, timestamp_us, extras, batches)
             return BulkDelivery(batches)
-        unkeyed = route.current.lane.partition
+        unkeyed = route.current.accumulator.partition
         for index, members in by_partition(stored, len(route.outlets), unkeyed).items():
             chosen = [encoded[member] for member in members]
             chosen_keys = [stored[member] for member in members]
@@ -344,7 +344,7 @@ class Producer(Sending):
     ) -> ProducerBatch:
         self._check_open()
         outlet = route.outlet(None, partition)
-        batch = ProducerBatch(outlet.lane, self._deadline())
+        batch = ProducerBatch(outlet.accumulator, self._deadline())
         batch.values, batch.keys, batch.timestamps = part.values, part.keys, timestamp_us
         batch.lengths, batch.size = part.lengths, part.size
         if extras is not None:

@@ -1,4 +1,4 @@
-"""A lane with its way to the broker: attaches it, feeds its batches to the connection, waits and tries again.
+"""An accumulator with its way to the broker: attaches it, feeds its batches to the connection, waits and tries again.
 
     idle ──append──► armed ─┬─ no attachment ──► attaching ──► in the connection's queue
                             ├─ lingering (timer) ────────────► in the connection's queue
@@ -75,7 +75,7 @@ class Outlet:
         finished: Callable[[ProducerBatch], None],
         sealed: Callable[[Outlet], None],
     ) -> None:
-        self.lane = Accumulator(
+        self.accumulator = Accumulator(
             topic,
             partition,
             idempotent=settings.producer_id != 0,
@@ -112,7 +112,12 @@ class Outlet:
         attachment = self._attachment
         if attachment is None:
             self._start_attaching()
-        elif self._settings.linger_s and not self._hurried and not self.lane.unsent and self.lane.open is not None:
+        elif (
+            self._settings.linger_s
+            and not self._hurried
+            and not self.accumulator.unsent
+            and self.accumulator.open is not None
+        ):
             self._linger()
         else:
             self._queue_up(attachment.connection)
@@ -124,7 +129,7 @@ class Outlet:
 
     def hurry(self) -> None:
         """Sends what there is without lingering."""
-        if self.lane.open is not None:
+        if self.accumulator.open is not None:
             self._hurried = True
             if self._linger_timer is not None:
                 self._stop_lingering()
@@ -139,14 +144,14 @@ class Outlet:
 
     def add(self, batch: ProducerBatch) -> None:
         """Queues a whole batch."""
-        self.lane.add(batch)
+        self.accumulator.add(batch)
         if not self.armed or self._linger_timer is not None:
             self._stop_lingering()
             self.arm()
 
     def _linger(self) -> None:
         """Waits for more records; what has waited already, say for a connection, counts."""
-        batch = self.lane.open
+        batch = self.accumulator.open
         assert batch is not None
         began = batch.deadline - self._settings.timeout_s
         loop = asyncio.get_running_loop()
@@ -167,10 +172,10 @@ class Outlet:
 
     def _seal(self) -> None:
         """No more records come into the open batch."""
-        batch = self.lane.open
+        batch = self.accumulator.open
         if batch is not None:
             self._last_deadline, self._last_records = batch.deadline, len(batch)
-        self.lane.seal()
+        self.accumulator.seal()
         self._sealed(self)
         self._hurried = False
 
@@ -195,17 +200,17 @@ class Outlet:
 
     async def _attach(self, delay_s: float) -> None:
         """Until there is a connection, or nothing left that needs one."""
-        lane = self.lane
+        accumulator = self.accumulator
         try:
             if delay_s:
                 await asyncio.sleep(delay_s)
-            while lane.pending:
+            while accumulator.pending:
                 try:
-                    attachment = await self._client.attach(lane.topic, lane.partition)
+                    attachment = await self._client.attach(accumulator.topic, accumulator.partition)
                 except CometError as error:
                     self.reason = error
                     if self._hopeless(error):
-                        lane.fail(error)
+                        accumulator.fail(error)
                         continue
                     await asyncio.sleep(self._route_backoff.next_s(error.retry_after_ms))
                 else:
@@ -232,7 +237,7 @@ class Outlet:
         if self._attachment is not attachment:
             return  # it had gone elsewhere already
         self._detach(error)
-        self.lane.lost(error)
+        self.accumulator.lost(error)
         self._rearm()
 
     def _detach(self, error: CometError) -> None:
@@ -246,7 +251,7 @@ class Outlet:
             self._retry_timer = None
 
     def _rearm(self) -> None:
-        if self.lane.pending:
+        if self.accumulator.pending:
             self.arm()
         else:
             self.armed = False
@@ -259,25 +264,25 @@ class Outlet:
         if attachment is None or attachment.connection is not connection:
             return None
         self._queued = None
-        lane = self.lane
+        accumulator = self.accumulator
         while True:
-            if not lane.has_room or self._settings.held:
+            if not accumulator.has_room or self._settings.held:
                 self._blocked = True
                 return None
-            if not lane.unsent:
-                if lane.open is None:
+            if not accumulator.unsent:
+                if accumulator.open is None:
                     self.armed = self._hurried = False
                     return None
-                if lane.on_wire and not self._hurried:
+                if accumulator.on_wire and not self._hurried:
                     self._gather()
                     return None
                 self._seal()
             frame = self._frame(attachment)
             if frame is not None:
                 break
-        if lane.unsent or (lane.open is not None and (self._hurried or not self._settings.linger_s)):
+        if accumulator.unsent or (accumulator.open is not None and (self._hurried or not self._settings.linger_s)):
             self._queue_up(connection)
-        elif lane.open is not None:
+        elif accumulator.open is not None:
             self._linger()
         else:
             self.armed = self._hurried = False
@@ -286,7 +291,7 @@ class Outlet:
     def _frame(self, attachment: Attachment) -> bytes | None:
         settings, connection = self._settings, attachment.connection
         request = connection.next_request()
-        batch = self.lane.take(request)
+        batch = self.accumulator.take(request)
         try:
             parts = batch.encode(settings.codec, settings.producer_id, settings.transactional)
             size = sum(map(len, parts))
@@ -300,25 +305,27 @@ class Outlet:
         else:
             self.unasked_on = connection
             connection.unasked(request, self._unasked_refused)
-            self.lane.sent_unasked(batch)
+            self.accumulator.sent_unasked(batch)
         return produce_frame(request, attachment.handle, settings.acks, parts, size)
 
     def _refused_unasked(self, attachment: Attachment, error: CometError) -> None:
         """With acks=0 what was refused is lost; what comes now is to go where it is taken."""
         if self._attachment is not attachment or not error.metadata_stale:
             return
-        log.info("comet: %s/%d: records with acks=0 are lost: %s", self.lane.topic, self.lane.partition, error)
+        log.info(
+            "comet: %s/%d: records with acks=0 are lost: %s", self.accumulator.topic, self.accumulator.partition, error
+        )
         self._mislead(attachment, error)
-        if self.lane.pending:
+        if self.accumulator.pending:
             self._start_attaching(self._route_backoff.next_s(error.retry_after_ms))
         else:
             self.armed = False
 
     def _mislead(self, attachment: Attachment, error: CometError) -> None:
         """That broker does not lead."""
-        connection, lane = attachment.connection, self.lane
-        connection.detach(lane.topic, lane.partition)
-        self._client.misled(lane.topic, lane.partition, connection.broker_id, error)
+        connection, accumulator = attachment.connection, self.accumulator
+        connection.detach(accumulator.topic, accumulator.partition)
+        self._client.misled(accumulator.topic, accumulator.partition, connection.broker_id, error)
         self._detach(error)
 
     def leave(self, connection: Connection) -> None:
@@ -327,32 +334,32 @@ class Outlet:
         if attachment is None or attachment.connection is not connection:
             return
         self._queued = None
-        if self.lane.on_wire:
+        if self.accumulator.on_wire:
             self._blocked = True
             return
         self._detach(Draining(f"the broker at {connection.address} is leaving"))
-        self._client.forget(self.lane.topic)
+        self._client.forget(self.accumulator.topic)
         self._start_attaching()
 
     # ---- answers
 
-    def _changed(self, lane: Accumulator) -> None:
+    def _changed(self, accumulator: Accumulator) -> None:
         """An answer came: the window may have room, or trouble may be over."""
-        if lane.trouble is not None:
-            if lane.settled and self._retry_timer is None and self._attachment is not None:
-                self._recover(lane.trouble)
+        if accumulator.trouble is not None:
+            if accumulator.settled and self._retry_timer is None and self._attachment is not None:
+                self._recover(accumulator.trouble)
             return
         self._backoff.tries = self._route_backoff.tries = 0
-        batch = lane.open
+        batch = accumulator.open
         if (
             self._gathering
-            and not lane.on_wire
+            and not accumulator.on_wire
             and batch is not None
             and (batch.waiters is not None or batch.deadline - self._last_deadline > _SLOW_S * self._last_records)
         ):
             self._stop_lingering()
             self._blocked = True
-        if (self._blocked or lane.unsent) and self._attachment is not None:
+        if (self._blocked or accumulator.unsent) and self._attachment is not None:
             self._blocked = False
             self.armed = True
             self._queue_up(self._attachment.connection)
@@ -362,7 +369,7 @@ class Outlet:
             attachment = self._attachment
             assert attachment is not None
             self._mislead(attachment, error)
-            self.lane.recover()
+            self.accumulator.recover()
             self._start_attaching(self._route_backoff.next_s(error.retry_after_ms))
             return
         # Where the answer alone has cleared matters up, the first try needs no wait.
@@ -372,14 +379,14 @@ class Outlet:
         self.armed = True
         self.reason = error
         if error.retriable and backoff.tries == 1:
-            log.info("comet: %s/%d: trying again: %s", self.lane.topic, self.lane.partition, error)
+            log.info("comet: %s/%d: trying again: %s", self.accumulator.topic, self.accumulator.partition, error)
         self._retry_timer = asyncio.get_running_loop().call_later(0.0 if first else delay_s, self._recovered)
 
     def _recovered(self) -> None:
         self._retry_timer = None
         self._blocked = False
-        if self.lane.settled:
-            self.lane.recover()
+        if self.accumulator.settled:
+            self.accumulator.recover()
         self.reason = None
         self._rearm()
 
@@ -387,7 +394,7 @@ class Outlet:
 
     def expire(self, now: float) -> None:
         """Fails what has waited too long."""
-        forgotten = self.lane.expire(now, self._why())
+        forgotten = self.accumulator.expire(now, self._why())
         if self._attachment is not None:
             for request in forgotten:
                 self._attachment.connection.forget(request)
@@ -395,7 +402,7 @@ class Outlet:
     def _why(self) -> CometError | None:
         """What keeps it from sending, for whoever has waited too long."""
         within = f"within {self._settings.timeout_s:g} s"
-        error, attachment = self.lane.trouble or self.reason, self._attachment
+        error, attachment = self.accumulator.trouble or self.reason, self._attachment
         if error is not None:
             tries = max(self._route_backoff.tries, self._backoff.tries)
             kind = Unavailable if error.outcome_unknown else type(error)  # what it did to others says nothing of these
@@ -412,7 +419,7 @@ class Outlet:
 
     def drop(self, error: CometError) -> None:
         """Everything unanswered fails, and answers that still come are told to nobody; it can be used again at once."""
-        self.lane.fail(error)
+        self.accumulator.fail(error)
         self._stop_lingering()
         self._hurried = self._blocked = False
         if self._retry_timer is not None:
@@ -423,4 +430,4 @@ class Outlet:
 
     def close(self, error: CometError) -> None:
         self._detach(error)
-        self.lane.fail(error)
+        self.accumulator.fail(error)

@@ -41,7 +41,7 @@ class Route:
 
     def sealed(self, outlet: Outlet) -> None:
         if outlet is self.current:
-            self.current = self.outlets[(outlet.lane.partition + 1) % len(self.outlets)]
+            self.current = self.outlets[(outlet.accumulator.partition + 1) % len(self.outlets)]
 
     def outlet(self, key: bytes | None, partition: int | None) -> Outlet:
         """Where a record goes: to the partition asked for, else to that of its key, else to the current one."""

@@ -34,8 +34,8 @@ from comet.producer.accumulator import ProducerBatch
 from comet.producer.producer import Compression, Producer, wall_clock_us
 from comet.producer.sender import Outlet
 from comet.producer.transaction import Transaction
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet.v1 import records_pb2 as pb
 from comet.wire.transport import Connect
 
 __all__ = ["Transaction", "TransactionalProducer"]
@@ -55,7 +55,7 @@ class TransactionMember(Protocol):
 
 
 class Writer(Producer):
-    """The lanes of a transactional producer, which all of its transactions use one after the other."""
+    """The accumulators of a transactional producer, which all of its transactions use one after the other."""
 
     _transactional = True
     epoch = 0
@@ -71,11 +71,11 @@ class Writer(Producer):
         self.failure, self.used = None, False
         self._settings.held = False
         for outlet in self._outlets():
-            outlet.lane.begin(epoch)
+            outlet.accumulator.begin(epoch)
 
     def _make_outlet(self, topic: str, partition: int) -> Outlet:
         outlet = super()._make_outlet(topic, partition)
-        outlet.lane.begin(self.epoch)
+        outlet.accumulator.begin(self.epoch)
         return outlet
 
     def _note_failure(self, batch: ProducerBatch, error: CometError) -> None:

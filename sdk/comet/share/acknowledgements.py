@@ -18,8 +18,8 @@ from comet.client.client import Client
 from comet.client.connection import Connection
 from comet.errors import Closed, CometError, LimitExceeded, LockExpired, Timeout
 from comet.types import TopicPartition
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet.v1 import records_pb2 as pb
 
 log = logging.getLogger("comet")
 

@@ -21,8 +21,8 @@ from comet.consumer.fetcher import Intake
 from comet.errors import CometError, CorruptRecords, Timeout, Unavailable
 from comet.share.acknowledgements import Lot
 from comet.types import Earliest, Position, TopicPartition
-from comet.v1 import events_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
+from comet.v1 import records_pb2 as pb
 from comet.wire.corrupt import headers, opened
 
 

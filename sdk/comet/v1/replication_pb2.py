@@ -23,38 +23,38 @@ _sym_db = _symbol_database.Default()
 
 
 from comet.v1 import types_pb2 as comet_dot_v1_dot_types__pb2
-from comet.v1 import events_pb2 as comet_dot_v1_dot_events__pb2
+from comet.v1 import records_pb2 as comet_dot_v1_dot_records__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x63omet/v1/replication.proto\x12\x08\x63omet.v1\x1a\x14\x63omet/v1/types.proto\x1a\x15\x63omet/v1/events.proto\"\xe6\x01\n\rFollowerFrame\x12\'\n\x05hello\x18\x01 \x01(\x0b\x32\x16.comet.v1.ReplicaHelloH\x00\x12\"\n\x06\x66ollow\x18\x02 \x01(\x0b\x32\x10.comet.v1.FollowH\x00\x12&\n\x08progress\x18\x03 \x01(\x0b\x32\x12.comet.v1.ProgressH\x00\x12&\n\x08unfollow\x18\x04 \x01(\x0b\x32\x12.comet.v1.UnfollowH\x00\x12/\n\theartbeat\x18\x05 \x01(\x0b\x32\x1a.comet.v1.ReplicaHeartbeatH\x00\x42\x07\n\x05\x66rame\"\xe9\x01\n\x0bLeaderFrame\x12&\n\x08\x64\x65livery\x18\x03 \x01(\x0b\x32\x12.comet.v1.DeliveryH\x00\x12(\n\tfollowing\x18\x04 \x01(\x0b\x32\x13.comet.v1.FollowingH\x00\x12(\n\twatermark\x18\x05 \x01(\x0b\x32\x13.comet.v1.WatermarkH\x00\x12$\n\x07refused\x18\x06 \x01(\x0b\x32\x11.comet.v1.RefusedH\x00\x12/\n\theartbeat\x18\x07 \x01(\x0b\x32\x1a.comet.v1.ReplicaHeartbeatH\x00\x42\x07\n\x05\x66rame\"H\n\x0cReplicaHello\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0e\n\x06\x62roker\x18\x02 \x01(\r\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x04\"\x8d\x01\n\x06\x46ollow\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\r\x12\x11\n\tlog_start\x18\x04 \x01(\x03\x12\x0f\n\x07log_end\x18\x05 \x01(\x03\x12$\n\x06\x65pochs\x18\x06 \x03(\x0b\x32\x14.comet.v1.EpochStart\"1\n\nEpochStart\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x14\n\x0cstart_offset\x18\x02 \x01(\x03\"\xb1\x01\n\tFollowing\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\r\x12\x0e\n\x06handle\x18\x04 \x01(\x07\x12\x0c\n\x04\x66rom\x18\x05 \x01(\x03\x12\x0f\n\x07restart\x18\x06 \x01(\x08\x12\x16\n\x0ehigh_watermark\x18\x07 \x01(\x03\x12\x11\n\tlog_start\x18\x08 \x01(\x03\x12\x0f\n\x07log_end\x18\t \x01(\x03\"d\n\x07Refused\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\r\x12\x1e\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x0f.comet.v1.Error\"V\n\x08Progress\x12\x0e\n\x06handle\x18\x01 \x01(\x07\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x07\x12\x0f\n\x07log_end\x18\x03 \x01(\x10\x12\x13\n\x0b\x66lushed_end\x18\x04 \x01(\x10\"m\n\tWatermark\x12\x0e\n\x06handle\x18\x01 \x01(\x07\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\r\x12\x16\n\x0ehigh_watermark\x18\x03 \x01(\x03\x12\x11\n\tlog_start\x18\x04 \x01(\x03\x12\x0f\n\x07log_end\x18\x05 \x01(\x03\"0\n\x08Unfollow\x12\x0e\n\x06handle\x18\x01 \x01(\x07\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\r\",\n\x10ReplicaHeartbeat\x12\x18\n\x10next_frame_bytes\x18\x01 \x01(\x04\x32N\n\x0bReplication\x12?\n\tReplicate\x12\x17.comet.v1.FollowerFrame\x1a\x15.comet.v1.LeaderFrame(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x63omet/v1/replication.proto\x12\x08\x63omet.v1\x1a\x14\x63omet/v1/types.proto\x1a\x16\x63omet/v1/records.proto\"\xe6\x01\n\rFollowerFrame\x12\'\n\x05hello\x18\x01 \x01(\x0b\x32\x16.comet.v1.ReplicaHelloH\x00\x12\"\n\x06\x66ollow\x18\x02 \x01(\x0b\x32\x10.comet.v1.FollowH\x00\x12&\n\x08progress\x18\x03 \x01(\x0b\x32\x12.comet.v1.ProgressH\x00\x12&\n\x08unfollow\x18\x04 \x01(\x0b\x32\x12.comet.v1.UnfollowH\x00\x12/\n\theartbeat\x18\x05 \x01(\x0b\x32\x1a.comet.v1.ReplicaHeartbeatH\x00\x42\x07\n\x05\x66rame\"\xe9\x01\n\x0bLeaderFrame\x12&\n\x08\x64\x65livery\x18\x03 \x01(\x0b\x32\x12.comet.v1.DeliveryH\x00\x12(\n\tfollowing\x18\x04 \x01(\x0b\x32\x13.comet.v1.FollowingH\x00\x12(\n\twatermark\x18\x05 \x01(\x0b\x32\x13.comet.v1.WatermarkH\x00\x12$\n\x07refused\x18\x06 \x01(\x0b\x32\x11.comet.v1.RefusedH\x00\x12/\n\theartbeat\x18\x07 \x01(\x0b\x32\x1a.comet.v1.ReplicaHeartbeatH\x00\x42\x07\n\x05\x66rame\"H\n\x0cReplicaHello\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0e\n\x06\x62roker\x18\x02 \x01(\r\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x04\"\x8d\x01\n\x06\x46ollow\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\r\x12\x11\n\tlog_start\x18\x04 \x01(\x03\x12\x0f\n\x07log_end\x18\x05 \x01(\x03\x12$\n\x06\x65pochs\x18\x06 \x03(\x0b\x32\x14.comet.v1.EpochStart\"1\n\nEpochStart\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x14\n\x0cstart_offset\x18\x02 \x01(\x03\"\xb1\x01\n\tFollowing\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\r\x12\x0e\n\x06handle\x18\x04 \x01(\x07\x12\x0c\n\x04\x66rom\x18\x05 \x01(\x03\x12\x0f\n\x07restart\x18\x06 \x01(\x08\x12\x16\n\x0ehigh_watermark\x18\x07 \x01(\x03\x12\x11\n\tlog_start\x18\x08 \x01(\x03\x12\x0f\n\x07log_end\x18\t \x01(\x03\"d\n\x07Refused\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\r\x12\x1e\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x0f.comet.v1.Error\"V\n\x08Progress\x12\x0e\n\x06handle\x18\x01 \x01(\x07\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x07\x12\x0f\n\x07log_end\x18\x03 \x01(\x10\x12\x13\n\x0b\x66lushed_end\x18\x04 \x01(\x10\"m\n\tWatermark\x12\x0e\n\x06handle\x18\x01 \x01(\x07\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\r\x12\x16\n\x0ehigh_watermark\x18\x03 \x01(\x03\x12\x11\n\tlog_start\x18\x04 \x01(\x03\x12\x0f\n\x07log_end\x18\x05 \x01(\x03\"0\n\x08Unfollow\x12\x0e\n\x06handle\x18\x01 \x01(\x07\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\r\",\n\x10ReplicaHeartbeat\x12\x18\n\x10next_frame_bytes\x18\x01 \x01(\x04\x32N\n\x0bReplication\x12?\n\tReplicate\x12\x17.comet.v1.FollowerFrame\x1a\x15.comet.v1.LeaderFrame(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'comet.v1.replication_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FOLLOWERFRAME']._serialized_start=86
-  _globals['_FOLLOWERFRAME']._serialized_end=316
-  _globals['_LEADERFRAME']._serialized_start=319
-  _globals['_LEADERFRAME']._serialized_end=552
-  _globals['_REPLICAHELLO']._serialized_start=554
-  _globals['_REPLICAHELLO']._serialized_end=626
-  _globals['_FOLLOW']._serialized_start=629
-  _globals['_FOLLOW']._serialized_end=770
-  _globals['_EPOCHSTART']._serialized_start=772
-  _globals['_EPOCHSTART']._serialized_end=821
-  _globals['_FOLLOWING']._serialized_start=824
-  _globals['_FOLLOWING']._serialized_end=1001
-  _globals['_REFUSED']._serialized_start=1003
-  _globals['_REFUSED']._serialized_end=1103
-  _globals['_PROGRESS']._serialized_start=1105
-  _globals['_PROGRESS']._serialized_end=1191
-  _globals['_WATERMARK']._serialized_start=1193
-  _globals['_WATERMARK']._serialized_end=1302
-  _globals['_UNFOLLOW']._serialized_start=1304
-  _globals['_UNFOLLOW']._serialized_end=1352
-  _globals['_REPLICAHEARTBEAT']._serialized_start=1354
-  _globals['_REPLICAHEARTBEAT']._serialized_end=1398
-  _globals['_REPLICATION']._serialized_start=1400
-  _globals['_REPLICATION']._serialized_end=1478
+  _globals['_FOLLOWERFRAME']._serialized_start=87
+  _globals['_FOLLOWERFRAME']._serialized_end=317
+  _globals['_LEADERFRAME']._serialized_start=320
+  _globals['_LEADERFRAME']._serialized_end=553
+  _globals['_REPLICAHELLO']._serialized_start=555
+  _globals['_REPLICAHELLO']._serialized_end=627
+  _globals['_FOLLOW']._serialized_start=630
+  _globals['_FOLLOW']._serialized_end=771
+  _globals['_EPOCHSTART']._serialized_start=773
+  _globals['_EPOCHSTART']._serialized_end=822
+  _globals['_FOLLOWING']._serialized_start=825
+  _globals['_FOLLOWING']._serialized_end=1002
+  _globals['_REFUSED']._serialized_start=1004
+  _globals['_REFUSED']._serialized_end=1104
+  _globals['_PROGRESS']._serialized_start=1106
+  _globals['_PROGRESS']._serialized_end=1192
+  _globals['_WATERMARK']._serialized_start=1194
+  _globals['_WATERMARK']._serialized_end=1303
+  _globals['_UNFOLLOW']._serialized_start=1305
+  _globals['_UNFOLLOW']._serialized_end=1353
+  _globals['_REPLICAHEARTBEAT']._serialized_start=1355
+  _globals['_REPLICAHEARTBEAT']._serialized_end=1399
+  _globals['_REPLICATION']._serialized_start=1401
+  _globals['_REPLICATION']._serialized_end=1479
 # @@protoc_insertion_point(module_scope)

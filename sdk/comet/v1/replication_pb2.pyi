@@ -1,5 +1,5 @@
 from comet.v1 import types_pb2 as _types_pb2
-from comet.v1 import events_pb2 as _events_pb2
+from comet.v1 import records_pb2 as _records_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -29,12 +29,12 @@ class LeaderFrame(_message.Message):
     WATERMARK_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
-    delivery: _events_pb2.Delivery
+    delivery: _records_pb2.Delivery
     following: Following
     watermark: Watermark
     refused: Refused
     heartbeat: ReplicaHeartbeat
-    def __init__(self, delivery: _Optional[_Union[_events_pb2.Delivery, _Mapping]] = ..., following: _Optional[_Union[Following, _Mapping]] = ..., watermark: _Optional[_Union[Watermark, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., heartbeat: _Optional[_Union[ReplicaHeartbeat, _Mapping]] = ...) -> None: ...
+    def __init__(self, delivery: _Optional[_Union[_records_pb2.Delivery, _Mapping]] = ..., following: _Optional[_Union[Following, _Mapping]] = ..., watermark: _Optional[_Union[Watermark, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., heartbeat: _Optional[_Union[ReplicaHeartbeat, _Mapping]] = ...) -> None: ...
 
 class ReplicaHello(_message.Message):
     __slots__ = ("cluster_id", "broker", "broker_epoch")

@@ -1,6 +1,6 @@
 """gRPC under the SDK: the real `_transport.Channel`.
 
-StreamEvents carries bytes as they are, without a serialiser, so that the hot frames are never parsed or built by
+Stream carries bytes as they are, without a serialiser, so that the hot frames are never parsed or built by
 protobuf. An error that the broker sent arrives as a gRPC status whose details are google.rpc.ErrorInfo and
 RetryInfo; here it becomes the CometError it was.
 
@@ -25,7 +25,7 @@ from comet.wire.transport import Channel, Stream
 
 M = TypeVar("M", bound=Message)
 
-STREAM_METHOD: Final = "/comet.v1.Comet/StreamEvents"
+STREAM_METHOD: Final = "/comet.v1.Comet/Stream"
 STATUS_DETAILS: Final = "grpc-status-details-bin"
 
 # Measured, see docs/performance.md: frames of 1 MiB and a write buffer of 4 MiB gave the shortest round trips for
@@ -81,7 +81,7 @@ class GrpcChannel:
 
 
 class GrpcStream:
-    """One StreamEvents call. After a failure every method raises what ended it."""
+    """One Stream call. After a failure every method raises what ended it."""
 
     def __init__(self, call: Any, address: str) -> None:
         self._call = call

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Stream(Protocol):
-    """One StreamEvents call: frames as encoded bytes, in order, both ways.
+    """One Stream call: frames as encoded bytes, in order, both ways.
 
     Owned by one connection. `write` waits while the transport is full, which is how back-pressure reaches the
     sender. After any failure both methods raise Unavailable for good.

@@ -3,8 +3,8 @@
 import grpc
 import warnings
 
-from comet.v1 import events_pb2 as comet_dot_v1_dot_events__pb2
 from comet.v1 import groups_pb2 as comet_dot_v1_dot_groups__pb2
+from comet.v1 import records_pb2 as comet_dot_v1_dot_records__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -19,7 +19,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in comet/v1/events_pb2_grpc.py depends on'
+        + ' but the generated code in comet/v1/records_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -37,28 +37,28 @@ class CometStub:
         """
         self.FetchMetadata = channel.unary_unary(
                 '/comet.v1.Comet/FetchMetadata',
-                request_serializer=comet_dot_v1_dot_events__pb2.FetchMetadataRequest.SerializeToString,
-                response_deserializer=comet_dot_v1_dot_events__pb2.FetchMetadataResponse.FromString,
+                request_serializer=comet_dot_v1_dot_records__pb2.FetchMetadataRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_records__pb2.FetchMetadataResponse.FromString,
                 _registered_method=True)
         self.FindCoordinator = channel.unary_unary(
                 '/comet.v1.Comet/FindCoordinator',
                 request_serializer=comet_dot_v1_dot_groups__pb2.FindCoordinatorRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_groups__pb2.FindCoordinatorResponse.FromString,
                 _registered_method=True)
-        self.StreamEvents = channel.stream_stream(
-                '/comet.v1.Comet/StreamEvents',
-                request_serializer=comet_dot_v1_dot_events__pb2.ClientFrame.SerializeToString,
-                response_deserializer=comet_dot_v1_dot_events__pb2.ServerFrame.FromString,
+        self.Stream = channel.stream_stream(
+                '/comet.v1.Comet/Stream',
+                request_serializer=comet_dot_v1_dot_records__pb2.ClientFrame.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_records__pb2.ServerFrame.FromString,
                 _registered_method=True)
         self.Publish = channel.unary_unary(
                 '/comet.v1.Comet/Publish',
-                request_serializer=comet_dot_v1_dot_events__pb2.PublishRequest.SerializeToString,
-                response_deserializer=comet_dot_v1_dot_events__pb2.PublishResponse.FromString,
+                request_serializer=comet_dot_v1_dot_records__pb2.PublishRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_records__pb2.PublishResponse.FromString,
                 _registered_method=True)
         self.Fetch = channel.unary_unary(
                 '/comet.v1.Comet/Fetch',
-                request_serializer=comet_dot_v1_dot_events__pb2.FetchRequest.SerializeToString,
-                response_deserializer=comet_dot_v1_dot_events__pb2.FetchResponse.FromString,
+                request_serializer=comet_dot_v1_dot_records__pb2.FetchRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_records__pb2.FetchResponse.FromString,
                 _registered_method=True)
         self.Acquire = channel.unary_unary(
                 '/comet.v1.Comet/Acquire',
@@ -88,7 +88,7 @@ class CometServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def StreamEvents(self, request_iterator, context):
+    def Stream(self, request_iterator, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -125,28 +125,28 @@ def add_CometServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'FetchMetadata': grpc.unary_unary_rpc_method_handler(
                     servicer.FetchMetadata,
-                    request_deserializer=comet_dot_v1_dot_events__pb2.FetchMetadataRequest.FromString,
-                    response_serializer=comet_dot_v1_dot_events__pb2.FetchMetadataResponse.SerializeToString,
+                    request_deserializer=comet_dot_v1_dot_records__pb2.FetchMetadataRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_records__pb2.FetchMetadataResponse.SerializeToString,
             ),
             'FindCoordinator': grpc.unary_unary_rpc_method_handler(
                     servicer.FindCoordinator,
                     request_deserializer=comet_dot_v1_dot_groups__pb2.FindCoordinatorRequest.FromString,
                     response_serializer=comet_dot_v1_dot_groups__pb2.FindCoordinatorResponse.SerializeToString,
             ),
-            'StreamEvents': grpc.stream_stream_rpc_method_handler(
-                    servicer.StreamEvents,
-                    request_deserializer=comet_dot_v1_dot_events__pb2.ClientFrame.FromString,
-                    response_serializer=comet_dot_v1_dot_events__pb2.ServerFrame.SerializeToString,
+            'Stream': grpc.stream_stream_rpc_method_handler(
+                    servicer.Stream,
+                    request_deserializer=comet_dot_v1_dot_records__pb2.ClientFrame.FromString,
+                    response_serializer=comet_dot_v1_dot_records__pb2.ServerFrame.SerializeToString,
             ),
             'Publish': grpc.unary_unary_rpc_method_handler(
                     servicer.Publish,
-                    request_deserializer=comet_dot_v1_dot_events__pb2.PublishRequest.FromString,
-                    response_serializer=comet_dot_v1_dot_events__pb2.PublishResponse.SerializeToString,
+                    request_deserializer=comet_dot_v1_dot_records__pb2.PublishRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_records__pb2.PublishResponse.SerializeToString,
             ),
             'Fetch': grpc.unary_unary_rpc_method_handler(
                     servicer.Fetch,
-                    request_deserializer=comet_dot_v1_dot_events__pb2.FetchRequest.FromString,
-                    response_serializer=comet_dot_v1_dot_events__pb2.FetchResponse.SerializeToString,
+                    request_deserializer=comet_dot_v1_dot_records__pb2.FetchRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_records__pb2.FetchResponse.SerializeToString,
             ),
             'Acquire': grpc.unary_unary_rpc_method_handler(
                     servicer.Acquire,
@@ -184,8 +184,8 @@ class Comet:
             request,
             target,
             '/comet.v1.Comet/FetchMetadata',
-            comet_dot_v1_dot_events__pb2.FetchMetadataRequest.SerializeToString,
-            comet_dot_v1_dot_events__pb2.FetchMetadataResponse.FromString,
+            comet_dot_v1_dot_records__pb2.FetchMetadataRequest.SerializeToString,
+            comet_dot_v1_dot_records__pb2.FetchMetadataResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -224,7 +224,7 @@ class Comet:
             _registered_method=True)
 
     @staticmethod
-    def StreamEvents(request_iterator,
+    def Stream(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -237,9 +237,9 @@ class Comet:
         return grpc.experimental.stream_stream(
             request_iterator,
             target,
-            '/comet.v1.Comet/StreamEvents',
-            comet_dot_v1_dot_events__pb2.ClientFrame.SerializeToString,
-            comet_dot_v1_dot_events__pb2.ServerFrame.FromString,
+            '/comet.v1.Comet/Stream',
+            comet_dot_v1_dot_records__pb2.ClientFrame.SerializeToString,
+            comet_dot_v1_dot_records__pb2.ServerFrame.FromString,
             options,
             channel_credentials,
             insecure,
@@ -265,8 +265,8 @@ class Comet:
             request,
             target,
             '/comet.v1.Comet/Publish',
-            comet_dot_v1_dot_events__pb2.PublishRequest.SerializeToString,
-            comet_dot_v1_dot_events__pb2.PublishResponse.FromString,
+            comet_dot_v1_dot_records__pb2.PublishRequest.SerializeToString,
+            comet_dot_v1_dot_records__pb2.PublishResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -292,8 +292,8 @@ class Comet:
             request,
             target,
             '/comet.v1.Comet/Fetch',
-            comet_dot_v1_dot_events__pb2.FetchRequest.SerializeToString,
-            comet_dot_v1_dot_events__pb2.FetchResponse.FromString,
+            comet_dot_v1_dot_records__pb2.FetchRequest.SerializeToString,
+            comet_dot_v1_dot_records__pb2.FetchResponse.FromString,
             options,
             channel_credentials,
             insecure,
