@@ -16,7 +16,7 @@ from comet_bench.report import Result, combine, document, table_row
 from comet_bench.spark.reads import cpu_s
 from comet_bench.spark.spark_bench import ABOUT, SparkSizes, run_spark
 from comet_bench.spark.spark_bench import describe as describe_spark
-from comet_bench.spark.stream import SECOND_US, Bars, lanes, quote_values, turns
+from comet_bench.spark.stream import SECOND_US, Bars, loads, quote_values, turns
 from comet_demo.model import Quote
 
 TINY = SparkSizes(
@@ -88,11 +88,11 @@ def test_every_field_can_be_combined_and_is_shown() -> None:
 def test_quotes_are_those_of_the_demo_and_lie_where_their_keys_belong() -> None:
     decode = codec_for(Quote).decode
     assert [decode(value).symbol for value in quote_values(3)] == ["SYM0000", "SYM0001", "SYM0002"]
-    found = lanes(50, 4)
-    for lane in found:
-        assert {partition_for(key.encode(), 4) for key in lane.keys} == {lane.partition}
-        assert [decode(head + b"1}").symbol for head in lane.heads] == lane.keys
-    assert len({key for lane in found for key in lane.keys}) == 50
+    found = loads(50, 4)
+    for load in found:
+        assert {partition_for(key.encode(), 4) for key in load.keys} == {load.partition}
+        assert [decode(head + b"1}").symbol for head in load.heads] == load.keys
+    assert len({key for load in found for key in load.keys}) == 50
     assert turns(3, 12, 5) == [(3, 5), (0, 5), (0, 2)]
     assert sum(end - start for start, end in turns(7, 30, 5)) == 23
 

@@ -12,14 +12,14 @@ import comet
 import comet.testing
 from comet_gateway.dashboard import analytics
 from comet_gateway.dashboard.analytics_cache import HOLD_S
-from comet_gateway.dashboard.quotes import Board
+from comet_gateway.dashboard.quotes import QuoteBoard
 from comet_web import facts_analytics as facts
 from comet_web.page_request import PageRequest
 from tests import results
 from tests.integration.test_gateway_quotes import boards, until, write
 
 
-def look(board: Board, **query: str) -> facts.Analytics:
+def look(board: QuoteBoard, **query: str) -> facts.Analytics:
     return board.look(PageRequest("/quotes", query=query), time.time_ns() // 1000).analytics
 
 

@@ -18,7 +18,7 @@ from comet_gateway import GatewayConfig, create_app
 from comet_gateway.config import Limits
 from comet_gateway.dead_letters import redrive
 from comet_gateway.dead_letters.letter import PREFIX, SETTLED
-from comet_gateway.dead_letters.registry import Shelves
+from comet_gateway.dead_letters.registry import DeadLetterIndexes
 from tests.integration.live_gateway import PATIENCE_S, live_gateway
 
 
@@ -462,11 +462,11 @@ async def test_a_bounded_look_goes_on_where_it_stopped() -> None:
             await (await producer.send_many("failed", [b"x"] * 5_000, partition=0))
         await dead(broker.address, 3)
         async with comet.Admin(broker.address) as admin, comet.Reader(broker.address) as reader:
-            shelves = Shelves(admin, reader, Limits())
-            shelf = await shelves.shelf("failed", 0)
-            assert 0 < shelf.looked < shelf.records == 5_003
+            topic_indexes = DeadLetterIndexes(admin, reader, Limits())
+            topic_index = await topic_indexes.topic_index("failed", 0)
+            assert 0 < topic_index.looked < topic_index.records == 5_003
             looks = 1
-            while not (await shelves.shelf("failed", 0)).complete:
+            while not (await topic_indexes.topic_index("failed", 0)).complete:
                 looks += 1
             assert looks >= 3
-            assert len(list(shelf.letters())) == 3
+            assert len(list(topic_index.letters())) == 3

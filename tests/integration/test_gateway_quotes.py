@@ -1,4 +1,4 @@
-"""Boards of quotes against a real broker: the past and what comes are one, and nothing is counted twice."""
+"""QuoteBoards of quotes against a real broker: the past and what comes are one, and nothing is counted twice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.dashboard import analytics, quotes
 from comet_gateway.dashboard.backfill import BackfillRecord, Past, Stretch
-from comet_gateway.dashboard.quotes import Board, Boards
+from comet_gateway.dashboard.quotes import QuoteBoard, QuoteBoards
 from comet_gateway.http.problems import Problem
 from comet_gateway.push import subscribe_request as push
 from comet_gateway.push.events import Failed
@@ -31,12 +31,12 @@ WITHIN_S = 60.0
 
 
 @asynccontextmanager
-async def boards(address: str, **limits: Any) -> AsyncIterator[Boards]:
+async def boards(address: str, **limits: Any) -> AsyncIterator[QuoteBoards]:
     config = GatewayConfig(bootstrap=address, limits=Limits(**limits))
     async with Backend(config) as backend:
         hub = Hub(config, backend)
         sources: Any = SimpleNamespace(hub=hub, backend=backend, config=config)
-        found = Boards(sources)
+        found = QuoteBoards(sources)
         try:
             yield found
         finally:
@@ -44,7 +44,7 @@ async def boards(address: str, **limits: Any) -> AsyncIterator[Boards]:
             await hub.close()
 
 
-def look(board: Board, **query: str) -> facts.Quotes:
+def look(board: QuoteBoard, **query: str) -> facts.Quotes:
     return board.look(PageRequest("/quotes", query=query), time.time_ns() // 1000)
 
 
@@ -148,9 +148,9 @@ async def test_nothing_is_counted_twice_when_the_feed_fails_while_the_past_is_re
     monkeypatch.setattr(quotes, "AGAIN_S", 0.02)
     half = asyncio.Event()
     go_on = asyncio.Event()
-    add_past = Board._add_past
+    add_past = QuoteBoard._add_past
 
-    def add(board: Board, partition: int, offset: int, record: BackfillRecord, stretch: Stretch) -> None:
+    def add(board: QuoteBoard, partition: int, offset: int, record: BackfillRecord, stretch: Stretch) -> None:
         add_past(board, partition, offset, record, stretch)
         half.set()
 
@@ -159,7 +159,7 @@ async def test_nothing_is_counted_twice_when_the_feed_fails_while_the_past_is_re
         await go_on.wait()
 
     read = Past._read
-    monkeypatch.setattr(Board, "_add_past", add)
+    monkeypatch.setattr(QuoteBoard, "_add_past", add)
     monkeypatch.setattr(Past, "_read", slowly)
     async with (
         comet.testing.broker({"quotes": 1}) as broker,

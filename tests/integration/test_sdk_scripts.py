@@ -73,7 +73,7 @@ def test_there_is_an_example_of_each_delivery() -> None:
                 record = totals.get(60)
                 assert record is not None
                 assert record.value == {"customer": f"c{n}", "total": n * 2.5}
-        with running("shared_work.py", broker.address) as lines:
+        with running("share_group.py", broker.address) as lines:
             assert {next(lines).split(" done")[0] for _ in range(2)} == {"job 1", "job 2"}
             with comet.sync.Consumer(broker.address, "jobs-failed", type=dict) as failed:
                 record = failed.get(60)

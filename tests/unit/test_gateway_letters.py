@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import comet
 from comet_gateway.dead_letters import selection
-from comet_gateway.dead_letters.index import Room, Shelf
+from comet_gateway.dead_letters.index import DeadLetterIndex, Room
 from comet_gateway.dead_letters.letter import (
     PREFIX,
     REDRIVEN,
@@ -27,7 +27,7 @@ from comet_gateway.dead_letters.letter import (
     redriven_headers,
 )
 from comet_gateway.dead_letters.redrive import (
-    LANES,
+    QUEUES,
     READ_BYTES,
     READ_LETTERS,
     WAITING_MAX,
@@ -189,17 +189,17 @@ def test_a_letter_has_one_key_for_all_who_write_it() -> None:
 # ---- which are meant
 
 
-def shelf(*letters: DeadLetter) -> Shelf:
+def topic_index(*letters: DeadLetter) -> DeadLetterIndex:
     partitions = tuple(comet.PartitionInfo(index, 1, 0, (1,), (1,)) for index in range(2))
     info = comet.TopicInfo("failed", b"\1" * 16, partitions, comet.TopicConfig(), 0)
-    made = Shelf(info, Room(100), 1_000)
+    made = DeadLetterIndex(info, Room(100), 1_000)
     for one in letters:
-        made._add(made.lanes[one.partition], one)
+        made._add(made.sources[one.partition], one)
     return made
 
 
 def test_those_that_are_named_and_what_is_wrong_with_the_others() -> None:
-    made = shelf(letter(1), letter(2))
+    made = topic_index(letter(1), letter(2))
     made.settle(Note(LetterOffset(0, 2), LetterState.DISCARDED, "", "me"))
     chosen = selection.named(
         made, [LetterOffset(0, 1), LetterOffset(0, 2), LetterOffset(0, 9), LetterOffset(7, 1), LetterOffset(0, 1)]
@@ -209,7 +209,7 @@ def test_those_that_are_named_and_what_is_wrong_with_the_others() -> None:
 
 
 def test_that_it_was_written_cannot_be_undone_by_a_later_note() -> None:
-    made = shelf(letter(1))
+    made = topic_index(letter(1))
     made.settle(Note(LetterOffset(0, 1), LetterState.DISCARDED, "", "a"))
     made.settle(Note(LetterOffset(0, 1), LetterState.REDRIVEN, "orders/0/5", "b"))
     made.settle(Note(LetterOffset(0, 1), LetterState.DISCARDED, "", "c"))
@@ -219,7 +219,7 @@ def test_that_it_was_written_cannot_be_undone_by_a_later_note() -> None:
 
 
 def test_counts_follow_every_letter_and_note() -> None:
-    made = shelf(letter(1), letter(2, group=b"audit"), letter(3))
+    made = topic_index(letter(1), letter(2, group=b"audit"), letter(3))
     made.settle(Note(LetterOffset(0, 3), LetterState.REDRIVEN, "", ""))
     counts = {group: dict(+one.states) for (group, _), one in made.counts.items()}
     assert counts == {"work": {LetterState.PENDING: 1, LetterState.REDRIVEN: 1}, "audit": {LetterState.PENDING: 1}}
@@ -228,7 +228,7 @@ def test_counts_follow_every_letter_and_note() -> None:
 
 
 async def test_pages_hold_each_letter_once_the_newest_first() -> None:
-    made = shelf(*(letter(offset) for offset in range(10)))
+    made = topic_index(*(letter(offset) for offset in range(10)))
     first, matched = await selection.newest(made, selection.Filter(), 4)
     rest, _ = await selection.newest(made, selection.Filter(), 100, selection.order(first[-1]))
     assert [one.offset for one in [*first, *rest]] == list(range(9, -1, -1))
@@ -264,9 +264,11 @@ class Broken:
 
 
 async def test_what_nobody_thought_of_fails_its_letter_and_holds_up_no_other() -> None:
-    letters = [letter(offset) for offset in range(LANES + WAITING_MAX + 2)]  # of one key, so that all are in one lane
+    letters = [
+        letter(offset) for offset in range(QUEUES + WAITING_MAX + 2)
+    ]  # of one key, so that all are in one source
     run = Settling(
-        shelf(*letters),
+        topic_index(*letters),
         None,  # type: ignore[arg-type] # nothing is read to discard
         Broken(),  # type: ignore[arg-type]
         Task(LetterState.DISCARDED, letters, 1e6, "me"),

@@ -33,7 +33,7 @@ from comet_web.document import Document
 from comet_web.pages import Page
 
 
-async def _tail(seat: ChannelSession, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+async def _tail(session: ChannelSession, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
     for _ in params:
         yield {}
 
@@ -139,11 +139,11 @@ def test_no_frame_breaks_it(frame: Any) -> None:
 
 
 async def test_a_seat_holds_what_was_said_until_the_channel_listens() -> None:
-    seat = ChannelSession(None, Who("anna", Role.VIEWER))  # type: ignore[arg-type] # it asks no sources
+    session = ChannelSession(None, Who("anna", Role.VIEWER))  # type: ignore[arg-type] # it asks no sources
     for number in range(SAID_MAX):
-        seat.tell({"n": number})
+        session.tell({"n": number})
     with pytest.raises(Problem, match="not yet looked"):
-        seat.tell({})
-    assert await seat.hear() == {"n": 0}
-    assert [one["n"] for one in seat.said()] == list(range(1, SAID_MAX))
-    assert seat.said() == []
+        session.tell({})
+    assert await session.hear() == {"n": 0}
+    assert [one["n"] for one in session.said()] == list(range(1, SAID_MAX))
+    assert session.said() == []

@@ -101,25 +101,25 @@ def logs(draw: st.DrawFn) -> FakeReader:
 
 def oldest(log: FakeReader) -> list[tuple[int, int]]:
     """Partition and offset of each record, in the order of their times, which never go back in a partition."""
-    lanes = []
+    runs = []
     for partition, batches in log.partitions.items():
         rows, time = [], 0
         for offset, at, _ in (row for batch in batches for row in batch):
             time = max(time, at)
             rows.append((time, partition, offset))
-        lanes.append(rows)
-    return [(partition, offset) for _, partition, offset in heapq.merge(*lanes)]
+        runs.append(rows)
+    return [(partition, offset) for _, partition, offset in heapq.merge(*runs)]
 
 
 def newest(log: FakeReader) -> list[tuple[int, int]]:
-    lanes = []
+    runs = []
     for partition, batches in log.partitions.items():
         rows, time = [], 1 << 60
         for offset, at, _ in reversed([row for batch in batches for row in batch]):
             time = min(time, at)
             rows.append((-time, -partition, -offset))
-        lanes.append(rows)
-    return [(-partition, -offset) for _, partition, offset in heapq.merge(*lanes)]
+        runs.append(rows)
+    return [(-partition, -offset) for _, partition, offset in heapq.merge(*runs)]
 
 
 def places_of(merged: Merged) -> list[tuple[int, int]]:
@@ -197,15 +197,15 @@ async def test_what_was_read_backwards_is_what_lies_behind_its_cursor(log: FakeR
 @given(logs(), st.integers(1, 9))
 async def test_a_cursor_has_the_epoch_of_the_record_before_it(log: FakeReader, count: int) -> None:
     merged = await read(log, Order.OLDEST, ends_of(log, Order.OLDEST), records_max=count)
-    for lane in merged.lanes:
+    for source in merged.sources:
         before = [
             number
-            for number, batch in enumerate(log.partitions[lane.partition], 1)
+            for number, batch in enumerate(log.partitions[source.partition], 1)
             for row in batch
-            if row[0] < lane.place.offset
+            if row[0] < source.place.offset
         ]
-        if lane.place.epoch is not None:
-            assert lane.place.epoch == before[-1]
+        if source.place.epoch is not None:
+            assert source.place.epoch == before[-1]
         else:
             assert not before
 

@@ -106,8 +106,8 @@ def test_times_on_the_page_are_utc_wherever_the_gateway_is(monkeypatch: pytest.M
 
 def test_a_search_goes_on_without_a_partition_that_nobody_leads_and_says_so() -> None:
     async def main(loop: sim.SimLoop) -> dict[str, Any]:
-        seat = SimpleNamespace(sources=sources_of([1, 0, 2], [1]), who=SimpleNamespace(name="me"), said=list)
-        async for event in messages.search(cast(ChannelSession, seat), {"topic": TOPIC, "key": "", "value": "/"}):
+        session = SimpleNamespace(sources=sources_of([1, 0, 2], [1]), who=SimpleNamespace(name="me"), said=list)
+        async for event in messages.search(cast(ChannelSession, session), {"topic": TOPIC, "key": "", "value": "/"}):
             found = event
         return dict(found)
 

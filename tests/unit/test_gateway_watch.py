@@ -49,8 +49,8 @@ class Cluster:
                 raise comet.Unavailable("nobody leads it", retry_after_ms=1000)
             if topic in self.refused:
                 raise self.refused[topic]
-            assert topic not in subscription.seats
-            subscription.seats[topic] = cast(Any, Nobody())
+            assert topic not in subscription.subscribers
+            subscription.subscribers[topic] = cast(Any, Nobody())
             self.starts[topic] = start
         finally:
             self.joining -= 1
@@ -60,7 +60,7 @@ class Cluster:
 
 
 class Nobody:
-    """A hub and a seat that need nothing."""
+    """A hub and a subscriber that need nothing."""
 
     def left(self, subscription: Subscription) -> None: ...
     def leave(self) -> None: ...
@@ -85,7 +85,7 @@ async def test_a_topic_that_has_no_leader_holds_up_none_that_is_made_later() -> 
     await looked(cluster)
     cluster.names.append("c")
     for one in (subscription, other):
-        assert await until(lambda: {"a", "c"} == one.seats.keys(), within_s=10, every_s=0)  # noqa: B023 - at once
+        assert await until(lambda: {"a", "c"} == one.subscribers.keys(), within_s=10, every_s=0)  # noqa: B023 - at once
     assert cluster.joining == 2, "each waits for it once"
     watch.remove(subscription)
     assert await until(lambda: cluster.joining == 1, within_s=10, every_s=0), "who goes waits no more"
@@ -106,7 +106,7 @@ async def test_what_has_no_leader_at_first_is_told_and_begun_later_where_it_was_
     await looked(cluster)
     cluster.names.append("c")
     cluster.dead.clear()
-    assert await until(lambda: subscription.seats.keys() == {"a", "b", "c"}, within_s=10, every_s=0)
+    assert await until(lambda: subscription.subscribers.keys() == {"a", "b", "c"}, within_s=10, every_s=0)
     assert cluster.starts == {"a": None, "b": None, "c": Earliest()}, "None: as it was asked for"
     assert not subscription.ready(), "it is told once"
     await watch.close()
@@ -118,17 +118,17 @@ async def test_no_more_are_joined_than_may_match_however_many_come_at_once() -> 
     await watch.add(subscription, EVERYTHING)
     cluster.names += ["b", "c", "d", "e"]
     assert await until(lambda: len(subscription._told) == 2, within_s=10, every_s=0)
-    assert subscription.seats.keys() == {"a", "b", "c"}
+    assert subscription.subscribers.keys() == {"a", "b", "c"}
     told = [await subscription.next() for _ in range(2)]
     assert [(one.topic, one.code) for one in told if isinstance(one, Failed)] == [
         ("d", "TOO_MANY_REQUESTS"), ("e", "TOO_MANY_REQUESTS"),
     ]  # fmt: skip
     cluster.names = ["c", "e"]
-    del subscription.seats["a"], subscription.seats["b"]
+    del subscription.subscribers["a"], subscription.subscribers["b"]
     await looked(cluster)
     cluster.names.append("d")  # the last one was another
-    assert await until(lambda: "d" in subscription.seats, within_s=10, every_s=0)
-    assert "e" not in subscription.seats
+    assert await until(lambda: "d" in subscription.subscribers, within_s=10, every_s=0)
+    assert "e" not in subscription.subscribers
     await watch.close()
 
 
@@ -151,7 +151,7 @@ async def test_what_cannot_be_joined_is_told_once_and_the_others_are_looked_for_
     assert isinstance(told, Failed)
     assert (told.topic, told.code) == ("b", code)
     cluster.names += ["c"]
-    assert await until(lambda: "c" in subscription.seats, within_s=10, every_s=0)
+    assert await until(lambda: "c" in subscription.subscribers, within_s=10, every_s=0)
     await looked(cluster)
     assert not subscription.ready()
     await watch.close()

@@ -220,7 +220,7 @@ class ShareClient:
 # ---- members that come and go
 
 
-class Seat:
+class MemberLoad:
     """One member and what it is given: when, and how old the events are that it gets."""
 
     def __init__(self, config: Any, number: int) -> None:
@@ -233,7 +233,7 @@ class Seat:
         self._reading: asyncio.Task[None] | None = None
         self._ages: dict[TopicPartition, float] = {}
         self._consumer: comet.GroupConsumer[bytes] = comet.GroupConsumer(
-            config["address"], config["topic"], group=config["group"], start="latest", name=f"seat-{number}",
+            config["address"], config["topic"], group=config["group"], start="latest", name=f"load-{number}",
             session_timeout_ms=config["session_ms"], on_assigned=self._gained, on_revoked=self._gone,
             on_lost=self._gone,
         )  # fmt: skip
@@ -281,39 +281,39 @@ class Seat:
         await self._consumer.close()
 
 
-async def seats(link: Link, config: Any) -> dict[str, Any]:
+async def loads(link: Link, config: Any) -> dict[str, Any]:
     """`members` members of a group in one process; obeys add, leave, mark, report and stop."""
-    taken = [Seat(config, number) for number in range(config["members"])]
-    await asyncio.gather(*(seat.sit() for seat in taken))
+    taken = [MemberLoad(config, number) for number in range(config["members"])]
+    await asyncio.gather(*(load.sit() for load in taken))
     busy: set[asyncio.Task[None]] = set()
     order = (await link.go())["order"]
     while order != "stop":
         answer: dict[str, Any] = {}
         if order == "add":
-            taken.append(Seat(config, len(taken)))
+            taken.append(MemberLoad(config, len(taken)))
             answer["at"] = time.perf_counter()
             busy.add(asyncio.create_task(taken[-1].sit()))
         elif order == "leave":
             answer["at"] = time.perf_counter()
             busy.add(asyncio.create_task(taken.pop().leave()))
         elif order == "mark":
-            for seat in taken:
-                seat.mark()
+            for load in taken:
+                load.mark()
         else:
             answer = {
-                "owned": [len(seat.owned) for seat in taken],
-                "changed": max((seat.changed for seat in taken), default=0.0),
-                "gap_s": max((seat.gap_s() for seat in taken), default=0.0),
-                "reading": sum(len(seat.first_seen) for seat in taken),
-                "read_since": max((at for seat in taken for at in seat.first_seen.values()), default=0.0),
+                "owned": [len(load.owned) for load in taken],
+                "changed": max((load.changed for load in taken), default=0.0),
+                "gap_s": max((load.gap_s() for load in taken), default=0.0),
+                "reading": sum(len(load.first_seen) for load in taken),
+                "read_since": max((at for load in taken for at in load.first_seen.values()), default=0.0),
             }
-            for seat in taken:
-                seat.check()
+            for load in taken:
+                load.check()
             for task in [task for task in busy if task.done()]:
                 busy.discard(task)
                 task.result()
         order = (await link.next_order(**answer))["order"]
-    await asyncio.gather(*busy, *(seat.leave() for seat in taken))
+    await asyncio.gather(*busy, *(load.leave() for load in taken))
     return {}
 
 
@@ -355,6 +355,6 @@ WORKS: Final[dict[str, Work]] = {
     "transform_at_least_once": transform_at_least_once,
     "transform_exactly_once": transform_exactly_once,
     "share": share,
-    "seats": seats,
+    "loads": loads,
     "spread": spread,
 }

@@ -77,7 +77,7 @@ async def spark_fill(link: Link, config: Any) -> dict[str, Any]:
 # ---- the feed
 
 
-class QuoteLane(NamedTuple):
+class PartitionLoad(NamedTuple):
     """What goes to one partition, again and again."""
 
     partition: int
@@ -85,18 +85,18 @@ class QuoteLane(NamedTuple):
     heads: list[bytes]
 
 
-def lanes(symbols: int, partitions: int) -> list[QuoteLane]:
+def loads(symbols: int, partitions: int) -> list[PartitionLoad]:
     """Symbols where their keys belong."""
     from comet.records import partition_for
 
-    lanes = []
+    loads = []
     for partition in range(partitions):
         names = [_symbol(number) for number in range(symbols)]
         mine = [name for name in names if partition_for(name.encode(), partitions) == partition]
         heads = [_head(name, price * 7 + index) for price in range(PRICES) for index, name in enumerate(mine)]
         if mine:
-            lanes.append(QuoteLane(partition, mine * PRICES, heads))
-    return lanes
+            loads.append(PartitionLoad(partition, mine * PRICES, heads))
+    return loads
 
 
 class QuoteFeed:
@@ -107,21 +107,21 @@ class QuoteFeed:
         self.ended = False  # after the turn that is under way
         self._config = config
         self._producer = producer
-        self._lanes = lanes(config["symbols"], config["partitions"])
+        self._loads = loads(config["symbols"], config["partitions"])
 
     async def run(self) -> None:
-        total = sum(len(lane.heads) for lane in self._lanes)
-        begun, done, at = time.perf_counter(), 0, [0] * len(self._lanes)
+        total = sum(len(load.heads) for load in self._loads)
+        begun, done, at = time.perf_counter(), 0, [0] * len(self._loads)
         while not self.ended:
             due = int((time.perf_counter() - begun) * self._config["rate"])
             now_us = time.time_ns() // 1000
             tail = b"%d}" % now_us
-            for number, lane in enumerate(self._lanes):
-                first, at[number] = at[number], due * len(lane.heads) // total
-                for start, end in turns(first, at[number], len(lane.heads)):
-                    values = [head + tail for head in lane.heads[start:end]]
+            for number, load in enumerate(self._loads):
+                first, at[number] = at[number], due * len(load.heads) // total
+                for start, end in turns(first, at[number], len(load.heads)):
+                    values = [head + tail for head in load.heads[start:end]]
                     await self._producer.send_many(
-                        self._config["topic"], values, keys=lane.keys[start:end], partition=lane.partition
+                        self._config["topic"], values, keys=load.keys[start:end], partition=load.partition
                     )
                 self.sent[now_us - now_us % SECOND_US] += at[number] - first
             done = due

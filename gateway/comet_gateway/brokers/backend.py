@@ -11,7 +11,7 @@ import comet
 from comet_gateway.brokers.catalog import Catalog
 from comet_gateway.brokers.leader_transfer import LeaderJob
 from comet_gateway.config import GatewayConfig
-from comet_gateway.dead_letters.registry import Shelves
+from comet_gateway.dead_letters.registry import DeadLetterIndexes
 
 
 class Backend:
@@ -28,7 +28,7 @@ class Backend:
         self.reader = comet.Reader(config.bootstrap, name="gateway")
         self.share_client = comet.ShareClient(config.bootstrap, name="gateway")
         self.leaders = LeaderJob(self.admin)
-        self.shelves = Shelves(self.admin, self.reader, config.limits)
+        self.dead_letters = DeadLetterIndexes(self.admin, self.reader, config.limits)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Facts about dead letters: what the shelves know, read on a little at each look."""
+"""Facts about dead letters: what the indexes know, read on a little at each look."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final
 
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.dead_letters import selection
-from comet_gateway.dead_letters.index import Counts, Shelf
+from comet_gateway.dead_letters.index import Counts, DeadLetterIndex
 from comet_gateway.dead_letters.letter import DeadLetter, LetterState
-from comet_gateway.dead_letters.registry import Shelves
+from comet_gateway.dead_letters.registry import DeadLetterIndexes
 from comet_web import facts
 from comet_web.page_request import PageRequest
 from comet_web.views.letters import state_asked
@@ -28,11 +28,11 @@ class Newest:
     def __init__(self, _: Sources) -> None:
         self._found: OrderedDict[tuple[bytes, selection.Filter], tuple[int, list[DeadLetter], int]] = OrderedDict()
 
-    async def of(self, shelf: Shelf, wanted: selection.Filter) -> tuple[list[DeadLetter], int]:
-        asked, version = (shelf.topic_id, wanted), shelf.version
+    async def of(self, topic_index: DeadLetterIndex, wanted: selection.Filter) -> tuple[list[DeadLetter], int]:
+        asked, version = (topic_index.topic_id, wanted), topic_index.version
         known = self._found.get(asked)
         if known is None or known[0] != version:
-            known = self._found[asked] = (version, *await selection.newest(shelf, wanted, LETTERS_MAX))
+            known = self._found[asked] = (version, *await selection.newest(topic_index, wanted, LETTERS_MAX))
         self._found.move_to_end(asked)
         while len(self._found) > ASKED_MAX:
             self._found.popitem(last=False)
@@ -43,15 +43,15 @@ def _until() -> float:
     return asyncio.get_running_loop().time() + LOOK_S
 
 
-def _shelves(sources: Sources) -> Shelves:
-    return sources.backend.shelves
+def _indexes(sources: Sources) -> DeadLetterIndexes:
+    return sources.backend.dead_letters
 
 
 async def dead_letters(sources: Sources, _: PageRequest) -> facts.DeadLetters:
-    shelves = _shelves(sources)
-    looked = await shelves.look(_until())
-    known = shelves.known()
-    causes = [cause for shelf in known for cause in _causes(shelf)]
+    indexes = _indexes(sources)
+    looked = await indexes.look(_until())
+    known = indexes.known()
+    causes = [cause for topic_index in known for cause in _causes(topic_index)]
     causes.sort(key=lambda cause: -cause.pending)
     return facts.DeadLetters(
         time.time_ns() // 1_000,
@@ -64,7 +64,7 @@ async def dead_letters(sources: Sources, _: PageRequest) -> facts.DeadLetters:
 
 
 async def dead_letter_topic(sources: Sources, asked: PageRequest) -> facts.LetterTopicDetail:
-    shelf = await _shelves(sources).shelf(asked.params["topic"], _until())
+    topic_index = await _indexes(sources).topic_index(asked.params["topic"], _until())
     state = state_asked(asked)
     wanted = selection.Filter(
         None if state == "all" else LetterState(state),
@@ -72,11 +72,11 @@ async def dead_letter_topic(sources: Sources, asked: PageRequest) -> facts.Lette
         asked.query.get("cause") or None,
         topic=asked.query.get("from") or None,
     )
-    found, matched = await sources.kept(Newest).of(shelf, wanted)
-    causes = sorted(_causes(shelf), key=lambda cause: -cause.pending)
+    found, matched = await sources.kept(Newest).of(topic_index, wanted)
+    causes = sorted(_causes(topic_index), key=lambda cause: -cause.pending)
     return facts.LetterTopicDetail(
         time.time_ns() // 1_000,
-        _topic(shelf),
+        _topic(topic_index),
         tuple(causes[:CAUSES_MAX]),
         len(causes),
         tuple(map(_letter, found)),
@@ -84,22 +84,22 @@ async def dead_letter_topic(sources: Sources, asked: PageRequest) -> facts.Lette
     )
 
 
-def _topic(shelf: Shelf) -> facts.LetterTopic:
-    states = shelf.states()
+def _topic(topic_index: DeadLetterIndex) -> facts.LetterTopic:
+    states = topic_index.states()
     return facts.LetterTopic(
-        shelf.topic,
+        topic_index.topic,
         states[LetterState.PENDING],
         states[LetterState.REDRIVEN],
         states[LetterState.DISCARDED],
-        shelf.records,
-        shelf.looked,
-        shelf.older,
-        shelf.complete,
+        topic_index.records,
+        topic_index.looked,
+        topic_index.older,
+        topic_index.complete,
     )
 
 
-def _causes(shelf: Shelf) -> list[facts.LetterCause]:
-    return [_cause(shelf.topic, group, cause, counts) for (group, cause), counts in shelf.counts.items()]
+def _causes(topic_index: DeadLetterIndex) -> list[facts.LetterCause]:
+    return [_cause(topic_index.topic, group, cause, counts) for (group, cause), counts in topic_index.counts.items()]
 
 
 def _cause(topic: str, group: str, cause: str, counts: Counts) -> facts.LetterCause:

@@ -74,7 +74,7 @@ class LiveConnection:
         )
         self._wire = wire_of(scope, scope.get("comet.send", send), self._limits.outgoing_bytes_max)
         self._held: dict[int, asyncio.Task[None]] = {}
-        self._seats: dict[int, ChannelSession] = {}
+        self._sessions: dict[int, ChannelSession] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._serving: asyncio.Task[None] | None = None  # the task of the ASGI call, while it reads
         self._moving = False
@@ -118,13 +118,13 @@ class LiveConnection:
                 case live_session.WatchPage():
                     self._look(action)
                 case live_session.Begin():
-                    seat = self._seats[action.id] = ChannelSession(self._sources, self._who)
-                    self._begin(action.id, self._carry(action.id, action.channel.open(seat, action.params)))
+                    session = self._sessions[action.id] = ChannelSession(self._sources, self._who)
+                    self._begin(action.id, self._carry(action.id, action.channel.open(session, action.params)))
                 case live_session.Pass():
-                    if (listener := self._seats.get(action.id)) is not None:
+                    if (listener := self._sessions.get(action.id)) is not None:
                         listener.tell(action.said)
                 case live_session.Leave():
-                    self._seats.pop(action.id, None)
+                    self._sessions.pop(action.id, None)
                     if (task := self._held.pop(action.id, None)) is not None:
                         task.cancel()
                 case live_session.Refuse():
@@ -155,7 +155,7 @@ class LiveConnection:
                 leave()
             if self._held.get(id_) is done:
                 del self._held[id_]
-                self._seats.pop(id_, None)
+                self._sessions.pop(id_, None)
                 self._session.ended(id_)
             if not done.cancelled() and (error := done.exception()) is not None and not isinstance(error, Gone):
                 log.error("a part of a live connection failed", exc_info=error)

@@ -196,17 +196,17 @@ def texts(params: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(text) for name, text in params.items()}
 
 
-async def search(seat: ChannelSession, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+async def search(session: ChannelSession, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
     """Goes on where the page, or a search before it, ended."""
     query = texts(params)
     name = query.get("topic", "")
-    limits = seat.sources.config.limits
+    limits = session.sources.config.limits
     selection = selected(query)
     if query.get("cursor"):
         selection = replace(selection, cursor=Cursor.parse(query["cursor"]))
     budget = Budget(view.limit_of(query), limits.search_records_max, limits.search_bytes_max, limits.search_s)
-    with seat.sources.kept(Slots).take(whose(seat.who)):
-        walk = await _walk(seat.sources, name, selection, budget)
+    with session.sources.kept(Slots).take(whose(session.who)):
+        walk = await _walk(session.sources, name, selection, budget)
         scan = walk.scan
         waiting: list[Any] = []
         told_at = 0.0
@@ -218,7 +218,7 @@ async def search(seat: ChannelSession, params: Mapping[str, Any]) -> AsyncIterat
                 told_at = now
                 yield _event(walk, query, waiting, "budget")
                 waiting = []
-            if any("stop" in said for said in seat.said()):
+            if any("stop" in said for said in session.said()):
                 reason = "stopped"
                 break
         reason = reason or scan.reason

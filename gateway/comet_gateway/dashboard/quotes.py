@@ -1,4 +1,4 @@
-"""Boards of quotes: one for each topic that somebody looks at, shared by all who do, gone a while after the last.
+"""QuoteBoards of quotes: one for each topic that somebody looks at, shared by all who do, gone a while after the last.
 
     hub ──► new records ──┐
                           ├─► symbols: the latest, candles of a second and of a minute
@@ -45,8 +45,8 @@ RATE_S: Final = 10
 COUNTS: Final = {"1s": 240, "1m": 240, "5m": 288, "15m": 96}  # of candles that a page has room for
 
 
-class Board:
-    """One topic. Belongs to one event loop; owned by `Boards`."""
+class QuoteBoard:
+    """One topic. Belongs to one event loop; owned by `QuoteBoards`."""
 
     def __init__(self, topic: str, hub: Hub, backend: Backend, limits: Limits, clock_us: Callable[[], int]) -> None:
         self.topic = topic
@@ -292,7 +292,7 @@ def _candles(symbol: CandleSymbol, asked: PageRequest, end_s: int, since_s: int)
     )
 
 
-class Boards:
+class QuoteBoards:
     """All of them. Made by `Sources.kept`, closed with them."""
 
     def __init__(self, sources: Sources, clock_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
@@ -300,11 +300,11 @@ class Boards:
         self._backend = sources.backend
         self._limits = sources.config.limits
         self._clock_us = clock_us
-        self._boards: dict[str, Board] = {}
+        self._boards: dict[str, QuoteBoard] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
-    def board(self, topic: str) -> Board:
+    def board(self, topic: str) -> QuoteBoard:
         """Raises Problem where there are as many as may be, and somebody looks at each."""
         loop = asyncio.get_running_loop()
         found = self._boards.get(topic)
@@ -315,7 +315,7 @@ class Boards:
                 if loop.time() - oldest.looked_s < AGAIN_S:
                     raise Problem("TOO_MANY_REQUESTS", f"quotes of {most} topics are being watched already")
                 self._end(oldest)
-            found = self._boards[topic] = Board(topic, self._hub, self._backend, self._limits, self._clock_us)
+            found = self._boards[topic] = QuoteBoard(topic, self._hub, self._backend, self._limits, self._clock_us)
         found.looked_s = loop.time()
         if self._sweep is None:
             self._sweep = loop.call_later(IDLE_S, self._swept)
@@ -331,7 +331,7 @@ class Boards:
             oldest_s = min(one.looked_s for one in self._boards.values())
             self._sweep = loop.call_at(oldest_s + IDLE_S, self._swept)
 
-    def _end(self, board: Board) -> None:
+    def _end(self, board: QuoteBoard) -> None:
         del self._boards[board.topic]
         task = asyncio.create_task(board.close(), name=f"gateway: end quotes of {board.topic}")
         self._closing.add(task)
@@ -350,7 +350,7 @@ FIRST_LOOK_S: Final = 1.0  # that the first look waits for something to be there
 
 async def quotes(sources: Sources, asked: PageRequest) -> facts.Quotes:
     """The loader of the page."""
-    boards = sources.kept(Boards)
+    boards = sources.kept(QuoteBoards)
     board = boards.board(asked.query.get("topic") or sources.config.quotes_topic)
     try:
         async with asyncio.timeout(FIRST_LOOK_S):

@@ -137,7 +137,7 @@ class Tail:
         }
 
 
-async def tail(seat: ChannelSession, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+async def tail(session: ChannelSession, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
     """Events for as long as somebody reads them. Raises Problem, CometError."""
     query = messages.texts(params)
     topic = query.get("topic", "")
@@ -146,17 +146,17 @@ async def tail(seat: ChannelSession, params: Mapping[str, Any]) -> AsyncIterator
         topics=(topic,),
         partitions=frozenset(selection.partitions) or None,
         policy=Policy.DROP_OLDEST,
-        buffer=min(BUFFER, seat.sources.config.limits.buffer_max),
+        buffer=min(BUFFER, session.sources.config.limits.buffer_max),
     )
-    await seat.sources.backend.catalog.topic(topic)
-    subscription = await seat.sources.hub.subscribe(asked)
+    await session.sources.backend.catalog.topic(topic)
+    subscription = await session.sources.hub.subscribe(asked)
     try:
         chosen = Tail(selection.filters)
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
             await _gather(subscription, chosen)
-            for said in seat.said():
+            for said in session.said():
                 chosen.rows_wanted = said.get("rows") is not False
             rows, told = chosen.told()
             shown = [view.wire(view.row(topic, messages.message(batch, number))) for batch, number in rows]

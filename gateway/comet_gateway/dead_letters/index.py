@@ -27,7 +27,7 @@ Cause = tuple[str, str]  # group, cause
 
 @dataclass(slots=True)
 class Room:
-    """For letters, of all shelves together."""
+    """For letters, of all topic_indexes together."""
 
     letters_max: int
     letters: int = 0
@@ -59,14 +59,14 @@ class Counts:
     sources: Counter[str] = field(default_factory=Counter)  # pending letters by the topic they come from
 
 
-class Shelf:
-    """One topic. Owned by Shelves. `take`, `settle` and all that is asked of it are synchronous."""
+class DeadLetterIndex:
+    """One topic. Owned by DeadLetterIndexes. `take`, `settle` and all that is asked of it are synchronous."""
 
     def __init__(self, info: TopicInfo, room: Room, records_max: int) -> None:
         self.topic = info.name
         self.topic_id = info.id
         self.counts: defaultdict[Cause, Counts] = defaultdict(Counts)
-        self.lanes = [IndexedPartition(index) for index in range(len(info.partitions))]
+        self.sources = [IndexedPartition(index) for index in range(len(info.partitions))]
         self.version = 0  # another whenever anything else is known
         self._room = room
         self._records_max = records_max  # of the log that are looked at
@@ -78,28 +78,28 @@ class Shelf:
     @property
     def complete(self) -> bool:
         """All that there was at the last look has been looked at, but for what is older than it goes back."""
-        return all(lane.done for lane in self.lanes)
+        return all(source.done for source in self.sources)
 
     @property
     def looked(self) -> int:
-        return sum(lane.next - lane.first for lane in self.lanes if lane.first >= 0)
+        return sum(source.next - source.first for source in self.sources if source.first >= 0)
 
     @property
     def records(self) -> int:
         """That are to be looked at."""
-        return sum(max(lane.end, lane.next) - lane.first for lane in self.lanes if lane.first >= 0)
+        return sum(max(source.end, source.next) - source.first for source in self.sources if source.first >= 0)
 
     @property
     def older(self) -> int:
         """Records of the log that are not looked at."""
-        return sum(max(0, lane.first - lane.log_start) for lane in self.lanes)
+        return sum(max(0, source.first - source.log_start) for source in self.sources)
 
     def letters(self) -> Iterator[DeadLetter]:
-        for lane in self.lanes:
-            yield from lane.letters.values()
+        for source in self.sources:
+            yield from source.letters.values()
 
     def letter(self, place: LetterOffset) -> DeadLetter | None:
-        return self.lanes[place.partition].letters.get(place.offset) if place.partition < len(self.lanes) else None
+        return self.sources[place.partition].letters.get(place.offset) if place.partition < len(self.sources) else None
 
     def states(self) -> Counter[LetterState]:
         found: Counter[LetterState] = Counter()
@@ -109,7 +109,7 @@ class Shelf:
 
     # ---- what is learned
 
-    def take(self, lane: IndexedPartition, batches: Sequence[comet.RecordBatch[bytes]]) -> None:
+    def take(self, source: IndexedPartition, batches: Sequence[comet.RecordBatch[bytes]]) -> None:
         for batch in batches:
             for _, partition, offset, key, value, time_us, headers in batch.records():
                 if not headers:
@@ -120,7 +120,7 @@ class Shelf:
                     continue
                 letter = letter_of(partition, offset, time_us, key, value, headers)
                 if letter is not None:
-                    self._add(lane, letter)
+                    self._add(source, letter)
 
     def settle(self, note: Note) -> None:
         letter = self.letter(note.place)
@@ -130,18 +130,18 @@ class Shelf:
         letter.state, letter.to, letter.by = note.state, note.to, note.by
         self._count(letter, 1)
 
-    def _add(self, lane: IndexedPartition, letter: DeadLetter) -> None:
-        if letter.offset in lane.letters:
+    def _add(self, source: IndexedPartition, letter: DeadLetter) -> None:
+        if letter.offset in source.letters:
             return
         letter.reason = self._once(letter.reason)
         letter.cause, letter.group, letter.topic = map(self._once, (letter.cause, letter.group, letter.topic))
-        lane.letters[letter.offset] = letter
+        source.letters[letter.offset] = letter
         self._room.letters += 1
         self._count(letter, 1)
         if self._room.letters > self._room.letters_max:
-            oldest = next(iter(lane.letters))
-            self._drop(lane, oldest)
-            lane.first = max(lane.first, oldest + 1)
+            oldest = next(iter(source.letters))
+            self._drop(source, oldest)
+            source.first = max(source.first, oldest + 1)
 
     def _once(self, text: str) -> str:
         if len(self._reasons) >= REASONS_MAX:
@@ -159,30 +159,30 @@ class Shelf:
         if not counts.states.total():
             del self.counts[cause]
 
-    def _drop(self, lane: IndexedPartition, offset: int) -> None:
-        self._count(lane.letters.pop(offset), -1)
+    def _drop(self, source: IndexedPartition, offset: int) -> None:
+        self._count(source.letters.pop(offset), -1)
         self._room.letters -= 1
 
-    def _cut(self, lane: IndexedPartition, log_start: int) -> None:
+    def _cut(self, source: IndexedPartition, log_start: int) -> None:
         """What retention has deleted is no letter any more."""
-        lane.log_start = log_start
-        if log_start <= lane.first:
+        source.log_start = log_start
+        if log_start <= source.first:
             return
-        for offset in list(lane.letters):
+        for offset in list(source.letters):
             if offset >= log_start:
                 break
-            self._drop(lane, offset)
-        lane.first = log_start
-        lane.next = max(lane.next, log_start)
+            self._drop(source, offset)
+        source.first = log_start
+        source.next = max(source.next, log_start)
 
     def clear(self) -> None:
-        for lane in self.lanes:
-            self._clear(lane)
+        for source in self.sources:
+            self._clear(source)
 
-    def _clear(self, lane: IndexedPartition) -> None:
-        for offset in list(lane.letters):
-            self._drop(lane, offset)
-        lane.first, lane.next, lane.epoch, lane.end = -1, 0, None, 0
+    def _clear(self, source: IndexedPartition) -> None:
+        for offset in list(source.letters):
+            self._drop(source, offset)
+        source.first, source.next, source.epoch, source.end = -1, 0, None, 0
 
     # ---- looking
 
@@ -192,49 +192,49 @@ class Shelf:
         async with self._busy:
             gate = asyncio.Semaphore(AT_ONCE)
 
-            async def one(lane: IndexedPartition) -> None:
+            async def one(source: IndexedPartition) -> None:
                 async with gate:
-                    await self._advance(lane, reader, until)
+                    await self._advance(source, reader, until)
 
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    for lane in self.lanes:
-                        tasks.create_task(one(lane))
+                    for source in self.sources:
+                        tasks.create_task(one(source))
             except* comet.CometError as errors:
                 raise _first(errors) from None
         return self.complete
 
-    async def _advance(self, lane: IndexedPartition, reader: comet.Reader, until: float) -> None:
+    async def _advance(self, source: IndexedPartition, reader: comet.Reader, until: float) -> None:
         loop = asyncio.get_running_loop()
         end: int | None = None
-        if lane.first < 0:
-            found = await reader.fetch(self.topic, lane.partition, Latest(), records_max=1)
-            share = max(self._records_max // len(self.lanes), 1)
-            lane.first = lane.next = max(found.log_start, found.log_end - share)
-            lane.log_start, lane.end = found.log_start, found.log_end
+        if source.first < 0:
+            found = await reader.fetch(self.topic, source.partition, Latest(), records_max=1)
+            share = max(self._records_max // len(self.sources), 1)
+            source.first = source.next = max(found.log_start, found.log_end - share)
+            source.log_start, source.end = found.log_start, found.log_end
             end = found.log_end
-        while end is None or lane.next < end:
+        while end is None or source.next < end:
             try:
                 found = await reader.fetch(
-                    self.topic, lane.partition, AtOffset(lane.next), epoch=lane.epoch,
+                    self.topic, source.partition, AtOffset(source.next), epoch=source.epoch,
                     records_max=READ_RECORDS, bytes_max=READ_BYTES,
                 )  # fmt: skip
             except OffsetOutOfRange as error:
                 log_start = int(error.details.get("log_start", "0"))
-                if log_start <= lane.next:  # the log was made anew
-                    self._clear(lane)
+                if log_start <= source.next:  # the log was made anew
+                    self._clear(source)
                     return
-                self._cut(lane, log_start)
+                self._cut(source, log_start)
                 continue
             except Truncated:
-                self._clear(lane)
+                self._clear(source)
                 return
             except CorruptRecords as error:
-                lane.next, lane.epoch = int(error.details["end"]), None
+                source.next, source.epoch = int(error.details["end"]), None
                 continue
-            self.take(lane, found.batches)
-            lane.next, lane.epoch, lane.end = found.next_offset, found.epoch, found.log_end
-            self._cut(lane, found.log_start)
+            self.take(source, found.batches)
+            source.next, source.epoch, source.end = found.next_offset, found.epoch, found.log_end
+            self._cut(source, found.log_start)
             end = found.log_end if end is None else end
             if loop.time() >= until:
                 return

@@ -60,7 +60,7 @@ class LetterOffset(NamedTuple):
 
 @dataclass(slots=True)
 class DeadLetter:
-    """Owned by its shelf, which changes `state`, `to` and `by` when a note comes."""
+    """Owned by its topic_index, which changes `state`, `to` and `by` when a note comes."""
 
     partition: int
     offset: int

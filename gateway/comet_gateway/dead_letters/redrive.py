@@ -22,7 +22,7 @@ from typing import Final
 import comet
 from comet.errors import CometError, KeyReused, OffsetOutOfRange
 from comet.types import Acks, AtOffset, Receipt
-from comet_gateway.dead_letters.index import Shelf
+from comet_gateway.dead_letters.index import DeadLetterIndex
 from comet_gateway.dead_letters.letter import (
     END,
     DeadLetter,
@@ -38,8 +38,8 @@ from comet_gateway.http.problems import Problem
 
 log = logging.getLogger(__name__)
 
-LANES: Final = 16  # that write at once
-WAITING_MAX: Final = 8  # in one lane
+QUEUES: Final = 16  # that write at once
+WAITING_MAX: Final = 8  # in one queue
 READ_LETTERS: Final = 500  # that are read at once, and done before more are read
 READ_BYTES: Final = 8 << 20  # of their values, unless one alone is larger
 TIMEOUT_MS: Final = 10_000  # of one write
@@ -96,8 +96,10 @@ class RedriveProgress:
 class Settling:
     """One run. Used by one task: `events` to its end, or closed before."""
 
-    def __init__(self, shelf: Shelf, reader: comet.Reader, producer: comet.Producer, task: Task) -> None:
-        self._shelf = shelf
+    def __init__(
+        self, topic_index: DeadLetterIndex, reader: comet.Reader, producer: comet.Producer, task: Task
+    ) -> None:
+        self._topic_index = topic_index
         self._reader = reader
         self._producer = producer
         self._task = task
@@ -105,7 +107,7 @@ class Settling:
         self._in_a_row = 0
         self._failures: list[RedriveFailure] = []
         self._problem: Problem | None = None
-        self._lanes: list[asyncio.Queue[tuple[DeadLetter, comet.Record[bytes] | None] | None]] = []
+        self._queues: list[asyncio.Queue[tuple[DeadLetter, comet.Record[bytes] | None] | None]] = []
         self._stop = asyncio.Event()
 
     def stop(self, problem: Problem | None = None) -> None:
@@ -114,7 +116,7 @@ class Settling:
         self._stop.set()
 
     async def events(self) -> AsyncGenerator[RedriveFailure | RedriveProgress]:
-        self._lanes = [asyncio.Queue(WAITING_MAX) for _ in range(LANES)]
+        self._queues = [asyncio.Queue(WAITING_MAX) for _ in range(QUEUES)]
         working = asyncio.create_task(self._work(), name="gateway: settle dead letters")
         try:
             while not working.done():
@@ -143,21 +145,22 @@ class Settling:
 
     async def _work(self) -> None:
         workers = [
-            asyncio.create_task(self._lane(lane), name="gateway: a lane of dead letters") for lane in self._lanes
+            asyncio.create_task(self._work_off(queue), name="gateway: a queue of dead letters")
+            for queue in self._queues
         ]
         try:
             await self._hand_out()
         finally:
-            for lane in self._lanes:
+            for queue in self._queues:
                 if self._stop.is_set():
-                    while not lane.empty():
-                        lane.get_nowait()
-                        lane.task_done()
-                await lane.put(None)
+                    while not queue.empty():
+                        queue.get_nowait()
+                        queue.task_done()
+                await queue.put(None)
             await asyncio.gather(*workers)
 
     async def _hand_out(self) -> None:
-        """Gives each lane its letters, no faster than was asked for."""
+        """Gives each queue its letters, no faster than was asked for."""
         loop = asyncio.get_running_loop()
         due = loop.time()
         by_partition: defaultdict[int, list[DeadLetter]] = defaultdict(list)
@@ -172,12 +175,12 @@ class Settling:
                     if letter.state is not LetterState.PENDING:  # somebody was faster
                         self._numbers["already"] += 1
                         continue
-                    lane = self._lanes[_lane(letter)]
-                    await _either(lane.put((letter, records.get(letter.offset))), self._stop)
+                    queue = self._queues[_work_off(letter)]
+                    await _either(queue.put((letter, records.get(letter.offset))), self._stop)
                     due = max(due, loop.time() - 0.1) + 1 / self._task.rate
                     if due > loop.time():
                         await _either(asyncio.sleep(due - loop.time()), self._stop)
-                await _either(asyncio.gather(*(lane.join() for lane in self._lanes)), self._stop)
+                await _either(asyncio.gather(*(queue.join() for queue in self._queues)), self._stop)
 
     async def _read(self, partition: int, letters: Sequence[DeadLetter]) -> dict[int, comet.Record[bytes]]:
         wanted = {letter.offset for letter in letters}
@@ -186,7 +189,7 @@ class Settling:
         while at < end and not self._stop.is_set():
             try:
                 part = await self._reader.fetch(
-                    self._shelf.topic, partition, AtOffset(at), records_max=min(end - at, READ_LETTERS),
+                    self._topic_index.topic, partition, AtOffset(at), records_max=min(end - at, READ_LETTERS),
                     bytes_max=READ_BYTES,
                 )  # fmt: skip
             except OffsetOutOfRange as error:
@@ -204,8 +207,8 @@ class Settling:
             at = min((offset for offset in wanted if offset >= at), default=end)  # over what is not wanted
         return found
 
-    async def _lane(self, lane: asyncio.Queue[tuple[DeadLetter, comet.Record[bytes] | None] | None]) -> None:
-        while (one := await lane.get()) is not None:
+    async def _work_off(self, queue: asyncio.Queue[tuple[DeadLetter, comet.Record[bytes] | None] | None]) -> None:
+        while (one := await queue.get()) is not None:
             letter, record = one
             try:
                 if not self._stop.is_set():
@@ -218,7 +221,7 @@ class Settling:
                 log.exception("a dead letter cannot be settled")
                 self._fail(letter, Problem("INTERNAL", "the gateway failed to settle this one; its log says more"))
             finally:
-                lane.task_done()
+                queue.task_done()
 
     def _fail(self, letter: DeadLetter, problem: Problem) -> None:
         self._numbers["failed"] += 1
@@ -235,8 +238,10 @@ class Settling:
             to = "" if receipt is None else f"{receipt.topic}/{receipt.partition}/{receipt.offset}"
             name = "already" if receipt is None or receipt.duplicate else "done"
         key, headers = note_for(letter, task.state, to=to, by=task.by)
-        await self._producer.publish(self._shelf.topic, None, key=key, headers=headers, partition=letter.partition)
-        self._shelf.settle(Note(LetterOffset(letter.partition, letter.offset), task.state, to, task.by))
+        await self._producer.publish(
+            self._topic_index.topic, None, key=key, headers=headers, partition=letter.partition
+        )
+        self._topic_index.settle(Note(LetterOffset(letter.partition, letter.offset), task.state, to, task.by))
         self._numbers[name] += 1
         self._in_a_row = 0
 
@@ -244,10 +249,10 @@ class Settling:
         """None: it was written before, as it was then."""
         if record is None:
             raise Problem("OFFSET_OUT_OF_RANGE", "the letter is not in the log any more")
-        topic, new = rewritten(letter, record, self._shelf.topic, self._task)
+        topic, new = rewritten(letter, record, self._topic_index.topic, self._task)
         try:
             (receipt,) = await self._producer.publish_once(
-                topic, [new], idempotency_key=once_key(self._shelf.topic_id, letter), acks=Acks.ALL,
+                topic, [new], idempotency_key=once_key(self._topic_index.topic_id, letter), acks=Acks.ALL,
                 timeout_ms=TIMEOUT_MS,
             )  # fmt: skip
         except KeyReused:
@@ -295,9 +300,9 @@ def portions(letters: Sequence[DeadLetter]) -> Iterator[Sequence[DeadLetter]]:
         yield letters[first:]
 
 
-def _lane(letter: DeadLetter) -> int:
+def _work_off(letter: DeadLetter) -> int:
     what = letter.key if letter.key is not None else b"%d" % letter.source_partition
-    return zlib.crc32(what, zlib.crc32(letter.topic.encode())) % LANES
+    return zlib.crc32(what, zlib.crc32(letter.topic.encode())) % QUEUES
 
 
 async def _either(work: object, stop: asyncio.Event) -> None:

@@ -1,4 +1,4 @@
-"""Which topics hold dead letters, and a shelf for each.
+"""Which topics hold dead letters, and a topic_index for each.
 
 Nothing says of a topic that it is for dead letters: any may be named as one, by applications that the brokers know
 nothing of. So the newest records tell: a topic holds dead letters where one of the newest NEWEST of one of its
@@ -18,7 +18,7 @@ import comet
 from comet.errors import CometError, CorruptRecords, TopicNotFound
 from comet.types import AtOffset, PartitionStatus, TopicInfo
 from comet_gateway.config import Limits
-from comet_gateway.dead_letters.index import Room, Shelf
+from comet_gateway.dead_letters.index import DeadLetterIndex, Room
 from comet_gateway.dead_letters.letter import is_either
 
 NEWEST: Final = 16
@@ -27,7 +27,7 @@ BYTES_MAX: Final = 256 * 1024
 AGAIN_S: Final = 5.0  # before a topic is asked again
 AT_ONCE: Final = 8
 TOPICS_MAX: Final = 10_000  # whose ends are remembered
-SHELVES_MAX: Final = 200
+INDEXES_MAX: Final = 200
 INTERNAL: Final = "__"
 
 
@@ -46,7 +46,7 @@ class _Asked:
     ends: tuple[int, ...]
 
 
-class Shelves:
+class DeadLetterIndexes:
     """One for a gateway. Works only while somebody asks."""
 
     def __init__(self, admin: comet.Admin, reader: comet.Reader, limits: Limits) -> None:
@@ -54,8 +54,8 @@ class Shelves:
         self._reader = reader
         self._limits = limits
         self._room = Room(limits.letters_max)
-        self._shelves: OrderedDict[str, Shelf] = OrderedDict()
-        self._found: set[str] = set()  # topics that hold letters, of those in _shelves
+        self._indexes: OrderedDict[str, DeadLetterIndex] = OrderedDict()
+        self._found: set[str] = set()  # topics that hold letters, of those in _indexes
         self._asked: dict[str, _Asked] = {}
         self._looking = asyncio.Lock()
 
@@ -69,51 +69,53 @@ class Shelves:
         async with self._looking:
             self._forget(topics)
             await self._ask(self._due(list(topics.values())), until)
-        shelves = self.known()
-        await asyncio.gather(*(self._advance(shelf, until) for shelf in shelves))
+        topic_indexes = self.known()
+        await asyncio.gather(*(self._advance(topic_index, until) for topic_index in topic_indexes))
         return Looked(sum(name in self._asked or name in self._found for name in topics), len(topics))
 
-    def known(self) -> list[Shelf]:
+    def known(self) -> list[DeadLetterIndex]:
         """Those that hold letters, or did, by name."""
-        return [self._shelves[name] for name in sorted(self._found)]
+        return [self._indexes[name] for name in sorted(self._found)]
 
-    async def shelf(self, topic: str, until: float) -> Shelf:
+    async def topic_index(self, topic: str, until: float) -> DeadLetterIndex:
         """That of any topic, read as far as the time allows. Raises TopicNotFound, CometError."""
         info, _ = await self._admin.describe_topic(topic)
-        shelf = self._open(info)
-        await shelf.advance(self._reader, until)
-        if shelf.counts:
+        topic_index = self._open(info)
+        await topic_index.advance(self._reader, until)
+        if topic_index.counts:
             self._found.add(topic)
-        return shelf
+        return topic_index
 
-    def _open(self, info: TopicInfo) -> Shelf:
-        shelf = self._shelves.get(info.name)
-        if shelf is None or shelf.topic_id != info.id or len(shelf.lanes) != len(info.partitions):
+    def _open(self, info: TopicInfo) -> DeadLetterIndex:
+        topic_index = self._indexes.get(info.name)
+        if topic_index is None or topic_index.topic_id != info.id or len(topic_index.sources) != len(info.partitions):
             self._close(info.name)
-            shelf = self._shelves[info.name] = Shelf(info, self._room, self._limits.letter_scan_records_max)
-        self._shelves.move_to_end(info.name)
-        while len(self._shelves) > SHELVES_MAX:
-            self._close(next(iter(self._shelves)))
-        return shelf
+            topic_index = self._indexes[info.name] = DeadLetterIndex(
+                info, self._room, self._limits.letter_scan_records_max
+            )
+        self._indexes.move_to_end(info.name)
+        while len(self._indexes) > INDEXES_MAX:
+            self._close(next(iter(self._indexes)))
+        return topic_index
 
     def _close(self, topic: str) -> None:
         self._found.discard(topic)
-        if (shelf := self._shelves.pop(topic, None)) is not None:
-            shelf.clear()
+        if (topic_index := self._indexes.pop(topic, None)) is not None:
+            topic_index.clear()
 
     def _forget(self, topics: dict[str, TopicInfo]) -> None:
-        for name, shelf in list(self._shelves.items()):
-            if name not in topics or topics[name].id != shelf.topic_id:
+        for name, topic_index in list(self._indexes.items()):
+            if name not in topics or topics[name].id != topic_index.topic_id:
                 self._close(name)
         for name, asked in list(self._asked.items()):
             if name not in topics or topics[name].id != asked.id:
                 del self._asked[name]
 
-    async def _advance(self, shelf: Shelf, until: float) -> None:
+    async def _advance(self, topic_index: DeadLetterIndex, until: float) -> None:
         try:
-            await shelf.advance(self._reader, until)
+            await topic_index.advance(self._reader, until)
         except TopicNotFound:
-            self._close(shelf.topic)
+            self._close(topic_index.topic)
         except CometError:
             return  # one that cannot be read keeps nobody from the others; it is not complete, which it says
 

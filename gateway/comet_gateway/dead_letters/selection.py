@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from heapq import nlargest
 from typing import Final
 
-from comet_gateway.dead_letters.index import Shelf
+from comet_gateway.dead_letters.index import DeadLetterIndex
 from comet_gateway.dead_letters.letter import DeadLetter, LetterOffset, LetterState
 
 TURN: Final = 2_000  # letters that are looked at before somebody else has a turn
@@ -47,12 +47,12 @@ class LetterSelection:
     unknown: list[LetterOffset]  # were named, and are no letters
 
 
-def named(shelf: Shelf, places: Iterable[LetterOffset]) -> LetterSelection:
+def named(topic_index: DeadLetterIndex, places: Iterable[LetterOffset]) -> LetterSelection:
     letters: list[DeadLetter] = []
     unknown: list[LetterOffset] = []
     settled = 0
     for place in sorted(set(places)):
-        letter = shelf.letter(place)
+        letter = topic_index.letter(place)
         if letter is None:
             unknown.append(place)
         elif letter.state is LetterState.PENDING:
@@ -62,10 +62,10 @@ def named(shelf: Shelf, places: Iterable[LetterOffset]) -> LetterSelection:
     return LetterSelection(letters, settled, unknown)
 
 
-async def fitting(shelf: Shelf, wanted: Filter) -> LetterSelection:
+async def fitting(topic_index: DeadLetterIndex, wanted: Filter) -> LetterSelection:
     letters: list[DeadLetter] = []
     settled = 0
-    async for some in _turns(shelf, wanted):
+    async for some in _turns(topic_index, wanted):
         letters += [letter for letter in some if letter.state is LetterState.PENDING]
         settled += sum(letter.state is not LetterState.PENDING for letter in some)
     return LetterSelection(letters, settled, [])
@@ -78,11 +78,13 @@ def order(letter: DeadLetter) -> Order:
     return letter.time_us, letter.partition, letter.offset
 
 
-async def newest(shelf: Shelf, wanted: Filter, limit: int, before: Order | None = None) -> tuple[list[DeadLetter], int]:
+async def newest(
+    topic_index: DeadLetterIndex, wanted: Filter, limit: int, before: Order | None = None
+) -> tuple[list[DeadLetter], int]:
     """The newest that fit, newest first, of those before a place; and how many fit at all."""
     matched = 0
     found: list[DeadLetter] = []
-    async for some in _turns(shelf, wanted):
+    async for some in _turns(topic_index, wanted):
         matched += len(some)
         found += some if before is None else [letter for letter in some if order(letter) < before]
         if len(found) > limit:
@@ -90,9 +92,9 @@ async def newest(shelf: Shelf, wanted: Filter, limit: int, before: Order | None 
     return nlargest(limit, found, key=order), matched
 
 
-async def _turns(shelf: Shelf, wanted: Filter) -> AsyncIterator[list[DeadLetter]]:
+async def _turns(topic_index: DeadLetterIndex, wanted: Filter) -> AsyncIterator[list[DeadLetter]]:
     """Those that fit, as they were when this began, a turn at a time."""
-    letters = list(shelf.letters())
+    letters = list(topic_index.letters())
     for first in range(0, len(letters), TURN):
         yield [letter for letter in letters[first : first + TURN] if wanted.fits(letter)]
         await asyncio.sleep(0)

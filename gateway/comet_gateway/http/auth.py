@@ -276,7 +276,7 @@ class Gatekeeper:
         self.wall = wall
         self._failures: OrderedDict[str, tuple[float, int]] = OrderedDict()  # address -> end of its window, count
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()  # who was let in, from where
-        self._seats: set[AuthenticatedConnection] = set()
+        self._connections: set[AuthenticatedConnection] = set()
         self._logged_out: OrderedDict[bytes, None] = OrderedDict()  # ids
         self.refused = 0
 
@@ -291,16 +291,16 @@ class Gatekeeper:
         if self._path is None:
             return
         self._tokens = TokenFile.load(self._path)
-        for seat in list(self._seats):
-            if not seat.good(self._tokens):
-                seat.end()
+        for connection in list(self._connections):
+            if not connection.good(self._tokens):
+                connection.end()
 
-    def sit(self, seat: AuthenticatedConnection) -> None:
-        """A connection that stays; `rise` when it is over."""
-        self._seats.add(seat)
+    def add(self, connection: AuthenticatedConnection) -> None:
+        """A connection that stays; `remove` when it is over."""
+        self._connections.add(connection)
 
-    def rise(self, seat: AuthenticatedConnection) -> None:
-        self._seats.discard(seat)
+    def remove(self, connection: AuthenticatedConnection) -> None:
+        self._connections.discard(connection)
 
     def known(self) -> list[Who]:
         """Whose tokens there are."""
@@ -325,9 +325,9 @@ class Gatekeeper:
     def log_out(self, visit: Visit) -> None:
         """Ends the session here, with its connections; elsewhere when its time is over, as browsers forget it."""
         _remember(self._logged_out, visit.session.id, None, LOGGED_OUT_MAX)
-        for seat in list(self._seats):
-            if seat.session == visit.session.id:
-                seat.end()
+        for connection in list(self._connections):
+            if connection.session == visit.session.id:
+                connection.end()
 
     def who(self, address: str, token: str | None) -> Who:
         """Raises UNAUTHENTICATED for a token that is none, TOO_MANY_REQUESTS for an address that keeps trying."""

@@ -76,7 +76,7 @@ class Admission:
                 send = _with([*(PAGE_HEADERS if is_page else ()), *self._renewal(scope)], send)
             with ExitStack() as stack:
                 if stays:
-                    stack.enter_context(self._seated(scope))
+                    stack.enter_context(self._watched(scope))
                     client = _client(scope)
                     traffic.connect(client, socket=False)
                     stack.callback(traffic.disconnect, client, socket=False)
@@ -100,7 +100,7 @@ class Admission:
             client = _client(scope)
             self._traffic.connect(client, socket=True)
             try:
-                with self._seated(scope) as revoked:
+                with self._watched(scope) as revoked:
                     await app(scope, receive, _with(more, send) if (more := self._renewal(scope)) else send)
                 if revoked():
                     with suppress(OSError, RuntimeError):  # it went first, as the tab does in which one logs out
@@ -111,30 +111,30 @@ class Admission:
         return door
 
     @contextmanager
-    def _seated(self, scope: Scope) -> Iterator[Callable[[], bool]]:
+    def _watched(self, scope: Scope) -> Iterator[Callable[[], bool]]:
         """A connection that stays is over when its token or session is; what is yielded says whether that was the end
         of it."""
         keeper = self._gatekeeper
         if keeper.open:
             yield lambda: False
             return
-        seat = _seat(scope)
-        keeper.sit(seat)
+        connection = _connection(scope)
+        keeper.add(connection)
         visit: Visit | None = scope.get("comet.session")
         timer = None
         if visit is not None:
             left = max(0.0, visit.session.ends_s - keeper.wall())
-            timer = asyncio.get_running_loop().call_later(left, seat.end)
+            timer = asyncio.get_running_loop().call_later(left, connection.end)
         try:
-            yield lambda: seat.over
+            yield lambda: connection.over
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if not seat.over or task is None or task.uncancel():
+            if not connection.over or task is None or task.uncancel():
                 raise  # the gateway ends, which is another matter
         finally:
             if timer is not None:
                 timer.cancel()
-            keeper.rise(seat)
+            keeper.remove(connection)
 
     def _let_in(self, scope: Scope, role: Role, method: str) -> None:
         """Finds out who it is. Raises UNAUTHENTICATED, FORBIDDEN, STALE_PAGE."""
@@ -184,7 +184,7 @@ class Admission:
         return [(b"set-cookie", sessions.kept(Visit(session, visit.key), now_s, tls=_is_tls(scope)))]
 
 
-def _seat(scope: Scope) -> AuthenticatedConnection:
+def _connection(scope: Scope) -> AuthenticatedConnection:
     visit: Visit | None = scope.get("comet.session")
     if visit is not None:
         name, key = visit.session.name, visit.key

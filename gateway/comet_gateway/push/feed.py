@@ -42,7 +42,7 @@ TOLD_BYTES: Final = 16 * 1024
 
 
 class Needs:
-    """What a seat keeps alive: a table, and a ticker of it."""
+    """What a subscriber keeps alive: a table, and a ticker of it."""
 
     def __init__(self, tables: Tables) -> None:
         self.clockwork: Clockwork | None = None
@@ -73,7 +73,7 @@ class Feed:
     ) -> None:  # fmt: skip
         self.topic = topic
         self.delivery_bytes = limits.delivery_bytes
-        self.seats: set[FeedSubscriber] = set()
+        self.subscribers: set[FeedSubscriber] = set()
         self.failure: Failed | None = None
         self.ring: Ring  # once it is started
         self.tables: Tables
@@ -138,9 +138,9 @@ class Feed:
     def _fail(self, failure: Failed) -> None:
         """The topic is gone, or cannot be followed: whoever does is told, once he has what was there."""
         self.failure = failure
-        for seat in list(self.seats):
-            seat.follower.failed = failure
-            seat.awake()
+        for subscriber in list(self.subscribers):
+            subscriber.follower.failed = failure
+            subscriber.awake()
         self._over(self)
 
     # ---- what arrives
@@ -177,9 +177,9 @@ class Feed:
             if not armed or armed[0][0] == head:
                 self._waking = False
                 return
-            seat = armed.popleft()[1]
-            if seat.armed:
-                seat.awake()
+            subscriber = armed.popleft()[1]
+            if subscriber.armed:
+                subscriber.awake()
         asyncio.get_running_loop().call_soon(self._wake)
 
     def trim(self, bytes_max: int) -> None:
@@ -189,23 +189,23 @@ class Feed:
         if tail == ring.tail:
             return
         places: dict[int, dict[int, CursorPlace]] = {}
-        for seat in self.seats:
-            follower = seat.follower
+        for subscriber in self.subscribers:
+            follower = subscriber.follower
             if isinstance(follower, RingCursor) and follower.live and follower.number < tail:
                 if follower.number not in places:
                     places[follower.number] = ring.places_before(follower.number)
                 follower.uproot(places[follower.number])
         ring.evict(tail)
 
-    # ---- seats
+    # ---- subscribers
 
     @property
     def idle(self) -> bool:
-        """Nobody sits here, for now."""
-        return not self.seats and self.failure is None
+        """Without a subscriber, for now."""
+        return not self.subscribers and self.failure is None
 
     async def join(self, subscription: Subscription, cursor: Cursor | None, start: Position) -> None:
-        """Gives it a seat: at its cursor where it has one, else at the start. Raises Problem, CometError."""
+        """Adds a subscriber: at its cursor where it has one, else at the start. Raises Problem, CometError."""
         asked = subscription.asked
         await self._check(asked.partitions or frozenset())
         needs = Needs(self.tables)
@@ -262,34 +262,34 @@ class Feed:
         follower.first.append(Begun(self.topic, "" if snapshot else at, beginning.recovered, beginning.missing))
         return follower
 
-    def take_seat(self, seat: FeedSubscriber) -> None:
-        self.seats.add(seat)
+    def add(self, subscriber: FeedSubscriber) -> None:
+        self.subscribers.add(subscriber)
         if self.failure is not None:
-            seat.follower.failed = self.failure
+            subscriber.follower.failed = self.failure
 
-    def leave(self, seat: FeedSubscriber) -> None:
-        self.seats.discard(seat)
-        seat.needs.close()
+    def leave(self, subscriber: FeedSubscriber) -> None:
+        self.subscribers.discard(subscriber)
+        subscriber.needs.close()
         if self.idle:
             self._armed.clear()
             self._over(self)
 
-    def arm(self, seat: FeedSubscriber) -> None:
+    def arm(self, subscriber: FeedSubscriber) -> None:
         """Wakes it when something comes, or when it is time."""
-        clockwork = seat.needs.clockwork
+        clockwork = subscriber.needs.clockwork
         if clockwork is None:
-            if len(self._armed) > 2 * len(self.seats) + WOKEN_AT_ONCE:  # many of them are gone
+            if len(self._armed) > 2 * len(self.subscribers) + WOKEN_AT_ONCE:  # many of them are gone
                 self._armed = deque(entry for entry in self._armed if entry[1].armed)
-            self._armed.append((self.ring.head, seat))
+            self._armed.append((self.ring.head, subscriber))
         else:
-            clockwork.arm(seat)
+            clockwork.arm(subscriber)
 
     async def read(self, partition: int, place: CursorPlace) -> Piece:
         return await self._log.read(self.ring, partition, place)
 
     def statistics(self) -> dict[str, Any]:
         ring = self.ring
-        followers = [seat.follower for seat in self.seats]
+        followers = [subscriber.follower for subscriber in self.subscribers]
         consumer = {} if self._consumer is None else self._consumer.statistics()
         return {
             "waiting_for_brokers": consumer.get("partitions", 0) - consumer.get("subscribed", 0),  # partitions

@@ -42,8 +42,8 @@ class Clockwork:
         self._timer: asyncio.TimerHandle | None = None
         self._ticked_s = asyncio.get_running_loop().time()
 
-    def arm(self, seat: FeedSubscriber) -> None:
-        self._armed.append(seat)
+    def arm(self, subscriber: FeedSubscriber) -> None:
+        self._armed.append(subscriber)
         if self._timer is None:
             # One timer for all, so that those who come later are in step; and from tick to tick, so that one that is
             # late does not bring the next one nearer.
@@ -55,14 +55,14 @@ class Clockwork:
         self._ticked_s = asyncio.get_running_loop().time()
         self.ticker.tick()
         armed, self._armed = self._armed, []
-        for seat in armed:
-            follower = seat.follower
-            if not seat.armed:
+        for subscriber in armed:
+            follower = subscriber.follower
+            if not subscriber.armed:
                 continue
             if isinstance(follower, Conflator) and follower.waits:
-                self.arm(seat)
+                self.arm(subscriber)
             else:
-                seat.awake()
+                subscriber.awake()
 
     def close(self) -> None:
         if self._timer is not None:

@@ -79,7 +79,7 @@ class PatternWatch:
         )
         watched = _Watched(expression)
         for topic, result in zip(topics, results, strict=True):
-            if isinstance(result, Unavailable) and not isinstance(result, Draining) and subscription.seats:
+            if isinstance(result, Unavailable) and not isinstance(result, Draining) and subscription.subscribers:
                 watched.late[topic.name, topic.id] = start
                 subscription.tell(failed(topic.name, result))
             elif isinstance(result, BaseException) and not isinstance(result, TopicNotFound):
@@ -109,7 +109,7 @@ class PatternWatch:
             for subscription, watched in self._watched.items():
                 watched.keep(known)
                 for topic in topics:
-                    if topic.name not in subscription.seats and watched.expression.fullmatch(topic.name):
+                    if topic.name not in subscription.subscribers and watched.expression.fullmatch(topic.name):
                         self._appeared(subscription, watched, topic)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -128,10 +128,10 @@ class PatternWatch:
         most = self._limits.pattern_topics_max
         if (topic.name, topic.id) in watched.given_up or topic.name in watched.joining:
             return
-        if len(subscription.seats) >= most:
+        if len(subscription.subscribers) >= most:
             watched.given_up.add((topic.name, topic.id))
             subscription.tell(_told(topic.name, Problem("TOO_MANY_REQUESTS", f"more than {most} topics match")))
-        elif len(subscription.seats) + len(watched.joining) < most:  # else the next time, perhaps
+        elif len(subscription.subscribers) + len(watched.joining) < most:  # else the next time, perhaps
             watched.joining[topic.name] = asyncio.create_task(
                 self._follow(subscription, watched, topic), name=f"gateway: join {topic.name}"
             )

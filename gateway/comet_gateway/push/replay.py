@@ -175,7 +175,7 @@ class Replay:
             one.index for one in info.partitions if played.partitions is None or one.index in played.partitions
         ]
         self._pace = Pace(played.speed, paused=played.paused)
-        self._lanes: dict[int, ReplayPartition] = {}
+        self._sources: dict[int, ReplayPartition] = {}
         self._heap: list[tuple[int, int]] = []  # of those that have something: timestamp of the next, partition
         self._lost: deque[Lost] = deque()
         self._steered = asyncio.Event()
@@ -229,7 +229,7 @@ class Replay:
         raise NotImplementedError("a replay is paused and resumed")
 
     def close(self) -> None:
-        self._lanes.clear()
+        self._sources.clear()
         self._heap.clear()
 
     def statistics(self) -> dict[str, Any]:
@@ -262,39 +262,39 @@ class Replay:
                 break
             heappop(self._heap)
             self._pace.given(at_us, now)
-            lane = self._lanes[partition]
-            item = lane.ahead.popleft()
+            source = self._sources[partition]
+            item = source.ahead.popleft()
             run.append((partition, item))
             size += len(item.written)
-            if lane.ahead:
-                heappush(self._heap, (lane.ahead[0].timestamp_us, partition))
-            elif lane.hungry:
+            if source.ahead:
+                heappush(self._heap, (source.ahead[0].timestamp_us, partition))
+            elif source.hungry:
                 break  # what follows there may be older than all the others have
         return run, wait
 
     def _run(self, items: list[tuple[int, Item]]) -> Run:
         run = Run(self._played.topic, f"c1.{self._topic_id.hex()}", self._texts(), items)
         for partition, item in items:
-            self._lanes[partition].next = item.offset + 1
+            self._sources[partition].next = item.offset + 1
         self._given += len(items)
         return run
 
     def _texts(self) -> dict[int, str]:
-        return {index: place_text(index, lane.next, None) for index, lane in self._lanes.items()}
+        return {index: place_text(index, source.next, None) for index, source in self._sources.items()}
 
     def _cursor(self) -> str:
-        return str(Cursor(self._topic_id, {index: CursorPlace(lane.next) for index, lane in self._lanes.items()}))
+        return str(Cursor(self._topic_id, {index: CursorPlace(source.next) for index, source in self._sources.items()}))
 
     # ---- reading
 
-    async def _each(self, lanes: Sequence[Any], do: Any) -> None:
+    async def _each(self, sources: Sequence[Any], do: Any) -> None:
         turns = asyncio.Semaphore(FETCHES_MAX)
 
-        async def one(lane: Any) -> None:
+        async def one(source: Any) -> None:
             async with turns:
-                await do(lane)
+                await do(source)
 
-        await together(map(one, lanes))
+        await together(map(one, sources))
 
     async def _open(self, partition: int) -> None:
         """Where the window begins and ends in a partition."""
@@ -305,12 +305,12 @@ class Replay:
         if isinstance(played.end, AtOffset):
             end = min(played.end.offset, end)
         if known is not None:
-            lane = ReplayPartition(partition, known.offset, end, known.epoch, known.offset)
+            source = ReplayPartition(partition, known.offset, end, known.epoch, known.offset)
         else:
             first = await self._find(partition, played.start)
-            lane = ReplayPartition(partition, first, end, None, first)
-        self._lanes[partition] = lane
-        await self._read(lane)
+            source = ReplayPartition(partition, first, end, None, first)
+        self._sources[partition] = source
+        await self._read(source)
 
     async def _find(self, partition: int, where: Position) -> int:
         if isinstance(where, AtOffset):
@@ -330,62 +330,62 @@ class Replay:
             self._settle_heap()
             return
         self._settle_heap()
-        firsts = [lane.ahead[0].timestamp_us for lane in self._lanes.values() if lane.ahead]
+        firsts = [source.ahead[0].timestamp_us for source in self._sources.values() if source.ahead]
         if firsts and isinstance(played.end, AtTime):
             check_span(min(firsts), played.end.timestamp_us, self._limits.replay_ms_max)
 
     async def _fill(self) -> None:
-        hungry = [lane for lane in self._lanes.values() if lane.hungry]
+        hungry = [source for source in self._sources.values() if source.hungry]
         if hungry:
             await self._each(hungry, self._read)
             self._settle_heap()
 
     def _settle_heap(self) -> None:
-        self._heap = [(lane.ahead[0].timestamp_us, index) for index, lane in self._lanes.items() if lane.ahead]
+        self._heap = [(source.ahead[0].timestamp_us, index) for index, source in self._sources.items() if source.ahead]
         heapify(self._heap)
 
-    async def _read(self, lane: ReplayPartition) -> None:
+    async def _read(self, source: ReplayPartition) -> None:
         """Reads on until there is something, or nothing more to come."""
         played = self._played
-        while lane.hungry:
+        while source.hungry:
             try:
                 found = await self._reader.fetch(
-                    played.topic, lane.partition, AtOffset(lane.reading), epoch=lane.epoch,
-                    records_max=FETCH_RECORDS, bytes_max=self._fetch_bytes, wait_ms=WAIT_MS if lane.stuck else 0,
+                    played.topic, source.partition, AtOffset(source.reading), epoch=source.epoch,
+                    records_max=FETCH_RECORDS, bytes_max=self._fetch_bytes, wait_ms=WAIT_MS if source.stuck else 0,
                     topic_id=self._topic_id,
                 )  # fmt: skip
             except CometError as error:
-                self._pass(lane, error)
+                self._pass(source, error)
                 continue
-            lane.stuck = found.next_offset <= lane.reading
+            source.stuck = found.next_offset <= source.reading
             for batch in found.batches:
-                self._take(lane, batch, played.values)
-            lane.reading, lane.epoch = max(lane.reading, found.next_offset), found.epoch
+                self._take(source, batch, played.values)
+            source.reading, source.epoch = max(source.reading, found.next_offset), found.epoch
 
     @staticmethod
-    def _take(lane: ReplayPartition, batch: comet.RecordBatch[bytes], values: Values) -> None:
-        if batch.first_offset >= lane.end:
+    def _take(source: ReplayPartition, batch: comet.RecordBatch[bytes], values: Values) -> None:
+        if batch.first_offset >= source.end:
             return
         for at_us, offset, written in zip(batch.timestamps, batch.offsets, fragments(batch, values), strict=True):
-            if offset >= lane.end:
+            if offset >= source.end:
                 return
-            lane.ahead.append(Item(at_us, offset, written))
+            source.ahead.append(Item(at_us, offset, written))
 
-    def _pass(self, lane: ReplayPartition, error: CometError) -> None:
+    def _pass(self, source: ReplayPartition, error: CometError) -> None:
         """Goes on behind what is not there. Raises the error where it says no such thing."""
-        gap = gap_of(error, self._played.topic, lane)
+        gap = gap_of(error, self._played.topic, source)
         if gap is None:
             raise error
-        missing = Missing(gap.partition, gap.first, min(gap.end, lane.end), gap.reason)
-        lane.epoch = None
-        lane.reading = lane.end if gap.reason == "truncated" else gap.end
-        lane.next = lane.reading = min(lane.reading, lane.end)
+        missing = Missing(gap.partition, gap.first, min(gap.end, source.end), gap.reason)
+        source.epoch = None
+        source.reading = source.end if gap.reason == "truncated" else gap.end
+        source.next = source.reading = min(source.reading, source.end)
         if missing.end > missing.first:
             count = missing.end - missing.first
             self._lost.append(Lost(self._played.topic, count, [missing], self._cursor()))
 
 
-def gap_of(error: CometError, topic: str, lane: ReplayPartition) -> Gap | None:
+def gap_of(error: CometError, topic: str, source: ReplayPartition) -> Gap | None:
     """What is missing where a read failed; None: nothing is, or it is not known."""
 
     def told(name: str) -> int:
@@ -393,11 +393,11 @@ def gap_of(error: CometError, topic: str, lane: ReplayPartition) -> Gap | None:
         return int(text) if text.isdecimal() else -1
 
     match error:
-        case comet.OffsetOutOfRange() if lane.reading < told("log_start"):
-            return Gap(topic, lane.partition, lane.reading, told("log_start"), "deleted")
+        case comet.OffsetOutOfRange() if source.reading < told("log_start"):
+            return Gap(topic, source.partition, source.reading, told("log_start"), "deleted")
         case comet.OffsetOutOfRange() | comet.Truncated() if told("log_end") >= 0:
             # What was in the window is gone; what has those offsets now was written after it.
-            return Gap(topic, lane.partition, min(told("log_end"), lane.reading), lane.end, "truncated")
-        case comet.DataLoss() if told("end") > lane.reading:
-            return Gap(topic, lane.partition, max(told("first"), lane.reading), told("end"), "damaged")
+            return Gap(topic, source.partition, min(told("log_end"), source.reading), source.end, "truncated")
+        case comet.DataLoss() if told("end") > source.reading:
+            return Gap(topic, source.partition, max(told("first"), source.reading), told("end"), "damaged")
     return None

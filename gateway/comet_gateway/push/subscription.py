@@ -1,6 +1,6 @@
 """What a connection holds: one stream of events from all the topics that it asked for.
 
-Each topic has a seat: the follower that decides, and where it stands with its feed.
+Each topic has a subscriber: the follower that decides, and where it stands with its feed.
 
     HOT        may have something: it is asked when the connection asks
     ARMED      had nothing: its feed wakes it when something comes
@@ -109,7 +109,7 @@ class Subscription:
 
     def __init__(self, asked: SubscribeRequest, hub: CloseListener) -> None:
         self.asked = asked
-        self.seats: dict[str, FeedSubscriber] = {}
+        self.subscribers: dict[str, FeedSubscriber] = {}
         self.closed = False
         self.permits = asked.permits
         self._loop = asyncio.get_running_loop()
@@ -152,16 +152,16 @@ class Subscription:
             return
         self.permits += records
         parked, self._parked = self._parked, []
-        for seat in parked:
-            if seat.state is SubscriptionState.PARKED:
-                seat.awake()
+        for subscriber in parked:
+            if subscriber.state is SubscriptionState.PARKED:
+                subscriber.awake()
 
     def close(self) -> None:
         if self.closed:
             return
         self.closed = True
-        for seat in self.seats.values():
-            seat.leave()
+        for subscriber in self.subscribers.values():
+            subscriber.leave()
         self._hot.clear()
         self._parked.clear()
         self._event = None
@@ -170,11 +170,11 @@ class Subscription:
 
     def counts(self) -> dict[str, int]:
         """Records it was given, and those that it was not."""
-        followers = [seat.follower for seat in self.seats.values()]
+        followers = [subscriber.follower for subscriber in self.subscribers.values()]
         return {name: gone + sum(getattr(one, name) for one in followers) for name, gone in self._gone.items()}
 
     def statistics(self) -> dict[str, Any]:
-        followers = {topic: seat.follower for topic, seat in self.seats.items()}
+        followers = {topic: subscriber.follower for topic, subscriber in self.subscribers.items()}
         return {
             "topics": {
                 topic: {"behind": follower.behind, "live": follower.live, "delivered": follower.delivered,
@@ -192,15 +192,15 @@ class Subscription:
     def add(self, feed: Feed, follower: RingCursor | Conflator, needs: Needs) -> FeedSubscriber:
         """One more topic."""
         assert not self.closed
-        assert feed.topic not in self.seats
-        seat = self.seats[feed.topic] = FeedSubscriber(self, feed, follower, needs)
-        feed.take_seat(seat)
-        self._hot.append(seat)
+        assert feed.topic not in self.subscribers
+        subscriber = self.subscribers[feed.topic] = FeedSubscriber(self, feed, follower, needs)
+        feed.add(subscriber)
+        self._hot.append(subscriber)
         self._wake()
-        return seat
+        return subscriber
 
     def tell(self, event: Event) -> None:
-        """Something that no seat knows of."""
+        """Something that no subscriber knows of."""
         if not self.closed:
             self._told.append(event)
             self._wake()
@@ -212,41 +212,41 @@ class Subscription:
             return self._told.popleft()
         hot = self._hot
         while hot:
-            seat = hot.popleft()
-            if seat.state is not SubscriptionState.HOT:
+            subscriber = hot.popleft()
+            if subscriber.state is not SubscriptionState.HOT:
                 continue
-            found = seat.follower.take(self.permits)
+            found = subscriber.follower.take(self.permits)
             if found is None:
-                self._rest(seat)
+                self._rest(subscriber)
                 continue
             if isinstance(found, Read):
-                seat.read(found)
+                subscriber.read(found)
                 continue
             if isinstance(found, Failed):
-                self._over(seat)
-            elif self.permits is None and seat.follower.idle:
-                seat.state = SubscriptionState.ARMED
-                seat.feed.arm(seat)
+                self._over(subscriber)
+            elif self.permits is None and subscriber.follower.idle:
+                subscriber.state = SubscriptionState.ARMED
+                subscriber.feed.arm(subscriber)
             else:
-                hot.append(seat)
+                hot.append(subscriber)
             if self.permits is not None and not isinstance(found, Lost | Failed | Begun):
                 self.permits -= found.count
             return found
         return None
 
-    def _rest(self, seat: FeedSubscriber) -> None:
+    def _rest(self, subscriber: FeedSubscriber) -> None:
         if self.permits is not None and self.permits <= 0:
-            seat.state = SubscriptionState.PARKED
-            self._parked.append(seat)
+            subscriber.state = SubscriptionState.PARKED
+            self._parked.append(subscriber)
         else:
-            seat.state = SubscriptionState.ARMED
-            seat.feed.arm(seat)
+            subscriber.state = SubscriptionState.ARMED
+            subscriber.feed.arm(subscriber)
 
-    def _over(self, seat: FeedSubscriber) -> None:
-        del self.seats[seat.feed.topic]
+    def _over(self, subscriber: FeedSubscriber) -> None:
+        del self.subscribers[subscriber.feed.topic]
         for name in self._gone:
-            self._gone[name] += getattr(seat.follower, name)
-        seat.leave()
+            self._gone[name] += getattr(subscriber.follower, name)
+        subscriber.leave()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -1,12 +1,12 @@
 """Records of several partitions in the order of their times, read from the brokers a part at a time.
 
-    partition 0   ··10 12 | 15 17 ··     each is a lane: what was read of it and not yet given, and where it goes on
-    partition 1   ··11    | 16 ··        the lane with the oldest head gives next; one that runs empty is read on
+    partition 0   ··10 12 | 15 17 ··     each is a source: what was read of it and not yet given, and where it goes on
+    partition 1   ··11    | 16 ··        the source with the oldest head gives next; one that runs empty is read on
                           ▲
-                       cursor            where each lane stands when enough was given
+                       cursor            where each source stands when enough was given
 
 Within a partition records keep their order, whatever their times say: a time that goes back counts as the one before
-it. Of one time, the lower partition comes first. Newest first is the same, backwards: a lane is read in windows that
+it. Of one time, the lower partition comes first. Newest first is the same, backwards: a source is read in windows that
 end where the last one began.
 
 What one call reads is bounded: by records and bytes that are given, and by calls to brokers. What then is left is for
@@ -54,7 +54,7 @@ _BEGINNING: Final = CursorPlace(0)
 class Row(NamedTuple):
     """One record: the batch that it is in, and where."""
 
-    time: int  # never back in a lane
+    time: int  # never back in a source
     batch: Batch
     number: int  # in it
     offset: int
@@ -81,7 +81,7 @@ def problem_of(error: comet.CometError, partition: int) -> Problem:
 
 
 class Corrupt(Exception):
-    """A batch that cannot be read lies where a lane reads on."""
+    """A batch that cannot be read lies where a source reads on."""
 
     def __init__(self, end: int) -> None:
         super().__init__(end)
@@ -114,7 +114,7 @@ class MergePartition(ABC):
 
     @abstractmethod
     def took(self, row: Row) -> None:
-        """The row was given: the lane goes on behind it."""
+        """The row was given: the source goes on behind it."""
 
     @abstractmethod
     def skipped(self) -> list[tuple[int, int]]:
@@ -144,7 +144,7 @@ class MergePartition(ABC):
         return found
 
 
-class OldestLane(MergePartition):
+class OldestFirst(MergePartition):
     """Goes on towards the end of the log."""
 
     async def begin(self, reader: comet.Reader) -> None:
@@ -196,7 +196,7 @@ class OldestLane(MergePartition):
         return self.rows[0].time, self.partition
 
 
-class NewestLane(MergePartition):
+class NewestFirst(MergePartition):
     """Goes back towards the beginning of the log. Its place is the offset before which it goes on."""
 
     async def begin(self, reader: comet.Reader) -> None:
@@ -258,24 +258,24 @@ class NewestLane(MergePartition):
         return -self.rows[0].time, -self.partition
 
 
-_LANES: Final[Mapping[Order, type[MergePartition]]] = {Order.OLDEST: OldestLane, Order.NEWEST: NewestLane}
+_LANES: Final[Mapping[Order, type[MergePartition]]] = {Order.OLDEST: OldestFirst, Order.NEWEST: NewestFirst}
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What was read: rows in order, and the lanes as they stand behind them."""
+    """What was read: rows in order, and the sources as they stand behind them."""
 
     rows: list[Row]
-    lanes: Sequence[MergePartition]
+    sources: Sequence[MergePartition]
 
     @property
     def more(self) -> bool:
         """There was more to be given when it was read."""
-        return any(lane.rows or not lane.done for lane in self.lanes)
+        return any(source.rows or not source.done for source in self.sources)
 
     @property
     def places(self) -> dict[int, CursorPlace]:
-        return {lane.partition: lane.place for lane in self.lanes}
+        return {source.partition: source.place for source in self.sources}
 
     def runs(self) -> Iterator[tuple[Batch, list[int]]]:
         """The rows, those of one batch that follow each other together."""
@@ -296,26 +296,26 @@ async def merge(reader: comet.Reader, order: Order, asked: Range) -> Merged:
     share = min(2 * asked.records_max // max(len(asked.places), 1), asked.records_max)
     bytes_max = max(2 * asked.bytes_max // max(len(asked.places), 1), BYTES_LEAST)
     make = _LANES[order]
-    lanes = [make(asked, partition, bytes_max, chunk=max(share, LEAST)) for partition in asked.places]
+    sources = [make(asked, partition, bytes_max, chunk=max(share, LEAST)) for partition in asked.places]
     gate = asyncio.Semaphore(AT_ONCE)
-    await _all(lanes, gate, reader, first=True)
+    await _all(sources, gate, reader, first=True)
     if order is Order.NEWEST:
-        await _all([lane for lane in lanes if not lane.done], gate, reader)
-    rows = await _Merge(reader, lanes, asked).run()
-    return Merged(rows, lanes)
+        await _all([source for source in sources if not source.done], gate, reader)
+    rows = await _Merge(reader, sources, asked).run()
+    return Merged(rows, sources)
 
 
 async def _all(
-    lanes: Sequence[MergePartition], gate: asyncio.Semaphore, reader: comet.Reader, *, first: bool = False
+    sources: Sequence[MergePartition], gate: asyncio.Semaphore, reader: comet.Reader, *, first: bool = False
 ) -> None:
-    async def one(lane: MergePartition) -> None:
+    async def one(source: MergePartition) -> None:
         async with gate:
-            await (lane.begin(reader) if first else lane.read(reader))
+            await (source.begin(reader) if first else source.read(reader))
 
     try:
         async with asyncio.TaskGroup() as group:
-            for lane in lanes:
-                group.create_task(one(lane))
+            for source in sources:
+                group.create_task(one(source))
     except* Problem as problems:
         raise _first(problems) from None
 
@@ -329,48 +329,48 @@ def _first(problems: BaseExceptionGroup[Problem]) -> Problem:
 
 
 class _Merge:
-    """One run over lanes that have begun."""
+    """One run over sources that have begun."""
 
-    def __init__(self, reader: comet.Reader, lanes: Sequence[MergePartition], asked: Range) -> None:
+    def __init__(self, reader: comet.Reader, sources: Sequence[MergePartition], asked: Range) -> None:
         self._reader = reader
-        self._lanes = lanes
+        self._sources = sources
         self._asked = asked
-        self._calls = len(lanes) + FURTHER_CALLS  # that may still be made
+        self._calls = len(sources) + FURTHER_CALLS  # that may still be made
 
     async def run(self) -> list[Row]:
         rows: list[Row] = []
         size = 0
         heap: list[tuple[tuple[int, int], MergePartition]] = []
-        for lane in self._lanes:
-            if not await self._filled(lane):
+        for source in self._sources:
+            if not await self._filled(source):
                 return rows
-            if lane.rows:
-                heap.append((lane.key(), lane))
-        heapify(heap)  # no two keys are the same, so that lanes are never compared
+            if source.rows:
+                heap.append((source.key(), source))
+        heapify(heap)  # no two keys are the same, so that sources are never compared
         while heap and len(rows) < self._asked.records_max:
-            lane = heap[0][1]
-            row = lane.rows[0]
+            source = heap[0][1]
+            row = source.rows[0]
             size += row.size
             if size > self._asked.bytes_max and rows:
                 break
-            lane.rows.popleft()
-            lane.took(row)
+            source.rows.popleft()
+            source.took(row)
             rows.append(row)
-            if not await self._filled(lane):
+            if not await self._filled(source):
                 break
-            if lane.rows:
-                heapreplace(heap, (lane.key(), lane))
+            if source.rows:
+                heapreplace(heap, (source.key(), source))
             else:
                 heappop(heap)
         return rows
 
-    async def _filled(self, lane: MergePartition) -> bool:
-        """The lane has a row, or nothing more. False: it would take more calls than one request may make."""
-        while not lane.rows and not lane.done:
+    async def _filled(self, source: MergePartition) -> bool:
+        """The source has a row, or nothing more. False: it would take more calls than one request may make."""
+        while not source.rows and not source.done:
             if self._calls == 0:
                 return False
             self._calls -= 1
-            await lane.read(self._reader)
+            await source.read(self._reader)
         return True
 
 

@@ -16,10 +16,10 @@ import comet
 from comet_gateway.config import Limits
 from comet_gateway.dead_letters import selection
 from comet_gateway.dead_letters.answer import AnswerLines, SettlingSlots, Streamed
-from comet_gateway.dead_letters.index import Shelf
+from comet_gateway.dead_letters.index import DeadLetterIndex
 from comet_gateway.dead_letters.letter import DeadLetter, LetterOffset, LetterState
 from comet_gateway.dead_letters.redrive import Edit, Settling, Task
-from comet_gateway.dead_letters.registry import Shelves
+from comet_gateway.dead_letters.registry import DeadLetterIndexes
 from comet_gateway.http.problems import Problem, answers
 from comet_gateway.routes.admin import STRICT, links
 from comet_gateway.schemas import dead_letters as documents
@@ -52,12 +52,12 @@ _ORDER: Final = re.compile(r"l1\.(\d{1,19})-(\d{1,6})-(\d{1,19})", re.ASCII)
 _CONTENT: Final = ("value", "text", "base64", "tombstone")
 
 
-async def _shelves(request: Request) -> Shelves:
-    found: Shelves = request.app.state.backend.shelves
+async def _indexes(request: Request) -> DeadLetterIndexes:
+    found: DeadLetterIndexes = request.app.state.backend.dead_letters
     return found
 
 
-ShelvesOf = Annotated[Shelves, Depends(_shelves)]
+IndexesOf = Annotated[DeadLetterIndexes, Depends(_indexes)]
 
 
 def _until(seconds: float) -> float:
@@ -68,22 +68,22 @@ def _until(seconds: float) -> float:
 
 
 @router.get("/dead-letters", operation_id="listDeadLetterTopics")
-async def list_topics(shelves: ShelvesOf) -> DeadLetterTopics:
+async def list_topics(indexes: IndexesOf) -> DeadLetterTopics:
     """Topics that hold dead letters, with how many there are by group and cause.
 
     A topic holds dead letters where one of the newest records of a partition is one. All topics are looked at, a
     bounded number at each request: `looked` of `topics` says how far that is."""
-    looked = await shelves.look(_until(LOOK_S))
+    looked = await indexes.look(_until(LOOK_S))
     return DeadLetterTopics(
-        items=[_topic(shelf) for shelf in shelves.known()], looked=looked.looked, topics=looked.topics
+        items=[_topic(topic_index) for topic_index in indexes.known()], looked=looked.looked, topics=looked.topics
     )
 
 
-def _topic(shelf: Shelf) -> DeadLetterTopic:
-    states = shelf.states()
-    counts = sorted(shelf.counts.items(), key=lambda item: (-item[1].states[LetterState.PENDING], item[0]))
+def _topic(topic_index: DeadLetterIndex) -> DeadLetterTopic:
+    states = topic_index.states()
+    counts = sorted(topic_index.counts.items(), key=lambda item: (-item[1].states[LetterState.PENDING], item[0]))
     return DeadLetterTopic(
-        topic=shelf.topic,
+        topic=topic_index.topic,
         pending=states[LetterState.PENDING],
         redriven=states[LetterState.REDRIVEN],
         discarded=states[LetterState.DISCARDED],
@@ -100,12 +100,14 @@ def _topic(shelf: Shelf) -> DeadLetterTopic:
             for (group, cause), one in counts[:CAUSES]
         ],
         causes_total=len(counts),
-        scanned=scanned(shelf),
+        scanned=scanned(topic_index),
     )
 
 
-def scanned(shelf: Shelf) -> Scanned:
-    return Scanned(records=shelf.records, looked=shelf.looked, older=shelf.older, complete=shelf.complete)
+def scanned(topic_index: DeadLetterIndex) -> Scanned:
+    return Scanned(
+        records=topic_index.records, looked=topic_index.looked, older=topic_index.older, complete=topic_index.complete
+    )
 
 
 Text = Annotated[str | None, Field(max_length=TEXT_MAX)]
@@ -128,7 +130,7 @@ Text = Annotated[str | None, Field(max_length=TEXT_MAX)]
     },
 )
 async def list_letters(
-    shelves: ShelvesOf,
+    indexes: IndexesOf,
     topic: TopicName,
     limit: Limit = PAGE,
     cursor: Annotated[str, Query(max_length=100, description="`next` of the page before.")] = "",
@@ -142,18 +144,18 @@ async def list_letters(
 ) -> Letters:
     """The dead letters in a topic, newest event first, page by page. Notes and other records are none."""
     before = _order(cursor) if cursor else None
-    shelf = await shelves.shelf(topic, _until(LOOK_S))
+    topic_index = await indexes.topic_index(topic, _until(LOOK_S))
     wanted = selection.Filter(
         None if state is None else LetterState(state), group, cause, reason, from_topic,
         None if from_us is None else int(from_us), None if to_us is None else int(to_us),
     )  # fmt: skip
-    found, matched = await selection.newest(shelf, wanted, limit + 1, before)
+    found, matched = await selection.newest(topic_index, wanted, limit + 1, before)
     more = len(found) > limit
     return Letters(
         items=[letter_document(letter) for letter in found[:limit]],
         next="l1.{}-{}-{}".format(*selection.order(found[limit - 1])) if more else None,
         matched=matched,
-        scanned=scanned(shelf),
+        scanned=scanned(topic_index),
     )
 
 
@@ -205,7 +207,7 @@ def _settled(*codes: str) -> dict[int | str, dict[str, Any]]:
     responses=_settled("RECORD_TOO_LARGE"),
 )
 async def redrive(
-    request: Request, shelves: ShelvesOf, topic: TopicName, body: Redrive, dry_run: DryRun = False
+    request: Request, indexes: IndexesOf, topic: TopicName, body: Redrive, dry_run: DryRun = False
 ) -> SettlingPlan | Response:
     """Writes letters to where they come from, or to another topic, as new records: each once, whoever asks how often.
 
@@ -213,7 +215,7 @@ async def redrive(
     stops it: nothing more is begun, and what is under way is finished. Every group that reads the topic gets the
     records, not only the one that gave them up."""
     edit = _edit(body.record) if body.record is not None else None
-    return await _settle(request, shelves, topic, body, LetterState.REDRIVEN, dry_run, body.to or "", edit)
+    return await _settle(request, indexes, topic, body, LetterState.REDRIVEN, dry_run, body.to or "", edit)
 
 
 @router.post(
@@ -223,15 +225,15 @@ async def redrive(
     responses=_settled(),
 )
 async def discard(
-    request: Request, shelves: ShelvesOf, topic: TopicName, body: Discard, dry_run: DryRun = False
+    request: Request, indexes: IndexesOf, topic: TopicName, body: Discard, dry_run: DryRun = False
 ) -> SettlingPlan | Response:
     """Settles letters without writing them again, by a note behind each. They can still be read in the log."""
-    return await _settle(request, shelves, topic, body, LetterState.DISCARDED, dry_run)
+    return await _settle(request, indexes, topic, body, LetterState.DISCARDED, dry_run)
 
 
 async def _settle(
     request: Request,
-    shelves: Shelves,
+    indexes: DeadLetterIndexes,
     topic: str,
     body: Chosen,
     state: LetterState,
@@ -243,11 +245,15 @@ async def _settle(
     limits: Limits = app.config.limits
     if body.rate > limits.letter_rate_max:
         raise Problem("VALIDATION", f"rate is at most {limits.letter_rate_max} at this gateway, not {body.rate:g}")
-    shelf = await shelves.shelf(topic, _until(SETTLE_LOOK_S))
-    if not shelf.complete and not dry_run:
-        detail = f"{shelf.looked} of {shelf.records} records were looked at in time: what is settled is not known yet"
-        raise Problem("TIMEOUT", detail, hint="Ask again: it goes on where it stopped.")
-    chosen = await _chosen(shelf, body)
+    topic_index = await indexes.topic_index(topic, _until(SETTLE_LOOK_S))
+    if not topic_index.complete and not dry_run:
+        raise Problem(
+            "TIMEOUT",
+            f"the gateway has read {topic_index.looked} of {topic_index.records} records so far, and cannot "
+            "tell yet which dead letters are settled",
+            hint="Ask again: it goes on where it stopped.",
+        )
+    chosen = await _chosen(topic_index, body)
     task = Task(state, chosen.letters, body.rate, request.scope["comet.who"].name, to, edit)
     targets = await _targets(app.backend.admin, task) if state is LetterState.REDRIVEN else []
     plan = _plan(topic, task, chosen, targets, dry_run)
@@ -256,19 +262,19 @@ async def _settle(
     if to and targets and not targets[0].exists:
         raise Problem("TOPIC_NOT_FOUND", f"there is no topic {to!r}")
     task = replace(task, partitions=await _partitions(app.backend.catalog, targets))
-    settling = Settling(shelf, shelves.reader, app.backend.producers[comet.Acks.ALL], task)
+    settling = Settling(topic_index, indexes.reader, app.backend.producers[comet.Acks.ALL], task)
     lines = AnswerLines(settling, plan, app.draining, request.scope["comet.request_id"])
     headers = [(b"content-type", NDJSON.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
     return Streamed(WalkAnswer(request, app.sources.kept(SettlingSlots), lines, headers, limits.idle_s))
 
 
-async def _chosen(shelf: Shelf, body: Chosen) -> selection.LetterSelection:
+async def _chosen(topic_index: DeadLetterIndex, body: Chosen) -> selection.LetterSelection:
     if body.letters is not None:
-        return selection.named(shelf, [LetterOffset(one.partition, one.offset) for one in body.letters])
+        return selection.named(topic_index, [LetterOffset(one.partition, one.offset) for one in body.letters])
     given = body.filter
     assert given is not None
     wanted = selection.Filter(None, given.group, given.cause, given.reason, given.topic, given.from_us, given.to_us)
-    return await selection.fitting(shelf, wanted)
+    return await selection.fitting(topic_index, wanted)
 
 
 def _edit(record: dict[str, Any]) -> Edit:

@@ -242,21 +242,21 @@ def _merged(wanted: Form, merged: Merged, cursor: Cursor, values: Values) -> Ans
     more = b"true" if merged.more else b"false"
     return Reply(
         b'{"records":[%b],"cursor":"%b","more":%b,"partitions":[%b]}'
-        % (b",".join(texts), str(cursor).encode(), more, b",".join(map(_lane, merged.lanes)))
+        % (b",".join(texts), str(cursor).encode(), more, b",".join(map(_source, merged.sources)))
     )
 
 
 def _heads(merged: Merged, cursor: Cursor) -> dict[str, str]:
     heads = {"comet-cursor": str(cursor), "comet-more": "true" if merged.more else "false"}
-    skipped = [f"{lane.partition}/{first}-{end}" for lane in merged.lanes for first, end in lane.skipped()]
+    skipped = [f"{source.partition}/{first}-{end}" for source in merged.sources for first, end in source.skipped()]
     if skipped:
         heads["comet-unreadable"] = ", ".join(skipped)
     return heads
 
 
-def _lane(lane: MergePartition) -> bytes:
-    skipped = [b'{"first":"%d","end":"%d"}' % one for one in lane.skipped()]
+def _source(source: MergePartition) -> bytes:
+    skipped = [b'{"first":"%d","end":"%d"}' % one for one in source.skipped()]
     unreadable = b',"unreadable":[%b]' % b",".join(skipped) if skipped else b""
     return b'{"partition":%d,"next_offset":"%d","log_start":"%d","log_end":"%d"%b}' % (
-        lane.partition, lane.place.offset, lane.log_start, lane.log_end, unreadable,
+        source.partition, source.place.offset, source.log_start, source.log_end, unreadable,
     )  # fmt: skip

@@ -1,8 +1,8 @@
 """A bounded walk through a topic in the order of time, that keeps what is asked for.
 
-    partition 0   ░░░░░░░▣░░░▣ ░ ░ ░      each is a lane: what of it was found and not yet given (▣), and how far it
-    partition 1   ░░░░▣░░░░░░░░░░ ░       was looked at. The lane that lies furthest back is read on; what was found
-                              ▲           is given once no lane can have anything before it.
+    partition 0   ░░░░░░░▣░░░▣ ░ ░ ░      each is a source: what of it was found and not yet given (▣), and how far it
+    partition 1   ░░░░▣░░░░░░░░░░ ░       was looked at. The source that lies furthest back is read on; what was found
+                              ▲           is given once no source can have anything before it.
                            cursor
 
 As in `merging`, a partition's records keep their order, and a time that goes back counts as the one before it; but only
@@ -37,7 +37,7 @@ Reason = Literal["", "limit", "end", "budget"]
 AT_ONCE: Final = 4  # reads of one walk
 CHUNK_LEAST: Final = 64  # records of the first read of a partition; each next one is twice as large
 CHUNK_MOST: Final = 4096
-READ_BYTES: Final = 4 * MIB  # of one read in all lanes together
+READ_BYTES: Final = 4 * MIB  # of one read in all sources together
 READ_BYTES_LEAST: Final = 64 * KIB
 LOOK: Final = 128  # records between two looks at the clock
 TURN_S: Final = 0.004  # then somebody else has the loop
@@ -46,7 +46,7 @@ TURN_S: Final = 0.004  # then somebody else has the loop
 class Hit(NamedTuple):
     """A record that answers."""
 
-    time: int  # never back in a lane
+    time: int  # never back in a source
     batch: Batch
     number: int  # in it
     offset: int
@@ -142,14 +142,14 @@ class Scan:
         self._back = wanted.order is Order.NEWEST
         first = CHUNK_MOST if wanted.filters else min(max(CHUNK_LEAST, budget.limit // max(len(wanted.parts), 1)), 1024)
         sign = -1 if self._back else 1
-        self._lanes = {
+        self._sources = {
             index: ScanPartition(index, low, high, wanted.epochs.get(index), first, sign)
             for index, (low, high) in wanted.parts.items()
         }
-        self._bytes_max = max(READ_BYTES // max(len(self._lanes), 1), READ_BYTES_LEAST)
-        self._heap = [(lane.key(), lane) for lane in self._lanes.values() if lane.open]
+        self._bytes_max = max(READ_BYTES // max(len(self._sources), 1), READ_BYTES_LEAST)
+        self._heap = [(source.key(), source) for source in self._sources.values() if source.open]
         self._from = self._offsets()
-        heapify(self._heap)  # no two keys are the same, so that lanes are never compared
+        heapify(self._heap)  # no two keys are the same, so that sources are never compared
 
     async def run(self) -> AsyncIterator[Sequence[Hit]]:
         """Raises Problem, with the partition that it is about."""
@@ -170,15 +170,15 @@ class Scan:
 
     def cursor(self) -> dict[int, CursorPlace]:
         """By partition, where to go on."""
-        return {lane.partition: self._place(lane) for lane in self._lanes.values()}
+        return {source.partition: self._place(source) for source in self._sources.values()}
 
     @property
     def through_us(self) -> int | None:
         """Every record before this time was looked at; newest first: every one after it. None: not even begun."""
-        lanes = [lane for lane in self._lanes.values() if lane.open or lane.time is not None]
-        times = [lane.time for lane in lanes if lane.open] or [lane.time for lane in lanes]
+        sources = [source for source in self._sources.values() if source.open or source.time is not None]
+        times = [source.time for source in sources if source.open] or [source.time for source in sources]
         known = [time for time in times if time is not None]
-        furthest = not any(lane.open for lane in lanes)
+        furthest = not any(source.open for source in sources)
         return (max if self._back is not furthest else min)(known) if known and len(known) == len(times) else None
 
     @property
@@ -193,7 +193,7 @@ class Scan:
     @property
     def left(self) -> int:
         """Offsets that were not looked at yet."""
-        return sum(lane.high - lane.low for lane in self._lanes.values() if lane.open)
+        return sum(source.high - source.low for source in self._sources.values() if source.open)
 
     # ---- giving
 
@@ -202,18 +202,18 @@ class Scan:
         heap, found = self._heap, list[Hit]()
         most = self._budget.limit - self.matched
         while heap and heap[0][1].found and len(found) < most:
-            lane = heappop(heap)[1]
-            # Up to where the next lane stands, so that a lane that is alone is given as it is.
+            source = heappop(heap)[1]
+            # Up to where the next source stands, so that a source that is alone is given as it is.
             bound = heap[0][0] if heap else None
-            while lane.found and len(found) < most and (bound is None or lane.key() < bound):
-                found.append(lane.found.popleft())
-            self._back_in(lane)
+            while source.found and len(found) < most and (bound is None or source.key() < bound):
+                found.append(source.found.popleft())
+            self._back_in(source)
         self.matched += len(found)
         return found
 
-    def _back_in(self, lane: ScanPartition) -> None:
-        if lane.found or lane.open:
-            heappush(self._heap, (lane.key(), lane))
+    def _back_in(self, source: ScanPartition) -> None:
+        if source.found or source.open:
+            heappush(self._heap, (source.key(), source))
 
     def _nothing_left(self) -> bool:
         return not self._heap
@@ -227,101 +227,101 @@ class Scan:
         return self.matched > 0 or self._offsets() != self._from
 
     def _offsets(self) -> list[int]:
-        return [self._place(lane).offset for lane in self._lanes.values()]
+        return [self._place(source).offset for source in self._sources.values()]
 
-    def _place(self, lane: ScanPartition) -> CursorPlace:
+    def _place(self, source: ScanPartition) -> CursorPlace:
         if self._back:
-            return CursorPlace(lane.found[0].offset + 1 if lane.found else lane.high)
-        if lane.found:
-            return CursorPlace(lane.found[0].offset)
-        return CursorPlace(lane.low, lane.epoch)
+            return CursorPlace(source.found[0].offset + 1 if source.found else source.high)
+        if source.found:
+            return CursorPlace(source.found[0].offset)
+        return CursorPlace(source.low, source.epoch)
 
     # ---- reading
 
     async def _read_on(self) -> None:
-        """The lanes that keep the others from giving anything, some at once."""
-        lanes: list[ScanPartition] = []
-        while self._heap and not self._heap[0][1].found and len(lanes) < AT_ONCE:
-            lanes.append(heappop(self._heap)[1])
-        assert lanes, "what was found is given before more is read"
-        self._reads += len(lanes)
+        """The sources that keep the others from giving anything, some at once."""
+        sources: list[ScanPartition] = []
+        while self._heap and not self._heap[0][1].found and len(sources) < AT_ONCE:
+            sources.append(heappop(self._heap)[1])
+        assert sources, "what was found is given before more is read"
+        self._reads += len(sources)
         read = self._read_back if self._back else self._read
-        if len(lanes) == 1:
-            await read(lanes[0])
+        if len(sources) == 1:
+            await read(sources[0])
         else:
             try:
                 async with asyncio.TaskGroup() as group:
-                    for lane in lanes:
-                        group.create_task(read(lane))
+                    for source in sources:
+                        group.create_task(read(source))
             except* Problem as problems:
                 raise _first(problems) from None
-        for lane in lanes:
-            self._back_in(lane)
+        for source in sources:
+            self._back_in(source)
 
-    async def _read(self, lane: ScanPartition) -> None:
+    async def _read(self, source: ScanPartition) -> None:
         try:
-            got = await self._fetch(lane, lane.low, min(lane.chunk, lane.high - lane.low), lane.epoch)
+            got = await self._fetch(source, source.low, min(source.chunk, source.high - source.low), source.epoch)
         except _Moved as moved:
-            lane.low, lane.epoch = moved.log_start, None
+            source.low, source.epoch = moved.log_start, None
             return
         except Corrupt as corrupt:
-            lane.low, lane.epoch = corrupt.end, None
+            source.low, source.epoch = corrupt.end, None
             return
         for batch in got.batches:
             offsets = batch.offsets
-            end = len(batch) if offsets[-1] < lane.high else sum(offset < lane.high for offset in offsets)
-            await self._look(lane, batch, end)
-        lane.low, lane.epoch = max(got.next_offset, lane.low), got.epoch
+            end = len(batch) if offsets[-1] < source.high else sum(offset < source.high for offset in offsets)
+            await self._look(source, batch, end)
+        source.low, source.epoch = max(got.next_offset, source.low), got.epoch
         if got.next_offset >= got.log_end:
-            lane.high = lane.low  # what there is to be read ends there
-        lane.chunk = min(2 * lane.chunk, CHUNK_MOST)
+            source.high = source.low  # what there is to be read ends there
+        source.chunk = min(2 * source.chunk, CHUNK_MOST)
 
-    async def _read_back(self, lane: ScanPartition) -> None:
-        start = max(lane.high - lane.chunk, lane.low)
+    async def _read_back(self, source: ScanPartition) -> None:
+        start = max(source.high - source.chunk, source.low)
         try:
-            got = await self._fetch(lane, start, lane.high - start)
+            got = await self._fetch(source, start, source.high - start)
         except _Moved as moved:
-            lane.low = max(lane.low, moved.log_start)
+            source.low = max(source.low, moved.log_start)
             return
         except Corrupt as corrupt:
-            if corrupt.end < lane.high:
-                lane.chunk = lane.high - corrupt.end  # what lies behind it comes first
+            if corrupt.end < source.high:
+                source.chunk = source.high - corrupt.end  # what lies behind it comes first
             else:
-                lane.high = start
-                lane.chunk = min(2 * lane.chunk, CHUNK_MOST)
+                source.high = start
+                source.chunk = min(2 * source.chunk, CHUNK_MOST)
             return
-        if got.next_offset < lane.high and got.next_offset < got.log_end and start < lane.high - 1:
+        if got.next_offset < source.high and got.next_offset < got.log_end and start < source.high - 1:
             # They are larger than was thought. What came is not what lies before the end, but tells how many fit.
-            lane.chunk = max(min(lane.chunk // 2, sum(map(len, got.batches))), 1)
+            source.chunk = max(min(source.chunk // 2, sum(map(len, got.batches))), 1)
             return
         for batch in reversed(got.batches):
             offsets = batch.offsets
-            end = len(batch) if offsets[-1] < lane.high else sum(offset < lane.high for offset in offsets)
-            await self._look(lane, batch, end)
-        lane.high = start
-        lane.chunk = min(2 * lane.chunk, CHUNK_MOST)
+            end = len(batch) if offsets[-1] < source.high else sum(offset < source.high for offset in offsets)
+            await self._look(source, batch, end)
+        source.high = start
+        source.chunk = min(2 * source.chunk, CHUNK_MOST)
 
-    async def _fetch(self, lane: ScanPartition, start: int, most: int, epoch: int | None = None) -> comet.Fetched:
+    async def _fetch(self, source: ScanPartition, start: int, most: int, epoch: int | None = None) -> comet.Fetched:
         try:
             return await self._reader.fetch(
-                self._wanted.topic, lane.partition, AtOffset(start), epoch=epoch, records_max=most,
+                self._wanted.topic, source.partition, AtOffset(start), epoch=epoch, records_max=most,
                 bytes_max=self._bytes_max, isolation=self._wanted.isolation, topic_id=self._wanted.topic_id,
             )  # fmt: skip
         except OffsetOutOfRange as error:
             log_start = int(error.details.get("log_start", -1))
             if log_start <= start:
-                raise problem_of(error, lane.partition) from error
+                raise problem_of(error, source.partition) from error
             raise _Moved(log_start) from None  # retention was here
         except comet.CorruptRecords as error:
             if not self._skip_corrupt:
-                raise problem_of(error, lane.partition) from error
-            place, first = (lane.partition, int(error.details["end"])), int(error.details["first"])
+                raise problem_of(error, source.partition) from error
+            place, first = (source.partition, int(error.details["end"])), int(error.details["first"])
             self._corrupt[place] = min(first, self._corrupt.get(place, first))
             raise Corrupt(place[1]) from error
         except comet.CometError as error:
-            raise problem_of(error, lane.partition) from error
+            raise problem_of(error, source.partition) from error
 
-    async def _look(self, lane: ScanPartition, batch: Batch, end: int) -> None:
+    async def _look(self, source: ScanPartition, batch: Batch, end: int) -> None:
         """Finds what answers among the first records of a batch, in turns."""
         if not end:
             return
@@ -330,11 +330,11 @@ class Scan:
         for first, behind in reversed(parts) if self._back else parts:
             found = filters.found(batch, first, behind) if filters else range(first, behind)
             for index in reversed(found) if self._back else found:
-                lane.found.append(Hit(lane.advance(timestamps[index]), batch, index, offsets[index]))
+                source.found.append(Hit(source.advance(timestamps[index]), batch, index, offsets[index]))
             if self._clock() - self._turn > TURN_S:
                 await asyncio.sleep(0)
                 self._turn = self._clock()
-        lane.advance(min(timestamps[:end]) if self._back else max(timestamps[:end]))
+        source.advance(min(timestamps[:end]) if self._back else max(timestamps[:end]))
         self.scanned += end
         self.bytes += batch.size
 

@@ -4,7 +4,7 @@
     at most once       take ─► commit, confirmed ─► handler                     see _at_most_once
     at least once      take ─► handler ─► (retries ─► dead letter) ─► commit    see _at_least_once
     exactly once       take ─► handlers, in a transaction with the commit       see _exactly_once
-    shared             lock ─► handler ─► acknowledge                          see _shared_work
+    shared             lock ─► handler ─► acknowledge                          see share_worker
 
 A partition that is to be given up gets nothing new to do; what runs may finish, is committed, and only then the
 partition is released. What was taken and not begun is forgotten: whoever has the partition next begins with it.
